@@ -137,7 +137,7 @@
 //! to the other each limit begins anew once, those of the older layout expire by themselves, and while both
 //! run at most both limits together are admitted.
 //!
-//! The values are described at the top of `src/wire/mod.rs`.
+//! The values are described in `src/scripts/README.md`.
 //!
 //! # Without scripts
 //!
@@ -171,6 +171,10 @@ mod inner;
 pub mod names;
 mod redis_store;
 mod script_free;
+// Only for `tidegate scripts`; outside semantic versioning.
+#[doc(hidden)]
+pub mod scripts;
+mod values;
 // For `tidegate-cluster` and `tidegate plan` alone: no semantic versioning.
 #[doc(hidden)]
 pub mod wire;

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use tidegate_core::{Call, Charge, Error, Policy};
-use tidegate_redis::wire::scripts::{Script, all};
+use tidegate_redis::scripts::{Script, all};
 use tidegate_redis::wire::{Keys, Request};
 
 use crate::report::number::thousands;

@@ -1,55 +1,77 @@
--- Makes a hold: executes an acquire once, as id.lua does, and records the charged costs.
+-- Makes a hold: executes an acquire once, as id.lua does, and records the charged costs. The inner
+-- script, single.lua or batch.lua, decides the acquire.
 --
--- KEYS: the keys of the script below, then the key of the epoch of each charge, then the key of the
--- id. ARGV[1]: the request of the script below.
--- ARGV[2]: HOLD, fingerprint of the call, life of the record (twice the time to live of the id),
--- whether the policy of a single charge is a shadow, the minimum (0 for none), the cost of each
--- charge. ARGV[3]: the life in milliseconds, as text. The time of a test is the next argument.
+-- KEYS: the keys of the inner script, then the key of the epoch of each charge, then the key of the
+--   id.
+-- ARGV[1]: the request of the inner script.
+-- ARGV[2]: HOLD, the fingerprint of the call without its costs (20 bytes), the life of the record
+--   (twice the time to live of the id), whether the policy of a single charge is a shadow, the
+--   minimum (0 for none), the cost of each charge. For states with holds, then for each charge the
+--   maximum number of open holds (4 bytes), or 0 if the policy does not refund lapsed holds.
+-- ARGV[3]: the life in milliseconds, as text.
+-- ARGV[4]: the time, if a test sets it.
 --
--- The value of the id consists of:
+-- The record under the id consists of:
 --   ARGV[2] up to the minimum
---   time of the hold, time until which it can be extended, size of the reply (two bytes)
+--   the time of the hold, the time until which it can be extended, the size of the reply (2 bytes)
 --   the minimum, the costs
---   the held cost of each charge (NOT_COUNTED for a shadow that refused)
+--   the held cost of each charge (NOT_COUNTED for a shadow that denied)
 --   the spent cost of each charge
 --   the epoch of each charge
 --   the reply
---   the reply to the settlement, after the hold is settled
+--   after the hold is settled, the reply to the settlement
 --
--- Reply: the reply of the script below, ID_REUSED if another call has used the id, or ID_FOREIGN if
--- the id has a foreign value.
+-- Reply: the reply of the inner script, or one of these:
+--   ID_REUSED if another call has used the id
+--   ID_FOREIGN if the id or an epoch has a foreign value
+--   TOO_MANY_HOLDS, the place of the charge, and the number of open holds (4 bytes)
 local id_key, id, id_millis = KEYS[#KEYS], ARGV[2], ARGV[3]
+-- The inner script gets its own KEYS and ARGV.
 KEYS[#KEYS], ARGV[2] = nil, ARGV[4]
---> hold_refunds.lua
+--- @when lapse
+local max_counts = (#id - ID_REQUEST - 7) / 11 * 4
+max_counts, id = id:sub(-max_counts), id:sub(1, -max_counts - 1)
+local function max_open_holds(place)
+  return (struct.unpack('<I4', max_counts, place * 4 - 3))
+end
+--- @end
 local epoch_keys, epoch_values = {}, {}
-for place = (#id - ID_REQUEST - 7) / 7, 1, -1 do epoch_keys[place], KEYS[#KEYS] = KEYS[#KEYS], nil end
---> head.lua
+for place = (#id - ID_REQUEST - 7) / 7, 1, -1 do
+  epoch_keys[place], KEYS[#KEYS] = KEYS[#KEYS], nil
+end
+--- @include lib/now
 
-local asked = id:sub(ID_REQUEST + 1)
---> id_record.lua
+local minimum_and_costs = id:sub(ID_REQUEST + 1)
+--- @inline lib/record.id
 if record then
-  --> hold_record.lua
-  if record:sub(HOLD_HEAD + 1, held_at - 1) ~= asked then return string.char(ID_REUSED) end
+  --- @inline lib/record.hold
+  if record:sub(HOLD_HEAD + 1, held_at - 1) ~= minimum_and_costs then
+    return string.char(ID_REUSED)
+  end
   return record:sub(replies_at, replies_at + reply_size - 1)
 end
 
 for place, epoch_key in ipairs(epoch_keys) do
   local value = redis.pcall('GET', epoch_key)
-  if value and (type(value) == 'table' or #value ~= EPOCH_SIZE) then return string.char(ID_FOREIGN) end
+  if value and (type(value) == 'table' or #value ~= EPOCH_SIZE) then
+    return string.char(ID_FOREIGN)
+  end
   epoch_values[place] = value
 end
 
--- What is held and spent, if the call was carried out: what is denied is not remembered.
-local hold = nil
+-- The held and the spent cost of each charge, if the call was executed. A refused call is not
+-- remembered.
+local held_and_spent = nil
 local function decide()
-  --> ITS_BODY
+  --- @inline BODY
 end
 
 local reply = decide()
-if hold then
+if held_and_spent then
   local life = parse('<I7', id, FINGERPRINT + 1)
-  --> hold_epochs.lua
+  --- @inline lib/epoch.join
   call('PSETEX', id_key, id_millis,
-    id:sub(1, ID_REQUEST) .. pack('<I7I7I2', now, now + life / 2, #reply) .. asked .. hold .. epochs .. reply)
+    id:sub(1, ID_REQUEST) .. pack('<I7I7I2', now, now + life / 2, #reply) .. minimum_and_costs
+      .. held_and_spent .. epochs .. reply)
 end
 return reply

@@ -1,22 +1,29 @@
--- Decides a call with an id once: until the id expires, the same call is answered as the first time.
+-- Decides a call with an id once: until the id expires, the same call gets the same reply again.
+-- The inner script, single.lua or batch.lua, decides the call.
 --
--- KEYS, ARGV[1]: of the script below; the last key is that of the id. ARGV[2]: ID, fingerprint of the call, time
--- to live of the id, whether the policy of a single charge is a shadow. ARGV[3]: the time to live in milliseconds,
--- as text. The time of a test is the argument after it.
--- Value of the id: ARGV[2], the time at which it was written, the reply.
--- Reply: of the script below; or ID_REUSED if the id is that of another call, or ID_FOREIGN if the value of the
--- id is not ours.
+-- KEYS: the keys of the inner script, then the key of the id.
+-- ARGV[1]: the request of the inner script.
+-- ARGV[2]: ID, the fingerprint of the call (20 bytes of SHA-1), the time to live of the id, and
+--   whether the policy of a single charge is a shadow.
+-- ARGV[3]: the time to live in milliseconds, as text.
+-- ARGV[4]: the time, if a test sets it.
+--
+-- The record under the id consists of ARGV[2], the time at which it was written, and the reply.
+--
+-- Reply: the reply of the inner script, ID_REUSED if another call has used the id, or ID_FOREIGN if
+-- the id has a foreign value.
 local id_key, id, id_millis = KEYS[#KEYS], ARGV[2], ARGV[3]
+-- The inner script gets its own KEYS and ARGV.
 KEYS[#KEYS], ARGV[2] = nil, ARGV[4]
---> head.lua
+--- @include lib/now
 
---> id_record.lua
+--- @inline lib/record.id
 if record then return record:sub(ID_HEAD + 1) end
 
--- Whether the call was carried out: what is denied is not remembered.
+-- Whether the call was executed. A refused call is not remembered.
 local is_done = false
 local function decide()
-  --> ITS_BODY
+  --- @inline BODY
 end
 
 local reply = decide()

@@ -1,23 +1,27 @@
--- Settles or extends a hold of one charge as settle.lua does, by the rule below. Words that begin with ITS are of the rule:
--- see `wire/scripts.rs`.
+-- Settles or extends a hold of one charge as settle.lua does, by one rule.
 --
--- KEYS: the key of the charge, the key of its epoch, the key of the id. ARGV[1]: as of single.lua;
--- the cost is the total that was used. ARGV[2] and the reply: as of settle.lua. The time of a test
--- is the argument after it.
+-- KEYS: the key of the charge, the key of its epoch, the key of the id.
+-- ARGV[1]: as in single.lua; the cost is the actual total.
+-- ARGV[2]: as in settle.lua.
+-- ARGV[3]: the time, if a test sets it.
+--
+-- Reply: as in settle.lua.
 local key, epoch_key, id_key, id = KEYS[1], KEYS[2], KEYS[3], ARGV[2]
+-- lib/now expects the time of a test in ARGV[2].
 ARGV[2] = ARGV[3]
---> head.lua
+--- @include lib/now
 
 local total, p1, p2, p3, p4, op = parse('<I7I7I7I7I7B', ARGV[1])
---> settle_record.lua
+--- @inline lib/settlement.read
 
---> levels.lua
---> blocking.lua
+--- @include lib/levels
+--- @include lib/value.block
 
-local function by_rule(value, kind, cost, op, max_wait, p1)
+-- The rule; lib/rules.lua describes its inputs and outputs.
+local function apply_rule(value, kind, cost, op, max_wait, p1)
   local admits, a, b, c, after, expires_at, keeps_ttl
   local d = 0
-  --> ITS_RULE
+  --- @inline RULE
   return admits, a, b, c, d, after, expires_at, keeps_ttl
 end
 
@@ -25,39 +29,41 @@ local is_read, value = pcall(call, 'GET', key)
 local kind, blocked_until = NONE, 0
 if is_read and not value then
   value = nil
-elseif is_read and ITS_FORM then
-  kind = ITS_KIND
+elseif is_read and #value == VALUE_SIZE and value:byte() == VALUE_KIND then
+  kind = VALUE_KIND
 else
-  -- Any other value: blocked, of another kind, of another type, not ours.
-  --> read.lua
+  --- @include lib/value.read
+  -- Any other value: blocked, of another kind or type, or foreign.
   value, kind, blocked_until = read(key)
   if kind == FOREIGN then return pack('<BI7B', VERDICTS, now, 1) end
 end
 
-local rule, held_cost, spent_cost = RULE_NUMBER, parse('<I7I7', record, held_at)
+local rule, held_cost, spent_cost = RULE_CODE, parse('<I7I7', record, held_at)
 local place, epoch_values = 1, {}
---> settle_epoch.lua
-local admits, a, b, c, d = by_rule(value, kind, 0, PEEK, 0, p1)
+--- @inline lib/epoch.read
+local admits, a, b, c, d = apply_rule(value, kind, 0, PEEK, 0, p1)
 if admits == nil then return pack('<BI7B', VERDICTS, now, 1) end
---> settle_change.lua
---> settle_refunds.lua
+--- @inline lib/settlement.change
+--- @inline lib/settlement.refunds
 if refunds_after then call('SET', epoch_key, refunds_after, 'KEEPTTL') end
 local changed_by = 0
 if cost > 0 then
   local before, unit = held(rule, a, b, c, p2)
-  local _, _, _, _, _, after, expires_at, keeps_ttl = by_rule(value, kind, cost, change, taken, limit)
+  local _, _, _, _, _, after, expires_at, keeps_ttl =
+    apply_rule(value, kind, cost, change, original_cost, limit)
   if after ~= nil then
-    -- Writes the state. A block stays.
+    -- Write the state. A block stays.
     if blocked_until <= now then blocked_until = 0 end
-    --> settle_ttl.lua
+    -- An undo makes no state matter for longer, so the key already lives long enough.
+    keeps_ttl = keeps_ttl or change == UNDO
     local state = after or string.char(NONE)
-    admits, a, b, c, d = by_rule(state, state:byte(), 0, PEEK, 0, p1)
+    admits, a, b, c, d = apply_rule(state, state:byte(), 0, PEEK, 0, p1)
     changed_by = math.abs(held(rule, a, b, c, p2) - before)
     changed_by = (changed_by - changed_by % unit) / unit
     if after or blocked_until > 0 then
       expires_at = math.max(after and expires_at or 0, blocked_until)
       after = blocking(state, blocked_until)
-      --> write_string.lua
+      --- @inline lib/write.string
     else
       call('UNLINK', key)
     end
@@ -71,5 +77,5 @@ if op ~= EXTEND then
   reply = reply .. pack('<I7B', changed_by, is_charged and 1 or 0)
 end
 local totals = pack('<I7', math.max(spent_cost, total))
---> settle_write.lua
+--- @inline lib/settlement.write
 return reply

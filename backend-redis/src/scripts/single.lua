@@ -1,11 +1,16 @@
--- Acquires or peeks one charge, by the rule below. Words that begin with ITS are of the rule:
--- see `wire/scripts.rs`.
+-- Decides one charge by one rule: an acquire, a reservation or a peek.
 --
--- KEYS[1]: the key. ARGV[1]: cost, the four numbers of the policy; then, unless it is an acquire without a
--- wait and a penalty: the operation, the maximum wait, the penalty.
--- Reply: the written value, if that says all; else VERDICTS, now, 0 (1 if the value under the key is not
--- ours); outcome, time until which the key is blocked, three numbers of the rule, time at which the state
--- ends.
+-- KEYS[1]: the key of the state.
+-- ARGV[1]: the cost and the four numbers of the policy; then, unless the call is an acquire without
+--   a wait and without a penalty, the operation, the maximum wait and the penalty.
+-- ARGV[2]: the time, if a test sets it.
+--
+-- Reply: the written value, if the whole reply follows from it. Otherwise:
+--   if the key has a foreign value: VERDICTS, now, 1
+--   else: VERDICTS, now, 0, the outcome, the time until which the key is blocked, three numbers of
+--     the rule (a, b, c), and the time at which the state ends (d)
+
+--- @include lib/now
 local request, key = ARGV[1], KEYS[1]
 local cost, p1, p2, p3, p4 = parse('<I7I7I7I7I7', request)
 local op, max_wait, penalty, taken_at = ACQUIRE, 0, 0, nil
@@ -14,42 +19,84 @@ if #request > USUAL_SIZE then
 end
 if cost == 0 then op = PEEK end
 
-local is_read, value = pcall(call, ITS_READ)
+--- @when string
+local is_read, value = pcall(call, 'GET', key)
+--- @end
+--- @when log_string
+-- Usually the end of a log is sufficient.
+local is_read, value = pcall(call, 'GETRANGE', key, '-LOG_END', '-1')
+--- @end
+--- @when log_list
+local is_read, value = pcall(call, 'LINDEX', key, '-1')
+--- @end
 local kind, blocked_until, outcome, is_list = NONE, 0, ALLOWED, false
 if is_read and not value then
   value = nil
-elseif is_read and ITS_FORM then
-  kind, is_list = ITS_KIND, ITS_LIST
+--- @when string
+elseif is_read and #value == VALUE_SIZE and value:byte() == VALUE_KIND then
+  kind = VALUE_KIND
+--- @end
+--- @when log_string
+elseif is_read and #value == LOG_END and value:byte(-1) == LOG then
+  kind = LOG
+--- @end
+--- @when log_list
+elseif is_read and #value > LOG_END and (#value - LOG_HEAD - LOG_END) % RECORD == 0
+  and value:byte() == LOG and value:byte(-1) == LOG then
+  kind, is_list = LOG, true
+--- @end
 else
-  -- Any other value: blocked, of another kind, of another type, not ours.
-  --> read.lua
+  --- @include lib/value.read
+  -- Any other value: blocked, of another kind or type, or foreign.
   value, kind, blocked_until, is_list = read(key)
   if kind == FOREIGN then return pack('<BI7B', VERDICTS, now, 1) end
   if now < blocked_until then op, outcome = PEEK, BLOCKED end
 end
 
--- The rule: rules.lua says what goes in and comes out.
+-- The rule; lib/rules.lua describes its inputs and outputs.
 local admits, a, b, c, after, expires_at, keeps_ttl
 local d = 0
---> ITS_RULE
+--- @inline RULE
 if after then
-  --> ITS_WRITE
+  --- @when string
+  --- @inline lib/write.string
+  --- @end
+  --- @when log_string log_list
+  --- @inline lib/write.log
+  --- @end
 end
---> ITS_OUTCOME
+--- @when id
+-- A refused call is not remembered. A shadow denies but never refuses.
+is_done = admits and outcome == ALLOWED or admits ~= nil and id:byte(-1) == SHADOW
+--- @end
+--- @when hold
+-- The held and the spent cost, if the call is not refused. A shadow denies but never refuses.
+if admits and outcome == ALLOWED then
+  held_and_spent = pack('<I7I7', cost, 0)
+elseif admits ~= nil and id:byte(ID_REQUEST) == SHADOW then
+  held_and_spent = pack('<I7I7', NOT_COUNTED, 0)
+end
+--- @end
 
 if admits == nil then
   return pack('<BI7B', VERDICTS, now, 1)
 elseif after then
-  if STATE_TIME == now and c == 0 then return after end
+  --- @when token_bucket
+  -- The value contains the time. If that is `now` and there is no wait, the value is the reply.
+  if time == now and c == 0 then return after end
+  --- @end
 elseif outcome == ALLOWED and not admits then
   outcome = DENIED
-  -- A cost above the limit is not penalised.
+  -- A cost above the limit causes no penalty.
   if penalty > 0 and op == ACQUIRE and cost <= p1 then
     blocked_until = now + penalty
     local ends, ttl = blocked_until
-    --> ttl.lua
+    --- @inline lib/ttl.text
     ttl = math.max(ttl, call('PTTL', key))
-    if ITS_END then value = call('GET', key) end
+    --- @when log_string
+    -- Only the end of the log was read.
+    if value and #value == LOG_END then value = call('GET', key) end
+    --- @end
     value = value or string.char(NONE)
     value = string.char(value:byte() + BLOCK_FLAG) .. value:sub(2) .. pack('<I7', blocked_until)
     if is_list then

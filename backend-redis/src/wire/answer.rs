@@ -10,23 +10,24 @@ use tidegate_core::{
     AlreadySettled, Charge, Decision, Error, ErrorKind, Operation, Outcome, Timestamp, Verdict,
 };
 
-use super::bytes::{MAX_NUMBER, NUMBER, Reader};
+use super::bytes::{MAX_NUMBER, Reader};
 use super::layout;
 use super::normalized::NormalizedCall;
 use super::open_holds::{self, HoldsReply};
+use crate::values::Value;
 
-/// Reply of a script to a call.
+/// The reply of a script to a call.
 #[derive(Debug)]
 pub struct ScriptReply {
     /// The decision.
     pub decision: Decision,
-    /// For each charge the time at which it was taken, if it was, by the clock of its state: the argument of
-    /// [`Operation::Undo`]. A state's clock never goes back behind the time that the
-    /// state was last written at, as the server's may.
+    /// For each charge the time at which it was charged, if it was: the argument of
+    /// [`Operation::Undo`]. This time is never before the last write of the state, although the
+    /// clock of the server may step back.
     pub taken_at: SmallVec<[Timestamp; 4]>,
 }
 
-/// The error that is the whole reply to a call with an id, if it is one.
+/// Returns the error that is the whole reply to a call with an id, if the reply is an error.
 pub(super) fn id_error(id: &[u8], calls: &[NormalizedCall<'_>], answer: &[u8]) -> Option<Error> {
     let shown = id.escape_ascii();
     let (kind, message) = match answer {
@@ -36,8 +37,8 @@ pub(super) fn id_error(id: &[u8], calls: &[NormalizedCall<'_>], answer: &[u8]) -
         [layout::ID_FOREIGN] => (
             ErrorKind::ForeignValue,
             format!(
-                "under the key of the id \"{shown}\" lies something that is not Tidegate's; it was \
-                 left as it is"
+                "the key of the id \"{shown}\" has a value that Tidegate did not write; it was not \
+                 changed"
             ),
         ),
         [layout::HOLD_UNKNOWN] => return Some(unknown_hold(id)),
@@ -53,7 +54,7 @@ pub(super) fn id_error(id: &[u8], calls: &[NormalizedCall<'_>], answer: &[u8]) -
     Some(Error::new(kind, message))
 }
 
-/// The costs of the settlement, and the reply to it.
+/// Reads the reply about a hold that is already settled: the costs and the reply of the settlement.
 fn already_settled(id: &[u8], calls: &[NormalizedCall<'_>], reply: &[u8]) -> Option<Error> {
     let [call] = calls else { return None };
     let mut reader = Reader(reply);
@@ -76,7 +77,7 @@ pub(super) fn read(
     } else {
         // The value of one bucket, which was written now.
         let [normalized] = calls else { return None };
-        let reply = ChargeReply::of_value(&mut reader)?;
+        let reply = ChargeReply::read_value(&mut reader)?;
         let now = reply.numbers[0];
         vec![Ok(decide(normalized, &[reply], now)?)]
     };
@@ -88,9 +89,10 @@ fn read_call(
     now: u64,
     reader: &mut Reader<'_>,
 ) -> Option<Result<ScriptReply, Error>> {
-    // Either the kind of a value or the place of a charge: no call has so many charges.
+    // The first byte is a kind, WITH_HOLDS, or the place of a charge. A call has fewer charges than
+    // the lowest kind.
     if *reader.0.first()? >= layout::NONE {
-        let reply = ChargeReply::of_value(reader)?;
+        let reply = ChargeReply::read_value(reader)?;
         return Some(Ok(decide(normalized, &[reply], now)?));
     }
     let first = reader.byte()?;
@@ -133,8 +135,8 @@ fn read_call(
     Some(Ok(reply))
 }
 
-/// An acquire of up to the costs is one of the common amount, or of the minimum if it is denied. No two of its
-/// charges are to one state.
+/// Reads the reply to an acquire of up to the costs. It is an acquire of the common amount, or of
+/// the minimum if it is denied. Each of its charges has a state of its own.
 fn read_up_to(
     normalized: &NormalizedCall<'_>,
     min: u64,
@@ -192,7 +194,7 @@ pub(super) fn decide(
         if !charge.policy.is_shadow() {
             booked = booked.max(reply.numbers[2]);
         }
-        // The verdict is that of a peek of no cost.
+        // The verdict has the numbers of a peek with a cost of 0.
         let cost = if normalized.answers_as_a_peek() { 0 } else { *cost };
         verdicts.push(reply.verdict(charge, cost, now)?);
         taken_at.push(Timestamp::from_micros(reply.clock_of_the_state(charge, now)));
@@ -206,7 +208,7 @@ pub(super) fn decide(
     Some(ScriptReply { decision: decision.with_wait(wait), taken_at })
 }
 
-/// Adds what is held and not spent to the answer to a peek, where the states know.
+/// Adds the unspent amounts to the answer to a peek, for the policies whose states contain holds.
 fn with_unspent(
     decision: Decision,
     normalized: &NormalizedCall<'_>,
@@ -227,23 +229,24 @@ fn foreign_value(charge: &Charge<'_>) -> Error {
     Error::new(
         ErrorKind::ForeignValue,
         format!(
-            "under the key of `{}` for this subject lies something that is not Tidegate's; it was \
-             left as it is",
+            "the key of `{}` for this subject has a value that Tidegate did not write; it was not \
+             changed",
             charge.policy.name()
         ),
     )
 }
 
-/// Reply of a script to a charge: the outcome, and the state in the numbers of its algorithm. The rest of the
-/// verdict is computed from these by the functions of the core, as in every other store.
+/// The reply of a script to a charge: the outcome, and the state in the numbers of its algorithm.
+///
+/// The functions of the core compute the rest of the verdict from these, as in every other store.
 pub(super) struct ChargeReply {
     outcome: Outcome,
     blocked_until: u64,
     numbers: [u64; 3],
-    /// Time at which the state ends under the policy that wrote it, if nothing is written until then; 0 if
-    /// the numbers tell.
+    /// The time at which the state ends by the policy that wrote it, if nothing is written
+    /// before. It is 0 if the time follows from the numbers.
     ends_at: u64,
-    /// The holds on the state that are still to lapse.
+    /// The open holds on the state.
     holds: HoldsReply,
 }
 
@@ -261,34 +264,24 @@ impl ChargeReply {
         Some(Self { outcome, blocked_until, numbers, ends_at, holds: HoldsReply::default() })
     }
 
-    /// Reads the value that was written by an admitted charge: its numbers are those of the state.
-    fn of_value(reader: &mut Reader<'_>) -> Option<Self> {
-        let kind = reader.byte()?;
-        let mut number = || reader.number();
-        let numbers = match kind {
-            layout::FIXED_ALIGNED..=layout::FIXED_ANCHORED => {
-                let (ends, count) = (number()?, number()?);
-                [ends, count, 0]
-            }
-            layout::COUNTER => [number()?, number()?, number()?],
-            layout::BUCKET => {
-                let (time, debt) = (number()?, number()?);
-                let (_unit, _recovers_at, _expires_at) = (number()?, number()?, number()?);
-                [time, debt, 0]
-            }
-            layout::INTERVAL => {
-                let (anchor, debt) = (number()?, number()?);
-                let (_recovers_at, _expires_at) = (number()?, number()?);
-                [anchor, debt, 0]
-            }
-            _ => return None,
-        };
-        let (outcome, holds) = (Outcome::Allowed, HoldsReply::default());
-        Some(Self { outcome, blocked_until: 0, numbers, ends_at: 0, holds })
+    /// Reads the value that an admitted charge has written, from which the whole reply follows.
+    fn read_value(reader: &mut Reader<'_>) -> Option<Self> {
+        Some(Self::written(&Value::read(reader)?))
     }
 
-    /// Reads the reply of the script for the usual batch to a charge. The inner `None` is one that the general script has
-    /// to decide.
+    fn written(value: &Value) -> Self {
+        let numbers = match *value {
+            Value::Window { ends, count } => [ends, count, 0],
+            Value::Counter { ends, previous, current } => [ends, previous, current],
+            Value::Bucket { time, debt, .. } => [time, debt, 0],
+            Value::Interval { anchor, debt, .. } => [anchor, debt, 0],
+        };
+        let (outcome, holds) = (Outcome::Allowed, HoldsReply::default());
+        Self { outcome, blocked_until: 0, numbers, ends_at: 0, holds }
+    }
+
+    /// Reads the reply to a charge of the script for the usual batch. The inner `None` stands for a
+    /// charge that the general script must decide.
     pub(super) fn of_single(reader: &mut Reader<'_>, charge: &Charge<'_>) -> Option<Option<Self>> {
         let is_denied = match *reader.0.first()? {
             layout::EMPTY => {
@@ -303,24 +296,25 @@ impl ChargeReply {
             }
             _ => false,
         };
-        let value = reader.0;
-        let reply = Self::of_value(reader)?;
+        let value = Value::read(reader)?;
+        let reply = Self::written(&value);
         if !is_denied {
             return Some(Some(reply));
         }
-        // The value as it is: the core brings it up to now. What an earlier policy has written ends as that one says.
-        let mut rest = Reader(value.get(1 + 2 * NUMBER..)?);
-        let ends_at = match charge.policy.rule() {
-            Rule::TokenBucket(rule) => {
-                if rest.number()? != rule.unit() {
+        // The core computes the current state from the value. But the value may be from an earlier
+        // policy, which computed the end of the state.
+        let ends_at = match (value, charge.policy.rule()) {
+            (Value::Bucket { unit, recovers_at, .. }, Rule::TokenBucket(rule)) => {
+                if unit != rule.unit() {
                     return Some(None);
                 }
-                rest.number()?
+                recovers_at
             }
-            Rule::IntervalBucket(_) => {
-                let recovers_at = rest.number()?;
-                // One that does not fit into a value is computed from the state's numbers.
-                if recovers_at < MAX_NUMBER { recovers_at } else { 0 }
+            // An end that does not fit into a value is computed from the numbers of the state.
+            (Value::Interval { recovers_at, .. }, Rule::IntervalBucket(_))
+                if recovers_at < MAX_NUMBER =>
+            {
+                recovers_at
             }
             _ => 0,
         };
@@ -345,7 +339,8 @@ impl ChargeReply {
         Some(input.verdict(charge.policy))
     }
 
-    /// Time by the clock of the state, at which it was written if it was.
+    /// Returns the time of the charge: the current time, or the last write if the clock stepped
+    /// back.
     fn clock_of_the_state(&self, charge: &Charge<'_>, now: u64) -> u64 {
         let [a, b, _] = self.numbers;
         let written_at = match charge.policy.rule().shape() {
@@ -382,10 +377,11 @@ impl ChargeReply {
         })
     }
 
-    /// A log replies with the sum of its records, the stamp of the newest, and that of the last one that must
-    /// expire before the cost is admitted.
+    /// Computes the wait and the level of a log from the three numbers of its rule: the sum of the
+    /// records, the stamp of the newest record, and the stamp of the last record that must expire
+    /// before the cost is admitted.
     fn weigh_log(&self, charge: &Charge<'_>, cost: u64, now: u64) -> Option<(Wait, Level)> {
-        let [sum, newest, last_to_go] = self.numbers;
+        let [sum, newest, last_to_expire] = self.numbers;
         let StateShape::SlidingLog(window, _) = charge.policy.rule().shape() else {
             return None;
         };
@@ -393,7 +389,7 @@ impl ChargeReply {
         let wait = match limit.checked_sub(cost) {
             None => Wait::NEVER,
             Some(max_before) if sum <= max_before => Wait::ZERO,
-            Some(_) => Wait::between(now, last_to_go.saturating_add(window)),
+            Some(_) => Wait::between(now, last_to_expire.saturating_add(window)),
         };
         let recovers_at = if sum > 0 { newest.saturating_add(window) } else { now };
         Some((wait, Level::new(limit.saturating_sub(sum), recovers_at)))

@@ -5,18 +5,23 @@ use tidegate_core::Charge;
 
 use super::shard_tag;
 
-/// Names the keys: `prefix:policy:shape:{tag}`, and `:subject` behind it if there is a tenant.
+/// Creates the names of keys: `prefix:policy:shape:{tag}`, followed by `:subject` if there is a
+/// tenant.
 ///
-/// Policy and shape are those of [`Policy::state_name`](tidegate_core::Policy::state_name): the shape is
-/// left out for a policy without a name, whose text contains it.
+/// `policy:shape` is the [state name] of the policy. The name of an unnamed policy contains its
+/// shape, so the shape is left out.
 ///
-/// The tag, which decides the slot in a cluster, is the tenant, or else the subject. A character that is not
-/// printable ASCII, and `{`, `}`, `:` and `%`, is written as `%` and two hexadecimal digits; an empty tag is
-/// written as `%`. So no two inputs share a key, and none chooses its slot.
+/// [state name]: tidegate_core::Policy::state_name
 ///
-/// A [share](tidegate_core::Policy::shares) of a policy has the policy's keys, but for the tag, which
-/// ends in `%.`, the number of shards, `.`, and two characters that are the shard's own: so each
-/// shard of each number lies elsewhere, and the slots of a tenant's shards are spread evenly over all.
+/// The tag decides the slot in a cluster. It is the tenant, or the subject if there is no tenant.
+/// The characters `{`, `}`, `:` and `%` and all characters that are not printable ASCII are
+/// written as `%` and two hexadecimal digits. An empty tag is written as `%`. Therefore no two
+/// inputs share a key, and no input can choose its slot.
+///
+/// A [share](tidegate_core::Policy::shares) of a policy has the same keys as the policy except
+/// for the tag, which ends in `%.`, the number of shards, `.`, and two characters of the shard.
+/// Therefore the shards of a tenant are in different slots, which are spread evenly over all
+/// slots.
 ///
 /// ```
 /// use tidegate_redis::{Charge, Policy};
@@ -40,13 +45,13 @@ use super::shard_tag;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Keys {
-    /// The prefix and its colon.
+    /// The escaped prefix, and a colon.
     prefix: Vec<u8>,
 }
 
 impl Keys {
-    /// Keys that begin with a prefix, which may have colons in it; braces and what is not printable
-    /// are escaped.
+    /// Creates keys that begin with a prefix. The prefix may contain colons. Braces and
+    /// characters that are not printable are escaped.
     #[must_use]
     pub fn new(prefix: &str) -> Self {
         let mut escaped = vec![];
@@ -59,13 +64,13 @@ impl Keys {
         Self { prefix: escaped }
     }
 
-    /// Whether the keys of both have one tag, and so lie in one slot.
+    /// Returns whether the keys of two charges have the same tag, and therefore the same slot.
     #[must_use]
     pub fn have_one_tag(one: &Charge<'_>, other: &Charge<'_>) -> bool {
         one.slot_key() == other.slot_key() && one.policy.shard() == other.policy.shard()
     }
 
-    /// The key of a charge.
+    /// Returns the key of a charge.
     #[must_use]
     pub fn of(&self, charge: &Charge<'_>) -> Vec<u8> {
         let (policy, tag) = (charge.policy, charge.slot_key());
@@ -95,8 +100,9 @@ impl Keys {
         key
     }
 
-    /// The key of a call's id, which is in the slot of the call's first charge: `prefix:%id:{tag}:id`, with the tag of
-    /// that charge. No policy has such a key, as a name is escaped.
+    /// Returns the key of the id of a call: `prefix:%id:{tag}:id`, with the tag of the first
+    /// charge, so that both keys are in the same slot. The name of a policy is escaped, so no
+    /// policy has such a key.
     #[must_use]
     pub fn of_id(&self, first: &Charge<'_>, id: &[u8]) -> Vec<u8> {
         let max_len = self.prefix.len() + first.slot_key().len() + 3 * id.len() + 20;
@@ -125,7 +131,7 @@ fn put_tag(charge: &Charge<'_>, key: &mut Vec<u8>) {
     key.push(b'}');
 }
 
-/// All but visible ASCII, and what has a meaning in a key.
+/// The escaped characters, in addition to all bytes that are not ASCII.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'{').add(b'}').add(b':').add(b'%');
 
 fn escape(bytes: &[u8], into: &mut Vec<u8>) {
@@ -146,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_special_is_escaped() {
+    fn only_special_characters_are_escaped() {
         assert_eq!(key("p", b"", b"alice@x.org"), b"tidegate:p:window.1s:{alice@x.org}");
         assert_eq!(key("p", b"", b""), b"tidegate:p:window.1s:{%}");
         assert_eq!(key("p", b"", b"%"), b"tidegate:p:window.1s:{%25}");
@@ -165,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_of_one_number_meet_in_one_slot_whatever_the_policy() {
+    fn shards_with_the_same_index_are_in_one_slot_for_all_policies() {
         let policies = ["p: fixed-window 9/1s shards 4", "q: sliding-log 4/1m shards 4 whole"];
         let tags = policies.map(|policy| {
             let policy: Policy = policy.parse().unwrap();
@@ -184,7 +190,7 @@ mod tests {
         key[begins..ends].to_vec()
     }
 
-    /// Bytes that look like the end of a shard's tag, escaped or not, and others.
+    /// Generates bytes that resemble the end of a shard's tag, escaped or not, and other bytes.
     fn tag_like() -> impl Strategy<Value = Bytes> {
         let part = prop_oneof![
             3 => prop::sample::select(vec![&b"%"[..], b".", b"%.", b"%.4.", b"4", b"16", b"\x16"]),
@@ -207,7 +213,7 @@ mod tests {
         }
 
         #[test]
-        fn b17_no_two_shards_share_a_key_and_nobody_else_has_one(
+        fn b17_no_two_shards_share_a_key_and_no_other_subject_has_one(
             one in (prop_oneof![hostile_subject(), tag_like()], tag_like()),
             other in (prop_oneof![hostile_subject(), tag_like()], tag_like()),
             counts in (1..20_u32, 1..20_u32),
@@ -217,7 +223,7 @@ mod tests {
                 let policy = format!("p: fixed-window 99/1s shards {count}");
                 let policy: Policy = policy.parse().unwrap();
                 let all = if count == 1 { std::slice::from_ref(&policy) } else { policy.shares() };
-                let key = |it| Keys::new("t").of(&Charge::new(it, subject).tenant(tenant));
+                let key = |share| Keys::new("t").of(&Charge::new(share, subject).tenant(tenant));
                 all.iter().map(key).collect::<Vec<_>>()
             };
             let (ones, others) = (keys(&one, counts.0), keys(&other, counts.1));

@@ -1,16 +1,17 @@
 use smallvec::SmallVec;
 use tidegate_core::{Call, Charge, Charges, Decision, Error, Operation, Verdict};
 
-/// A call with one charge per key, as scripts take it.
+/// A call with one charge per key, as the scripts need it.
 #[derive(Debug, Clone)]
 pub(crate) struct NormalizedCall<'a> {
     pub(crate) operation: Operation,
     /// The charges of the call.
     all: Charges<'a>,
-    /// The charges, one per key, each with the sum of its costs, or 0 for a check-only charge of an operation that
-    /// leaves it out.
+    /// One charge per key, with the sum of the costs of this key. The cost of a check-only charge
+    /// is 0 in an operation that ignores such charges.
     pub(crate) charges: SmallVec<[(Charge<'a>, u64); 1]>,
-    /// For each charge of the call its place in `charges`; empty if they are the same.
+    /// For each charge of the call its place in `charges`. It is empty if each charge of the call
+    /// has a key of its own.
     places: SmallVec<[usize; 1]>,
 }
 
@@ -44,44 +45,45 @@ impl<'a> NormalizedCall<'a> {
         Self { operation, all, charges, places }
     }
 
-    /// Whether one of the policies gives back what has lapsed.
+    /// Returns whether one of the policies refunds lapsed holds.
     pub(super) fn refunds_lapsed(&self) -> bool {
         self.charges.iter().any(|(charge, _)| charge.policy.refunds_lapsed())
     }
 
-    /// Whether the verdicts are those of a peek of no cost afterwards.
+    /// Returns whether the verdicts have the numbers of a peek with a cost of 0, after the
+    /// operation.
     pub(super) fn answers_as_a_peek(&self) -> bool {
         !self.operation.can_be_refused()
     }
 
-    /// Whether the operation is on a hold that was made before.
+    /// Returns whether the operation is on an existing hold.
     pub(super) fn is_on_a_hold(&self) -> bool {
         self.operation.needs_hold()
     }
 
-    /// The settlement of the hold that this call is about.
+    /// Returns the settlement of the hold that this call settles or extends.
     pub(super) fn as_settlement(&self) -> Self {
         Self { operation: Operation::Settle, ..self.clone() }
     }
 
-    /// Whether the reply to each charge has the amount that was given back or recorded.
+    /// Returns whether the reply to each charge contains the amount that was refunded or recorded.
     pub(super) fn has_amounts(&self) -> bool {
         self.operation.has_amounts()
     }
 
-    /// Splits the amount of each of `charges` among the charges of the call to that state: in order, to each at most
-    /// its cost.
+    /// Splits the amount of each of `charges` among the charges of the call that share its state.
+    /// In their order, each gets at most its cost.
     pub(super) fn split(&self, amounts: &[u64]) -> SmallVec<[u64; 4]> {
         if self.operation.is_of_hold() {
-            // Each state is charged once, and the cost is not what is given back.
+            // Each state has one charge, and the refunded amount may differ from the cost.
             return SmallVec::from_slice(amounts);
         }
-        let mut left: SmallVec<[u64; 4]> = SmallVec::from_slice(amounts);
+        let mut rest: SmallVec<[u64; 4]> = SmallVec::from_slice(amounts);
         let amount = |(n, charge): (usize, Charge<'_>)| {
             let place = self.places.get(n).copied().unwrap_or(n);
-            left.get_mut(place).map_or(0, |left| {
-                let amount = cost_in(self.operation, &charge).min(*left);
-                *left -= amount;
+            rest.get_mut(place).map_or(0, |rest| {
+                let amount = cost_in(self.operation, &charge).min(*rest);
+                *rest -= amount;
                 amount
             })
         };
@@ -94,15 +96,15 @@ impl<'a> NormalizedCall<'a> {
         (0..count).filter_map(|n| values.get(self.places.get(n).copied().unwrap_or(n)).copied())
     }
 
-    /// The decision, from one verdict for each of `charges`.
+    /// Returns the decision, from one verdict for each of `charges`.
     pub(crate) fn answer(&self, verdicts: &[Verdict]) -> Decision {
         Decision::new(self.each(verdicts))
     }
 }
 
-/// The cost of a charge in an operation.
+/// Returns the cost of a charge in an operation.
 fn cost_in(operation: Operation, charge: &Charge<'_>) -> u64 {
     use Operation::{Charge, Refund, Undo};
-    let is_left_out = charge.is_check_only && matches!(operation, Refund | Undo { .. } | Charge);
-    if is_left_out { 0 } else { charge.cost }
+    let is_ignored = charge.is_check_only && matches!(operation, Refund | Undo { .. } | Charge);
+    if is_ignored { 0 } else { charge.cost }
 }

@@ -1,4 +1,4 @@
-//! The holds on a state, in the reply to a charge.
+//! The part of a reply to a charge about the holds on its state.
 
 use tidegate_core::algorithm::{
     fixed_window, interval_bucket, sliding_counter, sliding_log, token_bucket,
@@ -8,19 +8,19 @@ use tidegate_core::no_semver::{MAX_COUNTED_LAPSES, OpenHolds, Take};
 
 use super::bytes::{MAX_NUMBER, NUMBER, Reader};
 use super::layout;
+use crate::values::Value;
 
 const _: () = assert!(
     layout::MAX_COUNTED_LAPSES as usize == MAX_COUNTED_LAPSES,
-    "a reply has the holds that the core counts on"
+    "a reply must contain as many holds as the core counts"
 );
 
 /// The part of a reply to a charge about the holds on its state.
 #[derive(Debug, Default)]
 pub(super) struct HoldsReply {
-    /// How much is held and not spent.
+    /// The unspent sum of the open holds.
     pub(super) unspent: u64,
-    /// The lapses that a wait counts on. `None` if the charge is admitted, or the operation does
-    /// not count on lapses.
+    /// The open holds, if the wait depends on their lapses.
     pub(super) open: Option<Box<OpenHolds>>,
 }
 
@@ -54,45 +54,37 @@ fn bytes<'b>(reader: &mut Reader<'b>, count: usize) -> Option<&'b [u8]> {
     Some(bytes)
 }
 
-/// The state in a value, in the units of the policy. The inner `None` is one in which nothing is taken.
+/// Returns the state in a value, in the units of the policy. The inner `None` stands for a state in
+/// which nothing is charged.
 fn state_of(value: &[u8], rule: &Rule, now: u64) -> Option<Option<State>> {
-    let mut reader = Reader(value);
-    let kind = reader.byte()?;
-    if kind == layout::NONE {
-        return Some(None);
+    match *value.first()? {
+        layout::NONE => return Some(None),
+        layout::LOG if matches!(rule, Rule::SlidingLog(_)) => {
+            return Some(Some(State::SlidingLog(Box::new(read_log(value)?))));
+        }
+        _ => {}
     }
-    let mut number = || reader.number();
-    let state = match (kind, rule) {
-        (layout::FIXED_ALIGNED..=layout::FIXED_ANCHORED, Rule::FixedWindow(_)) => {
-            let (ends, count) = (number()?, number()?);
-            State::FixedWindow(fixed_window::State::new(ends, count))
+    Some(match (Value::read(&mut Reader(value))?, rule) {
+        (Value::Window { ends, count }, Rule::FixedWindow(_)) => {
+            Some(State::FixedWindow(fixed_window::State::new(ends, count)))
         }
-        (layout::LOG, Rule::SlidingLog(_)) => State::SlidingLog(Box::new(log_of(value)?)),
-        (layout::COUNTER, Rule::SlidingCounter(_)) => {
-            let (ends, previous, current) = (number()?, number()?, number()?);
-            State::SlidingCounter(sliding_counter::State::new(ends, previous, current))
+        (Value::Counter { ends, previous, current }, Rule::SlidingCounter(_)) => {
+            Some(State::SlidingCounter(sliding_counter::State::new(ends, previous, current)))
         }
-        (layout::BUCKET, Rule::TokenBucket(rule)) => {
-            let (time, debt, unit, recovers_at) = (number()?, number()?, number()?, number()?);
-            if recovers_at <= now {
-                return Some(None);
-            }
-            State::TokenBucket(rule.adopt(token_bucket::State::new(time, debt), unit))
+        (Value::Bucket { time, debt, unit, recovers_at, .. }, Rule::TokenBucket(rule)) => {
+            let adopted = || rule.adopt(token_bucket::State::new(time, debt), unit);
+            (recovers_at > now).then(|| State::TokenBucket(adopted()))
         }
-        (layout::INTERVAL, Rule::IntervalBucket(_)) => {
-            let (anchor, debt, recovers_at) = (number()?, number()?, number()?);
-            if recovers_at <= now {
-                return Some(None);
-            }
-            State::IntervalBucket(interval_bucket::State::new(anchor, debt))
+        (Value::Interval { anchor, debt, recovers_at, .. }, Rule::IntervalBucket(_)) => {
+            let state = interval_bucket::State::new(anchor, debt);
+            (recovers_at > now).then_some(State::IntervalBucket(state))
         }
         _ => return None,
-    };
-    Some(Some(state))
+    })
 }
 
-/// The records of a log that counted when it was written last.
-fn log_of(value: &[u8]) -> Option<sliding_log::State> {
+/// Reads the records of a log that counted at its last write.
+fn read_log(value: &[u8]) -> Option<sliding_log::State> {
     let [head, record_size, foot] =
         [layout::LOG_HEAD, layout::RECORD, layout::LOG_FOOT].map(usize::from);
     let (records, foot) =

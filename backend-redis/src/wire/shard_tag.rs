@@ -1,16 +1,17 @@
-//! The suffix of a shard's tag, chosen so that shards lie in slots far from each other.
+//! The suffix of a shard's tag. It is chosen so that the slots of the shards are far apart.
 
 use tidegate_core::Shard;
 
-/// Ends a tag, which begins at this place of the key, as the shard's: `%.`, how many there are, `.`, and two
-/// characters.
+/// Appends the suffix of a shard to a key whose tag begins at the byte `begins`: `%.`, the number
+/// of shards, `.`, and two characters.
 ///
-/// No escaping writes `%.`, so that no tenant and no subject has such a tag. Of the two characters
-/// there are pairs for each of the 256ths of all slots; they are chosen so that the slots of `n` shards
-/// lie an `n`th of all slots apart, beginning anywhere: nodes that have as many slots as each other
-/// have as many shards, or one more.
+/// Escaping never produces `%.`, so that no tenant and no subject has such a tag. For each of the
+/// 256 equal parts of the slots there is a pair of characters that leads to it. The pairs of `n`
+/// shards are chosen so that their slots are an `n`th of all slots apart. The number of shards on
+/// two nodes with the same number of slots therefore differs by at most one.
 ///
-/// The choice of the characters must never change: it determines the slots of existing states.
+/// The choice of the characters must never change, because it determines the slots of existing
+/// states.
 pub(super) fn end(key: &mut Vec<u8>, begins: usize, shard: Shard) {
     key.extend_from_slice(format!("%.{}.", shard.count()).as_bytes());
     let before = crc(crc(0, key.get(begins..).unwrap_or_default()), &[0, 0]);
@@ -21,14 +22,15 @@ pub(super) fn end(key: &mut Vec<u8>, begins: usize, shard: Shard) {
     key.extend_from_slice(&PAIRS[first ^ wanted]);
 }
 
-/// The 256th of the 16,384 slots, which are the lower 14 bits.
+/// Returns the part of the slots, 0 to 255, that contains the slot of a checksum: the upper 8 of
+/// its lower 14 bits.
 const fn cell(crc: u16) -> u8 {
     let [low, high] = crc.to_le_bytes();
     high << 2 | low >> 6
 }
 
-/// The checksum from which Redis Cluster computes the slot of a tag: CRC-16/XMODEM, of `bytes` after those of
-/// `crc`.
+/// Computes the checksum that determines the slot of a tag in Redis Cluster: CRC-16/XMODEM of
+/// `bytes`, continuing from `crc`.
 const fn crc(crc: u16, bytes: &[u8]) -> u16 {
     let (mut crc, mut place) = (crc, 0);
     while place < bytes.len() {
@@ -43,12 +45,12 @@ const fn crc(crc: u16, bytes: &[u8]) -> u16 {
     crc
 }
 
-/// For each 256th of all slots two characters whose checksum is in it.
+/// Two characters for each part of the slots. Their checksum is in this part.
 const PAIRS: [[u8; 2]; 256] = {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut pairs = [[0; 2]; 256];
     let mut place = LETTERS.len() * LETTERS.len();
-    // Backwards, so that the first matching pair is the one that stays.
+    // Backwards, so that the first matching pair remains.
     while place > 0 {
         place -= 1;
         let pair = [LETTERS[place / LETTERS.len()], LETTERS[place % LETTERS.len()]];
@@ -67,12 +69,12 @@ mod tests {
         crc(0, tag) % 16_384
     }
 
-    fn tags(of: &[u8], count: u32) -> Vec<Vec<u8>> {
+    fn tags(tenant: &[u8], count: u32) -> Vec<Vec<u8>> {
         let policy: Policy = "p: fixed-window 1000/1s".parse().unwrap();
         let policy = policy.sharded(Shards::any(count)).unwrap();
         let shards = policy.shares().iter().filter_map(Policy::shard);
         let tag = |shard| {
-            let mut tag = of.to_vec();
+            let mut tag = tenant.to_vec();
             end(&mut tag, 0, shard);
             tag
         };
@@ -85,21 +87,21 @@ mod tests {
     }
 
     #[test]
-    fn every_part_of_the_slots_can_be_aimed_at() {
+    fn every_part_of_the_slots_has_a_pair() {
         for (wanted, pair) in PAIRS.iter().enumerate() {
             assert_eq!(usize::from(cell(crc(0, pair))), wanted);
         }
     }
 
-    /// Where states lie must not change from one version to the next.
+    /// The slots of states must not change between versions.
     #[test]
-    fn tags_stay_as_they_are() {
+    fn the_tags_of_existing_states_do_not_change() {
         let tags = tags(b"acme", 3).into_iter().map(|tag| String::from_utf8(tag).unwrap());
         assert_eq!(tags.collect::<Vec<_>>(), ["acme%.3.F9", "acme%.3.EM", "acme%.3.Ey"]);
     }
 
     #[test]
-    fn equal_nodes_have_as_many_shards_as_each_other_or_one_more() {
+    fn the_numbers_of_shards_of_equal_nodes_differ_by_at_most_one() {
         for tenant in 0..50 {
             for count in 2..40_u16 {
                 let tags = tags(format!("tenant-{tenant}").as_bytes(), count.into());
@@ -109,10 +111,10 @@ mod tests {
                         let node = u32::from(slot(tag)) * u32::from(nodes) / 16_384;
                         on_node[usize::try_from(node).unwrap()] += 1;
                     }
-                    let (least, most) = (on_node.iter().min().unwrap(), on_node.iter().max());
-                    // One for the rounding to shards, and one for that to 256ths.
-                    let apart = most.unwrap() - least;
-                    assert!(apart <= 2, "{count} shards on {nodes} nodes: {on_node:?}");
+                    let (min, max) = (on_node.iter().min().unwrap(), on_node.iter().max());
+                    // One for the rounding to shards, and one for the rounding to 256 parts.
+                    let difference = max.unwrap() - min;
+                    assert!(difference <= 2, "{count} shards on {nodes} nodes: {on_node:?}");
                 }
             }
         }

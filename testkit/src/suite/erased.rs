@@ -12,7 +12,7 @@ use tidegate_core::{ManualClock, Store, StoreExt};
 
 use super::fixture::Fixture;
 use crate::generate::ClockKind;
-use crate::store_with::{Context, StoreWithContext};
+use crate::stores::{Context, StoreWithContext};
 
 /// A fixture of any type.
 pub(super) struct Erased<'f>(&'f dyn ErasedFixture<'f>);

@@ -10,7 +10,7 @@ use tidegate_core::{Answer, Call, Charge, ErrorKind, Limiter, Operation, Store, 
 use super::fixture::Fixture;
 use super::harness::{case, cases, each};
 use super::report::{check, check_eq};
-use crate::faults::Faults;
+use crate::stores::faults::Faults;
 use crate::stores::faults::{Fault, FaultyStore, plan};
 
 /// B42: a call is charged at most once, whatever fault occurs. It is not charged if the error is

@@ -15,7 +15,7 @@ use tidegate_core::{Error, ErrorKind, Hold, Limiter, Policy, Settlement, Store, 
 use super::fixture::Fixture;
 use super::harness::{case, concurrently, each, each_case, threads};
 use super::report::{check, check_eq, fail, unless_unsupported};
-use crate::faults::Faults;
+use crate::stores::faults::Faults;
 use crate::stores::faults::{Fault, FaultyStore};
 
 const TTL: Duration = Duration::from_micros(50);

@@ -12,7 +12,7 @@ use tidegate_core::{
 use super::fixture::Fixture;
 use super::harness::{Harness, START, case, cases, concurrently, each, each_case, threads};
 use super::report::{check, check_eq, fail, unless_unsupported};
-use crate::faults::Faults;
+use crate::stores::faults::Faults;
 use crate::stores::faults::{Fault, FaultyStore};
 
 const TTL: Duration = Duration::from_micros(50);

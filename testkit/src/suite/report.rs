@@ -11,7 +11,7 @@ use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
 
-use tidegate_core::{Error, ErrorKind, OwnedCall};
+use tidegate_core::{Error, ErrorKind};
 
 use super::contract::Guarantee;
 use crate::call_log::CallLog;

@@ -1,0 +1,175 @@
+--- The functions of batch.lua for states with holds (see lib/state_holds.lua).
+---
+--- Reply to a call: as in batch.lua. But unless the call took the fast path, it begins with
+--- WITH_HOLDS instead of 0, and after the charges it has the result of `open_holds` for each
+--- charge.
+
+--- @include lib/state_holds
+
+-- The feet of the states with holds, by the number of the key.
+local feet = {}
+
+-- Whether a key is a string, by its number.
+local is_string = {}
+
+local load_without_holds = load_state
+load_state = function(k)
+  if kinds[k] then return end
+  local value, kind, blocked_until, foot = read_holds(KEYS[k])
+  if value == nil then
+    load_without_holds(k)
+    is_string[k] = not lists[k]
+    return
+  end
+  values[k], kinds[k], blocks[k], lists[k], feet[k] = value or nil, kind, blocked_until, false, foot
+end
+
+local ends_at_without_holds = ends_at
+ends_at = function(k)
+  return feet[k] and feet[k].key_expires_at or ends_at_without_holds(k)
+end
+
+-- A state with holds is written at the very end, like a string.
+local set_without_holds = set_state
+set_state = function(k, value, kind, blocked_until, expires_at, plan)
+  local foot = feet[k]
+  if not foot then return set_without_holds(k, value, kind, blocked_until, expires_at, plan) end
+  values[k], kinds[k], blocks[k] = value, kind, blocked_until
+  foot.is_changed, foot.state_ends = true, math.max(foot.state_ends or 0, expires_at)
+end
+
+-- A state in which nothing is charged stays while there are holds on it.
+local remove_without_holds = remove_state
+remove_state = function(k)
+  if feet[k] then set_state(k, string.char(NONE), NONE, 0, 0) else remove_without_holds(k) end
+end
+
+-- Notes the rule that wrote the state last, because it will refund lapsed holds.
+local function note_rule(k, rule, p2, p3, p4)
+  local foot = feet[k]
+  if foot then foot.rule, foot.p2, foot.p3, foot.p4 = rule, p2, p3, p4 end
+end
+
+local change_without_holds = change_state
+change_state = function(op, k, rule, cost, taken_at, p1, p2, p3, p4, max_records)
+  local before = values[k]
+  change_without_holds(op, k, rule, cost, taken_at, p1, p2, p3, p4, max_records)
+  if values[k] ~= before then note_rule(k, rule, p2, p3, p4) end
+end
+
+local commit_without_holds = commit_charges
+commit_charges = function(count, charges, allowed)
+  commit_without_holds(count, charges, allowed)
+  for place = 1, count do
+    local k, rule, _, _, _, _, p2, p3, p4 = parse_charge(charges, place)
+    if allowed and afters[place] then note_rule(k, rule, p2, p3, p4) end
+  end
+end
+
+local change_states_without_holds = change_states
+change_states = function(op, count, argument, charges)
+  for place = 1, op == RESET and count or 0 do
+    local k = keys[place]
+    if feet[k] then feet[k], feet_by_key[KEYS[k]] = nil, nil end
+  end
+  change_states_without_holds(op, count, argument, charges)
+  for place = 1, op == REFUND and count or 0 do
+    local foot = feet[keys[place]]
+    if foot and foot.open > 0 and refunds[place] > 0 then
+      foot.refunded, foot.refunded_at = math.min(foot.refunded + refunds[place], MODULUS), now
+      foot.is_changed = true
+    end
+  end
+end
+
+local decide_without_holds = decide
+decide = function(op, count, argument, charges)
+  local at = #answer + 1
+  decide_without_holds(op, count, argument, charges)
+  if answer[at] ~= '\0' then return end
+  answer[at] = string.char(WITH_HOLDS)
+  -- The place of a reservation in the queue must not depend on lapses.
+  local waits_for_lapses = (op == PEEK or op == ACQUIRE) and argument == 0 or op == ACQUIRE_UP_TO
+  for place = 1, count do
+    local k = keys[place]
+    answer[#answer + 1] =
+      open_holds(KEYS[k], feet[k], values[k], waits_for_lapses and outcomes[place] ~= ALLOWED)
+  end
+  --- @when hold
+  --- @inline batch_with_holds.make
+  --- @end
+end
+--- @when id hold
+-- Only the general path sets `is_done` or `held_and_spent`. It handles every key that is loaded.
+for k = 1, #KEYS do load_state(k) end
+--- @end
+--- @when hold
+-- A state with the maximum number of open holds gets no further hold.
+for place = 1, request:byte(2) do
+  local k, _, flags, cost = parse_charge(CALL_HEAD + 1, place)
+  local foot, max = feet[k], max_open_holds(place)
+  if foot and max > 0 and flags < CHECK_ONLY and cost > 0 and foot.open >= max then
+    return pack('<BBI4', TOO_MANY_HOLDS, place, foot.open)
+  end
+end
+--- @end
+
+--- @section make
+-- Returns a log that is a list as one string. `value` is the last element of the list.
+local function whole_log(key, value)
+  local sealed, count = parse('<I4I2', value, #value - 13)
+  if sealed == 0 then return value end
+  local elements = {}
+  for place = 1, sealed do
+    local element = call('LINDEX', key, string.format('%d', place - 1))
+    elements[place] = place == 1 and element or element:sub(LOG_HEAD + 1)
+  end
+  count = count + sealed * CHUNK
+  local foot = value:sub(-LOG_FOOT)
+  return table.concat(elements) .. value:sub(LOG_HEAD + 1, -LOG_FOOT - 1)
+    .. foot:sub(1, 23) .. pack('<I4I2', 0, count) .. foot:sub(30)
+end
+
+-- Records a hold that was made on each state that will refund it when it lapses. The reply is
+-- complete at this point, and does not include the hold.
+local life = parse('<I7', id, FINGERPRINT + 1)
+for place = 1, held_and_spent and count or 0 do
+  local k, rule, flags, _, _, _, p2, p3, p4 = parse_charge(charges, place)
+  local is_held = outcomes[place] == ALLOWED and flags < CHECK_ONLY and costs[place] > 0
+  if is_held and max_open_holds(place) > 0 then
+    local foot = feet[k]
+    if not foot then
+      foot = {
+        refunded = 0, refunded_at = 0, unspent = 0, number = 0, open = 0, lapsed = 0, due = MODULUS,
+        ends = 0, key_expires_at = 0, state_ends = ends_at(k)
+      }
+      if lists[k] then
+        foot.replaced_type, values[k], lists[k] = 'list', whole_log(KEYS[k], values[k]), false
+      elseif is_string[k] then
+        foot.replaced_type = 'string'
+      end
+      changed[k], feet[k], feet_by_key[KEYS[k]] = nil, foot, foot
+    end
+    note_rule(k, rule, p2, p3, p4)
+    foot.new_score = score(now + life / 2)
+    foot.new_hold = pack('>I4', foot.number) .. hash_id_key(id_key)
+      .. pack('<I7I7I7I7', now, costs[place], 0, now + life)
+    foot.number, foot.open, foot.is_changed =
+      (foot.number + 1) % 0x100000000, foot.open + 1, true
+    foot.due, foot.ends = math.min(foot.due, now + life / 2), math.max(foot.ends, now + life)
+    add_unspent(foot, costs[place])
+  end
+end
+
+--- @section write
+-- Writes the states with holds. The other states are written below.
+for k, foot in pairs(feet) do
+  if foot.is_changed then
+    if foot.replaced_type then
+      -- Writing nothing fails before anything is written if the server lacks memory.
+      if foot.replaced_type == 'string' then call('SETRANGE', KEYS[k], '0', '') end
+      call('UNLINK', KEYS[k])
+    end
+    write_holds(KEYS[k], foot, values[k], blocks[k], foot.state_ends or 0)
+  end
+end

@@ -1,0 +1,70 @@
+--- The epoch of the holds on a state: the time between two resets of the state. Only a state that
+--- does not record its holds has one, under a key of its own:
+---
+---   | EPOCH 1 | number 16 | ends 7 | refunded 7 | refunded_at 7 |
+---
+---   number        from SHA-1 of the key of the id of the first hold, and the time of that hold,
+---                 because an id can be used again
+---   ends          the epoch lasts until this time
+---   refunded      the sum of the refunds since the first hold, and the time of the last refund
+---
+--- A reset removes the epoch. A settlement compares the number, and so detects the reset.
+
+--- @section join
+--- Makes each charged state without a record of its holds join its epoch, or begins one.
+---
+--- Inputs: held_and_spent, life, epoch_keys, epoch_values. Output: epochs (the number of the epoch
+--- of each charge).
+---
+--- An epoch that must last longer is extended to 1.5 times the life of the hold, so that most holds
+--- only read it.
+local epochs = {}
+for place, epoch_key in ipairs(epoch_keys) do
+  local held_cost = parse('<I7', held_and_spent, place * 7 - 6)
+  epochs[place] = NO_EPOCH
+  if held_cost > 0 and held_cost < NOT_COUNTED and not (REFUNDS_LAPSED) then
+    local number, epoch_ends, refunds = nil, 0, pack('<I7I7', 0, 0)
+    local value = epoch_values[place]
+    if value then epoch_ends = parse('<I7', value, EPOCH_NUMBER + 2) end
+    if epoch_ends > now then
+      number, refunds = value:sub(2, EPOCH_NUMBER + 1), value:sub(EPOCH_NUMBER + 9)
+    else
+      number, epoch_ends = redis.sha1hex(id_key):sub(1, EPOCH_NUMBER - 7) .. pack('<I7', now), 0
+    end
+    epochs[place] = number
+    if epoch_ends < now + life then
+      epoch_ends = math.min(now + life + (life - life % 2) / 2, MODULUS)
+      local ends, ttl = epoch_ends
+      --- @inline lib/ttl.text
+      call('PSETEX', epoch_key, ttl,
+        string.char(EPOCH) .. number .. pack('<I7', epoch_ends) .. refunds)
+    end
+  end
+end
+epochs = table.concat(epochs)
+
+--- @section read
+--- Reads the epoch of the hold on a state. If the state was reset, nothing is held any more.
+---
+--- Inputs: place, epoch_key, record, epochs_at. Outputs: epoch (the number), epoch_values (the
+--- value of the epoch by its key), held_cost (0 after a reset).
+local epoch =
+  record:sub(epochs_at + (place - 1) * EPOCH_NUMBER, epochs_at + place * EPOCH_NUMBER - 1)
+if epoch ~= NO_EPOCH then
+  local value = redis.pcall('GET', epoch_key)
+  if type(value) == 'string' and #value == EPOCH_SIZE
+    and value:sub(2, EPOCH_NUMBER + 1) == epoch then
+    epoch_values[epoch_key] = value
+  else
+    held_cost = 0
+  end
+end
+
+--- @section refund
+-- Adds a refund to the epoch of the holds on a state, because it may have refunded one of them.
+local function note_refund(epoch_key, amount)
+  local value = redis.pcall('GET', epoch_key)
+  if type(value) ~= 'string' or #value ~= EPOCH_SIZE then return end
+  amount = math.min(parse('<I7', value, EPOCH_NUMBER + 9) + amount, MODULUS)
+  call('SET', epoch_key, value:sub(1, EPOCH_NUMBER + 8) .. pack('<I7I7', amount, now), 'KEEPTTL')
+end

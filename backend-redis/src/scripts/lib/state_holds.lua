@@ -1,0 +1,218 @@
+--- The holds on a state, for policies that refund lapsed holds (`refund-lapsed`). Twin of
+--- core/src/engine/state_holds.rs.
+---
+--- A state with holds is a sorted set. An eviction therefore removes the state and its holds
+--- together, and a call reads and writes only the holds that it needs:
+---
+---   score         member
+---   +inf          the state: its value and its block as in a string, then the foot
+---   lapses_at     an open hold
+---   -expires_at   a lapsed hold, until it expires
+---
+---   foot: | rule 1 | p2 7 | p3 7 | p4 7 | unspent 7 | number 4 | open 4 | lapsed 4 | refunded 7 |
+---         | refunded_at 7 | due 7 | ends 7 | key_expires_at 7 | HOLDS 1 |
+---   hold: | number 4 | key 16 | taken_at 7 | cost 7 | spent 7 | expires_at 7 |
+---         | refunded 7, if it has lapsed |
+---
+---   rule, p2 …     the rule that wrote the state last, which refunds lapsed holds
+---   unspent        the sum of the unspent parts of the open holds
+---   number         in the foot: the number of holds so far. In a hold: the number of the hold,
+---                  big-endian, so that the older of two holds that lapse together is first
+---   open, lapsed   the number of open and of lapsed holds
+---   refunded       the sum of refunds that may have refunded an open hold, and the time of the
+---                  last refund
+---   due            no hold lapses or expires before this time
+---   ends           the time until which a hold is known
+---   key_expires_at the time until which the key lives at least
+---   key            the first 16 hexadecimal digits of SHA-1 of the key of the hold's id
+---
+--- Scripts without this file treat a sorted set as a foreign value and do not change it.
+-- `now` is set to an earlier time while a lapsed hold is refunded.
+local current_time = now
+
+-- The feet of the states that were read, by key. The table of a foot also contains the changes
+-- that are still to be written: `new_hold` with `new_score`, and `old_hold`.
+local feet_by_key = {}
+
+-- A log with holds is one string, and its number of records is bounded: beyond that, a charge moves
+-- the newest record to now.
+local rule_without_holds = RULES[SLIDING_LOG]
+RULES[SLIDING_LOG] = function(
+  value, kind, cost, op, max_wait, taken_at, p1, p2, p3, p4, key, is_list, max_records)
+  if p4 == 1 and feet_by_key[key] then
+    p4, max_records = 0, math.min(max_records or MAX_RECORDS_WITH_HOLDS, MAX_RECORDS_WITH_HOLDS)
+  end
+  return rule_without_holds(
+    value, kind, cost, op, max_wait, taken_at, p1, p2, p3, p4, key, is_list, max_records)
+end
+
+local function score(number)
+  return string.format('%.0f', number)
+end
+
+-- Writes a state with holds. `expires_at` is the time until which the state matters. To set the
+-- expiry of a key costs as much as to write it, so the key gets a life that is a quarter longer
+-- than necessary.
+local function write_state(key, foot, value, blocked_until, expires_at)
+  local ends, ttl = math.max(expires_at, blocked_until, foot.ends)
+  local is_short = ends > foot.key_expires_at
+  if is_short then
+    ends = math.min(ends + (ends - now - (ends - now) % 4) / 4, MODULUS)
+    foot.key_expires_at = ends
+  end
+  local member = blocking(value, blocked_until)
+    .. pack('<BI7I7I7I7I4I4I4I7I7I7I7I7B', foot.rule, foot.p2, foot.p3, foot.p4, foot.unspent,
+      foot.number, foot.open, foot.lapsed, foot.refunded, foot.refunded_at, foot.due,
+      foot.ends, foot.key_expires_at, HOLDS)
+  if foot.new_hold then
+    call('ZADD', key, '+inf', member, foot.new_score, foot.new_hold)
+  elseif member ~= foot.member then
+    call('ZADD', key, '+inf', member)
+  end
+  local old_member = member ~= foot.member and foot.member
+  if old_member and foot.old_hold then
+    call('ZREM', key, old_member, foot.old_hold)
+  elseif old_member or foot.old_hold then
+    call('ZREM', key, old_member or foot.old_hold)
+  end
+  foot.member, foot.new_hold, foot.old_hold = member, nil, nil
+  if is_short then
+    --- @inline lib/ttl.text
+    call('PEXPIRE', key, ttl)
+  end
+end
+
+-- Writes a state and its holds. If no hold remains, the state is written as a string. If nothing is
+-- charged either, the key is removed.
+local function write_holds(key, foot, value, blocked_until, expires_at)
+  if foot.open + foot.lapsed > 0 then
+    return write_state(key, foot, value, blocked_until, expires_at)
+  end
+  if blocked_until == 0 and value:byte() == NONE then return call('UNLINK', key) end
+  local ends, ttl = math.max(foot.key_expires_at, expires_at, blocked_until)
+  --- @inline lib/ttl.text
+  call('PSETEX', key, ttl, blocking(value, blocked_until))
+end
+
+-- Refunds the unspent part of a charge by the rule that wrote the state, minus the refunds that may
+-- have refunded it (see lib/settlement.refunds). Returns the new state, and the refunded amount.
+local refund_rest
+refund_rest = function(foot, value, kind, key, cost, taken_at, original_cost)
+  local rule, p2, p3, p4 = foot.rule, foot.p2, foot.p3, foot.p4
+  local function apply_rule(rest_cost, op)
+    return RULES[rule](
+      value, kind, rest_cost, op, original_cost, taken_at, math.huge, p2, p3, p4, key, false)
+  end
+  local _, a, b, c = apply_rule(0, PEEK)
+  local before, unit = held(rule, a, b, c, p2)
+  local _, _, _, _, _, after = apply_rule(cost, UNDO)
+  if after == nil then return value, kind, 0 end
+  local value_before, kind_before = value, kind
+  value = after or string.char(NONE)
+  kind = value:byte()
+  _, a, b, c = apply_rule(0, PEEK)
+  local amount = before - held(rule, a, b, c, p2)
+  amount = (amount - amount % unit) / unit
+  if foot.refunded == 0 or foot.refunded_at < taken_at then return value, kind, amount end
+  local counted = math.min(foot.refunded, amount)
+  foot.refunded = foot.refunded - counted
+  value, kind = value_before, kind_before
+  if amount == counted then return value, kind, 0 end
+  return refund_rest(foot, value, kind, key, amount - counted, taken_at, original_cost - counted)
+end
+
+-- Refunds each hold that has lapsed, at the time at which it lapsed, and forgets the holds that
+-- have expired. Returns the new state.
+local function settle_due(key, foot, value, kind, blocked_until)
+  if foot.due > current_time then return value, kind end
+  local due = call('ZRANGEBYSCORE', key, score(-current_time), score(current_time), 'WITHSCORES')
+  for place = 1, #due, 2 do
+    local member, lapses_at = due[place], tonumber(due[place + 1])
+    call('ZREM', key, member)
+    if lapses_at <= 0 then
+      foot.lapsed = math.max(foot.lapsed - 1, 0)
+    elseif #member == STATE_HOLD then
+      local taken_at, cost, spent, expires_at = parse('<I7I7I7I7', member, HOLD_KEY + 1)
+      local refunded = 0
+      if spent < cost then
+        now = lapses_at
+        value, kind, refunded = refund_rest(foot, value, kind, key, cost - spent, taken_at, cost)
+        now = current_time
+      end
+      foot.open = math.max(foot.open - 1, 0)
+      foot.unspent = math.max(foot.unspent - math.max(cost - spent, 0), 0)
+      if expires_at > current_time then
+        call('ZADD', key, score(-expires_at), member .. pack('<I7', refunded))
+        foot.lapsed = foot.lapsed + 1
+      end
+    end
+  end
+  local open = call(
+    'ZRANGEBYSCORE', key, '(' .. score(current_time), '(+inf', 'WITHSCORES', 'LIMIT', '0', '1')
+  local lapsed = call('ZREVRANGEBYSCORE', key, '(0', '-inf', 'WITHSCORES', 'LIMIT', '0', '1')
+  if foot.open + foot.lapsed == 0 then
+    foot.unspent, foot.number, foot.ends, foot.refunded, foot.refunded_at = 0, 0, 0, 0, 0
+  end
+  foot.due = math.min(tonumber(open[2] or MODULUS), -tonumber(lapsed[2] or -MODULUS))
+  write_state(key, foot, value, blocked_until, 0)
+  foot.is_changed = true
+  return value, kind
+end
+
+-- Reads a state with holds and refunds the holds that have lapsed. Returns the value without its
+-- block (`false` if there is none), its kind, the time until which it blocks, and the foot. Returns
+-- `nil` if the key has a value of another type.
+local function read_holds(key)
+  local found = redis.pcall('ZREVRANGE', key, '0', '0')
+  if found.err and found.err:find('WRONGTYPE', 1, true) then return nil end
+  -- If a permission is missing, this fails before anything is written.
+  if found.err then call('ZREVRANGE', key, '0', '0') end
+  local member = found[1]
+  if not member then return false, NONE, 0 end
+  local size = #member - HOLDS_FOOT
+  if size < 1 or member:byte(-1) ~= HOLDS then return false, FOREIGN, 0 end
+  local foot = { member = member }
+  foot.rule, foot.p2, foot.p3, foot.p4, foot.unspent, foot.number, foot.open, foot.lapsed,
+    foot.refunded, foot.refunded_at, foot.due, foot.ends, foot.key_expires_at =
+    parse('<BI7I7I7I7I4I4I4I7I7I7I7I7', member, size + 1)
+  local is_rule_valid = foot.p2 > 0 and (foot.p3 > 0 or foot.rule <= SLIDING_LOG)
+    and (foot.p4 > 0 or foot.rule ~= TOKEN_BUCKET)
+  local value, kind, blocked_until = decode(member:sub(1, size), false)
+  if kind == FOREIGN or not RULES[foot.rule] or not is_rule_valid then return false, FOREIGN, 0 end
+  feet_by_key[key] = foot
+  value, kind = settle_due(key, foot, value, kind, blocked_until)
+  return value, kind, blocked_until, foot
+end
+
+-- Adds an amount to `unspent`.
+local function add_unspent(foot, amount)
+  foot.unspent = math.max(math.min(foot.unspent + amount, MODULUS), 0)
+end
+
+-- Returns the digits of SHA-1 of the key of an id by which a hold is found.
+local function hash_id_key(id_key)
+  return redis.sha1hex(id_key):sub(1, 16)
+end
+
+-- Returns the part of the reply to a charge about the holds on its state:
+--   the unspent sum of the open holds, the number of holds that follow (1 byte)
+--   if holds follow: refunded, refunded_at, the size of the state (4 bytes), the state
+--   the next holds that lapse, each with lapses_at, taken_at, cost and spent
+-- The holds are included if the wait depends on lapses. The core computes the wait from them.
+local function open_holds(key, foot, value, waits_for_lapses)
+  local unspent = foot and foot.unspent or 0
+  if not foot or not waits_for_lapses then return pack('<I7B', unspent, 0) end
+  local found = call('ZRANGEBYSCORE', key, '(' .. score(current_time), '(+inf', 'WITHSCORES',
+    'LIMIT', '0', 'MAX_COUNTED_LAPSES')
+  local counted = {}
+  for place = 1, #found, 2 do
+    local member = found[place]
+    if #member == STATE_HOLD then
+      counted[#counted + 1] =
+        pack('<I7', tonumber(found[place + 1])) .. member:sub(HOLD_KEY + 1, HOLD_KEY + 21)
+    end
+  end
+  if not counted[1] then return pack('<I7B', unspent, 0) end
+  return pack('<I7BI7I7I4', unspent, #counted, foot.refunded, foot.refunded_at, #value) .. value
+    .. table.concat(counted)
+end

@@ -1,0 +1,62 @@
+--- Writes a state.
+---
+--- Inputs of all sections: key, blocked_until, and the outputs of the rule: after (the value),
+--- expires_at (the time until which it must live), keeps_ttl (whether the key already lives that
+--- long).
+
+--- @section string
+--- Writes a string.
+if keeps_ttl and blocked_until == 0 then
+  call('SET', key, after, 'KEEPTTL')
+else
+  local ends, ttl = expires_at
+  --- @inline lib/ttl.text
+  call('PSETEX', key, ttl, after)
+end
+
+--- @section log
+--- Writes a log: a list, the end of a string, or a whole string.
+---
+--- Inputs: as_list and offset (of the rule), and the inputs of the section `list`. Output: admits
+--- (`nil` if the log is a foreign value).
+if as_list then
+  --- @inline lib/write.list
+elseif offset then
+  -- The script has read only the end of the string. If the string is longer than its foot says, the
+  -- next call would read the same end again.
+  if call('SETRANGE', key, string.format('%d', offset), after) > offset + #after then
+    admits = nil
+  elseif not keeps_ttl then
+    local ends, ttl = expires_at
+    --- @inline lib/ttl.text
+    call('PEXPIRE', key, ttl)
+  end
+else
+  --- @inline lib/write.string
+end
+
+--- @section list
+--- Writes a list.
+---
+--- Inputs: value and is_list (of the key before); from and to (the bounds of LTRIM), chunk and
+--- chunks (elements to add before the last one), of the rule.
+if not is_list then
+  -- The server checks for lack of memory only at the first write, so the script unlinks only a key
+  -- that exists.
+  if value then call('UNLINK', key) end
+  if chunks then
+    for place = 1, #chunks do call('RPUSH', key, chunks[place]) end
+  end
+  if chunk then call('RPUSH', key, chunk) end
+  call('RPUSH', key, after)
+else
+  if from > 0 or to >= 0 then call('LTRIM', key, from, to) end
+  call('LSET', key, '-1', chunks and chunks[1] or chunk or after)
+  for place = 2, chunks and #chunks or 0 do call('RPUSH', key, chunks[place]) end
+  if chunk or chunks then call('RPUSH', key, after) end
+end
+if not (keeps_ttl and is_list and blocked_until == 0) then
+  local ends, ttl = expires_at
+  --- @inline lib/ttl.text
+  call('PEXPIRE', key, ttl)
+end

@@ -1,0 +1,91 @@
+-- Decides the usual batch: acquires of single charges without waits and penalties, by any rule but
+-- the sliding log. Charges that differ only in their key are a group, and their numbers are sent
+-- once. A state is read and written once, regardless of the number of its charges.
+--
+-- KEYS: each key once, group after group.
+-- ARGV[1], for each group: the rule, the cost, the four numbers of the policy, the number of keys,
+--   and whether any key is charged more than once; if so, the number of charges of each key.
+-- ARGV[2]: the time, if a test sets it.
+--
+-- Reply: VERDICTS and now. Then for each key:
+--   UNUSUAL, if the key has a value that the rule alone could not have written. The script leaves
+--   the key unchanged, and batch.lua must decide the calls
+--   otherwise for each charge of the key: the new value, if the charge is admitted; DENIED and the
+--   value, if it is denied; EMPTY, if it is denied and the state is empty
+
+--- @include lib/now
+
+local request = ARGV[1]
+local denied, empty, unusual = string.char(DENIED), string.char(EMPTY), string.char(UNUSUAL)
+local answer, n = { pack('<BI7', VERDICTS, now) }, 1
+
+--- @inline lib/read_keys
+
+-- The inputs of the rules that are the same for every charge (see lib/rules.lua).
+local op, max_wait, taken_at, blocked_until = ACQUIRE, 0, nil, 0
+
+local at, k = 1, 0
+while at <= #request do
+  local rule, cost, p1, p2, p3, p4, count, repeats
+  rule, cost, p1, p2, p3, p4, count, repeats, at = parse('<BI7I7I7I7I7I2B', request, at)
+  local last = k + count
+  if rule == FIXED_WINDOW then
+    local rule_kind, size = p4, WINDOW_SIZE
+    --- @inline usual.group RULE=rules/fixed_window
+  elseif rule == SLIDING_COUNTER then
+    local rule_kind, size = COUNTER, COUNTER_SIZE
+    --- @inline usual.group RULE=rules/sliding_counter
+  elseif rule == TOKEN_BUCKET then
+    local rule_kind, size = BUCKET, BUCKET_SIZE
+    --- @inline usual.group RULE=rules/token_bucket
+  else
+    local rule_kind, size = INTERVAL, INTERVAL_SIZE
+    --- @inline usual.group RULE=rules/interval_bucket
+  end
+end
+return table.concat(answer)
+
+--- @section group
+--- Charges the keys of a group by the rule RULE.
+---
+--- Inputs: k (the last key of the previous group), last (the last key of this group), own_kind and
+--- size (of the values of the rule), cost, repeats, p1 to p4.
+while k < last do
+  k = k + 1
+  local value, kind, times = found[k], rule_kind, 1
+  if repeats > 0 then times, at = parse('<I2', request, at) end
+  local is_usual
+  if value then
+    is_usual = #value == size and value:byte() == rule_kind
+  else
+    value, kind, is_usual = nil, NONE, others_absent
+  end
+  if is_usual then
+    local written, written_until, keeps_all = nil, 0, true
+    for _ = 1, times do
+      local admits, a, b, c, after, expires_at, keeps_ttl
+      local d = 0
+      --- @inline RULE
+      n = n + 1
+      if after then
+        answer[n], value, kind = after, after, rule_kind
+        written, written_until, keeps_all = after, expires_at, keeps_all and keeps_ttl
+      elseif admits == nil then
+        answer[n] = unusual
+        break
+      elseif a > 0 or b > 0 then
+        answer[n], answer[n + 1] = denied, value
+        n = n + 1
+      else
+        answer[n] = empty
+      end
+    end
+    if written then
+      local key, after, expires_at, keeps_ttl = KEYS[k], written, written_until, keeps_all
+      --- @inline lib/write.string
+    end
+  else
+    n = n + 1
+    answer[n] = unusual
+  end
+end

@@ -1,0 +1,97 @@
+//! Numbers that the scripts and this crate share: rules, operations, flags, outcomes, kinds of
+//! values, and parts of replies.
+//!
+//! Each number is a constant here. A name in a script stands for the constant of the same name, and
+//! the assembly of the script replaces it by the literal. Numbers that only the scripts know are in
+//! `scripts/constants.lua`.
+
+/// Defines constants, and a table of their names and literals for the scripts.
+macro_rules! shared {
+    ($($(#[$about:meta])* $name:ident = $value:literal;)+) => {
+        $($(#[$about])* pub(crate) const $name: u8 = $value;)+
+
+        const SHARED: &[(&str, &str)] = &[$((stringify!($name), stringify!($value))),+];
+    };
+}
+
+shared! {
+    // Rules.
+    FIXED_WINDOW = 1;
+    SLIDING_LOG = 2;
+    SLIDING_COUNTER = 3;
+    TOKEN_BUCKET = 4;
+    INTERVAL_BUCKET = 5;
+
+    // Operations. An acquire with a maximum wait is a reservation.
+    ACQUIRE = 1;
+    PEEK = 2;
+    REFUND = 3;
+    RESET = 4;
+    BLOCK = 5;
+    UNDO = 6;
+    BLOCK_AT_LEAST = 7;
+    CHARGE = 8;
+    ACQUIRE_UP_TO = 9;
+    SETTLE = 10;
+    SETTLE_SO_FAR = 11;
+    EXTEND = 12;
+
+    // Flags of a charge.
+    SHADOW = 1;
+    CHECK_ONLY = 2;
+
+    // Outcomes.
+    ALLOWED = 0;
+    DENIED = 1;
+    BLOCKED = 2;
+
+    // Kinds: the first byte of a value. `NONE` is the lowest kind: the value has only a block.
+    NONE = 0x90;
+    FIXED_ALIGNED = 0x91;
+    FIXED_PHASED = 0x92;
+    FIXED_ANCHORED = 0x93;
+    LOG = 0x94;
+    COUNTER = 0x95;
+    BUCKET = 0x96;
+    INTERVAL = 0x97;
+
+    ID = 0x98;
+    HOLD = 0x99;
+    #[expect(dead_code, reason = "no reply contains the last byte of a state with holds")]
+    HOLDS = 0x9a;
+    #[expect(dead_code, reason = "no reply contains the first byte of an epoch")]
+    EPOCH = 0x9b;
+
+    // The first byte of a reply that is not just a value.
+    VERDICTS = 0;
+    ID_REUSED = 1;
+    ID_FOREIGN = 2;
+    HOLD_UNKNOWN = 3;
+    HOLD_SETTLED = 4;
+    HOLD_LAPSED = 5;
+    TOO_MANY_HOLDS = 6;
+
+    // The first byte of the reply to a call, if the holds on the states follow. It is neither the
+    // place of a charge nor a kind.
+    WITH_HOLDS = 0x8f;
+
+    // The first byte of the reply of the usual batch to a key or a charge, unless it is `DENIED` or
+    // a kind.
+    UNUSUAL = 3;
+    EMPTY = 4;
+
+    // Bytes of the head of a log, of a record, and of the foot: see the diagram in
+    // `scripts/rules/sliding_log.lua`.
+    LOG_HEAD = 8;
+    RECORD = 14;
+    LOG_FOOT = 37;
+
+    // The maximum number of holds in a reply to a charge:
+    // `tidegate_core::no_semver::MAX_COUNTED_LAPSES`.
+    MAX_COUNTED_LAPSES = 32;
+}
+
+/// Returns the literal of a constant, by its name.
+pub(super) fn literal(name: &str) -> Option<&'static str> {
+    SHARED.iter().find(|(shared, _)| *shared == name).map(|(_, literal)| *literal)
+}

@@ -1,0 +1,154 @@
+//! The layout of values, which this crate, the scripts and the documentation share.
+//!
+//! `scripts/README.md` describes every kind of value. The table below defines the values that have
+//! a fixed size. A log and a state with holds are described in `rules/sliding_log.lua` and
+//! `lib/state_holds.lua`, a record under an id in `id.lua` and `hold.lua`.
+//!
+//! # Foreign values
+//!
+//! A value is foreign if no call could have written it. `lib/value.lua` checks the kind, the size
+//! and the end of the block. Each rule checks the numbers that it has read (`check`), with the
+//! bounds of [`Record::restore`](tidegate_core::engine::Record::restore):
+//!
+//! * A count, a debt and a sum are 1 to 2^52, and a time is before 2^52.
+//! * A window ends at a possible end of a window of the policy.
+//! * A bucket recovers after the time of its debt.
+//!
+//! A time in the future is valid, because the clock of a server may step back by any span.
+//!
+//! A script checks the foot of a log and the records that it reads. The script for a single charge
+//! reads only the end of a string, so it learns the size of the string from its write at the end.
+//! If the string is longer than its foot says, the call fails, and the written bytes stay.
+
+use std::borrow::Cow;
+
+pub(crate) mod bytes;
+pub(crate) mod layout;
+
+use bytes::{NUMBER, Reader};
+
+/// Defines the values of a fixed size: the kind, then the fields as numbers.
+macro_rules! values {
+    ($($(#[$about:meta])* $name:ident { $($field:ident),+ } = $size:ident: $($kind:ident)|+;)+) => {
+        /// A value of a fixed size.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum Value {
+            $($(#[$about])* $name { $($field: u64),+ }),+
+        }
+
+        impl Value {
+            /// Reads a value without a block. Returns `None` if it ends too early or is of another
+            /// kind.
+            pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Self> {
+                Some(match reader.byte()? {
+                    $($(layout::$kind)|+ => Self::$name { $($field: reader.number()?),+ },)+
+                    _ => return None,
+                })
+            }
+        }
+
+        /// The layouts of the values of a fixed size.
+        const LAYOUTS: &[Layout] = &[$(Layout {
+            size_name: stringify!($size),
+            #[cfg(test)]
+            kinds: &[$((stringify!($kind), layout::$kind)),+],
+            fields: &[$(stringify!($field)),+],
+        }),+];
+    };
+}
+
+/// The layout of a value of a fixed size.
+struct Layout {
+    /// The name of its size in the scripts.
+    size_name: &'static str,
+    /// The names and numbers of its kinds.
+    #[cfg(test)]
+    kinds: &'static [(&'static str, u8)],
+    fields: &'static [&'static str],
+}
+
+values! {
+    /// A fixed window.
+    Window { ends, count } = WINDOW_SIZE: FIXED_ALIGNED | FIXED_PHASED | FIXED_ANCHORED;
+    /// A sliding counter.
+    Counter { ends, previous, current } = COUNTER_SIZE: COUNTER;
+    /// A token bucket with continuous refill, or GCRA.
+    Bucket { time, debt, unit, recovers_at, expires_at } = BUCKET_SIZE: BUCKET;
+    /// A token bucket that is refilled once per period.
+    Interval { anchor, debt, recovers_at, expires_at } = INTERVAL_SIZE: INTERVAL;
+}
+
+impl Layout {
+    const fn size(&self) -> usize {
+        1 + self.fields.len() * NUMBER
+    }
+}
+
+/// Returns the literal of a number that the scripts share with this crate.
+pub(crate) fn literal(name: &str) -> Option<Cow<'static, str>> {
+    let size = || LAYOUTS.iter().find(|layout| layout.size_name == name).map(Layout::size);
+    match layout::literal(name) {
+        Some(literal) => Some(Cow::Borrowed(literal)),
+        None => size().map(|size| Cow::Owned(size.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bytes::put;
+    use super::*;
+
+    #[test]
+    fn a_value_has_the_fields_that_its_rule_packs() {
+        let file = |name: &str| {
+            let path = format!("{}/src/scripts/rules/{name}.lua", env!("CARGO_MANIFEST_DIR"));
+            std::fs::read_to_string(path).unwrap()
+        };
+        let packs = LAYOUTS.iter().map(|layout| {
+            let kind = match layout.kinds {
+                [(kind, _)] => kind,
+                _ => "start",
+            };
+            let (format, fields) = ("I7".repeat(layout.fields.len()), layout.fields.join(", "));
+            let pack = format!("pack('<B{format}', {kind}, {fields})");
+            (pack, format!("parse('<{format}', value, 2)"))
+        });
+        let rules = ["fixed_window", "sliding_counter", "token_bucket", "interval_bucket"];
+        for (rule, (pack, parse)) in rules.map(file).iter().zip(packs) {
+            assert!(rule.contains(&pack), "{pack}\n{rule}");
+            assert!(rule.contains(&parse), "{parse}\n{rule}");
+        }
+    }
+
+    #[test]
+    fn the_readme_of_the_scripts_has_the_fields_of_each_value() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts/README.md");
+        let readme = std::fs::read_to_string(path).unwrap();
+        for layout in LAYOUTS {
+            let kinds: Vec<_> =
+                layout.kinds.iter().map(|(_, number)| format!("`{number:02x}`")).collect();
+            let fields: Vec<_> = layout.fields.iter().map(|field| format!("`{field}`")).collect();
+            let row =
+                format!("| {} | {} | {} |", kinds.join(", "), layout.size(), fields.join(", "));
+            assert!(readme.contains(&row), "the README has no row {row}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_read_by_its_kind_and_not_if_it_ends_too_early() {
+        let mut bytes = vec![layout::COUNTER];
+        [7, 8, 9].iter().for_each(|&number| put(&mut bytes, number));
+        let counter = Value::Counter { ends: 7, previous: 8, current: 9 };
+        assert_eq!(Value::read(&mut Reader(&bytes)), Some(counter));
+        assert_eq!(Value::read(&mut Reader(&bytes[..bytes.len() - 1])), None);
+        bytes[0] = layout::LOG;
+        assert_eq!(Value::read(&mut Reader(&bytes)), None);
+    }
+
+    #[test]
+    fn a_size_is_a_literal_of_the_scripts() {
+        assert_eq!(literal("BUCKET_SIZE").as_deref(), Some("36"));
+        assert_eq!(literal("BUCKET").as_deref(), Some("0x96"));
+        assert_eq!(literal("BUCKETS"), None);
+    }
+}
