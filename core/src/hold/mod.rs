@@ -29,7 +29,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod already_settled;
 mod estimator;
 #[cfg(feature = "tokio")]
 mod guard;
@@ -41,9 +40,10 @@ mod settlement;
 pub(crate) mod support;
 mod ticket;
 
-pub use already_settled::AlreadySettled;
 pub use estimator::Estimator;
 #[cfg(feature = "tokio")]
 pub use guard::{HoldGuard, OnDrop};
 pub use settlement::Settlement;
 pub use ticket::{Hold, Ticket};
+
+pub use crate::decision::AlreadySettled;

@@ -1,5 +1,6 @@
 //! The answer to a call.
 
+mod already_settled;
 mod policy_verdict;
 
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::{fmt, slice};
 
 use smallvec::SmallVec;
 
+pub use already_settled::AlreadySettled;
 pub use policy_verdict::PolicyVerdict;
 
 use crate::call::MAX_CHARGES;
