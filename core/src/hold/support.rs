@@ -1,13 +1,6 @@
-//! What a hold takes, and which policies a store can keep holds of.
+//! The check of a policy by stores that cannot refund lapsed holds.
 
-use crate::{Charge, Decision, Error, ErrorKind, Outcome, Policy};
-
-/// What a hold that was admitted took of the charge at `index`: 0 of a check-only charge, `None` of a shadow that refused.
-pub(crate) fn held_of(decision: &Decision, index: usize, charge: &Charge<'_>) -> Option<u64> {
-    let is_taken = decision.verdicts().get(index)?.outcome() == Outcome::Allowed;
-    let amount = decision.amounts().get(index).copied().unwrap_or(charge.cost);
-    is_taken.then_some(if charge.is_check_only { 0 } else { amount })
-}
+use crate::{Error, ErrorKind, Policy};
 
 /// Whether a store can keep states of this policy although it does not give back what has lapsed.
 pub fn keeps_lapsed(policy: &Policy) -> Result<(), Error> {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::support::held_of;
+use crate::decision::held_of;
 use crate::owned_charge::OwnedCharge;
 use crate::subject::ShownBytes;
 use crate::{CallId, Charge, Decision, Error, ErrorKind};

@@ -7,7 +7,7 @@ use metrics::{Counter, Histogram, counter, histogram};
 
 use super::Calls;
 use super::policy_counters::PolicyTable;
-use crate::hold::support::held_of;
+use crate::decision::held_of;
 use crate::telemetry::names;
 use crate::{Call, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Operation};
 
