@@ -126,6 +126,13 @@ impl<'a> Charge<'a> {
         // 2^51 µs is the maximum window.
         stable_hash([self.tenant, self.state_subject()]) >> 13
     }
+
+    /// Returns the index of the share for all charges of this subject. The hash is the same on
+    /// every machine. Returns `None` if any share may be charged, or if there are no shards.
+    #[must_use]
+    pub fn share_of_subject(&self) -> Option<usize> {
+        self.policy.share_of(self.tenant, self.subject)
+    }
 }
 
 /// Prints one line, which shows at most 100 bytes of the subject and of the tenant.
