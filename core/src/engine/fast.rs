@@ -31,7 +31,7 @@ impl PackedState {
 
     /// Packs the state of a record. Returns `None` if it does not fit.
     #[must_use]
-    pub fn of(record: &Record) -> Option<Self> {
+    pub fn new(record: &Record) -> Option<Self> {
         if record.blocked_until > 0 || record.holds().is_some() {
             return None;
         }
