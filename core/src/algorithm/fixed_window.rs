@@ -129,7 +129,8 @@ impl Algorithm for FixedWindowRule {
         ((count > 0).then_some(State { count, ..state }), amount)
     }
 
-    /// A charge counts in full until its window ends.
+    /// Refunds the cost if the current window contains the charge. A charge counts in full until
+    /// its window ends.
     fn undo(
         &self,
         state: &mut Option<State>,

@@ -213,6 +213,8 @@ impl Algorithm for TokenBucketRule {
         ((debt > 0).then_some(State { debt, ..state }), units / self.unit.get())
     }
 
+    /// Refunds the part of the charge that was not refilled since.
+    ///
     /// A full bucket loses its refill. So without a part `c` of the charge, the debt would be lower
     /// by `min(c, the minimum debt since the charge)`.
     ///

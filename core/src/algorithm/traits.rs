@@ -170,7 +170,7 @@ impl Take {
     }
 }
 
-/// How much of a limit remains.
+/// The remaining amount of a limit, and the time of its recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Level {

@@ -19,7 +19,7 @@ impl Unit {
     pub fn new(units: u64) -> Self {
         let units = units.clamp(1, MAX_EXACT);
         let shift = units.ilog2();
-        // At most 2^63, because `units` is at least 2^`shift`.
+        // This is at most 2^63, because `units` is at least 2^`shift`.
         let reciprocal = (1_u128 << (63 + shift)).div_ceil(u128::from(units));
         Self { units, reciprocal: low_half(reciprocal), shift }
     }
@@ -68,15 +68,15 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
         #[test]
-        fn it_divides(units in number(), of in number(), times in number()) {
-            let of = of.max(1);
-            let unit = Unit::new(of);
-            prop_assert_eq!(unit.get(), of);
-            prop_assert_eq!(unit.whole_tokens(units), units / of);
+        fn tokens_are_the_exact_quotient(units in number(), size in number(), times in number()) {
+            let size = size.max(1);
+            let unit = Unit::new(size);
+            prop_assert_eq!(unit.get(), size);
+            prop_assert_eq!(unit.whole_tokens(units), units / size);
             // The result changes at multiples.
-            let multiple = (times % (MAX_EXACT / of + 1)) * of;
+            let multiple = (times % (MAX_EXACT / size + 1)) * size;
             for near in [multiple.saturating_sub(1), multiple, (multiple + 1).min(MAX_EXACT)] {
-                prop_assert_eq!(unit.whole_tokens(near), near / of);
+                prop_assert_eq!(unit.whole_tokens(near), near / size);
             }
         }
     }

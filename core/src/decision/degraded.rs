@@ -2,7 +2,7 @@
 
 use crate::error::ErrorKind;
 
-/// How and why a decision was made without the store.
+/// The answer that was given without the store, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Degraded {
@@ -20,7 +20,7 @@ impl Degraded {
     }
 }
 
-/// How a call was decided without the store.
+/// The fallback that decided a call without the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DegradedAnswer {

@@ -48,7 +48,7 @@ struct More {
 /// calls keeps their decisions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Details {
-    /// For a settlement, one bit for each amount. If the amount is above 0, the bit marks an amount
+    /// One bit for each amount of a settlement. If the amount is above 0, the bit marks an amount
     /// that was charged. If it is 0, the bit marks a hold that is out of reach. Other operations
     /// have no bits.
     Marked(u64),

@@ -1,4 +1,4 @@
-//! The evaluation of charges: what each policy would answer, before anything is written.
+//! The evaluation of charges: the answer of each policy, before anything is written.
 
 use super::record::Record;
 use super::records::{PerCharge, Records};
@@ -23,7 +23,7 @@ impl Evaluated {
     }
 }
 
-/// How an evaluation treats waits.
+/// The treatment of waits in an evaluation.
 #[derive(Clone, Copy)]
 pub(super) struct Waits {
     /// A charge with a longer wait is denied.

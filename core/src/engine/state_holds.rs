@@ -209,8 +209,8 @@ impl StateHolds {
     /// Joins the epoch of the state, or begins the epoch `number` if there is none. Returns the
     /// number of the epoch.
     ///
-    /// If the epoch ends before `expires_at`, it is prolonged by half as much again as necessary,
-    /// so that a store need not write it for each hold.
+    /// If the epoch ends before `expires_at`, it is prolonged to one and a half times the time
+    /// until `expires_at`, so that a store need not write it for each hold.
     pub(super) fn join(&mut self, number: u64, expires_at: u64, now: u64) -> u64 {
         let epoch = Epoch { number, ends_at: 0, refunds: Refunds::default() };
         self.epoch = self.epoch.filter(|epoch| now < epoch.ends_at);
