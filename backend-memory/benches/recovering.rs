@@ -1,10 +1,12 @@
-//! Cost of checks of subjects whose states recover between two checks, beside subjects whose states do not.
+//! The cost of calls for subjects whose states recover between two calls, compared with subjects
+//! whose states do not.
 //!
 //! ```sh
 //! cargo bench -p tidegate-memory --bench recovering
 //! ```
 //!
-//! One thread, subjects in turn, rows interleaved, medians of 21 rounds.
+//! The benchmark uses one thread and calls the subjects in turn. It interleaves the rows and prints
+//! medians of 21 rounds.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
@@ -46,7 +48,8 @@ fn main() {
     println!("| subjects | stay, ns | recover, ns |\n|--:|--:|--:|");
     for count in [10_000, 100_000] {
         let subjects: Vec<_> = (0..count).map(|n| format!("subject:{n:012}")).collect();
-        // The same arithmetic; what is taken comes back after an hour, or in a millisecond.
+        // Both policies have the same arithmetic. The charged cost is refilled after an hour, or
+        // after a millisecond.
         let mut stay = Row::new("token-bucket 1000/1h burst 100000000");
         let mut recover = Row::new("token-bucket 1000/1s burst 100000000");
         for _ in 0..ROUNDS {

@@ -1,10 +1,11 @@
-//! Cost of a request with one subject, with several, and with a policy of its own.
+//! The cost of a request with one subject, with several subjects, and with its own policy.
 //!
 //! ```sh
 //! cargo bench -p tidegate-memory --bench requests
 //! ```
 //!
-//! One thread, one hot key per policy, rows interleaved, medians of 41 rounds.
+//! The benchmark uses one thread and one hot key per policy. It interleaves the rows and prints
+//! medians of 41 rounds.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
@@ -19,7 +20,7 @@ const ROUNDS: usize = 41;
 const CHECKS: u32 = 50_000;
 const USER: &str = "subject:000000000007";
 
-/// Polls a future that is ready at once.
+/// Polls a future that is immediately ready.
 fn ready<T>(future: impl Future<Output = T>) -> T {
     match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => answer,
@@ -31,7 +32,7 @@ fn main() {
     let parse = |text: &str| -> Policy { text.parse().unwrap() };
     let bucket = "token-bucket 1000000/1s burst 1000000";
     let policies = ["ip", "user", "all"].map(|name| parse(&format!("{name}: {bucket}")));
-    // A store per row, so that rows do not share states.
+    // Each row has its own store, so that rows do not share states.
     let one = || Limiter::new(MemoryStore::new(), [policies[1].clone()]).unwrap();
     let three = || Limiter::new(MemoryStore::new(), policies.clone()).unwrap();
     let singles = [(); 5].map(|()| one());

@@ -1,11 +1,12 @@
-//! Cost of a check on the store, and the maximum latency of a call.
+//! The cost of a call on the store, and the maximum latency of a call.
 //!
 //! ```sh
 //! cargo bench -p tidegate-memory --bench store
 //! ```
 //!
-//! One thread, subjects of 20 bytes, medians of 5 runs. `worst` is the slowest stretch of 16 calls of a run. On a busy
-//! machine it includes the time for which the thread was not running.
+//! The benchmark uses one thread and subjects of 20 bytes, and prints medians of 5 runs. `worst` is
+//! the slowest sequence of 16 calls in a run. On a busy machine it includes the time for which the
+//! thread was not running.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
@@ -39,7 +40,7 @@ fn main() {
     row("a flood of new keys on a full store", || flood(&policy));
 }
 
-/// Result of one run.
+/// The result of one run.
 struct Run {
     per_call: Duration,
     worst: Duration,
@@ -61,7 +62,7 @@ fn row(name: &str, mut run: impl FnMut() -> Run) {
     );
 }
 
-/// Times one call per subject: all together, and in stretches of 16.
+/// Measures one call per subject: the total, and sequences of 16 calls.
 fn time<'s>(
     store: &MemoryStore<impl Clock>,
     policy: &Policy,

@@ -1,7 +1,8 @@
-//! Calls that are remembered under their ids.
+//! The calls that are remembered under their ids.
 //!
-//! Each shard has a lock of its own, which a call holds from looking up its id until it is remembered, so that calls under
-//! one id are carried out one after the other. It is locked before the shards of states, so two calls cannot deadlock.
+//! Each shard has its own lock. A call holds it from the lookup of its id until it is remembered,
+//! so that calls with one id are executed one after the other. The lock is acquired before the
+//! shards of states are locked, so that two calls cannot deadlock.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -13,19 +14,20 @@ use tidegate_core::{Call, Error, ErrorKind};
 
 use crate::shared::HeapBudget;
 
-/// Approximate number of calls per shard.
+/// The approximate number of calls per shard.
 const CALLS_PER_SHARD: usize = 4096;
 
-/// Maximum number of expired calls that are forgotten when one is added, so that a call does a bounded amount of work. Two
-/// would be enough to keep up.
+/// The maximum number of expired calls that are forgotten when a call is added, so that a call does
+/// a bounded amount of work. Two would be enough to keep up.
 const MAX_FORGOTTEN: usize = 4;
 
-/// Upper bound on the bytes of a call without the heap bytes of its decision: a map at its lowest load (7 of 16 after it
-/// has doubled), and a node of the tree that is half full.
+/// An upper bound on the bytes of a call without the heap bytes of its decision: a map entry at the
+/// lowest load (7 of 16 after the map has doubled), and a tree node that is half full.
 const CALL_BYTES: usize =
     (size_of::<(Key, RememberedCall)>() + 1) * 16 / 7 + 2 * size_of::<(u64, Key)>();
 
-/// Digest of a slot key and an id, with a random prefix: so that no caller can choose ids of one shard.
+/// The digest of a slot key and an id. A random prefix ensures that no caller can choose ids for
+/// one shard.
 type Key = [u8; 20];
 
 pub(crate) struct CallLog {
@@ -54,7 +56,7 @@ impl CallLog {
         }
     }
 
-    /// Locks the place of the call's id; `None` for a call without one.
+    /// Locks the place of the call's id. Returns `None` for a call without an id.
     pub(crate) fn lock(&self, call: &Call<'_>) -> Option<LockedId<'_>> {
         let id = call.id?;
         let scope = call.charges.get(0).map_or(&[][..], |charge| charge.slot_key());
@@ -68,7 +70,7 @@ impl CallLog {
         Some(LockedId { shard, key, max: self.max_per_shard, max_ids: self.max_ids })
     }
 
-    /// Number of calls that are remembered, with those that have expired and are not removed yet.
+    /// Returns the number of remembered calls, including expired calls that are not removed yet.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).calls.len()).sum()
     }
@@ -79,14 +81,15 @@ impl CallLog {
         }
     }
 
-    /// Bytes that do not depend on the number of calls.
+    /// Returns the bytes that do not depend on the number of calls.
     pub(crate) fn fixed_bytes(&self) -> usize {
         size_of_val(&*self.shards)
     }
 }
 
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    // Both collections are changed together, and neither change can panic.
+    // Both collections are changed together, and neither change can panic, so the lock is never
+    // poisoned in between.
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -108,12 +111,12 @@ impl Shard {
     }
 }
 
-/// Upper bound on the bytes of a remembered call.
+/// Returns an upper bound on the bytes of a remembered call.
 fn bytes_of(call: &RememberedCall) -> usize {
     max_bytes(call.decision.verdicts().len(), call.hold.is_some())
 }
 
-/// Upper bound on the bytes of a call of `charges` charges.
+/// Returns an upper bound on the bytes of a call with this many charges.
 pub(crate) fn max_bytes(charges: usize, is_of_hold: bool) -> usize {
     CALL_BYTES + RememberedCall::max_heap_bytes(charges, is_of_hold)
 }
@@ -131,9 +134,9 @@ impl LockedId<'_> {
         self.shard.calls.get(&self.key).cloned()
     }
 
-    /// Makes room for one more call; only the heap budget is not checked.
+    /// Makes room for one more call, but does not check the heap budget.
     pub(crate) fn make_room(&mut self, now: u64, heap: &HeapBudget) -> Result<(), Error> {
-        // The id has expired if it is there.
+        // If the id is remembered, it has expired.
         self.shard.forget(&self.key, heap);
         self.shard.forget_expired(now, MAX_FORGOTTEN, heap);
         let len = self.shard.calls.len();
@@ -149,7 +152,7 @@ impl LockedId<'_> {
     }
 
     pub(crate) fn insert(&mut self, call: RememberedCall, heap: &HeapBudget) {
-        // A hold takes its own place again.
+        // A changed hold replaces its earlier record.
         self.shard.forget(&self.key, heap);
         heap.adjust(0, bytes_of(&call));
         self.shard.by_expiry.insert((call.expires_at_micros, self.key));

@@ -9,11 +9,11 @@ use prefetch_index::prefetch_index;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
     All,
-    /// Entries that use the heap.
+    /// The entries that use the heap.
     HeapOnly,
 }
 
-/// Minimum expiry time of some entries, per scope. `u64::MAX` if there are none.
+/// The minimum expiry time of some entries, per scope, or `u64::MAX` if there are none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MinExpiry {
     pub(crate) all: u64,
@@ -21,10 +21,10 @@ pub(crate) struct MinExpiry {
 }
 
 impl MinExpiry {
-    /// Of no entries.
+    /// The minimum of no entries.
     pub(crate) const NEVER: Self = Self { all: u64::MAX, heap_only: u64::MAX };
 
-    /// Of a single entry.
+    /// Creates the minimum of a single entry.
     pub(crate) fn new(expires_at: u64, uses_heap: bool) -> Self {
         Self { all: expires_at, heap_only: if uses_heap { expires_at } else { u64::MAX } }
     }
@@ -33,7 +33,7 @@ impl MinExpiry {
         Self { all: self.all.min(other.all), heap_only: self.heap_only.min(other.heap_only) }
     }
 
-    pub(crate) fn of_scope(self, scope: Scope) -> u64 {
+    pub(crate) fn in_scope(self, scope: Scope) -> u64 {
         match scope {
             Scope::All => self.all,
             Scope::HeapOnly => self.heap_only,
@@ -41,10 +41,11 @@ impl MinExpiry {
     }
 }
 
-/// Number of blocks in a group.
+/// The number of blocks in a group.
 const GROUP: usize = 16;
 
-/// Lower bounds on expiry times: per group always, per block once the table has had to evict.
+/// Lower bounds on expiry times. Groups always have bounds. Blocks have bounds only after the table
+/// had to evict.
 ///
 /// The bounds are one slice:
 ///
@@ -52,10 +53,12 @@ const GROUP: usize = 16;
 /// | groups, all | groups, heap only | blocks, all | blocks, heap only |
 /// ```
 ///
-/// The two parts on the right exist only while blocks have bounds. A bound may be too low, never too high:
-/// [`lower`](Self::lower) is called for each entry that is added or expires earlier, and a scan raises it again.
-// Block bounds make eviction exact: without them each would scan a group of 128 slots. They cost an insertion one
-// more write, mostly to a line that is not in the cache, so a table that need not evict has none.
+/// The two parts on the right exist only while blocks have bounds. A bound may be too low, and is
+/// never too high. [`lower`](Self::lower) is called for each entry that is added or expires
+/// earlier, and a scan raises the bound again.
+// The bounds of blocks make eviction exact: without them, each eviction would scan a group of 128
+// slots. They cost an insertion one more write, usually to a line that is not in the cache, so a
+// table that need not evict has none.
 #[derive(Debug, Default)]
 pub(crate) struct ExpiryBounds {
     times: Box<[u64]>,
@@ -75,7 +78,8 @@ impl ExpiryBounds {
         }
     }
 
-    /// Adds block bounds, and forgets all group bounds: the caller must [`set_block`](Self::set_block) each.
+    /// Adds bounds for blocks, and forgets all group bounds. The caller must call
+    /// [`set_block`](Self::set_block) for each block.
     pub(crate) fn add_block_bounds(&mut self) {
         self.times = vec![u64::MAX; 2 * (self.groups() + self.blocks())].into();
     }
@@ -94,7 +98,7 @@ impl ExpiryBounds {
         size_of_val(&*self.times)
     }
 
-    /// Upper bound on [`bytes`](Self::bytes) with so many blocks.
+    /// Returns an upper bound on [`bytes`](Self::bytes) with this many blocks.
     pub(crate) fn max_bytes(blocks: usize) -> usize {
         2 * (blocks.div_ceil(GROUP) + blocks) * size_of::<u64>()
     }
@@ -112,7 +116,7 @@ impl ExpiryBounds {
         (group * GROUP).min(blocks)..((group + 1) * GROUP).min(blocks)
     }
 
-    /// The bound of a block, or of its group if blocks have none.
+    /// Returns the bound of a block, or of its group if blocks have no bounds.
     pub(crate) fn block(&self, block: usize) -> MinExpiry {
         let bound = |scope| {
             let blocks = self.block_times(scope);
@@ -121,28 +125,29 @@ impl ExpiryBounds {
         MinExpiry { all: bound(Scope::All), heap_only: bound(Scope::HeapOnly) }
     }
 
-    /// Sets the bound of a block, and updates that of its group. Does nothing if blocks have none.
+    /// Sets the bound of a block, and updates the bound of its group. Does nothing if blocks have
+    /// no bounds.
     pub(crate) fn set_block(&mut self, block: usize, expiry: MinExpiry) {
         let (own, groups) = (self.blocks_of_group(block / GROUP), self.groups());
         for (scope, offset) in [(Scope::All, 0), (Scope::HeapOnly, groups)] {
             let times = self.block_times_mut(scope);
             let Some(time) = times.get_mut(block) else { return };
-            if *time != expiry.of_scope(scope) {
-                *time = expiry.of_scope(scope);
+            if *time != expiry.in_scope(scope) {
+                *time = expiry.in_scope(scope);
                 let min = times[own.clone()].iter().copied().min();
                 self.times[offset + block / GROUP] = min.unwrap_or(u64::MAX);
             }
         }
     }
 
-    /// Sets the bound of a group. Only for tables without block bounds.
+    /// Sets the bound of a group. The table must not have bounds for blocks.
     pub(crate) fn set_group(&mut self, group: usize, expiry: MinExpiry) {
         let groups = self.groups();
         self.times[group] = expiry.all;
         self.times[groups + group] = expiry.heap_only;
     }
 
-    /// Prefetches what an insertion into the block will write.
+    /// Prefetches the memory that an insertion into the block will write.
     #[inline]
     pub(crate) fn prefetch(&self, block: usize) {
         prefetch_index(&*self.times, block / GROUP);
@@ -154,21 +159,22 @@ impl ExpiryBounds {
         let (groups, group) = (self.groups(), block / GROUP);
         let lower = |time: &mut u64, to: u64| *time = to.min(*time);
         lower(&mut self.times[group], entry.all);
-        // Few entries use the heap. For others this part, on another cache line, is not read.
+        // Few entries use the heap. For the others, this part is not read, because it is on another
+        // cache line.
         if entry.heap_only < u64::MAX {
             lower(&mut self.times[groups + group], entry.heap_only);
         }
         if self.has_block_bounds() {
             for scope in [Scope::All, Scope::HeapOnly] {
                 if let Some(time) = self.block_times_mut(scope).get_mut(block) {
-                    lower(time, entry.of_scope(scope));
+                    lower(time, entry.in_scope(scope));
                 }
             }
         }
     }
 
-    /// The lowest bound of a block, and that block: of several, the first at or after the block `from`, wrapping
-    /// around.
+    /// Returns the lowest bound of all blocks, and a block with this bound. If several blocks have
+    /// it, returns the first one at or after the block `from`, wrapping around.
     pub(crate) fn min_block(&self, scope: Scope, from: usize) -> Option<(u64, usize)> {
         let (groups, blocks) = (self.group_times(scope), self.block_times(scope));
         let min = *groups.iter().min()?;
@@ -188,17 +194,17 @@ impl ExpiryBounds {
             .or_else(|| first(own.start..from))
     }
 
-    /// The lowest bound of all.
+    /// Returns the lowest bound of all groups.
     pub(crate) fn min(&self, scope: Scope) -> u64 {
         self.group_times(scope).iter().copied().min().unwrap_or(u64::MAX)
     }
 
-    /// Whether the bound of a group is at or before `now`.
+    /// Returns `true` if the bound of a group is at or before `now`.
     pub(crate) fn may_have_expired(&self, group: usize, now: u64) -> bool {
         self.group_times(Scope::All).get(group).is_some_and(|bound| *bound <= now)
     }
 
-    /// The first group whose bound is at or before `now`.
+    /// Returns the first group whose bound is at or before `now`.
     pub(crate) fn first_expired_group(&self, now: u64) -> Option<usize> {
         self.group_times(Scope::All).iter().position(|bound| *bound <= now)
     }
@@ -208,7 +214,7 @@ impl ExpiryBounds {
         if scope == Scope::All { all } else { &others[..self.groups()] }
     }
 
-    /// Empty if blocks have no bounds.
+    /// Returns an empty slice if blocks have no bounds.
     fn block_times(&self, scope: Scope) -> &[u64] {
         let blocks = &self.times[2 * self.groups()..];
         let (all, heap_only) = blocks.split_at(blocks.len() / 2);
@@ -228,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_equally_low_bounds_the_first_from_the_cursor_on_is_the_minimum() {
+    fn the_first_of_equal_bounds_at_or_after_the_cursor_is_the_minimum() {
         let mut bounds = ExpiryBounds::new(40);
         bounds.add_block_bounds();
         assert_eq!(bounds.min_block(Scope::All, 0), Some((u64::MAX, 0)));

@@ -1,8 +1,9 @@
-//! Interner for the policies of a shard's records: a record refers to its policy by an id of two bytes.
+//! Interns the policies of a shard's records, so that a record refers to its policy by an id of two
+//! bytes.
 
 use tidegate_core::Policy;
 
-/// Index of a policy in the interner.
+/// The index of a policy in the interner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct PolicyId(u16);
 
@@ -16,8 +17,10 @@ impl PolicyId {
     }
 }
 
-/// Reference-counted policies by id. A policy without references is dropped, and its id is free.
-// The first policy is stored inline: most stores have only one, and it is found without another memory access.
+/// Reference-counted policies by id. A policy without references is dropped, and its id can be used
+/// again.
+// The first policy is stored inline. Most stores have only one policy, which is then found without
+// another memory access.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyInterner {
     first: Option<InternedPolicy>,
@@ -27,7 +30,7 @@ pub(crate) struct PolicyInterner {
 #[derive(Debug)]
 struct InternedPolicy {
     policy: Policy,
-    /// Number of records that refer to it.
+    /// The number of records that refer to the policy.
     uses: u32,
 }
 
@@ -53,7 +56,8 @@ impl PolicyInterner {
         std::iter::once(&self.first).chain(&self.others).zip((0..).map(PolicyId))
     }
 
-    /// Id of a policy by the identity of the object. `None` if the policy is interned as another, equal object.
+    /// Returns the id of this policy object, or `None` if the policy is interned as another, equal
+    /// object.
     #[inline(always)]
     pub(crate) fn id_of(&self, policy: &Policy) -> Option<PolicyId> {
         let address = Some(policy.address());
@@ -70,20 +74,21 @@ impl PolicyInterner {
             .map(|(_, id)| PolicyId(id))
     }
 
-    /// Whether there has never been more than one policy at a time.
+    /// Returns `true` if there has never been more than one policy at a time.
     #[inline]
     pub(crate) fn is_single(&self) -> bool {
         self.others.is_empty()
     }
 
-    /// Whether the policy at `id` equals `policy`. A changed policy of the same name does not.
+    /// Returns `true` if the policy at `id` equals `policy`. A changed policy with the same name is
+    /// not equal.
     #[inline]
     pub(crate) fn is_policy(&self, id: PolicyId, policy: &Policy) -> bool {
         self.get(id).is_some_and(|other| other.is_same_object(policy) || is_equal(other, policy))
     }
 
     /// Adds a reference to `policy` and returns its id.
-    // Ids cannot run out, as a shard holds fewer than 2^16 records.
+    // The ids are sufficient, because a shard has fewer than 2^16 records.
     pub(crate) fn intern(&mut self, policy: &Policy) -> PolicyId {
         let same = |other: &Policy| other.is_same_object(policy) || other == policy;
         let is_same = |entry: &Option<InternedPolicy>| {
@@ -112,12 +117,12 @@ impl PolicyInterner {
         }
     }
 
-    /// Heap bytes in use, without the policies themselves.
+    /// Returns the heap bytes in use, without the policies themselves.
     pub(crate) fn heap_bytes(&self) -> usize {
         Self::heap_bytes_for(self.others.capacity())
     }
 
-    /// Upper bound on [`heap_bytes`](Self::heap_bytes) with so many records.
+    /// Returns an upper bound on [`heap_bytes`](Self::heap_bytes) for this many records.
     pub(crate) fn max_heap_bytes(records: usize) -> usize {
         Self::heap_bytes_for(records.next_power_of_two().max(4))
     }
@@ -127,7 +132,7 @@ impl PolicyInterner {
     }
 }
 
-// Not inlined: most comparisons end at the identity check.
+// This is not inlined, because most comparisons end at the check for the same object.
 #[cold]
 #[inline(never)]
 fn is_equal(one: &Policy, other: &Policy) -> bool {

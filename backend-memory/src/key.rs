@@ -1,7 +1,8 @@
-//! Keys: a tenant and a subject, and in a slot the id of the policy that wrote the record.
+//! Keys: a tenant and a subject. In a slot, the key also contains the id of the policy that wrote
+//! the record.
 //!
-//! Keys of at most 20 bytes are three words. They are stored inline, and are loaded, compared and hashed without a
-//! loop or a call. Longer keys are stored on the heap.
+//! A key of at most 20 bytes consists of three words. It is stored inline, and is loaded, compared
+//! and hashed without a loop or a call. A longer key is stored on the heap.
 //!
 //! ```text
 //!              bytes 0..8   8..16    16..20        20       21          22..24
@@ -9,7 +10,8 @@
 //! StoredKey    key          key      key           length   flags|0x80  policy id
 //! ```
 //!
-//! Bit 0 of the flags: the key begins with one byte for the tenant's length and the tenant.
+//! If bit 0 of the flags is set, the key begins with one byte for the length of the tenant,
+//! followed by the tenant.
 
 use std::num::NonZeroU64;
 
@@ -20,11 +22,11 @@ use crate::interner::PolicyId;
 pub(crate) struct ShortKey {
     pub(crate) low: u64,
     pub(crate) middle: u64,
-    /// The last four bytes of the key, its length, and whether it has a tenant: 6 bytes of 8.
+    /// The last four bytes of the key, its length, and the flag for a tenant: 6 of 8 bytes.
     pub(crate) rest: u64,
 }
 
-/// Maximum length of a short key. It leaves room for a packed record in a slot of 40 bytes.
+/// The maximum length of a short key. It leaves room for a packed state in a slot of 40 bytes.
 const MAX_INLINE: usize = 20;
 
 impl ShortKey {
@@ -51,8 +53,8 @@ impl ShortKey {
 
     #[inline(always)]
     fn from_words([low, middle, high]: [u64; 3], len: usize, has_tenant: bool) -> Self {
-        let about = u64::from(low_byte(len)) | u64::from(has_tenant) << 8;
-        Self { low, middle, rest: high | about << 32 }
+        let length_and_flags = u64::from(low_byte(len)) | u64::from(has_tenant) << 8;
+        Self { low, middle, rest: high | length_and_flags << 32 }
     }
 
     /// Calls `f` with the tenant and the subject.
@@ -68,13 +70,13 @@ impl ShortKey {
     }
 }
 
-/// A short key in a slot, with the id of its policy. Compared as three words.
+/// A short key in a slot, with the id of its policy. Keys are compared as three words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StoredKey {
     low: u64,
     middle: u64,
-    /// The rest of the key, [`STORED_BIT`], and the policy id in the two highest bytes. Never 0, which is the niche
-    /// for the other variants of a slot.
+    /// The rest of the key, [`STORED_BIT`], and the policy id in the two highest bytes. It is never
+    /// 0, so that 0 can mark the other variants of a slot.
     rest: NonZeroU64,
 }
 
@@ -105,8 +107,8 @@ impl StoredKey {
     }
 }
 
-/// Up to 20 bytes as little-endian words, padded with zeros.
-// Without a loop: the last load overlaps the one before it, and the bytes they share are shifted out.
+/// Returns up to 20 bytes as little-endian words, padded with zeros.
+// There is no loop: the last load overlaps the previous load, and the shared bytes are shifted out.
 #[inline(always)]
 fn words(bytes: &[u8]) -> [u64; 3] {
     let first = |bytes: &[u8]| bytes.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
@@ -125,12 +127,12 @@ fn words(bytes: &[u8]) -> [u64; 3] {
     }
 }
 
-/// Fewer than 8 bytes as a little-endian word.
+/// Returns fewer than 8 bytes as a little-endian word.
 fn short_word(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
 }
 
-/// The low byte of a length, for lengths that are known to fit.
+/// Returns the low byte of a length that is known to fit into a byte.
 #[inline]
 fn low_byte(len: usize) -> u8 {
     len.to_le_bytes()[0]
@@ -177,7 +179,7 @@ impl Key {
         }
     }
 
-    /// Heap bytes in use.
+    /// Returns the heap bytes in use.
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             Self::Short(_) => 0,
@@ -185,7 +187,7 @@ impl Key {
         }
     }
 
-    /// Heap bytes of a key with these parts.
+    /// Returns the heap bytes of a key with these parts.
     pub(crate) fn heap_bytes_for(tenant: &[u8], subject: &[u8]) -> usize {
         match ShortKey::new(tenant, subject) {
             Some(_) => 0,
@@ -196,15 +198,16 @@ impl Key {
 
 /// A key on the heap, in two words.
 ///
-/// The bytes are the policy id (2), the tenant's length (4), the tenant, the subject.
+/// Its bytes are the policy id (2 bytes), the length of the tenant (4 bytes), the tenant and the
+/// subject.
 pub(crate) struct LongKey(Box<[u8]>);
 
 impl LongKey {
-    /// Length of the policy id and the tenant's length.
+    /// The length of the policy id and of the tenant's length.
     const HEADER: usize = 2 + 4;
 
     pub(crate) fn new(policy: PolicyId, tenant: &[u8], subject: &[u8]) -> Self {
-        // Cannot overflow: `Call::check` rejects tenants above 1 MiB.
+        // This cannot overflow, because `Call::check` rejects tenants above 1 MiB.
         let tenant_len = u32::try_from(tenant.len()).unwrap_or(u32::MAX);
         let parts = [&policy.to_bytes()[..], &tenant_len.to_le_bytes(), tenant, subject];
         Self(parts.concat().into())

@@ -1,4 +1,4 @@
-//! In-memory backend of the Tidegate rate limiter: exact limits within one process.
+//! The in-memory backend of the Tidegate rate limiter: exact limits within one process.
 //!
 //! ```
 //! use tidegate_memory::{Limiter, MemoryStore};
@@ -9,23 +9,24 @@
 //! assert!(limiter.acquire("alice").await?.is_allowed());
 //! assert!(limiter.acquire("alice").await?.is_allowed());
 //! assert!(limiter.acquire("alice").await?.is_denied());
-//! assert!(limiter.acquire("bob").await?.is_allowed()); // each subject has a budget of its own
+//! assert!(limiter.acquire("bob").await?.is_allowed()); // each subject has its own budget
 //! # Ok::<(), Box<dyn std::error::Error>>(()) })?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The future of `acquire` is ready when it is first polled, as no call of this store waits for anything but the lock
-//! of a shard. All items of `tidegate-core` are re-exported, so an application depends on this crate only.
+//! The future of `acquire` is ready when it is first polled, because a call of this store waits
+//! only for the lock of a shard. All items of `tidegate-core` are re-exported, so an application
+//! depends on this crate only.
 //!
-//! | to | see |
+//! | task | see |
 //! |---|---|
 //! | decide on requests | [`Limiter`], [`Decision`] |
-//! | set limits per user, per plan, on several subjects at once | guide: [limits per user][users] |
+//! | limit users, plans or several subjects together | guide: [limits per user][users] |
 //! | wait instead of being refused, change a limit at run time | guide: [beyond the limit][beyond] |
-//! | set bounds, the behaviour when full, and the clock | [`MemoryStoreBuilder`], [`WhenFull`] |
+//! | set bounds, the behavior when full, and the clock | [`MemoryStoreBuilder`], [`WhenFull`] |
 //! | decide without async | [`MemoryStore::decide_now`] |
-//! | test with a clock that does not run | [`ManualClock`], below |
-//! | understand how it works | [the design][design] |
+//! | test with a clock that the test moves | [`ManualClock`], below |
+//! | understand the implementation | [the design][design] |
 //!
 //! [users]: https://github.com/tidegate/tidegate/blob/main/docs/guide/limits-per-user.md
 //! [beyond]: https://github.com/tidegate/tidegate/blob/main/docs/guide/beyond-the-limit.md
@@ -33,7 +34,7 @@
 //!
 //! # Tests without sleeping
 //!
-//! A store with a [`ManualClock`] replaces any other backend in an application's tests.
+//! In an application's tests, a store with a [`ManualClock`] can replace any other backend.
 //!
 //! ```
 //! use std::time::Duration;
@@ -58,26 +59,27 @@
 //!
 //! A store never uses more than [`MemoryStore::max_bytes`].
 //!
-//! *Expiry.* A state expires when it has recovered: from then on, it is indistinguishable from no state. Expired
-//! states are removed by the calls themselves. Each call pays for a few slots, there is no background thread, and no
-//! call scans the whole store.
+//! *Expiry.* A state expires when it has recovered, because it cannot be distinguished from no
+//! state from then on. The calls themselves remove expired states. Each call visits a few slots, so
+//! there is no background thread, and no call scans the whole store.
 //!
-//! *Eviction.* When a new state does not fit, expired states are removed first: no eviction removes a state that is
-//! still needed while its shard has an expired one. If none has expired, [`WhenFull`] decides. By default the store
-//! evicts the state that would expire first, and its subject starts again with a full budget. This admits as
-//! little as possible beyond the limits, as a subject at its limit is among the last to expire.
+//! *Eviction.* If a new state does not fit, expired states are removed first. So an eviction never
+//! removes a state that is still needed while its shard contains an expired state. If none has
+//! expired, [`WhenFull`] decides. By default, the store evicts the state that would expire first,
+//! and its subject starts again with a full budget. This admits as little as possible beyond the
+//! limits, because a subject at its limit is among the last to expire.
 //!
 //! # Crate features
 //!
-//! All are off by default.
+//! All features are off by default.
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `tokio` | waiting (`Limiter::until_ready`, `Limiter::acquire_within`) and `.timeout()`, by Tokio's timers |
-//! | `metrics` | `.observed()` reports counts and durations to the recorder that the application has installed |
-//! | `tracing` | `.observed()` opens a span per call, for the subscriber that the application has installed |
+//! | `tokio` | waiting (`Limiter::until_ready`, `Limiter::acquire_within`) and `.timeout()`, with Tokio's timers |
+//! | `metrics` | `.observed()`, which reports counts and durations to the installed recorder |
+//! | `tracing` | `.observed()`, which opens a span per call for the installed subscriber |
 //! | `uuid` | `uuid::Uuid` as a subject |
-//! | `serde` | policies and shares as their text |
+//! | `serde` | serialization of policies and shares as text |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod call_log;
@@ -94,6 +96,6 @@ mod table;
 pub use memory_store::{MemoryStore, MemoryStoreBuilder};
 pub use shared::WhenFull;
 pub use tidegate_core as core;
-// Everything is re-exported, so that the backends cannot differ in what they re-export.
+// Everything is re-exported, so that all backends re-export the same items.
 #[doc(no_inline)]
 pub use tidegate_core::*;

@@ -6,16 +6,17 @@ use std::time::Duration;
 use crossbeam_utils::Backoff;
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
-/// A spin lock on cache lines of its own, so that threads that use two shards do not contend for one line.
+/// A spin lock on its own cache lines, so that threads that use two shards do not contend for one
+/// line.
 ///
-/// It is never poisoned. Each change of a shard is complete before any code that could panic runs, so a
-/// thread that panics while it holds the lock leaves a consistent shard.
+/// The lock is never poisoned. Each change of a shard is complete before any code that could panic
+/// runs, so a thread that panics while it holds the lock leaves a consistent shard.
 #[repr(align(128))]
 pub(crate) struct PaddedLock<T>(SpinMutex<T>);
 
 pub(crate) type Guard<'a, T> = SpinMutexGuard<'a, T>;
 
-/// How long a waiting thread sleeps between two attempts, once backoff is exhausted.
+/// The sleep between two attempts to lock after the backoff is exhausted.
 const SLEEP: Duration = Duration::from_micros(50);
 
 impl<T> PaddedLock<T> {
@@ -37,10 +38,10 @@ impl<T> PaddedLock<T> {
         }
     }
 
-    /// Waits with exponential backoff: spins, then yields, then sleeps.
-    // Backoff lets the holder complete several calls before the cache line moves to this core. A lock that
-    // is held for longer belongs to a thread that was preempted: yielding lets it run, and sleeping does so
-    // even if its priority is lower.
+    /// Waits with exponential backoff: the thread first spins, then yields, then sleeps.
+    // During the backoff, the holder can complete several calls before the cache line moves to this
+    // core. If the lock is held for longer, its thread was probably preempted. Yielding lets that
+    // thread run, and sleeping does so even if its priority is lower.
     #[cold]
     #[inline(never)]
     fn lock_contended(&self) -> Guard<'_, T> {

@@ -1,4 +1,4 @@
-//! A shard: a bounded table of records, and what is evicted when it is full.
+//! A shard: a bounded table of records, with the eviction of records from a full table.
 
 use tidegate_core::engine::Record;
 use tidegate_core::no_semver::{Evaluation, FastOutcome, PackedAlgorithm, PackedState};
@@ -11,7 +11,7 @@ use crate::shared::{Shared, WhenFull};
 use crate::slot::{AnyKey, KeyQuery, Slot, Uncommon};
 use crate::table::{EntryInfo, Table};
 
-/// Callbacks of the table: the policies give the packed states their meaning.
+/// The table's access to its slots. A packed state has a meaning only together with its policy.
 struct SlotInfo<'s> {
     policies: &'s mut PolicyInterner,
     shared: &'s Shared,
@@ -35,35 +35,36 @@ impl EntryInfo<Slot> for SlotInfo<'_> {
 }
 
 /// The table of a shard, with its policies.
-// Two cache lines with the lock. The first has what each call writes and what a lookup reads, the second has the
-// policies.
+// With its lock, a shard has two cache lines. The first contains the fields that each call writes
+// and the fields that a lookup reads. The second contains the policies.
 #[repr(C)]
 pub(crate) struct Shard {
-    /// Number of calls, wrapping.
+    /// The number of calls, which wraps around.
     calls: u32,
     table: Table<Slot>,
     policies: PolicyInterner,
 }
 
-/// Why the fast path did not decide.
+/// The reason for which the fast path did not decide.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum MissReason {
     /// The record does not exist.
     Absent,
-    /// The record may exist: boxed, or written by another [`Policy`] object.
+    /// The record may exist: it may be boxed, or another [`Policy`] object may have written it.
     Unknown,
 }
 
-/// Number of calls per sweep. Each sweep visits one group of 128 slots in this shard and one in another, as some
-/// shards may get no calls. That is 4 slots per call, and a call fills at most one per charge.
+/// The number of calls per sweep. Each sweep visits one group of 128 slots in this shard and one
+/// group in another shard, because some shards may receive no calls. This is 4 slots per call, and
+/// a call fills at most one slot per charge.
 const CALLS_PER_SWEEP: u32 = 64;
 
-/// How long sweeping keeps a state after it has recovered, in µs. A subject of a fast limit that is checked again
-/// within this time finds its slot; inserting it anew takes twice as long. States that have recovered still make
-/// room where a shard is full.
+/// The time in µs for which a sweep keeps a recovered state. If a subject of a fast limit returns
+/// within this time, the call finds its slot, and an insertion would take twice as long. Recovered
+/// states are still removed if a shard is full.
 const KEPT_RECOVERED: u64 = 100_000;
 
-/// Maximum number of evictions under one lock.
+/// The maximum number of evictions under one lock.
 const MAX_EVICTIONS: usize = 64;
 
 impl Shard {
@@ -75,23 +76,24 @@ impl Shard {
         self.table.len()
     }
 
-    /// Bytes in use, without the heap bytes of entries.
+    /// Returns the bytes in use, without the heap bytes of entries.
     pub(crate) fn bytes(&self) -> usize {
         self.table.bytes() + self.policies.heap_bytes()
     }
 
-    /// Upper bound on [`bytes`](Self::bytes).
+    /// Returns an upper bound on [`bytes`](Self::bytes).
     pub(crate) fn max_bytes(&self) -> usize {
         let max_len = self.table.max_len();
         Table::<Slot>::max_bytes(max_len) + PolicyInterner::max_heap_bytes(max_len)
     }
 
-    /// All slots in use, with their records.
+    /// Returns all slots in use, with their records.
     pub(crate) fn records(&self) -> impl Iterator<Item = (&Slot, Record)> {
         self.table.iter().filter_map(|slot| Some((slot, self.unpack(slot)?)))
     }
 
-    /// Index of the record of a key under a policy, or under one that shares its states.
+    /// Returns the index of the record of a key, under this policy or a policy that shares its
+    /// states.
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64, key: impl KeyQuery, policy: &Policy) -> Option<usize> {
         self.table.find(slot_hash(hash), |slot| slot.matches(key, policy, &self.policies))
@@ -101,7 +103,7 @@ impl Shard {
         self.table.get(index)
     }
 
-    /// The record of a slot. `None` for a free slot.
+    /// Returns the record of a slot, or `None` for a free slot.
     pub(crate) fn unpack(&self, slot: &Slot) -> Option<Record> {
         match slot {
             Slot::Short { numbers, .. } | Slot::Uncommon(Uncommon::Long { numbers, .. }) => {
@@ -113,7 +115,8 @@ impl Shard {
         }
     }
 
-    /// Acquires one charge with a short key, if its record exists and is packed. On `Err` nothing has changed.
+    /// Acquires one charge with a short key, if its record exists and is packed. If it returns
+    /// `Err`, nothing has changed.
     #[inline(always)]
     pub(crate) fn acquire<A: PackedAlgorithm>(
         &mut self,
@@ -129,10 +132,11 @@ impl Shard {
             // A charge never makes a record expire earlier, so the table's bounds stay valid.
             Some(index) => {
                 let numbers = self.table.get_mut(index).and_then(Slot::short_numbers);
-                let taken = numbers.and_then(|numbers| numbers.acquire_by(rule, charge, now));
-                taken.ok_or(MissReason::Unknown)
+                let outcome = numbers.and_then(|numbers| numbers.acquire_by(rule, charge, now));
+                outcome.ok_or(MissReason::Unknown)
             }
-            // With several policies in the shard, the record may belong to another policy of that name.
+            // If the shard has several policies, another policy of this name may have written the
+            // record.
             None if self.policies.is_single() => {
                 self.table.prefetch_insert(slot_hash(hash));
                 Err(MissReason::Absent)
@@ -155,8 +159,8 @@ impl Shard {
         self.table.get_mut(index)?.boxed_with_key(key)?.acquire_log(charge, now, shared)
     }
 
-    /// Index at which a short key may be, by the identity of its policy. The slot there can be an uncommon one of
-    /// another key.
+    /// Returns the index at which a record with this short key and this policy object may be. If
+    /// the slot there is uncommon, it can have another key.
     #[inline(always)]
     fn find_short(&self, hash: u64, key: ShortKey, policy: &Policy) -> Option<(usize, StoredKey)> {
         let key = StoredKey::new(key, self.policies.id_of(policy)?);
@@ -164,7 +168,7 @@ impl Shard {
         Some((index, key))
     }
 
-    /// Evaluates a charge to a packed record without taking it. Returns the index of the slot too.
+    /// Evaluates a charge to a packed record without making it. Also returns the index of the slot.
     pub(crate) fn evaluate(
         &self,
         hash: u64,
@@ -174,7 +178,7 @@ impl Shard {
     ) -> Option<(usize, Evaluation)> {
         let index = match self.find_short(hash, key, charge.policy) {
             Some((index, _)) => index,
-            // The policy may be equal to the stored one without being the same object.
+            // The policy may be equal to the stored policy without being the same object.
             None => self.find(hash, key, charge.policy)?,
         };
         match self.table.get(index)? {
@@ -187,15 +191,16 @@ impl Shard {
         }
     }
 
-    /// Writes the state that follows an evaluated charge.
+    /// Writes the state after an evaluated charge.
     pub(crate) fn write(&mut self, index: usize, after: PackedState) {
         if let Some(numbers) = self.table.get_mut(index).and_then(Slot::short_numbers) {
             *numbers = after;
         }
     }
 
-    /// Acquires one charge, whether or not its record exists. Returns `None`, and changes nothing, if this needs
-    /// the engine: the record does not fit, is blocked or to be blocked, or has another policy.
+    /// Acquires one charge, whether or not its record exists. Returns `None` and changes nothing if
+    /// the charge needs the engine: if the record does not fit, has a block or will have one, or
+    /// has another policy.
     pub(crate) fn acquire_single(
         &mut self,
         hash: u64,
@@ -235,7 +240,7 @@ impl Shard {
         shared: &Shared,
     ) -> Option<FastOutcome> {
         let mut numbers = PackedState::NONE;
-        let taken = numbers.acquire(charge, now)?;
+        let outcome = numbers.acquire(charge, now)?;
         if numbers != PackedState::NONE {
             let is_full = self.table.len() >= self.table.max_len();
             if is_full && !self.free_one(Scope::All, now, shared, |_, _| false)
@@ -247,7 +252,7 @@ impl Shard {
             let (table, info) = self.parts(shared);
             table.insert(slot_hash(hash), slot, &info);
         }
-        Some(taken)
+        Some(outcome)
     }
 
     /// Applies `change` to the record at `index`.
@@ -265,7 +270,7 @@ impl Shard {
                 let Some(entry) = entry else { return };
                 change(&mut entry.record);
                 let newer = reintern(policies, older, &entry.record);
-                match PackedState::of(&entry.record) {
+                match PackedState::new(&entry.record) {
                     Some(numbers) => {
                         let new = |tenant: &[u8], subject: &[u8]| {
                             Slot::new(tenant, subject, newer, numbers)
@@ -280,7 +285,7 @@ impl Shard {
                 let mut record = numbers.record(policy);
                 change(&mut record);
                 let newer = reintern(policies, older, &record);
-                match PackedState::of(&record) {
+                match PackedState::new(&record) {
                     Some(changed) if newer == older => *numbers = changed,
                     _ => *slot = slot.with_record(newer, record),
                 }
@@ -291,7 +296,8 @@ impl Shard {
         table.expiry_changed(index, &info);
     }
 
-    /// Inserts a record for a key that has none. [`make_room`](Self::make_room) must have succeeded.
+    /// Inserts a record for a key that has no record. [`make_room`](Self::make_room) must have
+    /// succeeded.
     pub(crate) fn insert(
         &mut self,
         hash: u64,
@@ -313,8 +319,8 @@ impl Shard {
         }
     }
 
-    /// Counts a call and returns `true`. If the call is one that has to sweep, returns `false` and does not count
-    /// it.
+    /// Counts a call and returns `true`. If this call must sweep, returns `false` and does not
+    /// count it.
     #[inline(always)]
     pub(crate) fn count_unless_sweep_due(&mut self) -> bool {
         let calls = self.calls.wrapping_add(1);
@@ -353,8 +359,8 @@ impl Shard {
         (&mut self.table, SlotInfo { policies: &mut self.policies, shared })
     }
 
-    /// Makes room for the records that are `missing`, and reserves `bytes` of the heap budget. Pinned records
-    /// are kept, unless they have expired.
+    /// Makes room for as many new records as `missing` returns, and reserves `bytes` of the heap
+    /// budget. Pinned records are kept unless they have expired.
     pub(crate) fn make_room(
         &mut self,
         missing: impl Fn(&Self) -> usize,
@@ -368,7 +374,7 @@ impl Shard {
                 return Err(Error::new(
                     ErrorKind::OutOfMemory,
                     format!(
-                        "the subject's shard holds {} states of at most {}, and none can be evicted",
+                        "the subject's shard has {} states of at most {}, and none can be evicted",
                         self.table.len(),
                         self.table.max_len(),
                     ),
@@ -391,13 +397,14 @@ impl Shard {
         Ok(())
     }
 
-    /// Lower bound on the expiry times of records that use the heap.
+    /// Returns a lower bound on the expiry times of the records that use the heap.
     pub(crate) fn min_heap_expiry(&self) -> u64 {
         self.table.min_expiry(Scope::HeapOnly)
     }
 
-    /// Evicts records that use the heap, the earliest expiry first, until `bytes` fit into the heap budget or
-    /// [`MAX_EVICTIONS`] are evicted. Returns `false` if nothing could be evicted.
+    /// Evicts records that use the heap, those with the earliest expiry first. Stops when `bytes`
+    /// fit into the heap budget, or after [`MAX_EVICTIONS`] evictions. Returns `false` if nothing
+    /// could be evicted.
     pub(crate) fn evict_heap_entries(
         &mut self,
         bytes: usize,
@@ -415,7 +422,8 @@ impl Shard {
         evicted > 0 || shared.heap.has_room(bytes)
     }
 
-    /// Removes expired records, or else evicts the one that expires first, if the store may evict.
+    /// Removes expired records. If there are none and the store may evict, evicts the record that
+    /// expires first. Returns `false` if nothing was removed.
     fn free_one(
         &mut self,
         scope: Scope,
@@ -439,7 +447,7 @@ impl Shard {
     }
 }
 
-/// Id of a record's policy after the record was changed.
+/// Returns the id of a record's policy after the record was changed.
 fn reintern(policies: &mut PolicyInterner, older: PolicyId, record: &Record) -> PolicyId {
     if policies.is_policy(older, record.policy()) {
         return older;
@@ -449,7 +457,8 @@ fn reintern(policies: &mut PolicyInterner, older: PolicyId, record: &Record) -> 
     newer
 }
 
-/// Hash for the table. Shard and table both use the high bits, so this rotates unused ones there.
+/// Returns the hash for the table. Both the choice of the shard and the table use the high bits of
+/// a hash, so this rotates unused bits there.
 #[inline]
 fn slot_hash(hash: u64) -> u64 {
     hash.rotate_left(32)

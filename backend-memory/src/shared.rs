@@ -1,4 +1,5 @@
-//! State that all shards of a store share: hash seeds, the heap budget, and the behaviour when full.
+//! The state that all shards of a store share: hash seeds, the heap budget, and the behavior when
+//! full.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,22 +8,22 @@ use foldhash::SharedSeed;
 use foldhash::fast::FoldHasher;
 use tidegate_core::Policy;
 
-/// Behaviour when a new state does not fit and no state has expired.
+/// The behavior when a new state does not fit and no state has expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum WhenFull {
-    /// Evicts the state that would expire first, of those in the new state's shard.
+    /// Evicts the state that would expire first among the states in the new state's shard.
     ///
-    /// New states expire soon, so a flood of them evicts mostly its own. If the bound on
-    /// [bytes outside the tables](crate::MemoryStoreBuilder::max_spill_bytes) is reached and the shard has
-    /// no state to evict that uses such bytes, states of other shards are evicted, in the order in which
-    /// they would expire.
+    /// New states expire soon, so a flood of new states evicts mostly its own states. The bound on
+    /// [bytes outside the tables](crate::MemoryStoreBuilder::max_spill_bytes) may be reached while
+    /// no state of the shard that uses such bytes can be evicted. Then states of other shards are
+    /// evicted, in the order of their expiry.
     #[default]
     EvictEarliestExpiry,
     /// Rejects the new state with [`ErrorKind::OutOfMemory`](crate::ErrorKind::OutOfMemory).
     Refuse,
 }
 
-/// Settings and counters of a store that its shards have in common.
+/// The settings and counters that all shards of a store share.
 pub(crate) struct Shared {
     seeds: Seeds,
     pub(crate) heap: HeapBudget,
@@ -41,23 +42,25 @@ impl Shared {
     }
 }
 
-/// Random hash seeds. Without them a client could choose subjects that collide in one shard or slot.
+/// Random hash seeds. Without them, a client could choose subjects that collide in one shard or
+/// slot.
 struct Seeds {
     per_hasher: u64,
     shared: SharedSeed,
 }
 
 impl Seeds {
-    /// Draws the seeds from the randomness that the standard library gives its maps.
+    /// Creates seeds from the same source of randomness as the maps of the standard library.
     fn random() -> Self {
         let random = || RandomState::new().hash_one(());
         Self { per_hasher: random(), shared: SharedSeed::from_u64(random()) }
     }
 }
 
-/// Number of bytes that entries use on the heap, outside the table slots, and its bound.
+/// The number of heap bytes that entries use outside the table slots, and its bound.
 ///
-/// These are boxed entries (logs, blocked subjects, large counts) and long keys.
+/// Boxed entries (logs, blocked subjects, large counts, holds), long keys and remembered calls use
+/// heap bytes.
 // All accesses are relaxed: the counter guards no other memory.
 #[derive(Debug)]
 pub(crate) struct HeapBudget {
@@ -74,31 +77,32 @@ impl HeapBudget {
         self.max
     }
 
-    /// Bytes in use or reserved.
+    /// Returns the number of bytes in use or reserved.
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Whether `bytes` more would fit now.
+    /// Returns `true` if `bytes` more would fit now.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.used().checked_add(bytes).is_some_and(|sum| sum <= self.max)
     }
 
-    /// Reserves `bytes` for a coming write. Returns `false`, and reserves nothing, if they do not fit.
+    /// Reserves `bytes` for a write that follows. Returns `false` and reserves nothing if they do
+    /// not fit.
     pub(crate) fn reserve(&self, bytes: usize) -> bool {
         let fits = |used: usize| used.checked_add(bytes).filter(|&sum| sum <= self.max);
         bytes == 0 || self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
     }
 
-    /// Releases a reservation. The bytes that the write really took have been counted by
+    /// Releases a reservation. The write has recorded its actual bytes with
     /// [`adjust`](Self::adjust).
     pub(crate) fn release(&self, bytes: usize) {
         self.adjust(bytes, 0);
     }
 
-    /// Records that an entry which used `before` bytes now uses `after`.
+    /// Records that an entry which used `before` bytes now uses `after` bytes.
     pub(crate) fn adjust(&self, before: usize, after: usize) {
-        // Usually the size is unchanged. Then the shared cache line must not be written.
+        // Usually the size does not change. Then the shared cache line is not written.
         if after > before {
             self.used.fetch_add(after - before, Ordering::Relaxed);
         } else if before > after {

@@ -1,6 +1,7 @@
-//! The contents of a table slot: a key, and a record packed into two words if possible.
+//! The contents of a table slot: a key, and a record that is packed into two words if possible.
 //!
-//! A slot takes 40 bytes. Its size matters because a check on a cold key pays for each cache line it reads.
+//! A slot has 40 bytes. Its size matters, because a call with a key that is not in the cache pays
+//! for each cache line that it reads.
 
 use std::hash::Hasher;
 
@@ -22,13 +23,13 @@ pub(crate) trait KeyQuery: Copy {
         hasher.finish()
     }
 
-    /// Whether the slot has this key, under any policy.
+    /// Returns `true` if the slot has this key, under any policy.
     fn is_key_of(self, slot: &Slot) -> bool;
 
-    /// A slot with this key and a packed record.
+    /// Creates a slot with this key and a packed state.
     fn slot(self, policy: PolicyId, numbers: PackedState) -> Slot;
 
-    /// Heap bytes of such a slot.
+    /// Returns the heap bytes of such a slot.
     fn heap_bytes(self) -> usize;
 }
 
@@ -112,9 +113,9 @@ impl KeyQuery for ShortKey {
 
 /// A key and its record.
 ///
-/// The default is a free slot. (The table itself tells free slots by their tag.)
+/// The default is a free slot. The table itself recognizes free slots by their tag.
 pub(crate) enum Slot {
-    /// A short key and a packed record, both inline.
+    /// A short key and a packed state, both inline.
     Short {
         key: StoredKey,
         numbers: PackedState,
@@ -123,16 +124,17 @@ pub(crate) enum Slot {
 }
 
 /// Uncommon contents of a slot.
-// A separate enum, because the niche of `StoredKey` has room for one variant only.
+// This is a separate enum, because the niche of `StoredKey` has room for only one variant.
 pub(crate) enum Uncommon {
-    /// A key on the heap and a packed record.
+    /// A key on the heap and a packed state.
     Long { key: LongKey, numbers: PackedState },
-    /// A record that does not fit into two words: a log, a blocked one, a large count. `None` if the slot is free.
+    /// A record that does not fit into two words: a log, a large count, or a record with a block or
+    /// holds. `None` if the slot is free.
     Boxed(Option<Box<BoxedEntry>>),
 }
 
 impl Default for Slot {
-    /// A free slot.
+    /// Creates a free slot.
     fn default() -> Self {
         Self::Uncommon(Uncommon::Boxed(None))
     }
@@ -145,7 +147,7 @@ pub(crate) struct BoxedEntry {
 }
 
 impl Slot {
-    /// A slot with a packed record.
+    /// Creates a slot with a packed state.
     pub(crate) fn new(
         tenant: &[u8],
         subject: &[u8],
@@ -155,7 +157,7 @@ impl Slot {
         AnyKey::new(tenant, subject).slot(policy, numbers)
     }
 
-    /// Id of the policy that wrote the record.
+    /// Returns the id of the policy that wrote the record.
     #[inline]
     pub(crate) fn policy(&self) -> PolicyId {
         match self {
@@ -180,7 +182,8 @@ impl Slot {
         }
     }
 
-    /// Whether the slot has this key, under a policy that shares its states with `policy`.
+    /// Returns `true` if the slot has this key, under a policy that shares its states with
+    /// `policy`.
     #[inline]
     pub(crate) fn matches(
         &self,
@@ -192,7 +195,8 @@ impl Slot {
             && policies.get(self.policy()).is_some_and(|own| own.shares_state_with(policy))
     }
 
-    /// Whether the slot has this short key and policy id, or is uncommon. The caller must then compare the full key.
+    /// Returns `true` if the slot has this short key and policy id, or if it is uncommon. In the
+    /// second case, the caller must compare the full key.
     #[inline(always)]
     pub(crate) fn may_match(&self, wanted: StoredKey) -> bool {
         match self {
@@ -201,7 +205,7 @@ impl Slot {
         }
     }
 
-    /// The boxed entry of this short key and policy id.
+    /// Returns the boxed entry if the slot has one with this short key and policy id.
     #[inline(always)]
     pub(crate) fn boxed_with_key(&mut self, wanted: StoredKey) -> Option<&mut BoxedEntry> {
         match self {
@@ -212,7 +216,7 @@ impl Slot {
         }
     }
 
-    /// The packed record of a short key.
+    /// Returns the packed state of a short key.
     #[inline(always)]
     pub(crate) fn short_numbers(&mut self) -> Option<&mut PackedState> {
         match self {
@@ -221,7 +225,7 @@ impl Slot {
         }
     }
 
-    /// A slot with the same key and another record.
+    /// Creates a slot with the same key and another record.
     pub(crate) fn with_record(&self, policy: PolicyId, record: Record) -> Self {
         self.with_key(|tenant, subject| Self::from_record(tenant, subject, policy, record))
     }
@@ -232,7 +236,7 @@ impl Slot {
         policy: PolicyId,
         record: Record,
     ) -> Self {
-        match PackedState::of(&record) {
+        match PackedState::new(&record) {
             Some(numbers) => Self::new(tenant, subject, policy, numbers),
             None => {
                 let key = Key::new(policy, tenant, subject);
@@ -254,7 +258,7 @@ impl Slot {
         }
     }
 
-    /// Heap bytes in use.
+    /// Returns the heap bytes in use.
     #[inline]
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
@@ -268,7 +272,7 @@ impl Slot {
 }
 
 impl BoxedEntry {
-    /// Heap bytes in use, including the box itself.
+    /// Returns the heap bytes in use, including the box itself.
     pub(crate) fn heap_bytes(&self) -> usize {
         size_of::<Self>() + self.key.heap_bytes() + self.record.heap_bytes()
     }
@@ -278,8 +282,8 @@ impl BoxedEntry {
         matches!(self.key, Key::Short(key) if key.key() == wanted)
     }
 
-    /// Acquires one charge to a log. Returns `None`, and changes nothing, if the log might have to grow, or as
-    /// [`Record::acquire_log`].
+    /// Acquires one charge to a log. Returns `None` and changes nothing if the log might have to
+    /// grow, and in the cases of [`Record::acquire_log`].
     pub(crate) fn acquire_log(
         &mut self,
         charge: &Charge<'_>,
@@ -290,12 +294,12 @@ impl BoxedEntry {
             return None;
         }
         let before = self.record.heap_bytes();
-        let taken = self.record.acquire_log(charge, now);
+        let outcome = self.record.acquire_log(charge, now);
         shared.heap.adjust(before, self.record.heap_bytes());
-        taken
+        outcome
     }
 
-    /// Heap bytes of an entry with this key, without its record's.
+    /// Returns the heap bytes of an entry with this key, without the bytes of its record.
     pub(crate) fn heap_bytes_for(tenant: &[u8], subject: &[u8]) -> usize {
         size_of::<Self>() + Key::heap_bytes_for(tenant, subject)
     }

@@ -1,7 +1,7 @@
-//! A hash table with a fixed maximum of entries, which is swept in small steps.
+//! A hash table with a bounded number of entries, which is swept in small steps.
 //!
-//! Open addressing with linear probing. With 16 slots, blocks of 8 slots, and three entries whose tags have the
-//! home slots 2, 2 and 3:
+//! The table uses open addressing with linear probing. This example has 16 slots, blocks of 8
+//! slots, and three entries whose tags have the home slots 2, 2 and 3:
 //!
 //! ```text
 //!           block 0                          block 1
@@ -11,17 +11,20 @@
 //! bounds    <= min(expiry of a, b, c)      | u64::MAX       per block or per group of 16 blocks
 //! ```
 //!
-//! 1. *Tags.* A tag is the high 16 bits of the entry's hash, never 0. It rules out most other entries without reading
-//!    them. It also determines the home slot (the tag scaled to the number of slots), so entries are moved without
-//!    being read or hashed again.
-//! 2. *Lookup* probes from the home slot until the tag matches and the key compares equal, or until a free slot.
-//! 3. *Removal* shifts later entries of the run back instead of leaving a tombstone. A full table can be churned
-//!    for ever without growing.
-//! 4. *Growth* is by half, up to the number of slots for the maximum of entries. The load factor is at most 3/4.
-//!    Entries keep their order, so growing reads and writes memory sequentially.
-//! 5. *Expiry bounds* ([`ExpiryBounds`]) say where a sweep can find expired entries, and whether there are any,
-//!    without a scan.
-//! 6. *Eviction* removes the entry with the earliest expiry: the block with the lowest bound holds it.
+//! 1. *Tags.* A tag is the high 16 bits of the entry's hash, and never 0. It excludes most other
+//!    entries without reading them. It also determines the home slot (the tag scaled to the number
+//!    of slots), so entries are moved without being read or hashed again.
+//! 2. *Lookup* probes from the home slot until the tag matches and the key is equal, or until it
+//!    finds a free slot.
+//! 3. *Removal* shifts later entries of the run back instead of leaving a tombstone. So entries of
+//!    a full table can be replaced forever without growth.
+//! 4. *Growth* is by half, up to the number of slots for the maximum number of entries. The load
+//!    factor is at most 3/4. Entries keep their order, so growing reads and writes memory
+//!    sequentially.
+//! 5. *Expiry bounds* ([`ExpiryBounds`]) tell a sweep without a scan whether there can be expired
+//!    entries, and where.
+//! 6. *Eviction* removes the entry with the earliest expiry. It is in the block with the lowest
+//!    bound.
 
 use std::mem;
 use std::ops::Range;
@@ -30,48 +33,52 @@ use prefetch_index::prefetch_index;
 
 use crate::expiry_bounds::{ExpiryBounds, MinExpiry, Scope};
 
-/// Number of slots in a block.
+/// The number of slots in a block.
 const BLOCK: usize = 8;
 
-/// Maximum load factor, in sixteenths.
+/// The maximum load factor, in sixteenths.
 const MAX_LOAD: usize = 12;
 
-/// Callbacks through which the table reads an entry's expiry and releases its resources.
+/// The functions through which the table reads the expiry of an entry and releases its resources.
 pub(crate) trait EntryInfo<T> {
-    /// When the entry expires. While it is in the table, this may become later at any time. If it becomes
-    /// earlier, [`Table::expiry_changed`] must be called.
+    /// Returns the time at which the entry expires. While the entry is in the table, this time may
+    /// become later without notice. If it becomes earlier, the caller must call
+    /// [`Table::expiry_changed`].
     fn expires_at(&self, entry: &T) -> u64;
 
-    /// Whether the entry uses heap memory outside the table. If this changes while it is in the table,
-    /// [`Table::expiry_changed`] must be called.
+    /// Returns `true` if the entry uses heap memory outside the table. If this changes while the
+    /// entry is in the table, the caller must call [`Table::expiry_changed`].
     fn uses_heap(&self, entry: &T) -> bool;
 
-    /// Releases the resources of an entry that a sweep has removed. Other removals return the entry instead.
+    /// Releases the resources of an entry that a sweep has removed. Other removals return the entry
+    /// instead.
     fn on_removed(&mut self, entry: T);
 }
 
 /// A bounded hash table with expiry.
-// The fields that a lookup reads come first: with the lock before them, they are one cache line.
+// The fields that a lookup reads are first: together with the lock before them, they are one cache
+// line.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Table<T> {
-    /// 0 for a free slot, else the [`tag`] of its entry.
+    /// 0 for a free slot, or else the [`tag`] of its entry.
     tags: Box<[u16]>,
-    /// A free slot holds `T::default()`.
+    /// A free slot contains `T::default()`.
     slots: Box<[T]>,
     len: u32,
     max_len: u32,
     bounds: ExpiryBounds,
-    /// Next group to sweep.
+    /// The next group to sweep.
     sweep_cursor: u32,
-    /// Block at which to begin the search for the lowest bound.
+    /// The block at which the search for the lowest bound begins.
     evict_cursor: u32,
 }
 
 impl<T: Default> Table<T> {
-    /// Creates a table of at most `max_len` entries.
+    /// Creates a table for at most `max_len` entries.
     ///
-    /// `max_len` should be at most some ten thousands: with more, tags of 16 bits no longer tell slots apart.
+    /// `max_len` should be at most some ten thousands. With more entries, tags of 16 bits do not
+    /// distinguish enough slots.
     pub(crate) fn new(max_len: usize) -> Self {
         Self {
             tags: Box::default(),
@@ -88,17 +95,18 @@ impl<T: Default> Table<T> {
         self.len as usize
     }
 
-    /// Maximum number of entries.
+    /// Returns the maximum number of entries.
     pub(crate) fn max_len(&self) -> usize {
         self.max_len as usize
     }
 
-    /// Bytes in use, without the heap bytes of entries.
+    /// Returns the bytes in use, without the heap bytes of entries.
     pub(crate) fn bytes(&self) -> usize {
         Self::bytes_for(self.slots.len()) + self.bounds.bytes()
     }
 
-    /// Upper bound on [`bytes`](Self::bytes) of a table with this maximum of entries.
+    /// Returns an upper bound on [`bytes`](Self::bytes) for a table with this maximum number of
+    /// entries.
     pub(crate) fn max_bytes(max_len: usize) -> usize {
         let slots = max_slots(max_len);
         Self::bytes_for(slots) + ExpiryBounds::max_bytes(slots.div_ceil(BLOCK))
@@ -118,22 +126,23 @@ impl<T: Default> Table<T> {
         self.slots.get(index)
     }
 
-    /// Gives access to an entry. If it expires earlier afterwards, call [`expiry_changed`](Self::expiry_changed).
+    /// Returns an entry. If it expires earlier after the change, the caller must call
+    /// [`expiry_changed`](Self::expiry_changed).
     #[inline(always)]
     pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
         self.slots.get_mut(index)
     }
 
-    /// Index of the first entry with this hash for which `is_match` returns `true`.
+    /// Returns the index of the first entry with this hash for which `is_match` returns `true`.
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64, is_match: impl Fn(&T) -> bool) -> Option<usize> {
         let wanted = tag(hash);
         let mut index = self.home_slot(wanted);
-        // The entry is at or shortly after its home slot. The prefetch makes the cache misses of tag and entry
-        // overlap.
+        // The entry is at or shortly after its home slot. The prefetch makes the cache misses of
+        // tag and entry overlap.
         prefetch_index(&*self.slots, index);
         loop {
-            // A table that has never had an entry has no slots, and so no tags.
+            // A table that never had an entry has no slots, and so no tags.
             match *self.tags.get(index)? {
                 0 => return None,
                 tag if tag == wanted && self.get(index).is_some_and(&is_match) => {
@@ -144,7 +153,8 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// Prefetches what the insertion of an entry with this hash will write, apart from its slot.
+    /// Prefetches the memory, apart from the slot, that the insertion of an entry with this hash
+    /// writes.
     #[inline]
     pub(crate) fn prefetch_insert(&self, hash: u64) {
         self.bounds.prefetch(self.home_slot(tag(hash)) / BLOCK);
@@ -169,7 +179,7 @@ impl<T: Default> Table<T> {
         let (mut hole, mut at) = (index, self.next_slot(index));
         while self.tags[at] != 0 {
             let home = self.home_slot(self.tags[at]);
-            // The entry may move to the hole unless its home slot lies behind the hole.
+            // The entry may move to the hole unless its home slot is after the hole.
             if self.probe_distance(home, at) >= self.probe_distance(hole, at) {
                 self.tags[hole] = self.tags[at];
                 let entry = mem::take(&mut self.slots[at]);
@@ -185,12 +195,12 @@ impl<T: Default> Table<T> {
         Some(removed)
     }
 
-    /// Updates the bounds after the entry at `index` may expire earlier than before.
+    /// Updates the bounds after the entry at `index` was changed so that it may expire earlier.
     pub(crate) fn expiry_changed(&mut self, index: usize, info: &impl EntryInfo<T>) {
         self.bounds.lower(index / BLOCK, expiry_of(&self.slots[index], info));
     }
 
-    /// Removes the expired entries of one group, and advances to the next.
+    /// Removes the expired entries of one group, and advances to the next group.
     #[inline]
     pub(crate) fn sweep_step(&mut self, now: u64, info: &mut impl EntryInfo<T>) {
         let group = self.sweep_cursor as usize;
@@ -209,17 +219,18 @@ impl<T: Default> Table<T> {
         let before = self.len;
         while self.len == before {
             let Some(group) = self.bounds.first_expired_group(now) else { return };
-            // Either removes an entry or raises the group's bound above `now`.
+            // This either removes an entry or raises the bound of the group above `now`.
             self.sweep_group(group, now, info);
         }
     }
 
-    /// Lower bound on the expiry times of all entries; `u64::MAX` if there are none.
+    /// Returns a lower bound on the expiry times of all entries, or `u64::MAX` if there are none.
     pub(crate) fn min_expiry(&self, scope: Scope) -> u64 {
         self.bounds.min(scope)
     }
 
-    /// Removes the entry with the earliest expiry of those for which `may_evict` returns `true`.
+    /// Removes the entry with the earliest expiry among the entries for which `may_evict` returns
+    /// `true`.
     pub(crate) fn evict_earliest(
         &mut self,
         scope: Scope,
@@ -244,15 +255,16 @@ impl<T: Default> Table<T> {
         entry
     }
 
-    /// Prefetches the block from which the next entry will be evicted: a shard that is full will evict again soon.
+    /// Prefetches the block from which the next entry will be evicted, because a full shard will
+    /// evict again soon.
     fn prefetch_next_victim(&self, scope: Scope) {
         if let Some((_, block)) = self.bounds.min_block(scope, self.evict_cursor as usize) {
             self.block(block).for_each(|index| prefetch_index(&*self.slots, index));
         }
     }
 
-    /// Finds the earliest entry in the block with the lowest bound, and raises that bound to the block's other
-    /// entries. Returns `None` if that entry must not be evicted.
+    /// Finds the earliest entry in the block with the lowest bound, and raises that bound to the
+    /// minimum of the block's other entries. Returns `None` if that entry must not be evicted.
     fn earliest_by_bounds(
         &mut self,
         scope: Scope,
@@ -260,12 +272,13 @@ impl<T: Default> Table<T> {
         info: &impl EntryInfo<T>,
     ) -> Option<usize> {
         loop {
-            // Of blocks with equal bounds, the next after the last eviction is taken. If it were always the
-            // first, evictions would empty the front of the table while the rest filled up.
+            // If several blocks have the lowest bound, the first one after the last eviction is
+            // used. If it were always the first block of the table, evictions would empty the front
+            // of the table while the rest filled up.
             let (bound, block) = self.bounds.min_block(scope, self.evict_cursor as usize)?;
             let BlockScan { earliest, others } = self.scan_block(block, may_evict, info);
             match earliest {
-                Some((index, expiry)) if expiry.of_scope(scope) == bound => {
+                Some((index, expiry)) if expiry.in_scope(scope) == bound => {
                     self.bounds.set_block(block, others);
                     self.evict_cursor = u32::try_from(block + 1).unwrap_or(0);
                     return Some(index);
@@ -274,7 +287,7 @@ impl<T: Default> Table<T> {
                     // The bound was too low, or the entry at the bound must not be evicted.
                     let all = earliest.map_or(others, |(_, expiry)| others.min(expiry));
                     self.bounds.set_block(block, all);
-                    if all.of_scope(scope) == bound {
+                    if all.in_scope(scope) == bound {
                         return None;
                     }
                 }
@@ -291,7 +304,7 @@ impl<T: Default> Table<T> {
     ) -> Option<usize> {
         let candidates = (0..self.bounds.blocks()).filter_map(|block| {
             let (index, expiry) = self.scan_block(block, may_evict, info).earliest?;
-            Some((expiry.of_scope(scope), index))
+            Some((expiry.in_scope(scope), index))
         });
         candidates.min().map(|(_, index)| index)
     }
@@ -315,7 +328,7 @@ impl<T: Default> Table<T> {
         BlockScan { earliest, others }
     }
 
-    /// Removes the expired entries of a group. Afterwards its bounds are after `now`.
+    /// Removes the expired entries of a group. Afterwards, the bounds of the group are above `now`.
     fn sweep_group(&mut self, group: usize, now: u64, info: &mut impl EntryInfo<T>) {
         let (mut all, blocks) = (MinExpiry::NEVER, self.bounds.blocks_of_group(group));
         for block in blocks.clone() {
@@ -334,7 +347,7 @@ impl<T: Default> Table<T> {
 
     fn sweep_block(&mut self, block: usize, now: u64, info: &mut impl EntryInfo<T>) {
         for index in self.block(block) {
-            // Removal shifts another entry into the slot, which may have expired too.
+            // The removal shifts another entry into the slot, which may have expired too.
             while self.entry(index).is_some_and(|entry| info.expires_at(entry) <= now) {
                 if let Some(entry) = self.remove(index) {
                     info.on_removed(entry);
@@ -363,13 +376,13 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// The entry at `index`, unless the slot is free.
+    /// Returns the entry at `index`, or `None` if the slot is free.
     #[inline]
     fn entry(&self, index: usize) -> Option<&T> {
         self.slots.get(index).filter(|_| self.tags[index] != 0)
     }
 
-    /// The slots of a block.
+    /// Returns the indices of the slots of a block.
     fn block(&self, block: usize) -> Range<usize> {
         block * BLOCK..((block + 1) * BLOCK).min(self.slots.len())
     }
@@ -384,20 +397,21 @@ impl<T: Default> Table<T> {
         self.slots = std::iter::repeat_with(T::default).take(slots).collect();
         self.bounds = ExpiryBounds::new(slots.div_ceil(BLOCK));
         (self.len, self.sweep_cursor, self.evict_cursor) = (0, 0, 0);
-        // All slots from here on are free.
+        // All slots from `end` on are free.
         let mut end = 0;
         for (index, (entry, tag)) in old.into_iter().zip(tags).enumerate() {
             if tag != 0 {
                 let home = self.home_slot(tag);
                 let slot = if home < end { self.free_slot_from(home) } else { home };
                 end = end.max(slot + 1);
-                // The bound of the old block is a bound of the entry. Its expiry is not read.
+                // The bound of the old block is also a bound for the entry, so the expiry of the
+                // entry is not read.
                 self.occupy(slot, tag, entry, bounds.block(index / BLOCK));
             }
         }
     }
 
-    /// The first free slot at or after `index`. There must be one.
+    /// Returns the first free slot at or after `index`. There must be one.
     #[inline]
     fn free_slot_from(&self, mut index: usize) -> usize {
         while self.tags[index] != 0 {
@@ -416,14 +430,14 @@ impl<T: Default> Table<T> {
     }
 
     /// Writes a slot whose value is `T::default()`, without dropping that value.
-    // Dropping would read the slot, which is mostly not in the cache. That read took longer than the rest of an
-    // insertion.
+    // Dropping the value would read the slot, which is usually not in the cache. That read took
+    // longer than the rest of an insertion.
     #[inline(always)]
     fn fill(&mut self, index: usize, entry: T) {
         mem::forget(mem::replace(&mut self.slots[index], entry));
     }
 
-    /// The slot where probing for a tag begins: the tag scaled to the number of slots.
+    /// Returns the slot at which probing for a tag begins: the tag scaled to the number of slots.
     #[inline(always)]
     fn home_slot(&self, tag: u16) -> usize {
         (usize::from(tag) * self.slots.len()) >> u16::BITS
@@ -434,17 +448,17 @@ impl<T: Default> Table<T> {
         if index + 1 == self.slots.len() { 0 } else { index + 1 }
     }
 
-    /// Number of probes from one slot to another.
+    /// Returns the number of probes from one slot to another.
     fn probe_distance(&self, from: usize, to: usize) -> usize {
         if from <= to { to - from } else { to + self.slots.len() - from }
     }
 }
 
-/// Result of scanning a block.
+/// The result of scanning a block.
 struct BlockScan {
-    /// The earliest entry that may be evicted: its index and expiry.
+    /// The index and expiry of the earliest entry that may be evicted.
     earliest: Option<(usize, MinExpiry)>,
-    /// Minimum over all other entries.
+    /// The minimum expiry of all other entries.
     others: MinExpiry,
 }
 
@@ -453,12 +467,12 @@ fn expiry_of<T>(entry: &T, info: &impl EntryInfo<T>) -> MinExpiry {
     MinExpiry::new(info.expires_at(entry), info.uses_heap(entry))
 }
 
-/// Number of slots of a table with the maximum of entries.
+/// Returns the number of slots in a table with the maximum number of entries.
 fn max_slots(max_len: usize) -> usize {
     (max_len * 16).div_ceil(MAX_LOAD).max(8)
 }
 
-/// The high 16 bits of a hash, with the lowest bit set so that a tag is never 0.
+/// Returns the high 16 bits of a hash. The lowest bit is set, so that a tag is never 0.
 #[inline(always)]
 fn tag(hash: u64) -> u16 {
     let [.., low, high] = hash.to_le_bytes();
@@ -496,7 +510,8 @@ mod tests {
         }
     }
 
-    /// A few distinct hashes near both ends of the table, so that runs are long and wrap around.
+    /// Returns one of a few hashes near both ends of the table, so that runs are long and wrap
+    /// around.
     fn hash_of_key(key: u64) -> u64 {
         [0, 1 << 60, u64::MAX, u64::MAX - (1 << 61)][usize::try_from(key % 4).unwrap()]
     }
@@ -597,8 +612,9 @@ mod tests {
         }
     }
 
-    /// Regression: with equal expiry times, as of aligned windows, eviction always took the first of equals. This
-    /// emptied the front of the table while the rest filled up, until probing went through most of it.
+    /// Regression test: with equal expiry times, as in aligned windows, eviction always removed the
+    /// first of the equal entries. This emptied the front of the table while the rest filled up,
+    /// until probing read most of the table.
     #[test]
     fn churning_a_full_table_of_equal_expiries_keeps_its_runs_short() {
         let hash: fn(u64) -> u64 = |key| key.wrapping_mul(0x9e37_79b9_7f4a_7c15);

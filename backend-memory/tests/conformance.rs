@@ -1,4 +1,4 @@
-//! The conformance suite on the memory backend: with the default bounds, and with a single shard that holds all keys.
+//! The conformance suite on the memory backend: with the default bounds, and with a single shard.
 
 use tidegate_core::{Clock, ManualClock};
 use tidegate_memory::MemoryStore;
@@ -14,7 +14,7 @@ fn single_shard() -> impl Fixture<Store = MemoryStore<ManualClock>> {
         .with_snapshot(snapshot)
 }
 
-/// All records that have not expired, sorted.
+/// Returns all records that have not expired, sorted.
 fn snapshot(store: &MemoryStore<impl Clock>) -> Vec<u8> {
     // Any call may remove expired records. That is not an effect of the call itself.
     store.sweep();

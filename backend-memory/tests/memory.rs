@@ -15,8 +15,8 @@ use tidegate_memory::{
     Policy, Store, Timestamp, WhenFull,
 };
 
-/// Compiles if the modules of the core, and types that only some backends once had, have names of
-/// this crate.
+/// This test compiles only if the crate exports the modules of the core. It also names types that
+/// only some backends exported in the past.
 #[test]
 fn the_core_is_available_under_the_name_of_this_crate() {
     use tidegate_memory::{AlreadySettled, MAX_EXACT, MAX_SPAN, Settlement, Ticket, engine};
@@ -53,7 +53,7 @@ fn later_calls_remove_expired_states() {
     }
     assert_eq!(store.len(), 100_000);
     clock.advance(Duration::from_secs(2));
-    // One call sweeps a few slots, so enough calls sweep all.
+    // One call sweeps a few slots, so enough calls sweep all slots.
     for subject in 0..100_000_u32 {
         assert!(
             acquire(&store, &short, &(subject % 100).to_le_bytes()).unwrap().is_allowed()
@@ -65,7 +65,8 @@ fn later_calls_remove_expired_states() {
     assert_eq!(store.len(), 100);
 }
 
-/// Removing and inserting a subject of a fast limit at each check took twice as long as a check.
+/// Regression test: a subject of a fast limit was removed and inserted again at each call, which
+/// took twice as long as the call.
 #[test]
 fn a_state_is_kept_for_a_moment_after_it_has_recovered() {
     let (store, clock) = store_and_clock(|b| b);
@@ -87,9 +88,9 @@ fn a_state_is_kept_for_a_moment_after_it_has_recovered() {
     assert_eq!(sweep_by_calls(), 1);
 }
 
-/// A full shard does not keep what has recovered.
+/// A full shard does not keep recovered states.
 #[test]
-fn recovered_states_make_room_at_once() {
+fn recovered_states_make_room_immediately() {
     let (store, clock) = store_and_clock(|b| b.max_keys(1_000).when_full(WhenFull::Refuse));
     let fast = policy("token-bucket 1000/1s burst 1");
     for round in 0..20_u32 {
@@ -199,7 +200,8 @@ fn a_flood_of_new_subjects_evicts_few_established_ones() {
     assert!((8_000..=8_192).contains(&store.len()), "{}", store.len());
     let mut left = 0;
     store.for_each(|_, subject, _| left += usize::from(subject[0] == b'r' && subject.len() == 3));
-    // Each of the two shards may have held only established subjects when it became full, and evicts one of them.
+    // Each of the two shards may have contained only established subjects when it became full. Such
+    // a shard evicts one of them.
     assert!(left >= 6_998, "{left} of 7,000 are left");
 }
 
@@ -210,7 +212,7 @@ fn a_call_never_evicts_its_own_states() {
         (policy("soon: fixed-window 5/1s anchored"), policy("late: fixed-window 5/1h anchored"));
     assert!(acquire(&store, &soon, b"alice").unwrap().is_allowed());
     assert!(acquire(&store, &late, b"bob").unwrap().is_allowed());
-    // There is no room for the second charge, and the first one's state has the earliest expiry.
+    // There is no room for the second charge, and the state of the first has the earliest expiry.
     let both = [Charge::new(&soon, b"alice"), Charge::new(&late, b"alice")];
     let decision = store.decide_now(&Call::acquire(&both)).unwrap();
     let remaining = decision.verdicts().iter().map(|verdict| verdict.remaining());
@@ -228,12 +230,12 @@ fn a_full_store_that_refuses_returns_out_of_memory_and_writes_nothing() {
     let error = acquire(&store, &a, b"new").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     assert!(error.to_string().contains("3 states of at most 3"), "{error}");
-    // No charge of a call is written if one does not fit.
+    // No charge of a call is written if one of them does not fit.
     let both = [Charge::new(&a, &[0]), Charge::new(&b, &[0])];
     assert_eq!(store.decide_now(&Call::acquire(&both)).unwrap_err().kind(), ErrorKind::OutOfMemory);
     let peek = store.decide_now(&Call::new(Operation::Peek, &both)).unwrap();
     assert_eq!([4, 5], [peek.verdicts()[0].remaining(), peek.verdicts()[1].remaining()]);
-    // Once a state has expired, there is room.
+    // After a state has expired, there is room.
     clock.advance(Duration::from_secs(60));
     assert!(acquire(&store, &a, b"new").unwrap().is_allowed());
 }
@@ -255,7 +257,7 @@ fn logs_and_long_subjects_stay_within_the_heap_bound() {
     assert!((25..40).contains(&admitted), "{admitted} logs of about 300 bytes in 10,000");
     // Short subjects of other policies need no heap bytes.
     assert!(acquire(&store, &policy("fixed-window 1/1m"), b"alice").unwrap().is_allowed());
-    // A store that evicts admits new logs, and evicts those that expire first.
+    // A store that may evict admits new logs, and evicts the logs that expire first.
     let (store, _) = store_and_clock(|b| b.max_keys(1_000).max_spill_bytes(10_000));
     for subject in 0..200_u8 {
         assert!(acquire(&store, &log, &[subject; 100]).unwrap().is_allowed());
@@ -263,13 +265,14 @@ fn logs_and_long_subjects_stay_within_the_heap_bound() {
     }
 }
 
-/// Regression: the bound on heap bytes is the store's, and a few large subjects reach it. The shard of a new subject
-/// then mostly has none of them, and new subjects were refused while states of other shards could be evicted.
+/// Regression test: the bound on heap bytes applies to the whole store, and a few large subjects
+/// reach it. The shard of a new subject usually contains none of them. The store refused new
+/// subjects, although states of other shards could be evicted.
 #[test]
 fn a_new_state_evicts_large_states_of_other_shards() {
     let window = policy("fixed-window 5/1m");
     for bytes in [1 << 20, 1 << 16] {
-        // Room for some 60 of them, in 256 shards.
+        // There is room for about 60 large subjects in 256 shards.
         let (store, _) = store_and_clock(|b| b.max_spill_bytes(60 * bytes));
         for subject in 0..300_u32 {
             let mut subject = subject.to_le_bytes().to_vec();
@@ -278,7 +281,8 @@ fn a_new_state_evicts_large_states_of_other_shards() {
             assert!(decision.is_allowed());
             assert!(store.bytes() <= store.max_bytes());
         }
-        // Smaller subjects too. The states of a call are not evicted while it is decided.
+        // This also holds for smaller subjects. The states of a call are not evicted while it is
+        // decided.
         let long = [9; 100];
         let charges = [Charge::new(&window, &long), Charge::new(&window, &[8; 200])];
         assert!(store.decide_now(&Call::acquire(&charges)).unwrap().is_allowed());
@@ -301,7 +305,7 @@ fn counters_beyond_four_billion_are_exact_and_stay_within_the_bound() {
     });
     assert!(kept[0] < kept[1] && kept[1] == kept[3], "{kept:?}");
     assert!(take(&store, 0, 1).unwrap().is_denied());
-    // Half of a window later, half of it still counts.
+    // After half of the window, half of the previous count still counts.
     clock.advance(Duration::from_micros(600_000 - clock.now().as_micros() % 400_000));
     assert_eq!(take(&store, 0, 0).unwrap().verdicts()[0].remaining(), 4_500_000_000);
     assert!(take(&store, 0, 4_500_000_001).unwrap().is_denied());
@@ -410,7 +414,8 @@ fn no_call_pauses_while_a_million_states_are_added_and_expire() {
     // Latencies are measured in docs/benchmarks.md. This test rules out pauses for a whole table.
     let (store, clock) = store_and_clock(|b| b.max_keys(1 << 21));
     let bucket = policy("gcra 60/1m burst 10");
-    // CPU time of this thread, so that other work of the machine counts as little as possible.
+    // The test measures the CPU time of this thread, so that other load on the machine has little
+    // effect.
     let cpu_time = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
     let mut slow = 0;
     for round in 0..2_u32 {
@@ -436,7 +441,7 @@ fn with_id(
     store.decide_now(&Call::acquire(&charge).with_id(CallId::new(&id, ttl)))
 }
 
-/// Uses the rate and the time to live that the guide recommends.
+/// The test uses the rate and the time to live that the guide recommends.
 #[test]
 fn the_default_number_of_ids_fits_the_guide() {
     const RATE: u64 = 400;
@@ -452,7 +457,7 @@ fn the_default_number_of_ids_fits_the_guide() {
 }
 
 #[test]
-fn a_full_store_refuses_a_new_id_before_anything_is_taken() {
+fn a_full_store_refuses_a_new_id_before_anything_is_charged() {
     let (store, clock) = store_and_clock(|b| b.max_ids(100));
     let log = policy("sliding-log 1000/1h");
     let hour = Duration::from_secs(3600);
@@ -482,7 +487,7 @@ fn a_full_store_refuses_a_new_id_before_anything_is_taken() {
 }
 
 #[test]
-fn ids_take_no_more_bytes_than_documented_and_expire_as_others_come() {
+fn ids_need_no_more_bytes_than_documented_and_expire_as_new_ids_arrive() {
     let (store, clock) = store_and_clock(|b| b.max_ids(50_000));
     let bucket = policy("token-bucket 1000000/1s");
     let before = store.bytes();

@@ -1,12 +1,12 @@
-//! Clocks: the machine's, exact or cheap, and one that is moved by hand.
+//! Clocks: the machine's clock, exact or cheap, and a clock that tests move.
 //!
 //! | clock | use | error |
 //! |---|---|---|
-//! | [`SystemClock`] | the default | two threads' readings may be a microsecond apart |
-//! | [`CoarseClock`] | where each nanosecond counts, and milliseconds do not | it is behind by its grain, or more |
-//! | [`ManualClock`] | tests, and replaying logs | it moves only when it is set |
+//! | [`SystemClock`] | the default | the readings of two threads may differ by a microsecond |
+//! | [`CoarseClock`] | if nanoseconds per call matter, and milliseconds of delay do not | it is late by its grain, or more |
+//! | [`ManualClock`] | tests, and the replay of logs | it advances only when it is set |
 //!
-//! The algorithms never read a clock. A store does, once per call, and passes the time to them.
+//! The algorithms never read a clock. A store reads it once per call, and passes the time to them.
 
 mod coarse;
 mod system;
@@ -19,13 +19,13 @@ use std::time::Duration;
 pub use coarse::CoarseClock;
 pub use system::SystemClock;
 
-use crate::Timestamp;
+use crate::time::Timestamp;
 #[cfg(feature = "tokio")]
 use crate::time::micros_of;
 
-/// Where a store gets the time from.
+/// The source of time of a store.
 pub trait Clock: fmt::Debug + Send + Sync {
-    /// The time now.
+    /// Returns the current time.
     fn now(&self) -> Timestamp;
 }
 
@@ -35,7 +35,7 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     }
 }
 
-/// A clock that stands still until it is moved, for tests and for replaying logs.
+/// A clock that only advances when it is set, for tests and for the replay of logs.
 ///
 /// Clones share the same time.
 ///
@@ -54,18 +54,18 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 pub struct ManualClock(Arc<AtomicU64>);
 
 impl ManualClock {
-    /// A clock that shows `time`.
+    /// Creates a clock that shows `time`.
     #[must_use]
     pub fn new(time: Timestamp) -> Self {
         Self(Arc::new(AtomicU64::new(time.as_micros())))
     }
 
-    /// Sets the clock, forwards or back.
+    /// Sets the clock forward or back.
     pub fn set(&self, time: Timestamp) {
         self.0.store(time.as_micros(), Ordering::SeqCst);
     }
 
-    /// Moves the clock forwards, by whole microseconds.
+    /// Moves the clock forward by whole microseconds.
     pub fn advance(&self, by: Duration) {
         self.set(self.now().saturating_add(by));
     }
@@ -77,10 +77,10 @@ impl Clock for ManualClock {
     }
 }
 
-/// The clock of Tokio's timers, which starts at the current time of the wall clock.
+/// A clock that is driven by Tokio's timers, and starts at the current time of the wall clock.
 ///
-/// For tests of code that waits: with Tokio's time paused, a store with this clock and the timers
-/// advance together, and no test sleeps.
+/// It is for tests of code that waits. If Tokio's time is paused, a store with this clock advances
+/// together with the timers, and no test sleeps.
 ///
 /// ```
 /// use std::time::Duration;
@@ -106,7 +106,7 @@ pub struct TokioClock {
 
 #[cfg(feature = "tokio")]
 impl TokioClock {
-    /// A clock that starts at the current time of the wall clock.
+    /// Creates a clock that starts at the current time of the wall clock.
     #[must_use]
     pub fn new() -> Self {
         let started_at = SystemClock::new().started_at;

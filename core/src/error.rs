@@ -3,12 +3,15 @@ use std::fmt;
 use std::iter::successors;
 use std::sync::Arc;
 
-/// Why a call to a store has no decision. An error is never a denial, and a denial never an error.
+/// The failure of a call to a store, or of the construction of a store or a limiter. An error is
+/// never a denial, and a denial is never an error.
 ///
-/// One word wide, as every result has room for it. [`kind`](Self::kind) says what to do.
+/// [`kind`](Self::kind) tells the caller how to react. The type is one word wide, because every
+/// result has room for it.
 ///
-/// `{}` shows the kind and the message, without the [`source`](std::error::Error::source), the error of the system or
-/// the server. `{:#}` shows the message and all causes in one line.
+/// `{}` shows the kind and the message. `{:#}` also shows all causes in one line. The first cause
+/// is the [`source`](std::error::Error::source), for example an error of the system or of the
+/// server.
 ///
 /// ```
 /// use tidegate_core::{Error, ErrorKind};
@@ -25,30 +28,31 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Error(Box<Inner>);
 
-// Two small allocations make the drop cheap enough to be inlined, so that a result without an error can stay in registers
-// (measured by `tidegate-bench memory`).
+// With two small allocations, the drop is cheap enough to be inlined, so that a result without an
+// error can stay in registers (measured by `tidegate-bench memory`).
 #[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
     is_definitely_not_charged: bool,
-    what: Arc<What>,
+    description: Arc<Description>,
 }
 
 #[derive(Clone)]
-struct What {
+struct Description {
     message: String,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
-/// Kind of failure, which says what can be done about it.
+/// The kind of a failure, which tells the caller how to react.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// No answer in time. It is not known whether the charge was made.
+    /// The answer did not arrive in time. It is not known whether the charge was made.
     Timeout,
     /// The store cannot be reached.
     Unavailable,
-    /// The server accepts no writes, as a replica after a failover. Nothing was written.
+    /// The server accepts no writes, for example because it is a replica after a failover. Nothing
+    /// was written.
     ReadOnly,
     /// The server is busy with a script or with loading its data. Nothing was written.
     Busy,
@@ -56,39 +60,43 @@ pub enum ErrorKind {
     OutOfMemory,
     /// The key has a value that Tidegate did not write. Nothing was written.
     ForeignValue,
-    /// The store cannot do this: this operation, or this policy.
+    /// The store does not support this operation or this policy.
     Unsupported,
-    /// The server is too old, or lacks something that the store needs.
+    /// The server is too old, or lacks a feature that the store needs.
     UnsupportedServer,
-    /// The call is not valid: no charges, too many, a subject that is too long.
+    /// The call is not valid: for example, it has no charges or too many, or a subject is too long.
     InvalidCall,
-    /// The configuration is not valid: a URL or a policy that cannot be parsed, a limiter without
-    /// policies. Returned when a store or a limiter is built, never by a call.
+    /// The configuration is not valid: for example, a URL or a policy cannot be parsed, or a
+    /// limiter has no policies. This is returned when a store or a limiter is built, never by a
+    /// call.
     InvalidConfig,
-    /// The store's answer cannot be understood.
+    /// The store's answer is not a valid answer.
     Protocol,
-    /// The store was not called, as it failed several times in a row.
+    /// The store was not called, because it has failed several times in a row.
     CircuitOpen,
-    /// The maximum number of callers is waiting already.
+    /// The maximum number of callers is already waiting.
     TooManyWaiters,
-    /// The wait would be longer than the maximum, or for ever. Nothing was charged.
+    /// The wait would be longer than the maximum, or endless. Nothing was charged.
     WaitTooLong,
-    /// The settings do not fit the server: a wrong user or password, a permission that is missing, a
-    /// database that does not exist, a certificate that is not trusted or names another host. The message
-    /// says which. Trying again helps once the settings or the server have been changed.
+    /// The settings do not fit the server: a wrong user or password, a missing permission, a
+    /// missing database, or a certificate that is not trusted or names another host. The message
+    /// says which. A retry can only succeed after the settings or the server have been changed.
     Misconfigured,
-    /// The id of the call was used for another call, and is remembered for that one. Nothing was charged.
+    /// The id of the call is remembered for another call. Nothing was charged.
     IdReused,
-    /// No hold is known under the id: it was never made, or has expired, or the store has lost it. Nothing was charged
-    /// or given back; what was used can still be [charged](crate::Operation::Charge).
+    /// No hold is known under the id, because it was never made, has expired, or was lost by the
+    /// store. Nothing was charged or refunded. The used cost can still be
+    /// [charged](crate::Operation::Charge).
     UnknownHold,
-    /// The hold was settled at other costs before, or is to be extended after it was settled. Nothing was charged or
-    /// given back now. The [`source`](std::error::Error::source) is an [`AlreadySettled`](crate::AlreadySettled).
+    /// The hold was already settled, and this call settles it at other costs or extends it. The
+    /// call charged and refunded nothing. The [`source`](std::error::Error::source) is an
+    /// [`AlreadySettled`](crate::AlreadySettled).
     AlreadySettled,
-    /// The hold cannot be extended, as its time is over. It can still be settled.
+    /// The hold cannot be extended, because it has lapsed. It can still be settled.
     HoldLapsed,
-    /// The subject has the maximum of open holds on a policy, so that it cannot make another one.
-    /// Nothing was charged. See [`Policy::max_open_holds_of`](crate::Policy::max_open_holds_of).
+    /// The subject has the maximum number of open holds on a policy, so it cannot make another
+    /// hold. Nothing was charged. See
+    /// [`Policy::max_open_holds_of`](crate::Policy::max_open_holds_of).
     TooManyHolds,
 }
 
@@ -118,8 +126,8 @@ impl ErrorKind {
         Self::TooManyHolds,
     ];
 
-    /// Whether the request or the configuration has to be changed: a retry, or failing open, would only hide the
-    /// mistake.
+    /// Returns `true` if the request or the configuration must be changed. Retrying or failing open
+    /// would only hide the mistake.
     #[must_use]
     pub fn is_invalid_request(self) -> bool {
         use ErrorKind::{AlreadySettled, HoldLapsed, IdReused, TooManyHolds, UnknownHold};
@@ -128,14 +136,15 @@ impl ErrorKind {
             || matches!(self, IdReused | UnknownHold | AlreadySettled | HoldLapsed | TooManyHolds)
     }
 
-    /// Whether nothing was charged for certain with any error of this kind, so that the call may be retried.
-    /// [`Error::is_definitely_not_charged`] knows more about a single error.
+    /// Returns `true` if no call that fails with this kind of error has charged anything, so that
+    /// the call may be retried. [`Error::is_definitely_not_charged`] can be `true` for a single
+    /// error of another kind.
     #[must_use]
     pub fn is_definitely_not_charged(self) -> bool {
-        // No wildcard, so that this has to be decided for a new kind.
+        // There is no wildcard, so that a new kind must be added here.
         match self {
             Self::Timeout | Self::Unavailable | Self::Protocol => false,
-            // A permission may turn out to be missing between two writes of a script.
+            // A script may fail between two of its writes because of a missing permission.
             Self::Misconfigured => false,
             Self::ReadOnly
             | Self::Busy
@@ -156,10 +165,10 @@ impl ErrorKind {
         }
     }
 
-    /// The name in logs and metrics.
+    /// Returns the name in logs and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        // A new kind also goes into `ALL`.
+        // `ALL` must also contain a new kind.
         match self {
             Self::Timeout => "timeout",
             Self::Unavailable => "unavailable",
@@ -192,15 +201,16 @@ impl fmt::Display for ErrorKind {
 }
 
 impl Error {
-    /// An error with a message that names the value and its bound.
+    /// Creates an error. The message should name the value and its bound.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let is_definitely_not_charged = kind.is_definitely_not_charged();
-        let what = Arc::new(What { message: message.into(), source: None });
-        Self(Box::new(Inner { kind, is_definitely_not_charged, what }))
+        let description = Arc::new(Description { message: message.into(), source: None });
+        Self(Box::new(Inner { kind, is_definitely_not_charged, description }))
     }
 
-    /// The same error, with which nothing was charged for certain, as of a call that was not sent.
+    /// Marks the error as one after which nothing was charged for certain, for example because the
+    /// call was not sent.
     ///
     /// ```
     /// use tidegate_core::{Error, ErrorKind};
@@ -215,28 +225,29 @@ impl Error {
         self
     }
 
-    /// Whether nothing was charged for certain, so that the call may be retried. For some kinds this is always so
-    /// ([`ErrorKind::is_definitely_not_charged`]), for others only if the call was not sent.
+    /// Returns `true` if nothing was charged for certain, so that the call may be retried. This
+    /// depends on the [kind](ErrorKind::is_definitely_not_charged), and for some kinds on whether
+    /// the call was sent.
     #[must_use]
     pub fn is_definitely_not_charged(&self) -> bool {
         self.0.is_definitely_not_charged
     }
 
-    /// The same error with its cause.
+    /// Sets the cause of the error.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        let what = Arc::make_mut(&mut self.0.what);
-        what.source = Some(Arc::from(source.into()));
+        let description = Arc::make_mut(&mut self.0.description);
+        description.source = Some(Arc::from(source.into()));
         self
     }
 
-    /// The kind.
+    /// Returns the kind of the error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The same error with `context` before its message. Kind and cause stay.
+    /// Adds `context` before the message. The kind and the cause stay the same.
     ///
     /// ```
     /// use tidegate_core::{Error, ErrorKind};
@@ -248,12 +259,12 @@ impl Error {
     /// ```
     #[must_use]
     pub fn with_context(mut self, context: impl fmt::Display) -> Self {
-        let what = Arc::make_mut(&mut self.0.what);
-        what.message = format!("{context}: {}", what.message);
+        let description = Arc::make_mut(&mut self.0.description);
+        description.message = format!("{context}: {}", description.message);
         self
     }
 
-    /// The texts of all causes, in one line.
+    /// Returns the texts of all causes in one line.
     fn causes(&self) -> String {
         let texts = successors(self.source(), |&cause| cause.source());
         texts.map(ToString::to_string).collect::<Vec<_>>().join(": ")
@@ -262,7 +273,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.0.kind, self.0.what.message)?;
+        write!(f, "{}: {}", self.0.kind, self.0.description.message)?;
         match self.source() {
             Some(_) if f.alternate() => write!(f, ": {}", self.causes()),
             _ => Ok(()),
@@ -272,11 +283,11 @@ impl fmt::Display for Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { kind, is_definitely_not_charged, what } = &*self.0;
+        let Inner { kind, is_definitely_not_charged, description } = &*self.0;
         f.debug_struct("Error")
             .field("kind", kind)
-            .field("message", &what.message)
-            .field("source", &what.source)
+            .field("message", &description.message)
+            .field("source", &description.source)
             .field("is_definitely_not_charged", is_definitely_not_charged)
             .finish()
     }
@@ -284,7 +295,7 @@ impl fmt::Debug for Error {
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        let source = self.0.what.source.as_deref()?;
+        let source = self.0.description.source.as_deref()?;
         Some(source)
     }
 }
@@ -294,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_leaves_the_message_as_it_is_and_the_last_one_counts() {
+    fn a_cause_does_not_change_the_message_and_a_second_cause_replaces_the_first() {
         let error = Error::new(ErrorKind::Busy, "a script runs");
         assert!(error.source().is_none());
         let error = error.with_source("one").with_source("another");
@@ -319,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_certain_of_a_kind_is_certain_of_its_errors() {
+    fn certainty_about_a_kind_applies_to_its_errors() {
         for kind in [ErrorKind::Busy, ErrorKind::Unavailable, ErrorKind::Misconfigured] {
             let error = Error::new(kind, "");
             assert_eq!(error.is_definitely_not_charged(), kind.is_definitely_not_charged());

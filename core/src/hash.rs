@@ -1,7 +1,8 @@
-/// A hash of some parts, the same on every machine and in every version. It is not keyed, so an attacker can choose
-/// parts for a value.
+/// Returns a hash of some parts that is the same on every machine and in every version. The hash
+/// has no key, so an attacker can find parts for any value.
 pub(crate) fn stable_hash<const N: usize>(parts: [&[u8]; N]) -> u64 {
-    // FNV-1a, then the finisher of MurmurHash3, as FNV alone leaves the high bits alike.
+    // FNV-1a, followed by the finisher of MurmurHash3, because FNV alone distributes the high bits
+    // badly.
     let fnv = parts.into_iter().flatten().fold(0xcbf2_9ce4_8422_2325, |hash: u64, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
@@ -10,7 +11,7 @@ pub(crate) fn stable_hash<const N: usize>(parts: [&[u8]; N]) -> u64 {
     hash ^ (hash >> 33)
 }
 
-/// A hash with one more number mixed in.
+/// Mixes one more number into a hash.
 pub(crate) fn mix(hash: u64, number: u64) -> u64 {
     let hash = (hash ^ number).wrapping_mul(0xff51_afd7_ed55_8ccd);
     hash ^ (hash >> 33)
@@ -25,7 +26,7 @@ pub(crate) fn spread(hash: u64, count: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// States in a shared store depend on these values: they must never change.
+    /// States in a shared store depend on these values, so they must never change.
     #[test]
     fn hashes_stay_as_they_are() {
         assert_eq!(stable_hash([b""]), 0xefd0_1f60_ba99_2926);

@@ -1,52 +1,72 @@
-//! The core of Tidegate: rate-limit policies, exact decisions, and the trait of the stores that keep states.
+//! The core of Tidegate: rate-limit policies, exact decisions, and the trait of the stores that
+//! keep states.
 //!
 //! Each item has one path. The root has the items that applications use. The stores that wrap other
 //! stores are in [`layers`]. Authors of stores also need [`engine`] and [`algorithm`]. The names of
 //! metrics are in [`telemetry`].
 //!
-//! Applications depend on a backend crate, which re-exports this one: `tidegate-memory` for one process and for tests.
-//! The core has no sockets and no Redis.
+//! Applications depend on a backend crate, which re-exports this crate: `tidegate-memory` for one
+//! process and for tests, `tidegate-redis` or `tidegate-cluster` for several processes. The core
+//! itself uses no sockets and no Redis.
 //!
-//! | to | look at |
+//! This program limits requests to 100 per minute and address, and logins to 5 in any 15 minutes:
+//!
+//! ```
+//! use std::time::Duration;
+//! use tidegate_core::{Limiter, Policy};
+//! use tidegate_memory::MemoryStore;
+//!
+//! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+//! let policies: [Policy; 2] =
+//!     ["requests: fixed-window 100/1m".parse()?, "logins: sliding-log 5/15m".parse()?];
+//! let limiter = Limiter::new(MemoryStore::new(), policies)?;
+//!
+//! let request = limiter.by("requests", "203.0.113.9").by("logins", "alice");
+//! for _ in 0..5 {
+//!     assert!(request.acquire().await?.is_allowed());
+//! }
+//! let decision = request.acquire().await?;
+//! assert!(decision.is_denied());
+//! let [requests, logins] = decision.verdicts() else { unreachable!() };
+//! assert_eq!((requests.remaining(), logins.remaining()), (95, 0));
+//! assert!(decision.retry_after() <= Some(Duration::from_secs(15 * 60)));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! All numbers are integers, exact to the microsecond. No input causes a panic.
+//!
+//! # Contents
+//!
+//! | task | see |
 //! |---|---|
 //! | define a limit | [`Policy`], [`FixedWindow`], [`SlidingLog`], [`SlidingCounter`], [`TokenBucket`] (also GCRA) |
 //! | decide on requests | [`Limiter`]: [`acquire`](Limiter::acquire) for one subject, [`by`](Limiter::by) for several; or a [`Call`] of [`Charge`]s on a [`Store`] |
-//! | act on the answer | [`Decision`], [`Verdict`], [`Error`] |
-//! | hold an estimate of a cost until the actual cost is known | [`Hold`], and [`Estimator`] to learn the estimate |
+//! | react to the answer | [`Decision`], [`Verdict`], [`Error`] |
+//! | hold an estimate of a cost until the actual cost is known | [`Hold`], and [`Estimator`] to compute the estimate |
 //! | wait instead of being refused | `Limiter::until_ready` and `Admission` (feature `tokio`) |
-//! | spread one tenant over several nodes | [`Policy::sharded`], [`layers::ShardedStore`] |
+//! | distribute one tenant over several nodes | [`Policy::sharded`], [`layers::ShardedStore`] |
 //! | check the store when a program starts | [`Store::ready`] |
 //! | decide while the store is slow or down | [`layers`] |
-//! | make fewer, larger requests to a store on a server | `StoreExt::coalesced` (feature `tokio`) |
-//! | keep policies in configuration files | [`Policy`] is its text (feature `serde`) |
+//! | send fewer, larger requests to a remote store | `StoreExt::coalesced` (feature `tokio`) |
+//! | keep policies in configuration files | [`Policy`], which is serialized as text (feature `serde`) |
 //! | send a call later or from a task | [`OwnedCall`] |
 //! | write a store | [`Store`], [`engine`] |
 //! | read the mathematics | [`algorithm`] |
 //! | control time | [`Clock`], [`ManualClock`] |
 //!
-//! ```
-//! use tidegate_core::{Charge, Policy};
-//!
-//! let policy: Policy = "login: sliding-log 5/15m block 15m".parse()?;
-//! assert_eq!(policy.limit(), 5);
-//! let charge = Charge::new(&policy, "203.0.113.9");
-//! assert_eq!(charge.cost, 1);
-//! # Ok::<(), tidegate_core::PolicyError>(())
-//! ```
-//!
-//! Everything is integers, exact to the microsecond. No input makes it panic.
-//!
 //! # Crate features
 //!
-//! None is on by default. The backends pass them on.
+//! No feature is on by default. Each backend has the same features.
 //!
-//! | feature | what it adds |
+//! | feature | adds |
 //! |---|---|
 //! | `tokio` | waiting (`Limiter::until_ready`, `Request::acquire_within`), `HoldGuard`, `StoreExt::timeout`, `StoreExt::coalesced`, `StoreExt::leased`, `TokioClock` |
 //! | `metrics` | `StoreExt::observed` for the recorder of the [`metrics`](https://docs.rs/metrics) crate |
 //! | `tracing` | `StoreExt::observed` with a span per call |
 //! | `uuid` | [`Subject`] from `uuid::Uuid` |
-//! | `serde` | [`Policy`] and [`Share`] as their text, [`Ticket`] |
+//! | `serde` | serialization of [`Policy`] and [`Share`] as text, and of [`Ticket`] |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod algorithm;

@@ -12,7 +12,7 @@ pub const fn split_mix(state: &mut u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Returns the number at `index` of the sequence of state 0.
+/// Returns the number at `index` of the sequence that begins with state 0.
 #[must_use]
 pub const fn nth_split_mix(index: u64) -> u64 {
     split_mix(&mut index.wrapping_mul(INCREMENT))

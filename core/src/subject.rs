@@ -1,26 +1,27 @@
-//! Subjects made of addresses, numbers and several parts.
+//! Subjects from addresses, numbers and several parts.
 
 use std::fmt::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use smallvec::SmallVec;
 
-/// The bytes that a state is kept for: of a user, an address, an API key, or of several of these.
+/// The bytes for which a state is kept: a user, an address, an API key, or several of these.
 ///
-/// Whatever has bytes is borrowed; addresses and numbers become their text, without an allocation.
+/// Values with bytes are borrowed. Addresses and numbers are converted into text without an
+/// allocation.
 ///
 /// | from | bytes |
 /// |---|---|
-/// | `&str`, `&[u8]`, `&String`, whatever is `AsRef<[u8]>` | as they are |
-/// | [`IpAddr`], [`Ipv4Addr`], [`Ipv6Addr`] | their text, `203.0.113.9`, `2001:db8::1`; an IPv4-mapped address is the IPv4 address |
-/// | integers | in decimal |
-/// | `uuid::Uuid` (feature `uuid`) | with hyphens, lower case |
+/// | `&str`, `&[u8]`, `&String`, any `AsRef<[u8]>` | unchanged |
+/// | [`IpAddr`], [`Ipv4Addr`], [`Ipv6Addr`] | the text, such as `203.0.113.9` or `2001:db8::1`; an IPv4-mapped address is converted into the IPv4 address |
+/// | integers | the decimal number |
+/// | `uuid::Uuid` (feature `uuid`) | the text with hyphens, in lower case |
 /// | `()` | none: one subject for all requests |
-/// | `(a, b)` up to four parts, [`parts`](Self::parts) | each part as its length, `:`, its bytes and `,` |
+/// | `(a, b)` up to four parts, [`parts`](Self::parts) | for each part its length, `:`, its bytes and `,` |
 ///
-/// Two tuples are the same subject only if they have the same parts: no user named `a,1:b` is taken for
-/// another one. (A subject of one part that spells out lengths may equal one of several parts, so a policy
-/// should get either the one or the other.)
+/// Two tuples are the same subject only if they have the same parts, so a user named `a,1:b` cannot
+/// impersonate another user. A subject from a single value can have the same bytes as a tuple, if
+/// the value contains lengths. A policy should therefore receive either single values or tuples.
 ///
 /// ```
 /// use std::net::IpAddr;
@@ -42,11 +43,11 @@ enum Bytes<'a> {
     Owned(Owned),
 }
 
-/// The text of an address, a number or a UUID has at most 40 bytes.
+/// The maximum length of the text of an address, a number or a UUID is 40 bytes.
 type Owned = SmallVec<[u8; 40]>;
 
 impl<'a> Subject<'a> {
-    /// A subject of several parts. See the table at [`Subject`].
+    /// Creates a subject from several parts: see the table at [`Subject`].
     pub fn parts<T: Into<Subject<'a>>>(parts: impl IntoIterator<Item = T>) -> Subject<'static> {
         let mut bytes = Owned::new();
         for part in parts {
@@ -55,7 +56,7 @@ impl<'a> Subject<'a> {
         Subject(Bytes::Owned(bytes))
     }
 
-    /// The text of a value, for types that have no conversion of their own.
+    /// Creates a subject from the text of a value, for types without a conversion.
     ///
     /// ```
     /// use tidegate_core::Subject;
@@ -64,7 +65,8 @@ impl<'a> Subject<'a> {
     /// ```
     pub fn display(value: &(impl fmt::Display + ?Sized)) -> Subject<'static> {
         let mut text = Text(Owned::new());
-        // Writing to memory does not fail. A `Display` that does has written what it has.
+        // Writing to memory cannot fail. If the `Display` of `value` fails, the subject contains
+        // the text up to the failure.
         let _ = write!(text, "{value}");
         Subject(Bytes::Owned(text.0))
     }
@@ -78,7 +80,7 @@ impl<'a> Subject<'a> {
         }))
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
@@ -89,7 +91,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// A netstring: no two lists of parts have the same bytes.
+/// Appends a netstring, so that two different lists of parts never have the same bytes.
 fn push_part(bytes: &mut Owned, part: &[u8]) {
     let mut text = Text(std::mem::take(bytes));
     let _ = write!(text, "{}:", part.len());
@@ -135,7 +137,8 @@ impl From<IpAddr> for Subject<'_> {
 }
 
 impl From<Ipv4Addr> for Subject<'_> {
-    // Servers that limit by address do this for each request. `Display` takes ten times as long.
+    // Servers that limit by address do this for each request, and `Display` takes ten times as
+    // long.
     fn from(address: Ipv4Addr) -> Self {
         let mut text = Owned::new();
         for (place, octet) in address.octets().into_iter().enumerate() {
@@ -213,7 +216,8 @@ impl fmt::Debug for Subject<'_> {
     }
 }
 
-/// Bytes of a caller, shown as escaped text: the first 100, and the length if there are more.
+/// Shows bytes from a caller as escaped text: the first 100 bytes, and the length if there are
+/// more.
 pub(crate) struct ShownBytes<'a>(pub(crate) &'a [u8]);
 
 impl fmt::Debug for ShownBytes<'_> {

@@ -1,4 +1,4 @@
-//! Points in time, waits, and the bounds that keep every sum and product exact.
+//! Points in time, waits, and the bounds within which every sum and product is exact.
 
 use core::fmt;
 use core::time::Duration;
@@ -6,19 +6,19 @@ use std::time::SystemTime;
 
 /// The maximum of all intermediate values: 2^52.
 ///
-/// Redis scripts compute with doubles, which hold integers exactly up to 2^53. One bit less leaves room for one
-/// addition, and makes `floor(a / b)` of two such integers exact as well.
+/// Redis scripts compute with doubles, which represent integers exactly up to 2^53. The additional
+/// factor of 2 leaves room for one addition, and makes `floor(a / b)` of two such integers exact.
 pub const MAX_EXACT: u64 = 1 << 52;
 
 /// The maximum window, period, recovery or block: 2^51 µs, a little over 71 years.
 ///
-/// A time plus such a span is at most 2^53 µs.
+/// A time plus such a span is less than 2^53 µs.
 pub const MAX_SPAN: Duration = Duration::from_micros(MAX_SPAN_MICROS);
 
-/// The same in microseconds.
+/// [`MAX_SPAN`] in microseconds.
 pub(crate) const MAX_SPAN_MICROS: u64 = 1 << 51;
 
-/// A point in time: whole microseconds since 1970-01-01T00:00:00Z, by the clock of the store.
+/// A point in time on the clock of the store: whole microseconds since 1970-01-01T00:00:00Z.
 ///
 /// ```
 /// use tidegate_core::Timestamp;
@@ -34,28 +34,30 @@ impl Timestamp {
     /// The start of 1970.
     pub const EPOCH: Self = Self(0);
 
-    /// The maximum time: 2^52 − 1 µs, in September 2112. A clock beyond it stands still.
+    /// The maximum time: 2^52 − 1 µs, in September 2112. A later time of a clock is replaced by
+    /// this time.
     pub const MAX: Self = Self(MAX_EXACT - 1);
 
-    /// Microseconds since 1970; anything later than [`Timestamp::MAX`] is [`Timestamp::MAX`].
+    /// Creates a time from microseconds since 1970. A time after [`Timestamp::MAX`] is replaced by
+    /// [`Timestamp::MAX`].
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         if micros < MAX_EXACT { Self(micros) } else { Self::MAX }
     }
 
-    /// Microseconds since 1970.
+    /// Returns the microseconds since 1970.
     #[must_use]
     pub const fn as_micros(self) -> u64 {
         self.0
     }
 
-    /// The time `span` later, at most [`Timestamp::MAX`].
+    /// Returns the time `span` later, at most [`Timestamp::MAX`].
     #[must_use]
     pub fn saturating_add(self, span: Duration) -> Self {
         Self::from_micros(self.0.saturating_add(micros_of(span)))
     }
 
-    /// The time `span` earlier, at least 1970.
+    /// Returns the time `span` earlier, at least the start of 1970.
     #[must_use]
     pub fn saturating_sub(self, span: Duration) -> Self {
         Self(self.0.saturating_sub(micros_of(span)))
@@ -68,15 +70,15 @@ impl fmt::Debug for Timestamp {
     }
 }
 
-/// Seconds since 1970, with the microseconds.
+/// Prints the seconds since 1970, with six decimals.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)
     }
 }
 
-/// Rounded down to the microsecond. A time before 1970 is [`Timestamp::EPOCH`], and one after
-/// [`Timestamp::MAX`] is that.
+/// Rounds down to the microsecond. A time before 1970 becomes [`Timestamp::EPOCH`], and a time
+/// after [`Timestamp::MAX`] becomes [`Timestamp::MAX`].
 impl From<SystemTime> for Timestamp {
     fn from(time: SystemTime) -> Self {
         let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -90,9 +92,9 @@ impl From<Timestamp> for SystemTime {
     }
 }
 
-/// How long to wait, or for ever.
+/// A wait, which may be endless.
 ///
-/// One number, so that waits compare: the longest of several is their maximum.
+/// A wait is one number, so that the longest of several waits is their maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Wait(u64);
 
@@ -100,45 +102,46 @@ impl Wait {
     /// No wait: the charge is admitted.
     pub const ZERO: Self = Self(0);
 
-    /// No wait is long enough: the cost is above what the policy ever admits at once.
+    /// An endless wait: the cost is above the maximum that the policy ever admits at one instant.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// A wait in microseconds.
+    /// Creates a wait from microseconds.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros)
     }
 
-    /// The wait from `now` until `then`, both in microseconds; zero if `then` is past.
+    /// Returns the wait from `now` to `then`, both in microseconds. It is zero if `then` is in the
+    /// past.
     #[must_use]
     #[inline]
     pub const fn between(now: u64, then: u64) -> Self {
         Self(then.saturating_sub(now))
     }
 
-    /// Whether there is no wait.
+    /// Returns `true` if there is no wait.
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// This wait, and then another one.
+    /// Returns the sum of this wait and another wait.
     pub(crate) const fn plus(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// What is left of the wait after `micros` of it.
+    /// Returns the rest of the wait after `micros`.
     pub(crate) const fn after(self, micros: u64) -> Self {
         if self.0 == u64::MAX { self } else { Self(self.0.saturating_sub(micros)) }
     }
 
-    /// Microseconds, or `None` for never.
+    /// Returns the microseconds, or `None` for an endless wait.
     #[must_use]
     pub const fn as_micros(self) -> Option<u64> {
         if self.0 == u64::MAX { None } else { Some(self.0) }
     }
 
-    /// The wait as a duration, or `None` for never.
+    /// Returns the duration, or `None` for an endless wait.
     #[must_use]
     pub const fn as_duration(self) -> Option<Duration> {
         match self.as_micros() {
@@ -148,19 +151,19 @@ impl Wait {
     }
 }
 
-/// Rounded up to microseconds.
+/// Rounds up to microseconds.
 impl From<Duration> for Wait {
     fn from(wait: Duration) -> Self {
         Self(micros_of_ceil(wait).min(u64::MAX - 1))
     }
 }
 
-/// Whole microseconds of a duration, rounded down; `u64::MAX` where they do not fit.
+/// Returns the whole microseconds of a duration, rounded down, or `u64::MAX` if they do not fit.
 pub(crate) fn micros_of(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Whole microseconds of a duration, rounded up; `u64::MAX` where they do not fit.
+/// Returns the whole microseconds of a duration, rounded up, or `u64::MAX` if they do not fit.
 pub(crate) fn micros_of_ceil(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Configuration of a store.
+//! The configuration of a store.
 
 use tidegate_core::{Clock, SystemClock};
 
@@ -8,10 +8,11 @@ use crate::lock::PaddedLock;
 use crate::shard::Shard;
 use crate::shared::{Shared, WhenFull};
 
-/// Approximate number of states per shard: few enough that a table grows within a fraction of a millisecond.
+/// The approximate number of states per shard. It is small enough that a table grows within a
+/// fraction of a millisecond.
 const KEYS_PER_SHARD: usize = 4096;
 
-/// Builder for [`MemoryStore`].
+/// A builder for [`MemoryStore`].
 ///
 /// ```
 /// use tidegate_memory::{MemoryStore, WhenFull};
@@ -42,33 +43,36 @@ impl MemoryStoreBuilder {
 }
 
 impl<C: Clock> MemoryStoreBuilder<C> {
-    /// Clock of the store. Default: [`SystemClock`].
+    /// Sets the clock of the store. Default: [`SystemClock`].
     pub fn clock<D: Clock>(self, clock: D) -> MemoryStoreBuilder<D> {
         let Self { max_keys, max_heap, max_ids, when_full, .. } = self;
         MemoryStoreBuilder { clock, max_keys, max_heap, max_ids, when_full }
     }
 
-    /// Maximum number of states, at least 1. Default: 1,048,576.
+    /// Sets the maximum number of states, at least 1. Default: 1,048,576.
     ///
-    /// The states are spread evenly over shards, each of which has an equal part of the bound. A shard may be
-    /// full slightly before the store is.
+    /// The states are distributed evenly over shards, and each shard has an equal part of the
+    /// bound. A shard may be full slightly before the store is.
     pub fn max_keys(self, keys: usize) -> Self {
         Self { max_keys: keys.max(1), ..self }
     }
 
-    /// Maximum number of bytes on the heap outside the tables. Default: 256 MiB.
+    /// Sets the maximum number of heap bytes outside the tables. Default: 256 MiB.
     ///
-    /// [Ids](Self::max_ids) need such bytes. A state needs them if it is a log, if its subject is blocked, if a sliding counter has reached
-    /// 2^32 in one window, or if tenant and subject are together longer than 20 bytes (19 with a tenant).
+    /// [Remembered ids](Self::max_ids) need such bytes. A state needs them in these cases:
+    ///
+    /// * It is a log, or a sliding counter with 2^32 or more in one window.
+    /// * Its subject is blocked or has holds.
+    /// * The tenant and the subject together are longer than 20 bytes (19 with a tenant).
     pub fn max_spill_bytes(self, bytes: usize) -> Self {
         Self { max_heap: bytes, ..self }
     }
 
-    /// Maximum number of [ids](tidegate_core::CallId) that are remembered, at least 1. Default:
+    /// Sets the maximum number of remembered [ids](tidegate_core::CallId), at least 1. Default:
     /// 262,144.
     ///
-    /// The store needs as many as there are new ids per second, times their time to live in
-    /// seconds, and a tenth more, because the ids are spread over shards:
+    /// The store needs as many ids as there are new ids per second, times their time to live in
+    /// seconds. Add a tenth, because the ids are distributed over shards:
     ///
     /// | time to live | new ids per second with the default |
     /// |---|---|
@@ -80,24 +84,25 @@ impl<C: Clock> MemoryStoreBuilder<C> {
     /// An id of a [hold](tidegate_core::Operation::Hold) is remembered for twice its time to live.
     /// A refused call leaves no id.
     ///
-    /// An id of a call with one or two charges takes at most 700 bytes of [`max_spill_bytes`](Self::max_spill_bytes), and
-    /// each further charge 48 more; less if the call needs no amounts. Expired ids are removed first. If none has expired, a
-    /// call with a new id fails with [`ErrorKind::OutOfMemory`](crate::ErrorKind::OutOfMemory), and nothing is charged: an
-    /// id that was removed early would let its call happen twice.
+    /// An id of a call with one or two charges needs at most 700 bytes of
+    /// [`max_spill_bytes`](Self::max_spill_bytes), and each further charge 48 more. It needs less
+    /// if the call has no amounts. Expired ids are removed first. If none has expired, a call with
+    /// a new id fails with [`ErrorKind::OutOfMemory`](crate::ErrorKind::OutOfMemory), and nothing
+    /// is charged. An id is never removed early, because its call could then be executed twice.
     ///
-    /// The ids are spread evenly over shards, each of which has an equal part of the bound. A shard may be full slightly
-    /// before the store is.
+    /// The ids are distributed evenly over shards, and each shard has an equal part of the bound. A
+    /// shard may be full slightly before the store is.
     pub fn max_ids(self, ids: usize) -> Self {
         Self { max_ids: ids.max(1), ..self }
     }
 
-    /// Behaviour when a new state does not fit and no state has expired. Default:
+    /// Sets the behavior when a new state does not fit and no state has expired. Default:
     /// [`WhenFull::EvictEarliestExpiry`].
     pub fn when_full(self, when_full: WhenFull) -> Self {
         Self { when_full, ..self }
     }
 
-    /// Builds the store. Tables are allocated as states are added.
+    /// Builds the store. Its tables are allocated as states are added.
     #[must_use]
     pub fn build(self) -> MemoryStore<C> {
         let count = (self.max_keys / KEYS_PER_SHARD).next_power_of_two();

@@ -1,40 +1,46 @@
 //! The fast path: `Acquire` of one charge.
 //!
-//! [`decide_by`](MemoryStore::decide_by) is inlined into the callers of [`MemoryStore::decide_now`], `Store::decide`
-//! and `Limiter::acquire`. One charge is decided in the first of these that applies:
+//! [`decide_by`](MemoryStore::decide_by) is inlined into the callers of
+//! [`MemoryStore::decide_now`], `Store::decide` and `Limiter::acquire`. A charge is decided by the
+//! first of these functions that applies:
 //!
 //! | function | code | decides if |
 //! |---|---|---|
 //! | [`decide_inline`](MemoryStore::decide_inline) | inlined | token bucket, sliding counter or fixed window; no tenant; *short and known* |
 //! | [`try_acquire_by_rule`](MemoryStore::try_acquire_by_rule) | one call | any algorithm; any tenant; *short and known* |
 //! | [`acquire_single`](MemoryStore::acquire_single) | two calls | any key; new or boxed records; contended shard; sweep due |
-//! | [full path](super::full) | | blocks, eviction on the heap budget, a changed policy, calls that are not valid |
+//! | [full path](super::full) | | blocks, eviction because of the heap budget, a changed policy, calls that are not valid |
 //!
-//! *Short and known*: tenant and subject have at most 20 bytes together (19 with a tenant); the record exists and was
-//! written by the same [`Policy`] object; its state is packed into two words or is a log that need not grow; the
-//! shard's lock is free; and no sweep is due.
+//! A charge is *short and known* if all of this is true:
+//!
+//! * Tenant and subject together have at most 20 bytes (19 with a tenant).
+//! * The record exists, and the same [`Policy`] object wrote it.
+//! * Its state is packed into two words, or is a log that need not grow.
+//! * The lock of the shard is free, and no sweep is due.
 //!
 //! # Semantics
 //!
-//! They are those of [`engine::decide`](tidegate_core::engine::decide). The property in `core/tests/integration/fast_path.rs`
-//! holds packed states and logs against the engine, and the conformance suite (`tests/conformance.rs`) holds the
-//! whole store against the oracle.
+//! The decisions are the same as those of [`engine::decide`](tidegate_core::engine::decide). The
+//! property in `core/tests/integration/fast_path.rs` compares packed states and logs with the
+//! engine, and the conformance suite (`tests/conformance.rs`) compares the whole store with the
+//! oracle.
 //!
 //! # Code generation
 //!
-//! The shape of this module is chosen for the generated code: a hot check takes a few hundred instructions, so a
-//! spilled register or a decision that is built in memory is measurable. `docs/design.md`, "The shortest way",
-//! has the reasons. In short:
+//! The structure of this module is chosen for the generated code. A hot call executes a few hundred
+//! instructions, so a spilled register or a decision that is built in memory is measurable.
+//! `docs/design.md`, "The shortest way", explains the reasons. In short:
 //!
-//! - The algorithm is a type parameter (`A: PackedAlgorithm`), and each algorithm calls `answer` at a place of its own.
-//!   Paths that merge before `answer` merge in memory.
-//! - Callees that are not inlined take scalars and are tail calls. A reference to the [`Call`] would force it into
-//!   memory, and values that live across a call are spilled.
-//! - [`decide_out_of_line`](MemoryStore::decide_out_of_line) returns a type of its own, [`OutOfLine`].
-//! - [`Attempt`] costs no more than `Result<FastOutcome, Option<Lookup>>`: a hot check takes 279 and 276 instructions through
-//!   the store, 269 and 275 through a limiter.
+//! * The algorithm is a type parameter (`A: PackedAlgorithm`), and each algorithm has its own call
+//!   of `answer`. Paths that merge before `answer` merge in memory.
+//! * Functions that are not inlined take scalars, and calls of them are tail calls. A reference to
+//!   the [`Call`] would force it into memory, and values that live across a call are spilled.
+//! * [`decide_out_of_line`](MemoryStore::decide_out_of_line) returns its own type, [`OutOfLine`].
+//! * [`Attempt`] costs as much as `Result<FastOutcome, Option<Lookup>>` would. A hot call executes
+//!   279 instead of 276 instructions through the store, and 269 instead of 275 through a limiter.
 //!
-//! `try_acquire_by_rule` repeats a part of `acquire_single` because it is faster. Without it, one hot key takes
+//! `try_acquire_by_rule` repeats a part of `acquire_single`, because it is faster. Without it, a
+//! call with one hot key costs:
 //!
 //! | charge | instructions (callgrind) | CPU time (rounded, medians of 3) |
 //! |---|--:|--:|
@@ -42,11 +48,11 @@
 //! | bucket by intervals | + 62 % | + 75 % |
 //! | token bucket with a tenant | + 64 % | + 60 % |
 //!
-//! After a change, run these beside the binaries from before the change:
+//! After a change, run these together with the binaries from before the change:
 //!
-//! - `cargo bench -p tidegate-memory --bench store`
-//! - `cargo bench -p tidegate-memory --bench requests`
-//! - `tidegate-bench memory`
+//! * `cargo bench -p tidegate-memory --bench store`
+//! * `cargo bench -p tidegate-memory --bench requests`
+//! * `tidegate-bench memory`
 
 use tidegate_core::engine::Rule;
 use tidegate_core::no_semver::{FastOutcome, PackedAlgorithm};
@@ -60,34 +66,35 @@ use crate::lock::PaddedLock;
 use crate::shard::{MissReason, Shard};
 use crate::slot::{AnyKey, KeyQuery};
 
-/// Return type of the out-of-line path.
-// With `Result<Decision, Error>` itself, the compiler lets the callee write into the caller's result slot. The
-// slot then has to exist on the inline path too, and the decision is built in memory whether or not the caller
-// looks at it.
+/// The return type of the out-of-line path.
+// If this were `Result<Decision, Error>` itself, the compiler would let the callee write into the
+// result slot of the caller. The slot would then exist on the inline path too, and the decision
+// would be built in memory regardless of whether the caller reads it.
 struct OutOfLine {
     decision: Result<Decision, Error>,
     _time: Timestamp,
 }
 
-/// A locked shard, and what is known about a key in it.
+/// A locked shard, and the result of the lookup of a key in it.
 struct Lookup<'a> {
     shard: ShardGuard<'a>,
     hash: u64,
     reason: MissReason,
 }
 
-/// Result of an attempt to decide without waiting.
+/// The result of an attempt to decide without waiting.
 enum Attempt<'a> {
     Decided(FastOutcome),
     /// The shard is locked, and nothing has changed.
     Undecided(Lookup<'a>),
-    /// Nothing was looked up: the key is long, the lock is held, or a sweep is due.
+    /// No key was looked up, because the key is long, the lock is held, or a sweep is due.
     NotTried,
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// Decides on a call, and passes the decision through `answer`.
-    // Each inlined algorithm adds about 1.5 kB of code to the caller, so the rare ones are not inlined.
+    /// Decides on a call, and passes the decision to `answer`.
+    // Each inlined algorithm adds about 1.5 kB of code to the caller, so rare algorithms are not
+    // inlined.
     #[inline(always)]
     pub(super) fn decide_by<T>(
         &self,
@@ -123,8 +130,8 @@ impl<C: Clock> MemoryStore<C> {
                     Attempt::NotTried
                 };
                 let lookup = match attempt {
-                    Attempt::Decided(taken) => {
-                        return answer(Ok(Decision::one(taken.verdict(policy))));
+                    Attempt::Decided(outcome) => {
+                        return answer(Ok(Decision::one(outcome.verdict(policy))));
                     }
                     Attempt::Undecided(lookup) => Some(lookup),
                     Attempt::NotTried => None,
@@ -136,7 +143,7 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Decides on one charge without a tenant, by a rule that is known at compile time.
+    /// Decides on one charge without a tenant, for a rule whose type is known at compile time.
     #[inline(always)]
     fn decide_inline<A: PackedAlgorithm, T>(
         &self,
@@ -149,11 +156,11 @@ impl<C: Clock> MemoryStore<C> {
     ) -> T {
         let charge = Charge::new(policy, subject).cost(cost);
         let key = self.short_key(&charge);
-        // Reading the clock costs least here, as it overlaps with the latency of the hash.
+        // The clock is read here, because this overlaps with the latency of the hash.
         let time = clock.now();
         let lookup = match self.try_acquire(&charge, rule, key, time) {
-            Attempt::Decided(taken) => {
-                return answer(Ok(Decision::one(taken.verdict_by(rule, policy))));
+            Attempt::Decided(outcome) => {
+                return answer(Ok(Decision::one(outcome.verdict_by(rule, policy))));
             }
             Attempt::Undecided(lookup) => Some(lookup),
             Attempt::NotTried => None,
@@ -196,7 +203,7 @@ impl<C: Clock> MemoryStore<C> {
         let Some((hash, key)) = key else { return Attempt::NotTried };
         let Some(mut shard) = self.try_lock_shard(hash) else { return Attempt::NotTried };
         match shard.acquire(hash, key, charge, rule, time.as_micros()) {
-            Ok(taken) => Attempt::Decided(taken),
+            Ok(outcome) => Attempt::Decided(outcome),
             Err(reason) => Attempt::Undecided(Lookup { shard, hash, reason }),
         }
     }
@@ -214,8 +221,8 @@ impl<C: Clock> MemoryStore<C> {
         shard.acquire_log(hash, key, charge, time.as_micros(), &self.shared)
     }
 
-    /// Decides on one charge with the same tenant, subject and cost to each policy. `lookup` is what the inline
-    /// path has found, if it has locked the shard.
+    /// Decides on one charge with the same tenant, subject and cost to each policy. `lookup` is the
+    /// result of the inline path, if that path has locked the shard.
     #[inline(never)]
     fn decide_out_of_line(
         &self,
@@ -227,18 +234,18 @@ impl<C: Clock> MemoryStore<C> {
         lookup: Option<Lookup<'_>>,
     ) -> OutOfLine {
         let first = Charge::new(policy, subject).tenant(tenant).cost(cost);
-        let taken =
+        let outcome =
             if others.is_empty() { self.acquire_single(&first, time, lookup) } else { None };
         let charges = Charges::per_policy(first, others);
-        let decision = match taken {
-            Some(taken) => Ok(Decision::one(taken.verdict(policy))),
+        let decision = match outcome {
+            Some(outcome) => Ok(Decision::one(outcome.verdict(policy))),
             None => self.decide_full(&Call::with_charges(Operation::Acquire, charges), time),
         };
         OutOfLine { decision, _time: time }
     }
 
-    /// Acquires one charge with any key and by any algorithm. Returns `None`, and changes nothing, if the charge
-    /// needs the full path.
+    /// Acquires one charge with any key and by any algorithm. Returns `None` and changes nothing if
+    /// the charge needs the full path.
     #[inline(never)]
     fn acquire_single(
         &self,
@@ -275,7 +282,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Sweeps one group of this shard and one of the shard `other`.
-    // The shard is unlocked meanwhile, as a thread never holds two locks out of order.
+    // The shard is unlocked for this, because a thread never holds two locks out of order.
     #[inline(never)]
     fn sweep_and_relock<'s>(
         &'s self,

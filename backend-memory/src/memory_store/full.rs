@@ -1,4 +1,4 @@
-//! The full path: any call, by [`engine::decide`].
+//! The full path: any call, through [`engine::decide`].
 
 use smallvec::SmallVec;
 use tidegate_core::engine;
@@ -10,8 +10,8 @@ use crate::interner::PolicyInterner;
 use crate::shared::WhenFull;
 use crate::slot::{AnyKey, KeyQuery, Slot};
 
-/// Maximum number of attempts at a call that does not fit into the heap budget. Between an eviction and the next
-/// attempt, other calls may take what was freed.
+/// The maximum number of attempts at a call that does not fit into the heap budget. Between an
+/// eviction and the next attempt, other calls may use the bytes that the eviction freed.
 const MAX_ATTEMPTS: u32 = 4;
 
 impl<C: Clock> MemoryStore<C> {
@@ -21,7 +21,7 @@ impl<C: Clock> MemoryStore<C> {
         if let Some(decision) = self.acquire_multi(call, time) {
             return Ok(decision);
         }
-        // Calls that are not valid get here, as the paths above accept none of them.
+        // The paths above do not accept calls that are not valid, so such calls arrive here.
         call.check()?;
         let mut last = self.decide_locked(call, time);
         for _ in 1..MAX_ATTEMPTS {
@@ -35,8 +35,8 @@ impl<C: Clock> MemoryStore<C> {
         last.0
     }
 
-    /// Decides on a valid call. If it failed because the heap budget is exhausted, also returns the number of
-    /// bytes that it needs.
+    /// Decides on a valid call. If the call failed because the heap budget is exhausted, also
+    /// returns the number of bytes that it needs.
     fn decide_locked(
         &self,
         call: &Call<'_>,
@@ -57,7 +57,8 @@ impl<C: Clock> MemoryStore<C> {
         for slot in &mut slots {
             slot.shard = numbers.binary_search(&slot.shard).unwrap_or(0);
         }
-        // Before any shard of states, as by all calls.
+        // Like all calls, this locks the id before any shard of states, so that two calls cannot
+        // deadlock.
         let id = self.calls.lock(call);
         let mut locked = LockedCall {
             slots,
@@ -65,7 +66,7 @@ impl<C: Clock> MemoryStore<C> {
             id,
             shared: &self.shared,
             now,
-            // Blocks, and counts beyond the limit.
+            // Blocks and charges beyond the limit may write records that cannot be packed.
             may_box: !call.operation.can_be_refused(),
             is_of_hold: call.operation.is_of_hold(),
             unpacked: None,
@@ -88,10 +89,11 @@ impl<C: Clock> MemoryStore<C> {
         (decision, missing_bytes)
     }
 
-    /// Evicts entries that use the heap, in the order in which they expire over all shards, until `bytes` fit
-    /// into the heap budget. Returns `false` if they cannot fit. Entries of the call itself are kept.
-    // The budget is the store's, not the shard's: the shard of a new entry may have nothing to evict while other
-    // shards have. Shards are locked one at a time.
+    /// Evicts entries that use the heap, in the order of their expiry over all shards, until
+    /// `bytes` fit into the heap budget. Returns `false` if they cannot fit. Entries of the call
+    /// itself are kept.
+    // The budget applies to the store and not to the shard. The shard of a new entry may have
+    // nothing to evict, while other shards have such entries. Shards are locked one at a time.
     #[cold]
     #[inline(never)]
     fn evict_heap_entries(&self, bytes: usize, call: &Call<'_>, now: u64) -> bool {

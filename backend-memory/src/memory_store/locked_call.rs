@@ -1,4 +1,4 @@
-//! The records of one call, while its shards are locked.
+//! The records of one call while its shards are locked.
 
 use smallvec::SmallVec;
 use tidegate_core::engine::{Record, Records, RememberedCall};
@@ -11,12 +11,12 @@ use crate::shard::Shard;
 use crate::shared::Shared;
 use crate::slot::{AnyKey, BoxedEntry, KeyQuery, Slot, Uncommon};
 
-/// A charge, and where its record is or would be.
+/// A charge with the place of its record.
 pub(super) struct ChargeSlot<'s> {
     pub(super) charge: Charge<'s>,
     pub(super) key: AnyKey<'s>,
     pub(super) hash: u64,
-    /// Position of the shard in [`LockedCall::shards`].
+    /// The position of the shard in [`LockedCall::shards`].
     pub(super) shard: usize,
 }
 
@@ -26,24 +26,26 @@ impl ChargeSlot<'_> {
     }
 }
 
-/// A call, with each of its shards locked once.
+/// A call whose shards are locked, each of them once.
 pub(super) struct LockedCall<'s> {
-    /// Locked shards and their numbers, in ascending order.
+    /// The locked shards and their numbers, in ascending order.
     pub(super) shards: SmallVec<[(usize, ShardGuard<'s>); 4]>,
-    /// The place of the call's id.
+    /// The place of the call's id, if it has one.
     pub(super) id: Option<LockedId<'s>>,
     pub(super) shared: &'s Shared,
     pub(super) slots: SmallVec<[ChargeSlot<'s>; 4]>,
     pub(super) now: u64,
-    /// Whether the call may write records that are not packed, even if acquires never do.
+    /// Whether the call may write records that are not packed. Acquires usually do not.
     pub(super) may_box: bool,
-    /// Whether the call is to remember a hold.
+    /// Whether the call is an operation on a hold.
     pub(super) is_of_hold: bool,
-    /// The last record that [`get`](Records::get) has unpacked, as it returns a reference.
+    /// The last record that [`get`](Records::get) has unpacked. It is stored here because `get`
+    /// returns a reference.
     pub(super) unpacked: Option<Record>,
-    /// Bytes reserved in the heap budget, released on drop.
+    /// The bytes that are reserved in the heap budget. They are released on drop.
     pub(super) reserved: usize,
-    /// Bytes that did not fit into the heap budget, if that was why there was no room.
+    /// The number of bytes that did not fit into the heap budget, if this was the reason for a
+    /// failure.
     pub(super) missing_bytes: Option<usize>,
 }
 
@@ -135,7 +137,8 @@ impl Records for LockedCall<'_> {
         self.missing_bytes = Some(bytes);
         let (used, max) = (self.shared.heap.used(), self.shared.heap.max());
         let message = format!(
-            "logs, long subjects and ids take {used} bytes of at most {max}; {bytes} more for the id of a call do not fit"
+            "logs, long subjects and ids take {used} bytes of at most {max}; {bytes} more for the id of a call do not \
+             fit"
         );
         Err(Error::new(ErrorKind::OutOfMemory, message))
     }
@@ -153,7 +156,7 @@ impl Drop for LockedCall<'_> {
     }
 }
 
-/// Maximum number of heap bytes that the next write to a slot may add.
+/// Returns the maximum number of heap bytes that the next write to a slot may add.
 fn max_heap_growth(
     slot: Option<&Slot>,
     own: &ChargeSlot<'_>,

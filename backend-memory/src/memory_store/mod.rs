@@ -1,6 +1,6 @@
-//! The store: shards behind one lock each.
+//! The store: shards with one lock each.
 //!
-//! A call takes one of three paths, the cheapest that applies:
+//! A call takes the cheapest of three paths that applies:
 //!
 //! | path | calls |
 //! |---|---|
@@ -31,10 +31,10 @@ use crate::slot::KeyQuery;
 
 type ShardGuard<'a> = crate::lock::Guard<'a, Shard>;
 
-/// In-memory store with bounded memory.
+/// An in-memory store with bounded memory.
 ///
-/// States are spread over shards, each with a lock of its own. No call waits for anything but a shard's lock,
-/// and there is no background thread.
+/// States are distributed over shards, and each shard has its own lock. A call waits only for the
+/// locks of shards, and there is no background thread.
 ///
 /// ```
 /// use tidegate_memory::{Call, Charge, MemoryStore, Policy};
@@ -60,7 +60,7 @@ impl MemoryStore {
         Self::builder().build()
     }
 
-    /// Returns a builder, to set bounds and the clock.
+    /// Returns a builder that sets bounds and the clock.
     pub fn builder() -> MemoryStoreBuilder {
         MemoryStoreBuilder::new()
     }
@@ -79,48 +79,50 @@ impl<C: Clock> MemoryStore<C> {
     ///
     /// # Errors
     ///
-    /// As [`Store::decide`]. [`ErrorKind::OutOfMemory`] is the only kind that arises in this store itself.
+    /// Returns the same errors as [`Store::decide`]. The only kind that originates in this store
+    /// itself is [`ErrorKind::OutOfMemory`].
     #[inline(always)]
     pub fn decide_now(&self, call: &Call<'_>) -> Result<Decision, Error> {
         self.decide_by(call, &self.clock, |decision| decision)
     }
 
-    /// Number of states, including those that have expired and are not removed yet.
+    /// Returns the number of states, including expired states that are not removed yet.
     #[must_use]
     pub fn len(&self) -> usize {
         self.each_shard(Shard::len).sum()
     }
 
-    /// Number of [ids](tidegate_core::CallId) that are remembered, including those that have expired and are not removed
-    /// yet.
+    /// Returns the number of remembered [ids](tidegate_core::CallId), including expired ids that
+    /// are not removed yet.
     #[must_use]
     pub fn remembered_ids(&self) -> usize {
         self.calls.len()
     }
 
-    /// Whether the store holds no state.
+    /// Returns `true` if the store contains no states.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes in use now, including free slots of the tables.
+    /// Returns the bytes in use, including free slots of the tables.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.fixed_bytes() + self.each_shard(Shard::bytes).sum::<usize>() + self.shared.heap.used()
     }
 
-    /// Upper bound on [`bytes`](Self::bytes).
+    /// Returns an upper bound on [`bytes`](Self::bytes).
     ///
-    /// While a shard's table grows, the old and the new table exist side by side. This adds at most the
-    /// shard's part of the bound for each thread that is growing a table at that moment.
+    /// While the table of a shard grows, the old and the new table exist at the same time. For each
+    /// thread that is growing a table, this adds at most the shard's part of the bound.
     #[must_use]
     pub fn max_bytes(&self) -> usize {
         let shards = self.each_shard(Shard::max_bytes).sum::<usize>();
         self.fixed_bytes() + shards + self.shared.heap.max()
     }
 
-    /// Removes all expired states and ids. Calling this is optional, as each call sweeps a little.
+    /// Removes all expired states and ids. Calling this is optional, because each call sweeps a
+    /// little.
     pub fn sweep(&self) {
         let now = self.clock.now().as_micros();
         for shard in &self.shards {
@@ -140,22 +142,22 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// The hash and the key of a charge, if the key is short.
+    /// Returns the hash and the key of a charge, if the key is short.
     #[inline(always)]
     fn short_key(&self, charge: &Charge<'_>) -> Option<(u64, ShortKey)> {
         let key = ShortKey::new(charge.tenant, charge.state_subject())?;
         Some((key.hash(self.shared.hasher(charge.policy)), key))
     }
 
-    /// Number of the shard of a hash, by its high bits.
+    /// Returns the number of the shard for a hash, computed from the high bits.
     #[inline]
     fn shard_of(&self, hash: u64) -> usize {
         let scaled = (u128::from(hash) * self.shards.len() as u128) >> 64;
         usize::try_from(scaled).unwrap_or(0)
     }
 
-    /// Locks the shard of a hash and counts the call. Returns `None` if the lock is held, or if a sweep is due
-    /// first.
+    /// Locks the shard of a hash and counts the call. Returns `None` if the lock is held or if a
+    /// sweep is due first.
     #[inline(always)]
     fn try_lock_shard(&self, hash: u64) -> Option<ShardGuard<'_>> {
         let mut shard = self.shards.get(self.shard_of(hash))?.try_lock()?;
@@ -173,7 +175,7 @@ impl<C: Clock> MemoryStore<C> {
         self.shards.iter().map(move |shard| f(&shard.lock()))
     }
 
-    /// Bytes that do not depend on the number of states.
+    /// Returns the bytes that do not depend on the number of states.
     fn fixed_bytes(&self) -> usize {
         size_of::<Self>() + size_of_val(&*self.shards) + self.calls.fixed_bytes()
     }
@@ -204,7 +206,8 @@ impl<C: Clock> Store for MemoryStore<C> {
     }
 
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
-        // A log that doubles has up to twice the capacity it needs, and its old half while it moves.
+        // A growing log needs up to twice its capacity, in addition to its old memory while it
+        // moves.
         let records = usize::try_from(policy.rule().max_records()).unwrap_or(usize::MAX);
         let needed = records.saturating_mul(2 * 16);
         if needed <= self.shared.heap.max() {
@@ -221,7 +224,7 @@ impl<C: Clock> Store for MemoryStore<C> {
     }
 }
 
-/// Clock that returns one time for all calls of a batch.
+/// A clock that returns one time for all calls of a batch.
 #[derive(Debug)]
 struct BatchClock(Timestamp);
 

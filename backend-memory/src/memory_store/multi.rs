@@ -1,8 +1,9 @@
-//! The path for two to four charges: all to existing records with short keys and packed states.
+//! The path for two to four charges, all to existing records with short keys and packed states.
 //!
-//! This is the usual case of a request that several policies apply to. Each charge is evaluated on the packed
-//! state, and the results are written if all policies in force admit theirs. Everything else is left to the
-//! [full path](super::full). The conformance suite holds both against the oracle.
+//! This is the usual case for a request with several policies. Each charge is evaluated on the
+//! packed state, and the results are written if all enforced policies admit their charges. The
+//! [full path](super::full) decides all other calls. The conformance suite compares both paths with
+//! the oracle.
 
 use smallvec::SmallVec;
 use tidegate_core::no_semver::Evaluation;
@@ -11,7 +12,7 @@ use tidegate_core::{Call, Clock, Decision, Operation, Timestamp};
 use super::{MemoryStore, ShardGuard};
 use crate::key::ShortKey;
 
-/// Maximum number of charges on this path.
+/// The maximum number of charges on this path.
 const MAX_CHARGES: usize = 4;
 
 type Few<T> = SmallVec<[T; MAX_CHARGES]>;
@@ -24,17 +25,17 @@ struct ChargeKey {
     shard: usize,
 }
 
-/// An evaluated charge, and where to write its result.
+/// An evaluated charge, and the place for its result.
 struct Evaluated {
-    /// Position of the shard among the locked ones.
+    /// The position of the shard among the locked shards.
     shard: usize,
     slot: usize,
     evaluation: Evaluation,
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// Takes all charges if all policies in force admit theirs, or none. Returns `None`, and changes nothing, if
-    /// the call needs the full path.
+    /// Makes all charges if all enforced policies admit theirs, or no charge otherwise. Returns
+    /// `None` and changes nothing if the call needs the full path.
     pub(super) fn acquire_multi(&self, call: &Call<'_>, time: Timestamp) -> Option<Decision> {
         if call.id.is_some() {
             return None;
@@ -49,7 +50,7 @@ impl<C: Clock> MemoryStore<C> {
                 return None;
             }
             let state_hash = charge.policy.state_hash();
-            // Charges to one state depend on each other: only the engine handles these.
+            // Charges to the same state depend on each other, so the engine executes them.
             if keys.iter().any(|key| key.state_hash == state_hash) {
                 return None;
             }
@@ -81,8 +82,8 @@ impl<C: Clock> MemoryStore<C> {
         })))
     }
 
-    /// Locks each shard once. Returns `None` if a lock is held, or if a sweep is due.
-    // The order of locking does not matter, as nothing waits here.
+    /// Locks each shard once. Returns `None` if a lock is held or if a sweep is due.
+    // The shards may be locked in any order, because this never waits for a lock.
     fn try_lock_shards(&self, keys: &[ChargeKey]) -> Option<Few<(usize, ShardGuard<'_>)>> {
         let mut shards: Few<(usize, ShardGuard<'_>)> = SmallVec::new();
         for key in keys {

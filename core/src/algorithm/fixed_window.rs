@@ -1,8 +1,14 @@
-//! Fixed window: at most `limit` in each window.
+//! Fixed window: at most `L` in each window of length `W`.
 //!
-//! Admits iff `count + c ≤ L`, where `count` is what was taken in the current window. Windows are half open: a request
-//! at the very end of one belongs to the next. Source: the oldest form of rate limiting; its known weakness is that up
-//! to `2·L` may pass around a boundary.
+//! A cost `c` is admitted if and only if `count + c ≤ L`, where `count` is the cost that was
+//! charged in the current window. Windows are half open: a request at the very end of a window
+//! belongs to the next window.
+//!
+//! [`Start`] says where windows begin. Two neighboring windows are independent, so up to `2·L` may
+//! pass in a short time around their boundary. A [sliding log](super::sliding_log) does not have
+//! this weakness.
+//!
+//! Source: folklore. A counter that is reset at fixed times is the oldest form of rate limiting.
 
 use std::num::NonZeroU64;
 
@@ -20,18 +26,18 @@ pub struct FixedWindowRule {
     pub(crate) start: Start,
 }
 
-/// The current window: when it ends, and what was taken in it.
+/// The current window of a subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct State {
-    /// When the window ends, microseconds since 1970.
+    /// The end of the window, in microseconds since 1970.
     pub ends: u64,
-    /// What was taken in it.
+    /// The cost that was charged in the window.
     pub count: u64,
 }
 
 impl State {
-    /// A window that ends at `ends`, in which `count` was taken.
+    /// Creates the state of a window that ends at `ends` and in which `count` was charged.
     #[must_use]
     pub const fn new(ends: u64, count: u64) -> Self {
         Self { ends, count }
@@ -39,19 +45,19 @@ impl State {
 }
 
 impl FixedWindowRule {
-    /// The limit.
+    /// Returns the limit.
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// The window, in microseconds.
+    /// Returns the window in microseconds.
     #[must_use]
     pub const fn window_micros(&self) -> u64 {
         self.window.get()
     }
 
-    /// Where windows begin.
+    /// Returns where windows begin.
     #[must_use]
     pub const fn start(&self) -> Start {
         self.start
@@ -116,25 +122,26 @@ impl Algorithm for FixedWindowRule {
         cost.min(MAX_EXACT.saturating_sub(count))
     }
 
-    fn give_back(&self, state: State, cost: u64, now: u64) -> (Option<State>, u64) {
+    fn refund(&self, state: State, cost: u64, now: u64) -> (Option<State>, u64) {
         let Some(state) = current(Some(state), now) else { return (None, 0) };
         let amount = cost.min(state.count);
         let count = state.count - amount;
         ((count > 0).then_some(State { count, ..state }), amount)
     }
 
-    /// All of the take is left until its window has ended.
-    fn take_back(
+    /// Refunds the cost if the current window contains the charge. A charge counts in full until
+    /// its window ends.
+    fn undo(
         &self,
         state: &mut Option<State>,
         cost: u64,
         Take { at, .. }: Take,
         now: u64,
     ) -> Option<u64> {
-        let was_taken_in = |it: &State| at < it.ends && it.ends - at <= self.window.get();
-        let current = current(*state, now).filter(was_taken_in)?;
-        let (left, amount) = self.give_back(current, cost, now);
-        *state = left;
+        let has_charge = |state: &State| at < state.ends && state.ends - at <= self.window.get();
+        let current = current(*state, now).filter(has_charge)?;
+        let (rest, amount) = self.refund(current, cost, now);
+        *state = rest;
         Some(amount)
     }
 
@@ -174,7 +181,8 @@ impl PackedAlgorithm for FixedWindowRule {
     }
 }
 
-/// The state, unless its window has ended. A clock behind the window stays in it.
+/// Returns the state unless its window has ended. If the clock has stepped back to a time before
+/// the window, the window is still the current window.
 #[inline(always)]
 fn current(state: Option<State>, now: u64) -> Option<State> {
     state.filter(|state| now < state.ends)

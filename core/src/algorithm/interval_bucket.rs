@@ -1,7 +1,14 @@
-//! Token bucket that refills by intervals: `R` tokens at once, each time a whole period has passed.
+//! Token bucket that refills by intervals: `R` tokens at the end of each period.
 //!
-//! Admits iff `debt(t) + c ≤ B`. Periods are counted from the first charge to a full bucket, and continue for as long
-//! as the bucket is not full again: no fraction of a period is ever lost, whatever the times of the requests.
+//! A cost `c` is admitted if and only if `debt(t) + c ≤ B`. The debt is the number of tokens that
+//! are missing from a full bucket of capacity `B`. It shrinks by `R` at the end of each period, and
+//! is never below 0.
+//!
+//! Periods are counted from the first charge to a full bucket until the bucket is full again. No
+//! fraction of a period is lost, regardless of the times of the requests.
+//!
+//! Source: J. Turner, "New directions in communications" (1986), which describes a counter that is
+//! decremented periodically.
 
 use std::num::NonZeroU64;
 
@@ -15,22 +22,23 @@ use crate::time::{MAX_EXACT, MAX_SPAN_MICROS, Wait};
 pub struct IntervalBucketRule {
     pub(crate) capacity: u64,
     pub(crate) refill: NonZeroU64,
-    /// Microseconds between two refills.
+    /// The number of microseconds between two refills.
     pub(crate) period: NonZeroU64,
 }
 
-/// What is missing from a full bucket.
+/// The tokens that are missing from a full bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct State {
-    /// When the current period began, microseconds since 1970.
+    /// The start of the current period, in microseconds since 1970.
     pub anchor: u64,
     /// The debt, in tokens.
     pub debt: u64,
 }
 
 impl State {
-    /// A bucket from which `debt` tokens are missing, in a period that began at `anchor`.
+    /// Creates the state of a bucket with `debt` missing tokens, in a period that began at
+    /// `anchor`.
     #[must_use]
     pub const fn new(anchor: u64, debt: u64) -> Self {
         Self { anchor, debt }
@@ -38,36 +46,38 @@ impl State {
 }
 
 impl IntervalBucketRule {
-    /// Tokens in a full bucket.
+    /// Returns the number of tokens in a full bucket.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// Tokens per refill.
+    /// Returns the number of tokens per refill.
     #[must_use]
     pub const fn refill(&self) -> u64 {
         self.refill.get()
     }
 
-    /// Microseconds between two refills.
+    /// Returns the number of microseconds between two refills.
     #[must_use]
     pub const fn period_micros(&self) -> u64 {
         self.period.get()
     }
 
-    /// The microseconds in which at least `tokens` come back, rounded down to whole periods.
+    /// Returns the microseconds in which at least `tokens` are refilled, rounded down to whole
+    /// periods.
     pub(crate) fn refill_time(&self, tokens: u64) -> u64 {
         (tokens / self.refill.get()).saturating_mul(self.period.get())
     }
 
-    /// The maximum debt that a charge beyond the limit leads to: it is exact, and repaid within
-    /// [`MAX_SPAN`](crate::MAX_SPAN).
+    /// Returns the maximum debt after a charge beyond the limit. This debt is exact, and is repaid
+    /// within [`MAX_SPAN`](crate::MAX_SPAN).
     fn max_debt(&self) -> u64 {
         (MAX_SPAN_MICROS / self.period).saturating_mul(self.refill.get()).min(MAX_EXACT)
     }
 
-    /// The state at `now`; `None` if the bucket is full. A clock behind the anchor stands at it.
+    /// Returns the state at `now`, or `None` if the bucket is full. If the clock is before the
+    /// anchor, nothing is refilled.
     #[inline]
     fn at(&self, state: Option<State>, now: u64) -> Option<State> {
         let state = state?;
@@ -76,7 +86,7 @@ impl IntervalBucketRule {
         (debt > 0).then_some(State { anchor: state.anchor + periods * self.period.get(), debt })
     }
 
-    /// When `tokens` have come back, counted from `anchor`.
+    /// Returns the time at which `tokens` have been refilled, counted from `anchor`.
     #[inline]
     fn later(&self, anchor: u64, tokens: u64) -> u64 {
         anchor.saturating_add(tokens.div_ceil(self.refill.get()).saturating_mul(self.period.get()))
@@ -128,17 +138,18 @@ impl Algorithm for IntervalBucketRule {
         cost.min(self.max_debt().saturating_sub(debt))
     }
 
-    fn give_back(&self, state: State, cost: u64, now: u64) -> (Option<State>, u64) {
+    fn refund(&self, state: State, cost: u64, now: u64) -> (Option<State>, u64) {
         let Some(state) = self.at(Some(state), now) else { return (None, 0) };
         let amount = cost.min(state.debt);
         let debt = state.debt - amount;
         ((debt > 0).then_some(State { debt, ..state }), amount)
     }
 
-    /// As with [continuous refill](super::token_bucket), what came back between the take and the period of the last
-    /// write counts as a part of the take. Refills are at least a period apart, and the last of these came no later
-    /// than that period began.
-    fn take_back(
+    /// As with [continuous refill](super::token_bucket), the tokens that were refilled between the
+    /// charge and the period of the last write count as a part of the charge, so they are not
+    /// refunded again. Refills are at least a period apart, and the last of these refills was at
+    /// the latest when this period began.
+    fn undo(
         &self,
         state: &mut Option<State>,
         cost: u64,
@@ -146,17 +157,17 @@ impl Algorithm for IntervalBucketRule {
         now: u64,
     ) -> Option<u64> {
         let (written, current) = ((*state)?, self.at(*state, now)?);
-        // A take at `at` left no older period.
+        // A charge at `at` leaves no state with an older period.
         if at.saturating_sub(written.anchor) >= self.period.get() {
             return None;
         }
         let refills = written.anchor.saturating_sub(at).div_ceil(self.period.get());
-        let left = cost.min(taken.saturating_sub(refills.saturating_mul(self.refill.get())));
-        if left == 0 {
+        let rest = cost.min(taken.saturating_sub(refills.saturating_mul(self.refill.get())));
+        if rest == 0 {
             return None;
         }
-        *state = (left < current.debt).then(|| State { debt: written.debt - left, ..written });
-        Some(left.min(current.debt))
+        *state = (rest < current.debt).then(|| State { debt: written.debt - rest, ..written });
+        Some(rest.min(current.debt))
     }
 
     #[inline]

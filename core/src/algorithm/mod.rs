@@ -1,21 +1,33 @@
 //! The algorithms: pure integer functions of a state, a cost and a time.
 //!
-//! | module | admits a cost `c` iff |
+//! | module | admits a cost `c` if and only if |
 //! |---|---|
 //! | [`fixed_window`] | `count + c ≤ L` in the current window |
-//! | [`sliding_log`] | the costs of the last `W`, `+ c ≤ L` |
-//! | [`sliding_counter`] | `prev·(W − e) + (cur + c)·W ≤ L·W` |
-//! | [`token_bucket`] | `debt(t) + c ≤ B`, the debt shrinking continuously (also GCRA) |
-//! | [`interval_bucket`] | `debt(t) + c ≤ B`, the debt shrinking once per period |
+//! | [`sliding_log`] | the sum of the costs in the last `W`, plus `c`, is at most `L` |
+//! | [`sliding_counter`] | `prev·(W − e) + (cur + c)·W ≤ L·W`, with `e` the time since the current window began |
+//! | [`token_bucket`] | `debt(t) + c ≤ B`, with a debt that shrinks continuously (also GCRA) |
+//! | [`interval_bucket`] | `debt(t) + c ≤ B`, with a debt that shrinks once per period |
 //!
-//! Each module has the rule, which holds the numbers of a policy, and the state, which a store keeps per subject. The
-//! rule implements the same functions: `wait` (zero means admitted, and nothing else decides), `take`, `charge` (a take
-//! beyond the limit, of what is `chargeable`), `give_back`, `take_back` (which undoes one take), `level`, and `recovers_at`, the time from which the state is
-//! indistinguishable from none. Times are microseconds since 1970. None of them reads a clock, allocates (but for the
-//! log, which grows) or panics, whatever the state: a state may come from elsewhere.
+//! `L` is the limit, `W` the window, `B` the capacity of a bucket, and `t` the time. Each module
+//! contains a *rule*, which holds the numbers of a policy, and a *state*, which a store keeps for
+//! each subject. All rules have the same functions:
 //!
-//! **A clock that steps back.** Each state records the latest time (or window) in which it was written, and never goes
-//! back behind it: the step mints nothing, and costs at most its own length.
+//! | function | purpose |
+//! |---|---|
+//! | `wait` | returns the time until a cost is admitted; zero means that it is admitted now |
+//! | `take` | charges an admitted cost |
+//! | `chargeable`, `charge` | charge a cost beyond the limit, as far as the state can represent it |
+//! | `refund` | refunds a cost, regardless of the time at which it was charged |
+//! | `undo` | reverts one earlier charge, as far as it still counts |
+//! | `level` | returns the remaining amount and the time of recovery |
+//! | `recovers_at` | returns the time from which the state cannot be distinguished from no state |
+//!
+//! Times are in microseconds since 1970. The functions read no clock. They allocate nothing, except
+//! for the growth of a log. They do not panic on any state, because a state may come from outside.
+//!
+//! **Clocks that step back.** Each state records the latest time (or window) in which it was
+//! written, and is never moved back before it. So a step back adds no quota, and costs at most its
+//! own length.
 
 mod check;
 pub mod fixed_window;

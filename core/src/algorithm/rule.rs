@@ -8,7 +8,7 @@ use super::sliding_log::SlidingLogRule;
 use super::token_bucket::TokenBucketRule;
 use super::traits::Algorithm;
 
-/// An algorithm with the numbers it computes with.
+/// An algorithm with the numbers that it computes with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Rule {
@@ -24,63 +24,65 @@ pub enum Rule {
     IntervalBucket(IntervalBucketRule),
 }
 
-/// Evaluates an expression for the rule of any algorithm; optionally another one for a log, which is not packed.
+/// Evaluates an expression with the rule of any algorithm. A second expression can be given for
+/// logs, because a log is not packed.
 macro_rules! dispatch {
-    ($rule:expr, |$it:ident| $expression:expr) => {
-        dispatch!($rule, |$it| $expression, log $it => $expression)
+    ($rule:expr, |$any:ident| $expression:expr) => {
+        dispatch!($rule, |$any| $expression, log $any => $expression)
     };
-    ($rule:expr, |$it:ident| $expression:expr, log $log:pat => $of_log:expr) => {
+    ($rule:expr, |$packed:ident| $expression:expr, log $log:pat => $log_expression:expr) => {
         match $rule {
-            $crate::policy::Rule::TokenBucket($it) => $expression,
-            $crate::policy::Rule::SlidingCounter($it) => $expression,
-            $crate::policy::Rule::FixedWindow($it) => $expression,
-            $crate::policy::Rule::IntervalBucket($it) => $expression,
-            $crate::policy::Rule::SlidingLog($log) => $of_log,
+            $crate::algorithm::rule::Rule::TokenBucket($packed) => $expression,
+            $crate::algorithm::rule::Rule::SlidingCounter($packed) => $expression,
+            $crate::algorithm::rule::Rule::FixedWindow($packed) => $expression,
+            $crate::algorithm::rule::Rule::IntervalBucket($packed) => $expression,
+            $crate::algorithm::rule::Rule::SlidingLog($log) => $log_expression,
         }
     };
 }
 pub(crate) use dispatch;
 
 impl Rule {
-    /// The maximum that is ever admitted at one instant.
+    /// Returns the maximum that is ever admitted at one instant.
     #[must_use]
     pub fn limit(&self) -> u64 {
         dispatch!(self, |rule| Algorithm::limit(rule))
     }
 
-    /// Microseconds in a tick, the resolution of the rule.
+    /// Returns the number of microseconds in a tick, which is the resolution of the rule.
     #[must_use]
     pub fn tick(&self) -> u64 {
         dispatch!(self, |rule| Algorithm::tick(rule))
     }
 
-    /// The shape of the states.
+    /// Returns the shape of the states.
     #[must_use]
     pub fn shape(&self) -> StateShape {
         dispatch!(self, |rule| rule.shape())
     }
 
-    /// Whether reservations are possible: for buckets.
+    /// Returns `true` if reservations are possible, which is the case for buckets.
     #[must_use]
     pub fn can_reserve(&self) -> bool {
-        fn of<A: Algorithm>(_: &A) -> bool {
+        fn can_reserve<A: Algorithm>(_: &A) -> bool {
             A::CAN_RESERVE
         }
-        dispatch!(self, |rule| of(rule))
+        dispatch!(self, |rule| can_reserve(rule))
     }
 
-    /// The maximum number of records of a state; 0 for all algorithms but logs.
+    /// Returns the maximum number of records in a state. It is 0 for all algorithms except logs.
     #[must_use]
     pub fn max_records(&self) -> u64 {
         dispatch!(self, |rule| Algorithm::max_records(rule))
     }
 
-    /// Microseconds that a request counts for, with all that was taken at once.
+    /// Returns the number of microseconds for which a request counts if the whole limit was used at
+    /// its time.
     pub(crate) fn window(&self) -> u64 {
         dispatch!(self, |rule| rule.window())
     }
 
-    /// The maximum number of microseconds until a state has recovered.
+    /// Returns the maximum number of microseconds until a state has recovered.
     pub(crate) fn max_retention(&self) -> u64 {
         dispatch!(self, |rule| rule.max_retention())
     }

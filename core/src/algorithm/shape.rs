@@ -1,30 +1,31 @@
-//! What distinguishes the states of policies.
+//! The properties that distinguish the states of policies.
 
-/// Where windows begin.
+/// The start of fixed windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Start {
-    /// At multiples of the window since 1970, for all subjects at the same time.
+    /// Windows begin at multiples of the window since 1970, at the same time for all subjects.
     Aligned,
-    /// At multiples of the window, shifted by a phase of each subject, so that not all reset at the same time.
+    /// Windows begin at multiples of the window, shifted by a phase of each subject, so that not
+    /// all windows end at the same time.
     Phased,
-    /// At the subject's first request after the last window ended.
+    /// A window begins at the subject's first request after the previous window has ended.
     Anchored,
 }
 
-/// What two policies of one name must have in common to share states: the algorithm and its window, but not the limit,
-/// nor the rate and the capacity of a bucket.
+/// The properties that two policies of one name must share to share states: the algorithm and its
+/// window. The limit, and the rate and capacity of a bucket, may differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StateShape {
-    /// Start and window (µs) of a fixed window.
+    /// The start and window (µs) of a fixed window.
     FixedWindow(Start, u64),
-    /// Window and grain (µs, 0 for none) of a sliding log.
+    /// The window and grain (µs, 0 for none) of a sliding log.
     SlidingLog(u64, u64),
-    /// Window (µs) of a sliding counter.
+    /// The window (µs) of a sliding counter.
     SlidingCounter(u64),
     /// A bucket with continuous refill.
     TokenBucket,
-    /// Period (µs) of a bucket that refills by intervals.
+    /// The period (µs) of a bucket that refills by intervals.
     IntervalBucket(u64),
 }

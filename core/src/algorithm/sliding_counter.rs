@@ -1,8 +1,15 @@
-//! Sliding counter: two fixed windows, the previous one weighted by how much of it still overlaps the sliding window.
+//! Sliding counter: at most about `L` in any window of length `W`, from two counters.
 //!
-//! Admits iff `prev·(W − e) + (cur + c)·W ≤ L·W`, where `e` is how far time is into the current window; exactly,
-//! without ever rounding the weighted count. Source: the approximation of the sliding log by two counters that
-//! Cloudflare described in 2017.
+//! A cost `c` is admitted if and only if `prev·(W − e) + (cur + c)·W ≤ L·W`. `cur` is the cost that
+//! was charged in the current window, `prev` the cost in the previous window, and `e` the time
+//! since the current window began. Divided by `W`, this is `prev·(W − e)/W + cur + c ≤ L`: the
+//! previous window counts as far as it still overlaps the sliding window. The products are compared
+//! exactly, so the weighted count is never rounded.
+//!
+//! The result is an approximation of the [sliding log](super::sliding_log), because it assumes that
+//! the requests of the previous window were evenly distributed.
+//!
+//! Source: Cloudflare described this approximation in 2017.
 
 use std::num::NonZeroU64;
 
@@ -11,30 +18,31 @@ use super::shape::StateShape;
 use super::traits::{Algorithm, Level, PackedAlgorithm, Take};
 use crate::time::{MAX_EXACT, Wait};
 
-/// The numbers of a sliding counter. Windows are aligned to 1970.
+/// The numbers of a sliding counter. Its windows are aligned to multiples of the window since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlidingCounterRule {
     pub(crate) limit: u64,
     /// The window in ticks; `limit · window ≤ 2^52`.
     pub(crate) window: NonZeroU64,
-    /// Microseconds in a tick.
+    /// The number of microseconds in a tick.
     pub(crate) tick: NonZeroU64,
 }
 
-/// The current window and the one before it.
+/// The counts of the current and of the previous window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct State {
-    /// When the current window ends, microseconds since 1970.
+    /// The end of the current window, in microseconds since 1970.
     pub ends: u64,
-    /// What was taken in the window before it.
+    /// The cost that was charged in the previous window.
     pub previous: u64,
-    /// What was taken in it.
+    /// The cost that was charged in the current window.
     pub current: u64,
 }
 
 impl State {
-    /// A window that ends at `ends`, in which `current` was taken, and `previous` in the one before.
+    /// Creates the state of a window that ends at `ends`. `previous` was charged in the previous
+    /// window, and `current` in this one.
     #[must_use]
     pub const fn new(ends: u64, previous: u64, current: u64) -> Self {
         Self { ends, previous, current }
@@ -42,32 +50,32 @@ impl State {
 }
 
 impl SlidingCounterRule {
-    /// The limit.
+    /// Returns the limit.
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// The window, in microseconds.
+    /// Returns the window in microseconds.
     #[must_use]
     #[inline(always)]
     pub const fn window_micros(&self) -> u64 {
         self.window.get() * self.tick.get()
     }
 
-    /// The window, in ticks.
+    /// Returns the window in ticks.
     #[must_use]
     pub const fn window_ticks(&self) -> u64 {
         self.window.get()
     }
 
-    /// Microseconds in a tick.
+    /// Returns the number of microseconds in a tick.
     #[must_use]
     pub const fn tick_micros(&self) -> u64 {
         self.tick.get()
     }
 
-    /// The state in the window of `now`; `None` if nothing of it counts any more.
+    /// Returns the state in the window of `now`, or `None` if neither window counts.
     #[inline(always)]
     fn roll(&self, state: Option<State>, now: u64) -> Option<State> {
         let state = state?;
@@ -82,7 +90,8 @@ impl SlidingCounterRule {
         })
     }
 
-    /// `W − e` in ticks, rounded up as `e` rounds down. A clock behind the window is at its start.
+    /// Returns `W − e` in ticks, rounded up because `e` is rounded down. If the clock is before the
+    /// current window, `e` is 0.
     #[inline(always)]
     fn left(&self, ends: u64, now: u64) -> u64 {
         (ends - now).div_ceil(self.tick.get()).min(self.window.get())
@@ -123,8 +132,9 @@ impl Algorithm for SlidingCounterRule {
         let Some(State { ends, previous, current }) = self.roll(state.copied(), now) else {
             return Wait::ZERO;
         };
-        // `prev·(W − e) ≤ (L − c − cur)·W`, or, if `cur` alone is too much, the same one window later, when `cur`
-        // has become `prev`.
+        // The condition is `prev·(W − e) ≤ (L − c − cur)·W`. If `cur` alone is too large, no time
+        // in this window fulfills it. Then the same condition applies in the next window, with
+        // `cur` in place of `prev`.
         let (fading, room, ends) = match max_before.checked_sub(current) {
             Some(room) => (previous, room, ends),
             None => (current, max_before, ends + self.window_micros()),
@@ -152,23 +162,24 @@ impl Algorithm for SlidingCounterRule {
         cost.min(MAX_EXACT.saturating_sub(current))
     }
 
-    /// To the current window first, and then to the one before.
-    fn give_back(&self, state: State, cost: u64, now: u64) -> (Option<State>, u64) {
+    /// Refunds from the current window first, and then from the previous window.
+    fn refund(&self, state: State, cost: u64, now: u64) -> (Option<State>, u64) {
         let Some(State { ends, previous, current }) = self.roll(Some(state), now) else {
             return (None, 0);
         };
         let from_current = cost.min(current);
         let from_previous = (cost - from_current).min(previous);
         let (previous, current) = (previous - from_previous, current - from_current);
-        let is_left = previous > 0 || current > 0;
-        (is_left.then_some(State { ends, previous, current }), from_current + from_previous)
+        let is_used = previous > 0 || current > 0;
+        (is_used.then_some(State { ends, previous, current }), from_current + from_previous)
     }
 
-    /// In whichever of the two windows the take was made.
+    /// Refunds from the window in which the charge was made.
     ///
-    /// A clock behind the current window takes from that one. What is taken back then is of the window before, if
-    /// anything: it counts for less, and for a shorter time.
-    fn take_back(
+    /// If the clock was before the current window at that time, the charge was made in the current
+    /// window. The refund is then taken from the previous window, if at all. This refunds less,
+    /// because the previous window counts for less and for a shorter time.
+    fn undo(
         &self,
         state: &mut Option<State>,
         cost: u64,
@@ -183,8 +194,8 @@ impl Algorithm for SlidingCounterRule {
             _ => return None,
         };
         let (previous, current) = (previous - from_previous, current - from_current);
-        let is_left = previous > 0 || current > 0;
-        *state = is_left.then_some(State { ends, previous, current });
+        let is_used = previous > 0 || current > 0;
+        *state = is_used.then_some(State { ends, previous, current });
         Some(from_previous + from_current)
     }
 
@@ -198,7 +209,7 @@ impl Algorithm for SlidingCounterRule {
         Level::new(free.saturating_sub(state.current), self.recovers_at(&state))
     }
 
-    /// When both windows are past.
+    /// Returns the time from which neither window counts.
     #[inline(always)]
     fn recovers_at(&self, state: &State) -> u64 {
         match *state {
@@ -212,7 +223,7 @@ impl Algorithm for SlidingCounterRule {
         let window = self.window_micros();
         at_most("its window ends at", ends, LAST + window)?;
         multiple("its window ends at", ends, window, "the window")?;
-        at_most("the count of the window before is", previous, MAX_EXACT)?;
+        at_most("its count of the previous window is", previous, MAX_EXACT)?;
         if previous > 0 {
             return at_most("its count is", current, MAX_EXACT);
         }
@@ -238,7 +249,7 @@ impl PackedAlgorithm for SlidingCounterRule {
     }
 }
 
-/// Two numbers in one word, if they fit.
+/// Packs two numbers into one word, if they fit.
 #[inline(always)]
 fn two_halves(low: u64, high: u64) -> Option<u64> {
     let fit = (low | high) >> u32::BITS == 0;

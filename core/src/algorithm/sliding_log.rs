@@ -1,12 +1,18 @@
-//! Sliding log: a record per admitted request, exact over any window of length `W`.
+//! Sliding log: at most `L` in any window of length `W`, exactly, from a record per admitted
+//! request.
 //!
-//! Admits iff the costs of the records with `time > t − W`, plus `c`, are at most `L`. With a grain `g`, requests of one
-//! grain share a record that is timed at the grain's end, so that it counts at least as long as each of them would:
-//! never more than the exact log admits, with at most `W/g + 2` records.
+//! A cost `c` is admitted at time `t` if and only if the sum of the costs of all records with `time
+//! > t − W`, plus `c`, is at most `L`.
 //!
-//! Records hold running totals instead of costs, so that the sum over a window is one subtraction, and its first record
-//! is found by binary search: a decision takes `O(log n)`. A denial writes nothing, and does not even drop expired
-//! records.
+//! With a grain `g`, all requests within one grain share a record. Its time is the end of the
+//! grain, so that it counts at least as long as each of its requests would alone. The log then
+//! admits at most what the exact log admits, and has at most `W/g + 2` records.
+//!
+//! A record stores the running total instead of its cost. So the sum over a window is one
+//! subtraction, and the first record of the window is found by binary search: a decision takes
+//! `O(log n)`. A denial writes nothing, and does not even drop expired records.
+//!
+//! Source: folklore. The inequality is the definition of "at most `L` in any window of length `W`".
 
 use std::collections::VecDeque;
 
@@ -15,14 +21,14 @@ use super::shape::StateShape;
 use super::traits::{Algorithm, Level, Take};
 use crate::time::{MAX_EXACT, Wait};
 
-/// The number of newest records among which an undo searches for that of its take. An undo changes the totals of all
-/// later records, so its cost has to be bounded.
+/// The number of newest records that an undo searches for the record of its charge. The bound is
+/// necessary because an undo changes the totals of all later records.
 pub const MAX_UNDO: usize = 128;
 
 /// The maximum number of records in a log.
 pub(crate) const MAX_RECORDS: u64 = 1 << 20;
 
-/// Fewer expired records than this are found and dropped one by one.
+/// If fewer records than this have expired, they are found and dropped one by one.
 const FEW: usize = 4;
 
 /// The numbers of a sliding log.
@@ -30,11 +36,12 @@ const FEW: usize = 4;
 pub struct SlidingLogRule {
     pub(crate) limit: u64,
     pub(crate) window: u64,
-    /// Microseconds in a grain; 0 for the exact log.
+    /// The number of microseconds in a grain, or 0 for the exact log.
     pub(crate) grain: u64,
 }
 
-/// The records, oldest first: collected from pairs of a time and a cost, as [`records`](Self::records) yields them.
+/// The records, oldest first. A state can be collected from pairs of a time and a cost, as
+/// [`records`](Self::records) yields them.
 #[derive(Debug, Clone, Default)]
 pub struct State {
     records: VecDeque<Record>,
@@ -42,35 +49,36 @@ pub struct State {
     before: u64,
 }
 
-/// One admitted request, or all of one time.
+/// The admitted requests of one time or one grain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Record {
     stamp: u64,
-    /// Costs up to and with this record. Wraps around: only differences have a meaning.
+    /// The sum of all costs up to and including this record. It wraps around, so only differences
+    /// have a meaning.
     total: u64,
 }
 
 impl SlidingLogRule {
-    /// The limit.
+    /// Returns the limit.
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// The window, in microseconds.
+    /// Returns the window in microseconds.
     #[must_use]
     pub const fn window_micros(&self) -> u64 {
         self.window
     }
 
-    /// Microseconds in a grain; 0 for the exact log.
+    /// Returns the number of microseconds in a grain, or 0 for the exact log.
     #[must_use]
     pub const fn grain_micros(&self) -> u64 {
         self.grain
     }
 
-    /// The maximum number of records of a state: each has a cost of at least 1, and each grain that overlaps the
-    /// window has at most one.
+    /// Returns the maximum number of records in a state. Each record has a cost of at least 1, and
+    /// each grain that overlaps the window has at most one record.
     #[must_use]
     pub fn max_records(&self) -> u64 {
         match self.grain {
@@ -79,7 +87,7 @@ impl SlidingLogRule {
         }
     }
 
-    /// How long until `cost` is admitted.
+    /// Returns the time until `cost` is admitted.
     pub(crate) fn wait_of(&self, state: Option<&State>, cost: u64, now: u64) -> Wait {
         let Some(max_before) = self.limit.checked_sub(cost) else {
             return Wait::NEVER;
@@ -91,18 +99,19 @@ impl SlidingLogRule {
             return Wait::ZERO;
         }
         let before = state.total_before(first);
-        let last_to_go = state.records.partition_point(|r| {
-            let dropped = r.total.wrapping_sub(before);
-            // Records before `first` lie behind `before`: their difference wraps to a huge number.
+        // The cost is admitted when the records up to this one have expired.
+        let last_to_expire = state.records.partition_point(|record| {
+            let dropped = record.total.wrapping_sub(before);
+            // For records before `first`, the difference wraps around to a huge number.
             dropped < excess || dropped > state.sum_from(first)
         });
-        match state.records.get(last_to_go) {
+        match state.records.get(last_to_expire) {
             Some(record) => Wait::between(now, record.stamp.saturating_add(self.window)),
             None => Wait::ZERO,
         }
     }
 
-    /// Takes `cost`, and drops what has expired.
+    /// Charges `cost`, and drops expired records.
     pub(crate) fn add(&self, state: &mut State, cost: u64, now: u64) {
         let stamp = self.stamp(self.monotonic(state, now));
         self.drop_expired(state, now);
@@ -114,13 +123,13 @@ impl SlidingLogRule {
     }
 
     pub(crate) fn level_of(&self, state: Option<&State>, now: u64) -> Level {
-        let taken = state.map_or(0, |state| self.taken(state, now));
+        let used = state.map_or(0, |state| self.used(state, now));
         let recovers_at = state.map_or(now, |state| self.expiry_of_newest(state));
-        Level::new(self.limit.saturating_sub(taken), recovers_at)
+        Level::new(self.limit.saturating_sub(used), recovers_at)
     }
 
-    /// The sum of the costs that count.
-    fn taken(&self, state: &State, now: u64) -> u64 {
+    /// Returns the sum of the costs that count.
+    fn used(&self, state: &State, now: u64) -> u64 {
         state.sum_from(self.first_counted(state, now))
     }
 
@@ -128,7 +137,7 @@ impl SlidingLogRule {
         state.records.back().map_or(0, |last| last.stamp.saturating_add(self.window))
     }
 
-    /// The time of the record that a request at `now` belongs to.
+    /// Returns the time of the record for a request at `now`.
     fn stamp(&self, now: u64) -> u64 {
         match self.grain {
             0 => now,
@@ -136,16 +145,17 @@ impl SlidingLogRule {
         }
     }
 
-    /// `now`, or the time of the newest record (the start of its grain) if the clock is behind it.
+    /// Returns `now`. If the clock is before the newest record, returns the time of that record
+    /// instead (the start of its grain).
     fn monotonic(&self, state: &State, now: u64) -> u64 {
         state.records.back().map_or(now, |last| now.max(last.stamp.saturating_sub(self.grain)))
     }
 
-    /// The index of the oldest record that counts.
+    /// Returns the index of the oldest record that counts.
     fn first_counted(&self, state: &State, now: u64) -> usize {
         let now = self.monotonic(state, now);
         let has_expired = |record: &Record| record.stamp.saturating_add(self.window) <= now;
-        // Each take drops expired records, so there are usually few.
+        // Each charge drops expired records, so usually only few have expired.
         let few = state.records.iter().take(FEW).position(|record| !has_expired(record));
         few.unwrap_or_else(|| state.records.partition_point(has_expired))
     }
@@ -160,14 +170,14 @@ impl SlidingLogRule {
         } else {
             state.records.drain(..expired);
         }
-        // A log that was long gives its memory back, but not at each call.
+        // A log that was long frees memory, but not at each call.
         if state.records.capacity() > 64 && state.records.len() < state.records.capacity() / 4 {
             state.records.shrink_to(state.records.len() * 2);
         }
     }
 }
 
-// The state is boxed, as a log alone would make every record of a store larger.
+// The state is boxed, because unboxed it would enlarge every record of a store.
 #[doc(hidden)]
 impl Algorithm for SlidingLogRule {
     type State = Box<State>;
@@ -211,12 +221,12 @@ impl Algorithm for SlidingLogRule {
     }
 
     fn chargeable(&self, state: Option<&Self::State>, cost: u64, now: u64) -> u64 {
-        let taken = state.map_or(0, |state| self.taken(state, now));
-        cost.min(MAX_EXACT.saturating_sub(taken))
+        let used = state.map_or(0, |state| self.used(state, now));
+        cost.min(MAX_EXACT.saturating_sub(used))
     }
 
-    /// In the newest record, which moves to now, once there are as many as admitted costs can make: so charges beyond the
-    /// limit need no more memory.
+    /// If the log has the maximum number of records, the cost is added to the newest record, and
+    /// that record moves to `now`. So charges beyond the limit need no additional memory.
     fn charge(
         &self,
         state: Option<Self::State>,
@@ -237,8 +247,8 @@ impl Algorithm for SlidingLogRule {
         state
     }
 
-    /// Newest records first.
-    fn give_back(&self, mut state: Self::State, cost: u64, now: u64) -> (Option<Self::State>, u64) {
+    /// Refunds from the newest records first.
+    fn refund(&self, mut state: Self::State, cost: u64, now: u64) -> (Option<Self::State>, u64) {
         self.drop_expired(&mut state, now);
         let mut rest = cost;
         while let Some(last) = state.records.pop_back() {
@@ -253,11 +263,13 @@ impl Algorithm for SlidingLogRule {
         (None, cost - rest)
     }
 
-    /// In the record of that time, if it still counts and is one of the newest [`MAX_UNDO`].
+    /// Refunds from the record of that time, if it still counts and is one of the newest
+    /// [`MAX_UNDO`] records.
     ///
-    /// A clock behind the newest record takes into that one. If there is a record of `at` as well, that one is reduced,
-    /// which counts for a shorter time.
-    fn take_back(
+    /// If the clock was before the newest record, the charge was added to the newest record. If a
+    /// record with the time `at` exists as well, the refund is taken from that record, which counts
+    /// for a shorter time.
+    fn undo(
         &self,
         log: &mut Option<Self::State>,
         cost: u64,
@@ -267,7 +279,7 @@ impl Algorithm for SlidingLogRule {
         let state = log.as_mut()?;
         let stamp = self.stamp(at);
         let first = self.first_counted(state, now).max(state.len().saturating_sub(MAX_UNDO));
-        let index = state.records.binary_search_by_key(&stamp, |r| r.stamp).ok();
+        let index = state.records.binary_search_by_key(&stamp, |record| record.stamp).ok();
         let index = index.filter(|&index| index >= first)?;
         let all = state.len();
         self.drop_expired(state, now);
@@ -298,7 +310,7 @@ impl Algorithm for SlidingLogRule {
         self.level_of(state.map(|state| &**state), now)
     }
 
-    /// When the newest record expires.
+    /// Returns the time at which the newest record expires.
     fn recovers_at(&self, state: &Self::State) -> u64 {
         self.expiry_of_newest(state)
     }
@@ -306,31 +318,37 @@ impl Algorithm for SlidingLogRule {
     fn check(&self, state: &Self::State) -> Result<(), String> {
         let len = u64::try_from(state.len()).unwrap_or(u64::MAX);
         if len == 0 {
-            return Err("its log is empty, which is stored as no state".to_owned());
+            return Err("its log is empty; it must be stored as no state".to_owned());
         }
         at_most("the number of its records is", len, MAX_RECORDS)?;
         let (mut before, mut sum) = (None, 0_u64);
         for (index, (stamp, cost)) in state.records().enumerate() {
-            let what = || format!("the time of record {index} is");
-            at_most(what, stamp, LAST + self.grain)?;
+            at_most(format_args!("the time of record {index} is"), stamp, LAST + self.grain)?;
             if self.grain > 0 {
-                multiple(what, stamp, self.grain, "the grain")?;
+                multiple(
+                    format_args!("the time of record {index} is"),
+                    stamp,
+                    self.grain,
+                    "the grain",
+                )?;
             }
             if let Some(before) = before.filter(|&before| stamp <= before) {
                 return Err(format!(
-                    "the time of record {index} is {stamp}, not after {before}, the time of the one before"
+                    "the time of record {index} is {stamp}; it must be after {before}, the time of the \
+                     previous record"
                 ));
             }
-            amount(|| format!("the cost of record {index} is"), cost)?;
+            amount(format_args!("the cost of record {index} is"), cost)?;
             sum = sum.saturating_add(cost);
-            at_most(|| format!("the costs up to record {index} add up to"), sum, MAX_EXACT)?;
+            at_most(format_args!("the costs up to record {index} add up to"), sum, MAX_EXACT)?;
             before = Some(stamp);
         }
         Ok(())
     }
 }
 
-/// Compares records: totals wrap around and may begin anywhere, so those of two equal logs may differ.
+/// Compares the records. Totals wrap around and may begin anywhere, so the totals of two equal logs
+/// may differ.
 impl PartialEq for State {
     fn eq(&self, other: &Self) -> bool {
         self.records().eq(other.records())
@@ -351,25 +369,26 @@ impl FromIterator<(u64, u64)> for State {
 }
 
 impl State {
-    /// Whether no record is left.
+    /// Returns `true` if there are no records.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// How many records there are, the expired included.
+    /// Returns the number of records, including expired records.
     #[must_use]
     pub fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// Bytes on the heap.
+    /// Returns the number of heap bytes in use.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         self.records.capacity() * size_of::<Record>()
     }
 
-    /// Bytes that one more record may add to [`heap_bytes`](Self::heap_bytes), at most.
+    /// Returns the maximum number of bytes that one more record may add to
+    /// [`heap_bytes`](Self::heap_bytes).
     #[must_use]
     pub fn growth(&self) -> usize {
         if self.records.len() < self.records.capacity() {
@@ -378,10 +397,13 @@ impl State {
         self.records.capacity().max(4) * size_of::<Record>()
     }
 
-    /// The time and the cost of each record, oldest first.
+    /// Returns the time and the cost of each record, oldest first.
     pub fn records(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let before = std::iter::once(self.before).chain(self.records.iter().map(|r| r.total));
-        self.records.iter().zip(before).map(|(r, before)| (r.stamp, r.total.wrapping_sub(before)))
+        let totals = self.records.iter().map(|record| record.total);
+        let before = std::iter::once(self.before).chain(totals);
+        let cost =
+            |(record, before): (&Record, u64)| (record.stamp, record.total.wrapping_sub(before));
+        self.records.iter().zip(before).map(cost)
     }
 
     fn total(&self) -> u64 {

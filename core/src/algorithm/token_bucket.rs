@@ -1,9 +1,14 @@
 //! Token bucket with continuous refill, and GCRA, which is the same bucket in telecom terms.
 //!
-//! Admits iff `debt(t) + c ≤ B`: the debt is what is missing from a full bucket of capacity `B`, and shrinks by `R`
-//! tokens per `P`. It is counted in units of `1/(P/gcd(R, P))` token, in which both a token and the refill of one tick
-//! are whole numbers, so no fraction is ever lost. Sources: J. Turner, "New directions in communications" (1986); ITU-T
-//! I.371, annex A, for GCRA, whose emission interval is `P/R` and whose burst tolerance is `(B − 1)·P/R`.
+//! A cost `c` is admitted if and only if `debt(t) + c ≤ B`. The debt is the number of tokens that
+//! are missing from a full bucket of capacity `B`. It shrinks continuously by `R` tokens per period
+//! `P`, and is never below 0.
+//!
+//! The debt is stored in units of `1/(P/gcd(R, P))` token. In this unit, both a token and the
+//! refill of one tick are whole numbers, so that no fraction is ever lost.
+//!
+//! Sources: J. Turner, "New directions in communications" (1986), for the bucket. ITU-T I.371,
+//! annex A, for GCRA: its emission interval is `P/R`, and its burst tolerance is `(B − 1)·P/R`.
 
 use std::num::NonZeroU64;
 
@@ -16,30 +21,30 @@ use crate::time::{MAX_EXACT, MAX_SPAN_MICROS, Wait};
 /// The numbers of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TokenBucketRule {
-    /// Tokens in a full bucket.
+    /// The number of tokens in a full bucket.
     pub(crate) capacity: u64,
-    /// The same in units, at most 2^52.
+    /// The number of units in a full bucket, at most 2^52.
     pub(crate) full: u64,
-    /// Units in a token.
+    /// The number of units in a token.
     pub(crate) unit: Unit,
-    /// Units that come back in a tick.
+    /// The number of units that are refilled in a tick.
     pub(crate) refill: NonZeroU64,
-    /// Microseconds in a tick.
+    /// The number of microseconds in a tick.
     pub(crate) tick: NonZeroU64,
 }
 
-/// What is missing from a full bucket.
+/// The debt of a bucket at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct State {
-    /// The time of the debt, microseconds since 1970.
+    /// The time of the debt, in microseconds since 1970.
     pub time: u64,
-    /// The debt, in units.
+    /// The debt, in units of the policy that wrote it.
     pub debt: u64,
 }
 
 impl State {
-    /// A bucket from which `debt` units were missing at `time`.
+    /// Creates the state of a bucket from which `debt` units were missing at `time`.
     #[must_use]
     pub const fn new(time: u64, debt: u64) -> Self {
         Self { time, debt }
@@ -47,46 +52,49 @@ impl State {
 }
 
 impl TokenBucketRule {
-    /// Tokens in a full bucket.
+    /// Returns the number of tokens in a full bucket.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// Units in a token.
+    /// Returns the number of units in a token.
     #[must_use]
     pub const fn unit(&self) -> u64 {
         self.unit.get()
     }
 
-    /// Units that come back in a tick.
+    /// Returns the number of units that are refilled in a tick.
     #[must_use]
     pub const fn refill(&self) -> u64 {
         self.refill.get()
     }
 
-    /// Microseconds in a tick.
+    /// Returns the number of microseconds in a tick.
     #[must_use]
     pub const fn tick_micros(&self) -> u64 {
         self.tick.get()
     }
 
-    /// The microseconds in which at least `tokens` come back, rounded down to the tick.
+    /// Returns the microseconds in which at least `tokens` are refilled, rounded down to the tick.
     pub(crate) fn refill_time(&self, tokens: u64) -> u64 {
         let ticks = tokens.saturating_mul(self.unit.get()) / self.refill.get();
         ticks.saturating_mul(self.tick.get())
     }
 
-    /// The maximum debt in units that a charge beyond the limit leads to: it is exact, and repaid within
-    /// [`MAX_SPAN`](crate::MAX_SPAN).
+    /// Returns the maximum debt in units after a charge beyond the limit. This debt is exact, and
+    /// is repaid within [`MAX_SPAN`](crate::MAX_SPAN).
     fn max_debt(&self) -> u64 {
         (MAX_SPAN_MICROS / self.tick).saturating_mul(self.refill.get()).min(MAX_EXACT)
     }
 
-    /// Converts a state of a policy with another capacity or rate: what was used stays used.
+    /// Converts a state that a policy with another capacity or rate wrote. The used tokens stay
+    /// used.
     ///
-    /// The debt is converted into this policy's units and rounded up: by less than one unit if the units are small
-    /// enough to convert exactly, else to a whole token. A token of the other policy has `older` units, at least 1.
+    /// The debt is converted into the units of this policy and rounded up. If the units are small
+    /// enough for an exact conversion, rounding adds less than one unit. Otherwise a fraction of a
+    /// token is rounded up to a whole token. A token of the other policy has `older` units, at
+    /// least 1.
     #[doc(hidden)]
     #[must_use]
     pub fn adopt(&self, state: State, older: u64) -> State {
@@ -103,7 +111,8 @@ impl TokenBucketRule {
         State { debt, ..state }
     }
 
-    /// The state at `now`. A clock behind the state stands at it.
+    /// Returns the state at `now`. If the clock is before the time of the state, nothing is
+    /// refilled.
     #[inline(always)]
     fn at(&self, State { time, debt }: State, now: u64) -> State {
         let (floor, ticks) = self.ticks_between(time, now);
@@ -121,7 +130,7 @@ impl TokenBucketRule {
         state.debt.saturating_add(cost.saturating_mul(self.unit.get()))
     }
 
-    /// When `units` have come back, counted from `time`.
+    /// Returns the time at which `units` have been refilled, counted from `time`.
     #[inline(always)]
     fn later(&self, time: u64, units: u64) -> u64 {
         let ticks = match self.refill.get() {
@@ -131,10 +140,11 @@ impl TokenBucketRule {
         self.ticks_up(time).saturating_add(ticks).saturating_mul(self.tick.get())
     }
 
-    /// The tick that `now` is in, as a time, and how many ticks it is since the time of a state.
+    /// Returns the start of the tick that contains `now`, and the number of ticks from the time of
+    /// a state to this start.
     #[inline(always)]
     fn ticks_between(&self, time: u64, now: u64) -> (u64, u64) {
-        // Most policies have a tick of a microsecond.
+        // Most policies have a tick of a microsecond, for which no division is needed.
         if self.tick == NonZeroU64::MIN {
             return (now, now.saturating_sub(time));
         }
@@ -142,13 +152,15 @@ impl TokenBucketRule {
         (ticks * self.tick.get(), ticks.saturating_sub(self.ticks_up(time)))
     }
 
-    /// Whole ticks up to a time, without a division if possible.
+    /// Returns the number of whole ticks up to a time. Avoids the division if a tick is a
+    /// microsecond.
     #[inline(always)]
     fn ticks(&self, micros: u64) -> u64 {
         if self.tick == NonZeroU64::MIN { micros } else { micros / self.tick }
     }
 
-    /// Ticks up to the time of a state, which is a whole number of ticks, unless a policy with finer ones wrote it.
+    /// Returns the number of ticks up to the time of a state. The time is a whole number of ticks,
+    /// unless a policy with a finer tick wrote the state.
     #[inline(always)]
     fn ticks_up(&self, micros: u64) -> u64 {
         if self.tick == NonZeroU64::MIN { micros } else { micros.div_ceil(self.tick.get()) }
@@ -194,19 +206,24 @@ impl Algorithm for TokenBucketRule {
         cost.min(self.max_debt().saturating_sub(debt) / self.unit.get())
     }
 
-    fn give_back(&self, state: State, cost: u64, now: u64) -> (Option<State>, u64) {
+    fn refund(&self, state: State, cost: u64, now: u64) -> (Option<State>, u64) {
         let state = self.at(state, now);
         let units = cost.saturating_mul(self.unit.get()).min(state.debt);
         let debt = state.debt - units;
         ((debt > 0).then_some(State { debt, ..state }), units / self.unit.get())
     }
 
-    /// Without a part `c` of the take the debt would be lower by `min(c, the minimum debt since)`, as a full bucket loses
-    /// what it is refilled with. Since the last write the minimum debt is that of now. Before, it was at least
-    /// `taken - R·(t - at)`, with `t` the time of the last write: at most so much is given back, and no more than the debt
-    /// of now. That is exact if nothing was written since the take but other undos, which leave the time of the state
-    /// alone.
-    fn take_back(
+    /// Refunds the part of the charge that was not refilled since.
+    ///
+    /// A full bucket loses its refill. So without a part `c` of the charge, the debt would be lower
+    /// by `min(c, the minimum debt since the charge)`.
+    ///
+    /// Since the last write, the minimum debt is the current debt. Before, it was at least `taken -
+    /// R·(t - at)`, where `taken` is the cost of the charge, `at` its time and `t` the time of the
+    /// last write. At most this much is refunded, and at most the current debt. This is exact if
+    /// only other undos have written the state since the charge, because an undo does not change
+    /// the time of the state.
+    fn undo(
         &self,
         state: &mut Option<State>,
         cost: u64,
@@ -214,17 +231,17 @@ impl Algorithm for TokenBucketRule {
         now: u64,
     ) -> Option<u64> {
         let written = (*state)?;
-        // A take at `at` left no older state.
+        // A charge at `at` leaves no state with an older time.
         let between = self.ticks_up(written.time).checked_sub(self.ticks(at))?;
         let units = |tokens: u64| tokens.saturating_mul(self.unit.get());
         let owed = units(taken).saturating_sub(between.saturating_mul(self.refill.get()));
-        let left = units(cost).min(owed);
+        let rest = units(cost).min(owed);
         let debt = self.at(written, now).debt;
-        if left == 0 || debt == 0 {
+        if rest == 0 || debt == 0 {
             return None;
         }
-        *state = (left < debt).then(|| State { debt: written.debt - left, ..written });
-        Some(left.min(debt) / self.unit.get())
+        *state = (rest < debt).then(|| State { debt: written.debt - rest, ..written });
+        Some(rest.min(debt) / self.unit.get())
     }
 
     #[inline(always)]

@@ -1,48 +1,50 @@
-//! What all algorithms have in common.
+//! The functions that all algorithms have.
 
 use super::shape::StateShape;
 use crate::time::Wait;
 
-/// An algorithm with the numbers of a policy. Times are microseconds since 1970.
+/// An algorithm with the numbers of a policy. Times are in microseconds since 1970.
 pub trait Algorithm {
-    /// What is kept for a subject. Without one, nothing is taken.
+    /// The state of a subject. A subject without usage has no state.
     type State: Clone;
 
-    /// The algorithm's name in messages.
+    /// The name of the algorithm in messages.
     const NAME: &'static str;
 
     /// Whether reservations are possible.
     const CAN_RESERVE: bool = false;
 
-    /// The maximum that is ever admitted at one instant.
+    /// Returns the maximum that is ever admitted at one instant.
     fn limit(&self) -> u64;
 
-    /// Microseconds in a tick, the resolution of the rule.
+    /// Returns the number of microseconds in a tick, which is the resolution of the rule.
     fn tick(&self) -> u64 {
         1
     }
 
-    /// The shape of the states.
+    /// Returns the shape of the states.
     fn shape(&self) -> StateShape;
 
-    /// Microseconds that a request counts for, with all that was taken at once.
+    /// Returns the number of microseconds for which a request counts if the whole limit was used at
+    /// its time.
     fn window(&self) -> u64 {
         self.max_retention()
     }
 
-    /// The maximum number of microseconds until a state has recovered.
+    /// Returns the maximum number of microseconds until a state has recovered.
     fn max_retention(&self) -> u64;
 
-    /// The maximum number of records of a state; 0 for all algorithms but logs.
+    /// Returns the maximum number of records in a state. It is 0 for all algorithms except logs.
     fn max_records(&self) -> u64 {
         0
     }
 
-    /// How long until `cost` is admitted. Nothing else decides.
+    /// Returns the time until `cost` is admitted. Zero means that it is admitted now, and no other
+    /// function decides this.
     fn wait(&self, state: Option<&Self::State>, cost: u64, now: u64) -> Wait;
 
-    /// The state after `cost` was taken, which [`wait`](Self::wait) admits or [`can_reserve`](Self::can_reserve)
-    /// allows. `phase` shifts the windows of a phased policy.
+    /// Charges `cost`, which [`wait`](Self::wait) admits or [`can_reserve`](Self::can_reserve)
+    /// allows, and returns the new state. `phase` shifts the windows of a phased policy.
     fn take(
         &self,
         state: Option<Self::State>,
@@ -51,10 +53,12 @@ pub trait Algorithm {
         phase: impl FnOnce() -> u64,
     ) -> Self::State;
 
-    /// The part of `cost` that can be charged beyond the limit: what the state can still hold.
+    /// Returns the part of `cost` that can be charged beyond the limit, because the state can
+    /// represent it.
     fn chargeable(&self, state: Option<&Self::State>, cost: u64, now: u64) -> u64;
 
-    /// The state after `cost`, which is [`chargeable`](Self::chargeable), was charged beyond the limit.
+    /// Charges `cost` beyond the limit, and returns the new state. The cost must be
+    /// [`chargeable`](Self::chargeable).
     fn charge(
         &self,
         state: Option<Self::State>,
@@ -65,72 +69,71 @@ pub trait Algorithm {
         self.take(state, cost, now, phase)
     }
 
-    /// The state after `cost` was given back (`None` if nothing is left taken), and how much of it was, rounded down.
-    fn give_back(&self, state: Self::State, cost: u64, now: u64) -> (Option<Self::State>, u64);
+    /// Refunds `cost`. Returns the new state, or `None` if no usage remains, and the refunded
+    /// amount, rounded down.
+    fn refund(&self, state: Self::State, cost: u64, now: u64) -> (Option<Self::State>, u64);
 
-    /// Takes back what is left of a part of a take, `cost`, and returns how much that is, rounded down. Returns `None`,
-    /// and changes nothing, if nothing is left of it.
-    fn take_back(
-        &self,
-        state: &mut Option<Self::State>,
-        cost: u64,
-        take: Take,
-        now: u64,
-    ) -> Option<u64>;
+    /// Reverts `cost`, which is at most the cost of the earlier charge `take`, as far as it still
+    /// counts. Returns the refunded amount, rounded down. Returns `None` and changes nothing if
+    /// nothing of the earlier charge still counts.
+    fn undo(&self, state: &mut Option<Self::State>, cost: u64, take: Take, now: u64)
+    -> Option<u64>;
 
-    /// Returns `true` if [`take_back`](Self::take_back) does not search for a take at `at`,
-    /// although the take may still count.
+    /// Returns `true` if [`undo`](Self::undo) does not find a charge that was made at `at`,
+    /// although the charge may still count.
     fn is_out_of_reach(&self, _state: Option<&Self::State>, _at: u64, _now: u64) -> bool {
         false
     }
 
-    /// How much is left, and when all is.
+    /// Returns the remaining amount and the time of recovery.
     fn level(&self, state: Option<&Self::State>, now: u64) -> Level;
 
-    /// The time from which the state is indistinguishable from none.
+    /// Returns the time from which the state cannot be distinguished from no state.
     fn recovers_at(&self, state: &Self::State) -> u64;
 
-    /// Whether `cost` can be reserved: the debt, which then exceeds the capacity for a while, is still represented
-    /// exactly.
+    /// Returns `true` if `cost` can be reserved. A reservation makes the debt exceed the capacity
+    /// for a while, and the debt must still be represented exactly.
     fn can_reserve(&self, _state: Option<&Self::State>, _cost: u64, _now: u64) -> bool {
         false
     }
 
-    /// Checks a state that comes from elsewhere.
+    /// Checks a state from outside.
     ///
     /// # Errors
     ///
-    /// The value that no state of this rule has, and its bound.
+    /// Returns a message if no state of this rule has these values. It names the value and the
+    /// bound.
     fn check(&self, state: &Self::State) -> Result<(), String>;
 }
 
-/// An algorithm whose state fits into two words. They are both 0 only for a state in which nothing is taken, and that
-/// decides as no state does.
+/// An algorithm whose state fits into two words. Both words are 0 only for a state without usage,
+/// which decides as no state does.
 pub trait PackedAlgorithm: Algorithm<State: Copy> {
-    /// The state in two words; `None` if it does not fit.
+    /// Packs the state into two words. Returns `None` if it does not fit.
     fn pack(state: Self::State) -> Option<[u64; 2]>;
 
-    /// The state in these words.
+    /// Returns the state in these words.
     fn unpack(words: [u64; 2]) -> Self::State;
 
-    /// Whether the state after a charge to a policy always fits.
+    /// Returns `true` if the state after a charge to the policy always fits.
     fn always_fits(&self) -> bool {
         true
     }
 
-    /// The state at `now`, if the functions below would otherwise each compute that.
+    /// Advances the state to `now`, if each of the functions below would otherwise do this.
     #[inline(always)]
     fn advance(&self, state: Self::State, _now: u64) -> Self::State {
         state
     }
 
-    /// [`wait`](Algorithm::wait) of a state that was advanced to `now`.
+    /// Does the same as [`wait`](Algorithm::wait) on a state that was advanced to `now`.
     #[inline(always)]
     fn wait_advanced(&self, state: Self::State, cost: u64, now: u64) -> Wait {
         self.wait(Some(&state), cost, now)
     }
 
-    /// [`take`](Algorithm::take) from a state that was advanced to `now`, of a cost that is admitted.
+    /// Does the same as [`take`](Algorithm::take) on a state that was advanced to `now`. The cost
+    /// must be admitted.
     #[inline(always)]
     fn take_advanced(
         &self,
@@ -142,43 +145,44 @@ pub trait PackedAlgorithm: Algorithm<State: Copy> {
         self.take(Some(state), cost, now, phase)
     }
 
-    /// [`level`](Algorithm::level) of a state that was advanced to `now`.
+    /// Does the same as [`level`](Algorithm::level) on a state that was advanced to `now`.
     #[inline(always)]
     fn level_advanced(&self, state: Self::State, now: u64) -> Level {
         self.level(Some(&state), now)
     }
 }
 
-/// A take of the past.
+/// An earlier charge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Take {
-    /// When it was made: microseconds since 1970.
+    /// The time at which it was made, in microseconds since 1970.
     pub at: u64,
-    /// What was taken, at least 1.
+    /// The cost that was charged, at least 1.
     pub cost: u64,
 }
 
 impl Take {
-    /// A take of `cost`.
+    /// Creates the description of a charge of `cost` at `at`.
     #[must_use]
     pub const fn new(at: u64, cost: u64) -> Self {
         Self { at, cost }
     }
 }
 
-/// How much of a limit is left.
+/// The remaining amount of a limit, and the time of its recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Level {
     /// The maximum cost that would be admitted now, rounded down.
     pub remaining: u64,
-    /// When the state will have recovered fully, if nothing more is taken; microseconds since 1970.
+    /// The time at which the state will have recovered fully if nothing more is charged, in
+    /// microseconds since 1970.
     pub recovers_at: u64,
 }
 
 impl Level {
-    /// A level of `remaining`, until `recovers_at`.
+    /// Creates a level.
     #[must_use]
     #[inline(always)]
     pub const fn new(remaining: u64, recovers_at: u64) -> Self {

@@ -1,8 +1,9 @@
-//! Conversion of units to tokens without a division, which would take longer than most of a decision.
+//! Converts units to tokens without a division, because a division would take longer than most of a
+//! decision.
 
 use crate::time::MAX_EXACT;
 
-/// How many units a token has, at least 1 and at most [`MAX_EXACT`].
+/// The number of units in a token: 1 to [`MAX_EXACT`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Unit {
     units: u64,
@@ -13,29 +14,30 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// A token of `units` units, clamped to 1 to [`MAX_EXACT`].
+    /// Creates a token of `units` units, clamped to 1 to [`MAX_EXACT`].
     #[must_use]
     pub fn new(units: u64) -> Self {
         let units = units.clamp(1, MAX_EXACT);
         let shift = units.ilog2();
-        // At most 2^63, as `units` are at least 2^`shift`.
+        // This is at most 2^63, because `units` is at least 2^`shift`.
         let reciprocal = (1_u128 << (63 + shift)).div_ceil(u128::from(units));
         Self { units, reciprocal: low_half(reciprocal), shift }
     }
 
-    /// Units in a token.
+    /// Returns the number of units in a token.
     #[must_use]
     #[inline(always)]
     pub const fn get(self) -> u64 {
         self.units
     }
 
-    /// The number of whole tokens in `units` units, at most [`MAX_EXACT`].
+    /// Returns the number of whole tokens in `units` units, which must be at most [`MAX_EXACT`].
     ///
-    /// T. Granlund, P. Montgomery, "Division by invariant integers using multiplication" (1994),
-    /// theorem 4.2: with `N` bits in the dividend, a reciprocal of `S` bits rounded up is exact if it
-    /// is too large by at most 2^(S - N) / `units`. Here that is 2^(10 + `shift`), and `units` are less
-    /// than 2^(1 + `shift`).
+    /// Source: T. Granlund, P. Montgomery, "Division by invariant integers using multiplication"
+    /// (1994), theorem 4.2. Let `N` be the number of bits in the dividend, and `m` the reciprocal
+    /// 2^`S` / `units`, rounded up. The quotient is exact if `m` · `units` − 2^`S` ≤ 2^(`S` − `N`).
+    /// Here `S` is 63 + `shift` and `N` is 53, so the bound is 2^(10 + `shift`). The difference is
+    /// less than `units`, which is less than 2^(1 + `shift`).
     #[must_use]
     #[inline(always)]
     pub fn whole_tokens(self, units: u64) -> u64 {
@@ -66,15 +68,15 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
         #[test]
-        fn it_divides(units in number(), of in number(), times in number()) {
-            let of = of.max(1);
-            let unit = Unit::new(of);
-            prop_assert_eq!(unit.get(), of);
-            prop_assert_eq!(unit.whole_tokens(units), units / of);
-            // Where the result changes.
-            let multiple = (times % (MAX_EXACT / of + 1)) * of;
+        fn tokens_are_the_exact_quotient(units in number(), size in number(), times in number()) {
+            let size = size.max(1);
+            let unit = Unit::new(size);
+            prop_assert_eq!(unit.get(), size);
+            prop_assert_eq!(unit.whole_tokens(units), units / size);
+            // The result changes at multiples.
+            let multiple = (times % (MAX_EXACT / size + 1)) * size;
             for near in [multiple.saturating_sub(1), multiple, (multiple + 1).min(MAX_EXACT)] {
-                prop_assert_eq!(unit.whole_tokens(near), near / of);
+                prop_assert_eq!(unit.whole_tokens(near), near / size);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A clock that costs one load to read, and lags behind by its grain.
+//! A clock that needs one load to read, and is late by up to its grain.
 
 use std::io;
 use std::sync::Arc;
@@ -7,16 +7,18 @@ use std::thread;
 use std::time::Duration;
 
 use super::{Clock, SystemClock};
-use crate::Timestamp;
+use crate::time::Timestamp;
 
-/// The machine's clock as a background thread last read it: cheap to read, and slightly behind.
+/// The machine's clock as a background thread last read it: cheap to read, and slightly late.
 ///
-/// The thread reads [`SystemClock`] once per `grain`, and ends when the last clone of the clock is dropped.
+/// The thread reads [`SystemClock`] once per `grain`, and ends when the last clone of the clock is
+/// dropped.
 ///
-/// *Error:* it is behind by up to the grain, and by more if its thread is not scheduled; so each duration that
-/// it measures is wrong by up to as much, either way. A bucket refills in steps, a window may be shorter or
-/// longer by the grain, and a caller that waits exactly as long as `retry_after` may be too early. For
-/// decisions that are exact to the microsecond, use [`SystemClock`].
+/// *Error:* The clock is late by up to the grain, and by more if its thread is not scheduled. So
+/// each duration that it measures can be too long or too short by this much. A bucket refills in
+/// steps, a window may be shorter or longer by the grain, and a caller that waits exactly
+/// `retry_after` may be too early. For decisions that are exact to the microsecond, use
+/// [`SystemClock`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -30,11 +32,12 @@ use crate::Timestamp;
 pub struct CoarseClock(Arc<AtomicU64>);
 
 impl CoarseClock {
-    /// A clock that is updated once per `grain`, which is at least a microsecond.
+    /// Creates a clock that is updated once per `grain`, which is raised to a microsecond if it is
+    /// shorter.
     ///
     /// # Errors
     ///
-    /// If the system cannot start a thread.
+    /// Returns an error if the system cannot start a thread.
     pub fn new(grain: Duration) -> io::Result<Self> {
         let system = SystemClock::new();
         let time = Arc::new(AtomicU64::new(system.now().as_micros()));
@@ -65,10 +68,10 @@ mod tests {
 
     use super::*;
 
-    fn within_ten_seconds(mut is_so: impl FnMut() -> bool) -> bool {
+    fn becomes_true_within_ten_seconds(mut is_true: impl FnMut() -> bool) -> bool {
         let started = Instant::now();
         while started.elapsed() < Duration::from_secs(10) {
-            if is_so() {
+            if is_true() {
                 return true;
             }
             thread::yield_now();
@@ -77,24 +80,24 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_on_by_itself_and_is_never_ahead() {
+    fn the_clock_advances_and_is_never_early() {
         let (system, coarse) = (SystemClock::new(), CoarseClock::new(Duration::ZERO).unwrap());
         let start = coarse.now();
-        assert!(within_ten_seconds(|| {
+        assert!(becomes_true_within_ten_seconds(|| {
             let shown = coarse.now();
-            // Two clocks that were set one after the other may differ by as much as that took.
+            // Two clocks that are created one after the other may differ by the time between.
             assert!(shown <= system.now().saturating_add(Duration::from_millis(50)));
             shown >= start.saturating_add(Duration::from_millis(5))
         }));
     }
 
     #[test]
-    fn its_thread_ends_with_its_last_clone() {
+    fn the_thread_ends_with_the_last_clone() {
         let clock = CoarseClock::new(Duration::from_micros(10)).unwrap();
         let (shown, clone) = (Arc::downgrade(&clock.0), clock.clone());
         drop(clock);
         assert!(shown.upgrade().is_some());
         drop(clone);
-        assert!(within_ten_seconds(|| shown.strong_count() == 0));
+        assert!(becomes_true_within_ten_seconds(|| shown.strong_count() == 0));
     }
 }

@@ -1,28 +1,30 @@
-//! The machine's clock, read from its cycle counter.
+//! The machine's clock, read from the cycle counter of the processor.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::Clock;
-use crate::Timestamp;
-use crate::time::{MAX_EXACT, micros_of};
+use crate::time::{MAX_EXACT, Timestamp, micros_of};
 
-/// The machine's clock: the wall clock at its creation, continued by the monotonic clock.
+/// The machine's clock: the wall clock at the creation of this clock, continued by the monotonic
+/// clock.
 ///
-/// Within one process it does not follow later changes of the wall clock, whether errors or corrections. The
-/// readings of one thread never step back.
+/// Within one process it does not follow later changes of the wall clock, regardless of whether
+/// these are errors or corrections. The readings of one thread never step back.
 ///
-/// A system call for the time costs about as much as the rest of a decision in memory. So this clock reads the
-/// processor's cycle counter, and calibrates it against the system's clock every 10 ms: the difference is never
-/// more than the counter's drift in that time, which is far less than a microsecond. If the processor or the
-/// kernel reports that the counter is not reliable, each reading is a system call.
+/// A system call for the time takes about as long as the rest of a decision in memory. So this
+/// clock reads the processor's cycle counter, and calibrates it against the system's clock every 10
+/// ms. The difference between the two is at most the drift of the counter in this time, which is
+/// far below a microsecond. If the processor or the kernel reports that the counter is not
+/// reliable, each reading is a system call.
 ///
-/// *Error:* while one thread recalibrates it, another may still use the previous calibration, up to a
-/// microsecond behind. On a machine whose processors' counters disagree, although its kernel relies on them,
-/// readings on two processors differ by as much as the counters do; then a thread that migrates between them
-/// may see the time step back. States of this library allow for both: they never go back before the time at
-/// which they were last written, which costs at most the step.
+/// *Error:* While one thread recalibrates the clock, another thread may still use the previous
+/// calibration, and be late by up to a microsecond. On some machines the counters of the processors
+/// disagree, although the kernel relies on them. Then readings on two processors differ by as much
+/// as the counters, and a thread that migrates between them may see the time step back. The states
+/// of this library tolerate both: they are never moved back before the time at which they were last
+/// written, which costs at most the step.
 ///
 /// ```
 /// use tidegate_core::{Clock, SystemClock};
@@ -39,7 +41,7 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// A clock that starts at the current time of the wall clock.
+    /// Creates a clock that starts at the current time of the wall clock.
     #[must_use]
     pub fn new() -> Self {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -56,7 +58,7 @@ impl Default for SystemClock {
 }
 
 impl Clock for SystemClock {
-    // A call of its own: what it takes within a caller is more than that.
+    // This is not inlined, because inlined code costs the caller more than a call.
     #[inline(never)]
     fn now(&self) -> Timestamp {
         Timestamp::from_micros(match &self.cycles {
@@ -66,7 +68,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// Whether the kernel itself uses the counter for its clock, as far as it reports that.
+/// Returns `true` if the kernel uses the counter for its own clock, as far as the kernel reports
+/// this.
 fn counter_is_trusted() -> bool {
     if cfg!(not(target_os = "linux")) {
         return true;
@@ -76,16 +79,17 @@ fn counter_is_trusted() -> bool {
         .is_ok_and(|source| matches!(source.trim(), "tsc" | "arch_sys_counter"))
 }
 
-/// The time by the counter: a line (time over cycles) that is replaced each time it has run out.
+/// The time from the counter. It is computed from a line (time over cycles), which is replaced each
+/// time its length is over.
 #[derive(Debug)]
 struct Cycles {
     counter: quanta::Clock,
     started: Instant,
     /// Microseconds since 1970.
     started_at: u64,
-    /// Nanoseconds in 2^32 cycles, as measured once.
+    /// Nanoseconds in 2^32 cycles. This is measured once.
     slope: u64,
-    /// Which of the two lines is in force, by its last bit: how often the line has changed.
+    /// The number of changes of the line. Its last bit selects the current one of the two lines.
     changes: AtomicU64,
     lines: [Line; 2],
     /// Whether a thread is computing the next line.
@@ -94,65 +98,68 @@ struct Cycles {
 
 #[derive(Debug, Default)]
 struct Line {
-    /// Where the line begins.
+    /// The cycles at the start of the line.
     cycles: AtomicU64,
-    /// The time there, in microseconds since 1970, and its fraction in units of 2^-40 µs.
+    /// The time at the start of the line in microseconds since 1970. The fraction is in units of
+    /// 2^-40 µs.
     micros: AtomicU64,
     fraction: AtomicU64,
     /// The length of a cycle, in units of 2^-40 µs.
     slope: AtomicU64,
-    /// Cycles for which the line is good.
+    /// The number of cycles for which the line is valid.
     length: AtomicU64,
-    /// Nanoseconds from the start to its end.
+    /// The end of the line, in nanoseconds from the start of the clock.
     ends: AtomicU64,
 }
 
-/// Nanoseconds for which a line is good.
+/// The number of nanoseconds for which a line is valid.
 const LENGTH: u64 = 10_000_000;
 
 impl Cycles {
     fn new(started: Instant, started_at: u64) -> Self {
         let counter = quanta::Clock::new();
         let slope = counter.delta_as_nanos(0, 1 << 32).max(1);
-        // Both lines have no length yet: the first reading computes one.
+        // Both lines have length 0, so the first reading computes a line.
         let (changes, lines, busy) = Default::default();
         Self { counter, started, started_at, slope, changes, lines, busy }
     }
 
-    /// Microseconds since 1970. Anything but the usual comes in the last place, so that nothing has to be
-    /// kept for it; and the counter comes first, which is a call where it is not an instruction.
+    /// Returns microseconds since 1970. The rare path is last and in a function of its own, so that
+    /// no registers are reserved for it. The counter is read first, because on some processors this
+    /// is a call.
     #[inline]
     fn micros(&self) -> u64 {
         let cycles = self.counter.raw();
         let changes = self.changes.load(Ordering::Acquire);
         let micros = self.line(changes).at(cycles);
         match micros {
-            Some(micros) if self.is_in_force(changes) => micros,
-            _ => self.micros_later(),
+            Some(micros) if self.is_current(changes) => micros,
+            _ => self.micros_slow(),
         }
     }
 
-    /// The same if the line has run out, or is just being replaced.
+    /// Does the same as [`micros`](Self::micros) if the line is over or is being replaced.
     #[cold]
     #[inline(never)]
-    fn micros_later(&self) -> u64 {
+    fn micros_slow(&self) -> u64 {
         loop {
             let changes = self.changes.load(Ordering::Acquire);
             let line = self.line(changes);
             let micros = line.at(self.counter.raw());
             let (cycles, nanos) = self.both();
             let ends = line.ends.load(Ordering::Relaxed);
-            if !self.is_in_force(changes) {
+            if !self.is_current(changes) {
                 continue;
             }
             if let Some(micros) = micros {
                 return micros;
             }
-            // No thread has read a later time.
+            // This line may have returned times up to its end, so the next line must not
+            // begin earlier.
             let begin = nanos.max(ends);
             if !self.busy.swap(true, Ordering::Acquire) {
-                if self.is_in_force(changes) {
-                    // A line that ran ahead is followed by one that begins where it ended, and has a lower slope.
+                if self.is_current(changes) {
+                    // If the line was fast, the next line begins at its end, and has a lower slope.
                     let ahead = (begin - nanos).min(LENGTH / 2);
                     let slope = self.slope - self.slope / LENGTH * ahead;
                     let next = self.line(changes.wrapping_add(1));
@@ -165,9 +172,9 @@ impl Cycles {
         }
     }
 
-    /// The counter, and the system's clock right after, as nanoseconds since the start: within a
-    /// microsecond, unless the thread is interrupted again and again. In this order a line never begins
-    /// behind a time that the system has returned to any thread.
+    /// Reads the counter, and right after it the system's clock, as nanoseconds since the start.
+    /// Both readings are within a microsecond, unless the thread is interrupted several times. In
+    /// this order, a line never begins before a time that the system has returned to any thread.
     fn both(&self) -> (u64, u64) {
         let (mut cycles, mut nanos) = (0, 0);
         for _ in 0..4 {
@@ -181,39 +188,41 @@ impl Cycles {
         (cycles, nanos)
     }
 
-    /// The line that is in force after this many changes.
+    /// Returns the line that is current after this many changes.
     #[inline]
     fn line(&self, changes: u64) -> &Line {
         let [one, other] = &self.lines;
         if changes.is_multiple_of(2) { one } else { other }
     }
 
-    /// Whether the line that was in force after this many changes still is: then no thread has written to it.
+    /// Returns `true` if the line after this many changes is still current. Then no thread has
+    /// written to it.
     #[inline]
-    fn is_in_force(&self, changes: u64) -> bool {
+    fn is_current(&self, changes: u64) -> bool {
         fence(Ordering::Acquire);
         self.changes.load(Ordering::Relaxed) == changes
     }
 
-    /// The time this many nanoseconds after the start.
+    /// Returns the time at this many nanoseconds after the start.
     fn micros_at(&self, nanos: u64) -> u64 {
         self.started_at.saturating_add(nanos / 1_000).min(MAX_EXACT)
     }
 }
 
 impl Line {
-    /// The time at a reading of the counter, if the line is good for it.
+    /// Returns the time at a reading of the counter, or `None` if the line is not valid for it.
     #[inline]
     fn at(&self, cycles: u64) -> Option<u64> {
         let since = cycles.wrapping_sub(self.cycles.load(Ordering::Relaxed));
-        let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
         // The product is at most 2^40 times the length in microseconds.
-        (since < of(&self.length))
-            .then(|| of(&self.micros) + ((of(&self.fraction) + since * of(&self.slope)) >> 40))
+        (since < load(&self.length)).then(|| {
+            load(&self.micros) + ((load(&self.fraction) + since * load(&self.slope)) >> 40)
+        })
     }
 
-    /// From here on, and `nanos` after the start, which is at `micros`. `slope` is in
-    /// nanoseconds in 2^32 cycles.
+    /// Sets the line to begin at `cycles`, which is `nanos` after the start of the clock and at the
+    /// time `micros`. `slope` is in nanoseconds per 2^32 cycles.
     fn draw(&self, cycles: u64, nanos: u64, micros: u64, slope: u64) {
         let length = (LENGTH << 32) / slope.max(1);
         let set = |number: &AtomicU64, to: u64| number.store(to, Ordering::Relaxed);
@@ -232,9 +241,9 @@ mod tests {
 
     use super::*;
 
-    /// Over many lines, and a pause in which several would have run out.
+    /// The test covers many lines, and a pause that is longer than several lines.
     #[test]
-    fn readings_never_step_back_and_stay_by_the_system_s_clock() {
+    fn readings_never_step_back_and_stay_near_the_system_s_clock() {
         let cycles = Cycles::new(Instant::now(), 1 << 50);
         let mut last = 0;
         while cycles.started.elapsed() < Duration::from_millis(300) {
@@ -252,25 +261,25 @@ mod tests {
         }
     }
 
-    /// Each line is then 100 µs ahead of the system's clock where it ends, and the next one has to begin
+    /// Each line is 100 µs ahead of the system's clock at its end, and the next line must begin
     /// there.
     #[test]
-    fn a_counter_that_is_taken_for_too_slow_makes_nothing_step_back() {
+    fn readings_never_step_back_if_the_measured_slope_is_too_high() {
         let mut cycles = Cycles::new(Instant::now(), 1 << 50);
         cycles.slope += cycles.slope / 100;
-        let (mut last, mut most) = (0, 0);
+        let (mut last, mut max) = (0, 0);
         while cycles.started.elapsed() < Duration::from_millis(200) {
             let micros = cycles.micros();
             assert!(micros >= last, "{micros} after {last}");
             last = micros;
             let system = (1 << 50) + micros_of(cycles.started.elapsed());
-            most = most.max(micros.saturating_sub(system));
+            max = max.max(micros.saturating_sub(system));
         }
-        assert!((20..1_000).contains(&most), "{most} us ahead at most");
+        assert!((20..1_000).contains(&max), "{max} us ahead at most");
     }
 
     #[test]
-    fn no_thread_sees_it_step_back_while_others_draw_lines() {
+    fn no_thread_sees_a_step_back_while_other_threads_replace_lines() {
         let cycles = Cycles::new(Instant::now(), 1 << 50);
         let read = || {
             let mut last = 0;

@@ -3,7 +3,8 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-use crate::{Decision, Error, ErrorKind};
+use super::Decision;
+use crate::error::{Error, ErrorKind};
 
 /// The earlier settlement of a hold. It is the source of an error of kind
 /// [`ErrorKind::AlreadySettled`].

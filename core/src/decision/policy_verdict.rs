@@ -1,12 +1,12 @@
-//! A verdict with the policy that it is of.
+//! A verdict together with its policy.
 
 use std::time::Duration;
 
-use super::{Outcome, Verdict};
-use crate::Policy;
-use crate::policy::Rule;
+use super::verdict::{Outcome, Verdict};
+use crate::algorithm::rule::Rule;
+use crate::policy::Policy;
 
-/// A verdict with its policy: for response headers and messages.
+/// A verdict with its policy, for response headers and messages.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -18,11 +18,11 @@ use crate::policy::Rule;
 /// let limiter = Limiter::new(store, ["api: token-bucket 10/s burst 100".parse()?])?;
 /// let decision = limiter.subject("alice").cost(40).acquire().await?;
 /// for it in limiter.verdicts(&decision) {
-///     assert_eq!((it.name(), it.limit(), it.remaining()), ("api", 100, 60));
-///     assert_eq!(it.window(), Duration::from_secs(10)); // an empty bucket fills in 10 s
-///     assert_eq!(it.next_after(), Duration::from_millis(100));
-///     assert_eq!(it.reset_after(), Duration::from_secs(4));
-/// }
+/// for verdict in limiter.verdicts(&decision) {
+///     assert_eq!((verdict.name(), verdict.limit(), verdict.remaining()), ("api", 100, 60));
+///     assert_eq!(verdict.window(), Duration::from_secs(10)); // an empty bucket fills in 10 s
+///     assert_eq!(verdict.next_after(), Duration::from_millis(100));
+///     assert_eq!(verdict.reset_after(), Duration::from_secs(4));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -39,61 +39,63 @@ impl<'a> PolicyVerdict<'a> {
         Self { policy, verdict, unspent }
     }
 
-    /// The policy.
+    /// Returns the policy.
     #[must_use]
     pub fn policy(&self) -> &'a Policy {
         self.policy
     }
 
-    /// The policy's name.
+    /// Returns the name of the policy.
     #[must_use]
     pub fn name(&self) -> &'a str {
         self.policy.name()
     }
 
-    /// The verdict.
+    /// Returns the verdict.
     #[must_use]
     pub fn verdict(&self) -> &'a Verdict {
         self.verdict
     }
 
-    /// What the policy decided. A [shadow](Self::is_shadow) may deny without refusing.
+    /// Returns the outcome. A [shadow](Self::is_shadow) may deny without refusing.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         self.verdict.outcome()
     }
 
-    /// Whether this policy refuses the request.
+    /// Returns `true` if this policy refuses the request.
     #[must_use]
     pub fn refuses(&self) -> bool {
         !self.verdict.passes()
     }
 
-    /// Whether the policy only reports.
+    /// Returns `true` if the policy is a shadow, which only reports.
     #[must_use]
     pub fn is_shadow(&self) -> bool {
         self.verdict.is_shadow()
     }
 
-    /// The maximum that is ever admitted at one instant; of a fallback store, its share of that.
+    /// Returns the maximum that is ever admitted at one instant. For a fallback store, this is its
+    /// share of the policy's limit.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.verdict.limit()
     }
 
-    /// The time in which the limit counts: see [`Policy::window`].
+    /// Returns the time over which the limit counts: see [`Policy::window`].
     #[must_use]
     pub fn window(&self) -> Duration {
         self.policy.window()
     }
 
-    /// The maximum cost that would still be admitted, rounded down.
+    /// Returns the maximum cost that would still be admitted, rounded down.
     #[must_use]
     pub fn remaining(&self) -> u64 {
         self.verdict.remaining()
     }
 
-    /// How much is held and not yet spent, if the decision says so: see [`Decision::unspent`].
+    /// Returns the unspent amount of the subject's open holds, if the decision contains it: see
+    /// [`Decision::unspent`].
     ///
     /// [`Decision::unspent`]: crate::Decision::unspent
     #[must_use]
@@ -101,34 +103,38 @@ impl<'a> PolicyVerdict<'a> {
         self.unspent
     }
 
-    /// How long until this charge, alone, is admitted: zero if it is, `None` if it never can be.
+    /// Returns the wait until this charge alone is admitted. It is zero if the charge is admitted
+    /// now, and `None` if it never is.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.verdict.retry_after()
     }
 
-    /// How long until the subject's state has recovered fully, if nothing more is taken.
+    /// Returns the time until the subject's state has recovered fully if nothing more is charged.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
         self.verdict.reset_after()
     }
 
-    /// For how much longer the subject is blocked; zero if it is not.
+    /// Returns how much longer the subject is blocked, or zero if it is not blocked.
     #[must_use]
     pub fn blocked_for(&self) -> Duration {
         self.verdict.blocked_for()
     }
 
-    /// A time after which more than [`remaining`](Self::remaining) is admitted, if nothing more is taken; zero if
-    /// nothing is missing.
+    /// Returns a time after which more than [`remaining`](Self::remaining) is admitted if nothing
+    /// more is charged. It is zero if the full limit remains.
     ///
-    /// For fixed windows and buckets it is the shortest such time, to the policy's tick (mostly a microsecond). For
-    /// sliding windows, policies with shards and blocked subjects, whose verdicts do not contain it, it is
-    /// [`retry_after`](Self::retry_after) of a denied charge, and [`reset_after`](Self::reset_after) of another one.
+    /// For fixed windows and buckets, this is the shortest such time, exact to the policy's tick
+    /// (usually a microsecond). The verdicts of sliding windows, of policies with shards and of
+    /// blocked subjects do not contain the shortest time. For these, it is
+    /// [`retry_after`](Self::retry_after) if the charge was denied, and
+    /// [`reset_after`](Self::reset_after) otherwise.
     #[must_use]
     pub fn next_after(&self) -> Duration {
         let full = self.reset_after().max(self.blocked_for());
-        // A cost of 0 is never denied, so after this wait at least 1 more is admitted.
+        // A cost of 0 is never denied. So at least 1 more is admitted after the wait of a denied
+        // charge.
         let retry = self.retry_after().filter(|_| self.outcome() == Outcome::Denied);
         let bound = retry.map_or(full, |retry| retry.min(full));
         if !self.blocked_for().is_zero() {
@@ -138,7 +144,8 @@ impl<'a> PolicyVerdict<'a> {
         let Some(others) = missing.checked_sub(1) else {
             return Duration::ZERO;
         };
-        // When the bucket is full, all that is missing has come back: the next token, and then the others.
+        // The bucket is full after `full`. Subtract the time in which all missing tokens but the
+        // next are refilled.
         let after_the_next = match self.policy.rule() {
             _ if self.policy.shards().is_some() => 0,
             Rule::TokenBucket(rule) => rule.refill_time(others),

@@ -1,48 +1,49 @@
-//! The state of any algorithm, and what the rule of any algorithm does with it.
+//! The state of any algorithm, and the functions of any rule on it.
 
 use crate::algorithm::fixed_window::{self, FixedWindowRule};
 use crate::algorithm::interval_bucket::{self, IntervalBucketRule};
-use crate::algorithm::rule::dispatch;
+use crate::algorithm::rule::{Rule, dispatch};
 use crate::algorithm::sliding_counter::{self, SlidingCounterRule};
 use crate::algorithm::sliding_log::{self, SlidingLogRule};
 use crate::algorithm::token_bucket::{self, TokenBucketRule};
 use crate::algorithm::traits::{Algorithm, Level, Take};
-use crate::policy::Rule;
 use crate::time::Wait;
 
-/// The state of one of the algorithms: a few numbers, each below 2^53, so that a signed 64-bit column holds it. Times are
-/// microseconds since 1970.
+/// The state of one of the algorithms.
+///
+/// It consists of a few numbers, each below 2^53, so that a signed 64-bit column can store them.
+/// Times are in microseconds since 1970.
 ///
 /// | state | numbers |
 /// |---|---|
-/// | [fixed window](fixed_window::State) | `ends`: when the window ends; `count`: what was taken in it |
+/// | [fixed window](fixed_window::State) | `ends`: the end of the window; `count`: the cost charged in the window |
 /// | [sliding log](sliding_log::State) | [`records`](sliding_log::State::records): pairs of a time and a cost, oldest first |
-/// | [sliding counter](sliding_counter::State) | `ends`: when the current window ends; `previous` and `current`: what was taken in the window before and in this one |
+/// | [sliding counter](sliding_counter::State) | `ends`: the end of the current window; `previous` and `current`: the costs charged in the previous and in the current window |
 /// | [token bucket, GCRA](token_bucket::State) | `time`: the time of the debt; `debt`: in units of the policy that wrote it, see [`token_bucket`] |
-/// | [bucket by intervals](interval_bucket::State) | `anchor`: when the current period began; `debt`: in tokens |
+/// | [bucket by intervals](interval_bucket::State) | `anchor`: the start of the current period; `debt`: in tokens |
 ///
-/// A debt, a count and a cost mean nothing without the policy that wrote them: a store keeps its text too. To read a
-/// state back: [`Record::restore`](super::Record::restore).
+/// These numbers have a meaning only together with the policy that wrote them, so a store must also
+/// keep the text of that policy. [`Record::restore`](super::Record::restore) reads a state back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum State {
-    /// Of a fixed window.
+    /// The state of a fixed window.
     FixedWindow(fixed_window::State),
-    /// Of a sliding log. Boxed, as it alone would make every record larger.
+    /// The state of a sliding log. It is boxed, because unboxed it would enlarge every record.
     SlidingLog(Box<sliding_log::State>),
-    /// Of a sliding counter.
+    /// The state of a sliding counter.
     SlidingCounter(sliding_counter::State),
-    /// Of a token bucket or GCRA.
+    /// The state of a token bucket or GCRA.
     TokenBucket(token_bucket::State),
-    /// Of a bucket that refills by intervals.
+    /// The state of a bucket that refills by intervals.
     IntervalBucket(interval_bucket::State),
 }
 
-/// An algorithm whose states are a variant of [`State`].
+/// An algorithm whose state is a variant of [`State`].
 pub(super) trait Variant: Algorithm {
     fn wrap(state: Self::State) -> State;
 
-    /// The state, if it is of this algorithm.
+    /// Returns the state if it is a state of this algorithm.
     fn unwrap(state: State) -> Option<Self::State>;
     fn unwrap_ref(state: &State) -> Option<&Self::State>;
 }
@@ -94,7 +95,8 @@ fn name<A: Algorithm>(_: &A) -> &'static str {
     A::NAME
 }
 
-/// The functions of [`Algorithm`] for any algorithm. A state of another algorithm counts as none.
+/// Calls the functions of [`Algorithm`] for any algorithm. A state of another algorithm is treated
+/// as no state.
 impl Rule {
     pub(super) fn wait(&self, state: Option<&State>, cost: u64, now: u64) -> Wait {
         dispatch!(self, |rule| rule.wait(own(rule, state), cost, now))
@@ -108,7 +110,7 @@ impl Rule {
         dispatch!(self, |rule| own(rule, Some(state)).map_or(0, |state| rule.recovers_at(state)))
     }
 
-    /// Whether a debt that includes `cost` can be represented exactly.
+    /// Returns `true` if a debt that includes `cost` can be represented exactly.
     pub(super) fn can_reserve_cost(&self, state: Option<&State>, cost: u64, now: u64) -> bool {
         dispatch!(self, |rule| rule.can_reserve(own(rule, state), cost, now))
     }
@@ -137,20 +139,15 @@ impl Rule {
         dispatch!(self, |rule| wrap(rule, rule.charge(into_own(rule, state), cost, now, phase)))
     }
 
-    pub(super) fn give_back(
-        &self,
-        state: Option<State>,
-        cost: u64,
-        now: u64,
-    ) -> (Option<State>, u64) {
+    pub(super) fn refund(&self, state: Option<State>, cost: u64, now: u64) -> (Option<State>, u64) {
         dispatch!(self, |rule| {
             let Some(state) = into_own(rule, state) else { return (None, 0) };
-            let (left, amount) = rule.give_back(state, cost, now);
-            (left.map(|left| wrap(rule, left)), amount)
+            let (rest, amount) = rule.refund(state, cost, now);
+            (rest.map(|rest| wrap(rule, rest)), amount)
         })
     }
 
-    pub(super) fn take_back(
+    pub(super) fn undo(
         &self,
         state: &mut Option<State>,
         cost: u64,
@@ -159,7 +156,7 @@ impl Rule {
     ) -> Option<u64> {
         dispatch!(self, |rule| {
             let mut own = into_own(rule, state.take());
-            let amount = rule.take_back(&mut own, cost, take, now);
+            let amount = rule.undo(&mut own, cost, take, now);
             *state = own.map(|own| wrap(rule, own));
             amount
         })
@@ -169,12 +166,11 @@ impl Rule {
         dispatch!(self, |rule| rule.is_out_of_reach(own(rule, state), at, now))
     }
 
-    /// Checks a state that comes from elsewhere.
+    /// Returns an error if no record of this rule can have the state. Checks states from outside.
     pub(super) fn check(&self, state: &State) -> Result<(), String> {
         dispatch!(self, |rule| match own(rule, Some(state)) {
             Some(state) => rule.check(state),
-            None =>
-                Err(format!("the state is {}, and the policy's is {}", state.name(), name(rule))),
+            None => Err(format!("the state is {}; it must be {}", state.name(), name(rule))),
         })
     }
 }

@@ -1,35 +1,37 @@
-//! Packed records, and the shortest way to decide on one.
+//! Packed states, and the shortest way to decide on one.
 //!
-//! A store that keeps millions of records needs them small, and most checks are one charge to a state that the same
-//! policy wrote. [`decide`](super::decide) handles everything else.
+//! A store that keeps millions of states needs them small, and most calls are one charge to a state
+//! that the same policy wrote. [`decide`](super::decide) executes all other calls.
 
-use super::Record;
 use super::dispatch::{State, Variant};
+use super::record::Record;
 use super::verdict::VerdictInput;
-use crate::algorithm::rule::dispatch;
+use crate::algorithm::rule::{Rule, dispatch};
 use crate::algorithm::traits::{Algorithm, Level, PackedAlgorithm};
-use crate::policy::Rule;
+use crate::call::Charge;
+use crate::decision::{Outcome, Verdict};
+use crate::policy::Policy;
 use crate::time::Wait;
-use crate::{Charge, Outcome, Policy, Verdict};
 
-/// A record in two words, without its policy. Logs and blocks do not fit, nor does a sliding counter of 2^32 in one
-/// window.
+/// A state in two words, without the policy that wrote it. Logs, blocks and holds do not fit. A
+/// sliding counter with 2^32 or more in one window does not fit either.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PackedState([u64; 2]);
 
 impl PackedState {
-    /// Nothing is taken.
+    /// The state without usage.
     pub const NONE: Self = Self([0; 2]);
 
-    /// Whether the state after a charge to `policy` always fits, unless it is blocked.
+    /// Returns `true` if the state after a charge to `policy` always fits, unless it has a block or
+    /// holds.
     #[must_use]
     pub fn always_fits(policy: &Policy) -> bool {
         dispatch!(policy.rule(), |rule| rule.always_fits(), log _ => false)
     }
 
-    /// The packed record, if it fits.
+    /// Packs the state of a record. Returns `None` if it does not fit.
     #[must_use]
-    pub fn of(record: &Record) -> Option<Self> {
+    pub fn new(record: &Record) -> Option<Self> {
         if record.blocked_until > 0 || record.holds().is_some() {
             return None;
         }
@@ -37,7 +39,7 @@ impl PackedState {
         dispatch!(record.policy().rule(), |rule| pack(rule, state), log _ => None)
     }
 
-    /// The record that was packed. `policy` is the one that wrote it.
+    /// Returns the record that was packed. `policy` must be the policy that wrote it.
     #[must_use]
     pub fn record(self, policy: &Policy) -> Record {
         let state = match self {
@@ -47,24 +49,25 @@ impl PackedState {
         Record::with_state(policy, state)
     }
 
-    /// The time from which the state is indistinguishable from none. `policy` is the one that wrote it.
+    /// Returns the time from which the state cannot be distinguished from no state. `policy` must
+    /// be the policy that wrote it.
     #[must_use]
     #[inline]
     pub fn recovers_at(self, policy: &Policy) -> u64 {
         dispatch!(policy.rule(), |rule| rule.recovers_at(&own(rule, self)), log _ => 0)
     }
 
-    /// Decides on one charge at `now`, and takes it if it is admitted. The state was written by the charge's policy, or
-    /// is [`NONE`](Self::NONE).
+    /// Decides on one charge at `now`, and makes it if it is admitted. The state must have been
+    /// written by the charge's policy, or be [`NONE`](Self::NONE).
     ///
-    /// `None`, and nothing has changed, if this needs the engine: a log, a count that does not fit, or a block that
-    /// follows a denial.
+    /// Returns `None` and changes nothing if the charge needs the engine: for a log, for a count
+    /// that does not fit, and for a block that follows a denial.
     #[inline(always)]
     pub fn acquire(&mut self, charge: &Charge<'_>, now: u64) -> Option<FastOutcome> {
         dispatch!(charge.policy.rule(), |rule| self.acquire_by(rule, charge, now), log _ => None)
     }
 
-    /// The same by the charge's rule, if its type is known.
+    /// Does the same as [`acquire`](Self::acquire) for a rule whose type is known.
     #[inline(always)]
     pub fn acquire_by<A: PackedAlgorithm>(
         &mut self,
@@ -77,7 +80,8 @@ impl PackedState {
         Some(evaluated.committed())
     }
 
-    /// Evaluates one charge at `now` without committing it. `None` as of [`acquire`](Self::acquire).
+    /// Evaluates one charge at `now` without making it. Returns `None` in the same cases as
+    /// [`acquire`](Self::acquire).
     #[must_use]
     pub fn evaluate(self, charge: &Charge<'_>, now: u64) -> Option<Evaluation> {
         dispatch!(charge.policy.rule(), |rule| self.evaluate_by(rule, charge, now), log _ => None)
@@ -122,10 +126,10 @@ fn pack<A: PackedAlgorithm + Variant>(_: &A, state: &State) -> Option<PackedStat
 }
 
 impl Record {
-    /// Decides on one charge at `now`, and takes it if it is admitted, as [`PackedState::acquire`] does: for logs.
+    /// Decides on one charge to a log at `now`, and makes it if it is admitted.
     ///
-    /// `None`, and nothing has changed, if this is not a log of the charge's policy, or is blocked, or a block would
-    /// follow.
+    /// Returns `None` and changes nothing if this record is not a log of the charge's policy. The
+    /// same applies if it has a block or holds, or if a block would follow.
     #[doc(hidden)]
     #[inline]
     pub fn acquire_log(&mut self, charge: &Charge<'_>, now: u64) -> Option<FastOutcome> {
@@ -149,25 +153,26 @@ impl Record {
 pub struct Evaluation {
     wait: Wait,
     before: PackedState,
-    /// The state after the charge, if it is admitted and costs something.
+    /// The state after the charge. `None` if the charge is denied or costs nothing.
     after: Option<PackedState>,
     now: u64,
 }
 
 impl Evaluation {
-    /// Whether the charge is admitted.
+    /// Returns `true` if the charge is admitted.
     #[must_use]
     pub fn admits(&self) -> bool {
         self.wait.is_zero()
     }
 
-    /// The state to write if all charges are taken; `None` for no change.
+    /// Returns the state to write if all charges of the call are made, or `None` if it does not
+    /// change.
     #[must_use]
     pub fn after(&self) -> Option<PackedState> {
         self.after
     }
 
-    /// The outcome if all admitted charges are taken.
+    /// Returns the outcome if all admitted charges of the call are made.
     #[must_use]
     #[inline(always)]
     pub fn committed(self) -> FastOutcome {
@@ -175,7 +180,7 @@ impl Evaluation {
         FastOutcome { wait: self.wait, left, now: self.now }
     }
 
-    /// The outcome if no charge is taken.
+    /// Returns the outcome if no charge of the call is made.
     #[must_use]
     #[inline(always)]
     pub fn discarded(self) -> FastOutcome {
@@ -183,30 +188,31 @@ impl Evaluation {
     }
 }
 
-/// Whether no block follows, as it does under some policies after a denial.
+/// Returns `true` if no block follows. Some policies block a subject after a denial.
 #[inline(always)]
 fn blocks_nothing(charge: &Charge<'_>, wait: Wait) -> bool {
     wait.is_zero() || wait == Wait::NEVER || charge.cost == 0 || charge.policy.block_micros() == 0
 }
 
-/// The outcome of a charge to a subject that is not blocked. The verdict is computed from it later, without a lock.
+/// The outcome of a charge to a subject that is not blocked. The caller computes the verdict from
+/// it after it has released its lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FastOutcome {
     wait: Wait,
-    /// The state afterwards; of a log, its level.
+    /// The state after the charge. For a log, its remaining amount and its time of recovery.
     left: PackedState,
     now: u64,
 }
 
 impl FastOutcome {
-    /// The verdict of the charge's policy.
+    /// Returns the verdict of the charge's policy.
     #[must_use]
     #[inline(always)]
     pub fn verdict(self, policy: &Policy) -> Verdict {
         self.verdict_at(self.level(policy), policy)
     }
 
-    /// The same by the policy's rule, if its type is known.
+    /// Does the same as [`verdict`](Self::verdict) for a rule whose type is known.
     #[must_use]
     #[inline(always)]
     pub fn verdict_by<A: PackedAlgorithm>(self, rule: &A, policy: &Policy) -> Verdict {

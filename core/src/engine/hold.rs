@@ -1,19 +1,23 @@
-//! Holds: costs that are taken as an estimate, and settled later.
+//! Operations on holds: hold, hold up to, settle, settle so far, extend.
 
 use sha1_smol::Sha1;
-use smallvec::SmallVec;
 
+use super::execute;
 use super::once::{later, remembered, reused};
-use super::remembered::HeldCharge;
+use super::record::Record;
+use super::records::{PerCharge, Records, make_room, update};
+use super::remembered::{HeldCharge, RememberedCall, RememberedHold};
+use super::report::report_after;
 use super::state_holds::{HoldKey, KnownHold, StateHold, StateHolds};
-use super::{
-    PerCharge, Record, Records, RememberedCall, RememberedHold, Take, change, report_after,
-};
-use crate::decision::{AlreadySettled, held_of};
-use crate::{Call, CallId, Charge, Decision, Error, ErrorKind, Operation, Policy, Timestamp};
+use crate::algorithm::traits::Take;
+use crate::call::{Call, CallId, Charge, Operation};
+use crate::decision::{AlreadySettled, Decision, held_of};
+use crate::error::{Error, ErrorKind};
+use crate::policy::Policy;
+use crate::time::{Timestamp, micros_of_ceil};
 
-/// Makes, settles or extends the hold of an id.
-pub(super) fn carry_out(
+/// Makes, settles or extends the hold with this id.
+pub(super) fn execute(
     call: &Call<'_>,
     id: CallId<'_>,
     now: Timestamp,
@@ -21,7 +25,7 @@ pub(super) fn carry_out(
 ) -> Result<Decision, Error> {
     let known = remembered(now, records)?;
     let fingerprint = call.fingerprint();
-    if known.as_ref().is_some_and(|it| it.fingerprint != fingerprint || it.hold.is_none()) {
+    if known.as_ref().is_some_and(|call| call.fingerprint != fingerprint || call.hold.is_none()) {
         return Err(reused(id));
     }
     match (call.operation, known) {
@@ -29,7 +33,7 @@ pub(super) fn carry_out(
             make(call, id, fingerprint, now, records)
         }
         (Operation::Hold | Operation::HoldUpTo { .. }, Some(known)) => {
-            if known.hold.is_some_and(|hold| hold.was_asked_for_by(call)) {
+            if known.hold.is_some_and(|hold| hold.is_repeated_by(call)) {
                 return Ok(known.decision);
             }
             Err(reused(id))
@@ -51,7 +55,7 @@ fn make(
     check_open_holds(call, now, records)?;
     let min_amount = call.operation.min_amount();
     let operation = call.operation.without_hold();
-    let decision = super::carry_out(&Call { operation, ..*call }, now, records)?;
+    let decision = execute::execute(&Call { operation, ..*call }, now, records)?;
     if decision.is_denied() {
         return Ok(decision);
     }
@@ -69,7 +73,7 @@ fn make(
     };
     let expires_at = expiry(lapses_at, id);
     for (index, (charge, held)) in call.charges.iter().zip(&mut hold.charges).enumerate() {
-        let Some(cost) = held.held.filter(|&taken| taken > 0) else { continue };
+        let Some(cost) = held.held.filter(|&cost| cost > 0) else { continue };
         let (key, now) = (key_of(call, id), now.as_micros());
         let add = |holds: &mut StateHolds| {
             if !charge.policy.refunds_lapsed() {
@@ -78,7 +82,7 @@ fn make(
             let take = Take::new(now, cost);
             holds.add(StateHold { key, take, spent: 0, lapses_at, expires_at })
         };
-        // The acquire has written the record, and made room for this.
+        // The acquire has created this record and made room for the hold.
         records.update(index, |record| held.number = record.change_holds(now, add));
     }
     records.remember(RememberedCall {
@@ -90,7 +94,7 @@ fn make(
     Ok(decision)
 }
 
-/// Checks that each state has room for one more hold.
+/// Returns an error if a state already has the maximum number of open holds.
 fn check_open_holds(
     call: &Call<'_>,
     now: Timestamp,
@@ -102,7 +106,7 @@ fn check_open_holds(
             continue;
         }
         if records.get(index).is_some_and(|record| record.is_any_hold_over(now)) {
-            change(index, records, |record| record.settle_lapsed(now));
+            update(index, records, |record| record.settle_lapsed(now));
         }
         let open = records.get(index).and_then(Record::holds).map_or(0, StateHolds::open_count);
         if open >= charge.policy.max_open_holds() as usize {
@@ -112,15 +116,17 @@ fn check_open_holds(
     Ok(())
 }
 
-/// Until when a hold can be settled: for as long again as its time to live.
+/// Returns the time until which a hold can be settled: one more time to live after the lapse.
 fn expiry(lapses_at: u64, id: CallId<'_>) -> u64 {
-    lapses_at.saturating_add(crate::time::micros_of_ceil(id.ttl))
+    lapses_at.saturating_add(micros_of_ceil(id.ttl))
 }
 
 impl RememberedHold {
-    fn was_asked_for_by(&self, call: &Call<'_>) -> bool {
+    /// Returns `true` if this call requests the same amounts as the call that made the hold.
+    fn is_repeated_by(&self, call: &Call<'_>) -> bool {
+        let costs = call.charges.iter().map(|charge| charge.cost);
         self.min_amount == call.operation.min_amount()
-            && self.charges.iter().map(|it| it.cost).eq(call.charges.iter().map(|it| it.cost))
+            && self.charges.iter().map(|held| held.cost).eq(costs)
     }
 }
 
@@ -148,15 +154,32 @@ fn extend(
         known.expires_at_micros = expires_at;
         records.remember(known);
     }
-    Ok(report_after(call, now.as_micros(), records))
+    Ok(report_after(call.charges, now.as_micros(), records))
 }
 
-/// What a settlement does to one state.
+/// The change that a settlement makes to one state.
 #[derive(Clone, Copy)]
 enum Change {
     Nothing,
     Charge(u64),
-    GiveBack { cost: u64, of: Take },
+    Refund { cost: u64, of: Take },
+}
+
+impl Change {
+    /// Returns the part of the change that the state can represent.
+    fn limited(self, charge: &Charge<'_>, record: Option<&Record>, now: u64) -> Self {
+        match self {
+            Self::Charge(cost) => {
+                let state = record.and_then(|record| record.state_under(charge.policy, now));
+                match charge.policy.rule().chargeable(state.as_deref(), cost, now) {
+                    0 => Self::Nothing,
+                    cost => Self::Charge(cost),
+                }
+            }
+            Self::Refund { .. } if record.is_none() => Self::Nothing,
+            change => change,
+        }
+    }
 }
 
 fn settle(
@@ -169,7 +192,7 @@ fn settle(
     let Some(hold) = &mut known.hold else { return Err(reused(id)) };
     let is_final = call.operation == Operation::Settle;
     if let Some(settlement) = &hold.settlement {
-        let spent = hold.charges.iter().map(|it| it.spent);
+        let spent = hold.charges.iter().map(|held| held.spent);
         if is_final && spent.eq(call.charges.iter().map(|charge| charge.cost)) {
             return Ok(settlement.clone());
         }
@@ -178,43 +201,27 @@ fn settle(
     let now = now.as_micros();
     let finder = Finder::new(call, id, hold, known.expires_at_micros);
     let refunded = refund_lapsed(call, &finder, now, records);
-    let mut changes: PerCharge<Change> = PerCharge::new();
-    let charges = call.charges.iter().zip(&hold.charges).zip(refunded);
-    for (index, ((charge, held), refunded)) in charges.enumerate() {
+    let change = |(index, ((charge, held), refunded)): (usize, ((Charge<'_>, &HeldCharge), _))| {
         let change = held.change_to(charge.cost, is_final, refunded, hold.taken_at_micros);
-        changes.push(match change {
-            Change::Charge(cost) => {
-                let state = records.get(index).and_then(|it| it.state_under(charge.policy, now));
-                match charge.policy.rule().chargeable(state.as_deref(), cost, now) {
-                    0 => Change::Nothing,
-                    cost => Change::Charge(cost),
-                }
-            }
-            Change::GiveBack { .. } if records.get(index).is_none() => Change::Nothing,
-            change => change,
-        });
-    }
+        change.limited(&charge, records.get(index), now)
+    };
+    let changes: PerCharge<Change> =
+        call.charges.iter().zip(&hold.charges).zip(refunded).enumerate().map(change).collect();
     let is_charge = |change: &Change| matches!(change, Change::Charge(_));
-    let charged: PerCharge<usize> = (changes.iter().enumerate())
-        .filter(|(_, change)| is_charge(change))
-        .map(|(index, _)| index)
-        .collect();
-    if !charged.is_empty() {
-        records.make_room(&charged)?;
-    }
-    let mut amounts: SmallVec<[u64; 2]> = SmallVec::new();
-    for (index, (charge, its)) in call.charges.iter().zip(&changes).enumerate() {
-        amounts.push(match *its {
-            Change::Nothing => 0,
-            Change::Charge(cost) => {
-                records.update(index, |record| record.charge(&charge, cost, now));
-                cost
-            }
-            Change::GiveBack { cost, of } => {
-                change(index, records, |record| record.refund_hold(&charge, cost, of, now))
-            }
-        });
-    }
+    let charged = || (0..changes.len()).filter(|&index| changes.get(index).is_some_and(is_charge));
+    make_room(charged(), records)?;
+    let apply = |(index, (charge, change)): (usize, (Charge<'_>, &Change))| match *change {
+        Change::Nothing => 0,
+        Change::Charge(cost) => {
+            records.update(index, |record| record.charge(&charge, cost, now));
+            cost
+        }
+        Change::Refund { cost, of } => {
+            update(index, records, |record| record.refund_hold(&charge, cost, of, now))
+        }
+    };
+    let amounts: PerCharge<u64> =
+        call.charges.iter().zip(&changes).enumerate().map(apply).collect();
     for (charge, held) in call.charges.iter().zip(&mut hold.charges) {
         held.spent = if is_final { charge.cost } else { held.spent.max(charge.cost) };
     }
@@ -223,22 +230,18 @@ fn settle(
         let spent = spent.get(index).copied().unwrap_or(0);
         move |hold| (!is_final).then_some(StateHold { spent, ..hold })
     });
-    let out_of_reach = |(index, change): (usize, &Change)| match *change {
-        Change::GiveBack { of, .. } if amounts.get(index) == Some(&0) => {
-            let charge = call.charges.get(index)?;
-            let state =
-                records.get(index).and_then(|record| record.state_under(charge.policy, now));
-            let rule = charge.policy.rule();
-            rule.is_out_of_reach(state.as_deref(), of.at, now).then_some(index)
+    let mut out_of_reach: PerCharge<usize> = PerCharge::new();
+    for (index, (charge, change)) in call.charges.iter().zip(&changes).enumerate() {
+        if let (Change::Refund { of, .. }, Some(0)) = (change, amounts.get(index)) {
+            let record = records.get(index);
+            let state = record.and_then(|record| record.state_under(charge.policy, now));
+            if charge.policy.rule().is_out_of_reach(state.as_deref(), of.at, now) {
+                out_of_reach.push(index);
+            }
         }
-        _ => None,
-    };
-    let out_of_reach: PerCharge<usize> =
-        changes.iter().enumerate().filter_map(out_of_reach).collect();
-    let charged = changes.iter().enumerate().filter(|(_, change)| is_charge(change));
-    let charged = charged.map(|(index, _)| index);
-    let decision = report_after(call, now, records).with_amounts(amounts);
-    let decision = decision.with_charged(charged).with_out_of_reach(out_of_reach);
+    }
+    let decision = report_after(call.charges, now, records).with_amounts(amounts);
+    let decision = decision.with_charged(charged()).with_out_of_reach(out_of_reach);
     if is_final {
         hold.settlement = Some(decision.clone());
     }
@@ -247,9 +250,9 @@ fn settle(
 }
 
 impl HeldCharge {
-    /// Returns the change if `total` was used, in the end or so far. `refunded` is the amount that
-    /// was refunded when the hold lapsed, or `None` if the state no longer has what the hold took,
-    /// as after a reset.
+    /// Returns the change if the charge has used `total`. `is_final` distinguishes the last
+    /// settlement from one so far. `refunded` is the amount that was refunded when the hold lapsed.
+    /// It is `None` if the state no longer contains the hold, for example after a reset.
     fn change_to(self, total: u64, is_final: bool, refunded: Option<u64>, taken_at: u64) -> Change {
         let Some(held) = self.held else { return Change::Nothing };
         let held = refunded.map_or(0, |refunded| held.saturating_sub(refunded));
@@ -257,14 +260,14 @@ impl HeldCharge {
         if total > charged {
             Change::Charge(total - charged)
         } else if is_final && total < held {
-            Change::GiveBack { cost: held - total, of: Take::new(taken_at, held) }
+            Change::Refund { cost: held - total, of: Take::new(taken_at, held) }
         } else {
             Change::Nothing
         }
     }
 }
 
-/// Finds the hold on the states of its charges.
+/// Identifies one hold on the states of its charges.
 struct Finder {
     key: HoldKey,
     numbers: PerCharge<u64>,
@@ -292,8 +295,8 @@ impl Finder {
     }
 }
 
-/// Refunds the lapsed holds on the states of a call. Returns for each charge the amount that was
-/// refunded of this hold, or `None` if the hold was reset: see [`HeldCharge::change_to`].
+/// Refunds the lapsed holds on the states of a call. Returns for each charge the amount of this
+/// hold that was refunded, or `None` if the state was reset: see [`HeldCharge::change_to`].
 fn refund_lapsed(
     call: &Call<'_>,
     finder: &Finder,
@@ -306,12 +309,13 @@ fn refund_lapsed(
         if !charge.policy.refunds_lapsed() {
             return holds.is_in_epoch(known.number).then_some(0);
         }
-        change(index, records, |record| record.change_holds(now, |holds| holds.refunded(&known)))
+        update(index, records, |record| record.change_holds(now, |holds| holds.refunded(&known)))
     };
     call.charges.iter().enumerate().map(refunded).collect()
 }
 
-/// Changes the hold on each state of the call that knows it, or removes it.
+/// Applies `changes` to the hold on each state that contains it. Removes the hold from states for
+/// which the function returns `None`.
 fn change_state_holds<F: FnOnce(StateHold) -> Option<StateHold>>(
     call: &Call<'_>,
     finder: &Finder,
@@ -324,14 +328,14 @@ fn change_state_holds<F: FnOnce(StateHold) -> Option<StateHold>>(
         let is_known =
             |record: &Record| record.holds().is_some_and(|holds| holds.refunded(&known).is_some());
         if charge.policy.refunds_lapsed() && records.get(index).is_some_and(is_known) {
-            change(index, records, |record| {
+            update(index, records, |record| {
                 record.change_holds(now, |holds| holds.change(&known, changes(index)));
             });
         }
     }
 }
 
-/// Lets the epochs of a hold last for as long as it is known.
+/// Prolongs the epoch on each state of the hold to `expires_at`.
 fn prolong_epochs(
     call: &Call<'_>,
     finder: &Finder,
@@ -351,13 +355,13 @@ fn prolong_epochs(
     }
 }
 
-/// Returns the number of an epoch that a hold begins. It depends on the time, because an id can be
-/// used again.
+/// Returns the number of an epoch that begins with this hold. The number depends on the time,
+/// because an id can be used again.
 fn epoch_of(key: &HoldKey, now: u64) -> u64 {
     key.first_chunk().map_or(now, |bytes| u64::from_le_bytes(*bytes) ^ now)
 }
 
-/// A digest of the slot key and the id, under which the states of a hold know it.
+/// Returns the digest of the slot key and the id under which the states store the hold.
 fn key_of(call: &Call<'_>, id: CallId<'_>) -> HoldKey {
     let scope = call.charges.get(0).map_or(&[][..], |charge| charge.slot_key());
     let mut digest = Sha1::from(scope.len().to_le_bytes());
@@ -366,39 +370,39 @@ fn key_of(call: &Call<'_>, id: CallId<'_>) -> HoldKey {
     digest.digest().bytes()
 }
 
-/// The error about a hold of which nothing is known.
+/// Creates the error for an id under which no hold is remembered.
 #[must_use]
 pub fn unknown_hold(id: &[u8]) -> Error {
     let id = id.escape_ascii();
     let message = format!(
-        "no hold is known under the id \"{id}\": it was never made, or has expired; what was used can be charged \
-         with `charge`"
+        "no hold is known under the id \"{id}\": it was never made, or has expired; use `charge` for the cost that \
+         was used"
     );
     Error::new(ErrorKind::UnknownHold, message)
 }
 
-/// Creates the error about a state with too many open holds.
+/// Creates the error for a subject with too many open holds.
 #[must_use]
 pub fn too_many_holds(policy: &Policy, open: usize) -> Error {
     let message = format!(
-        "the subject has {open} open holds on `{policy}`; it must be fewer than {}, so settle or cancel some, or raise \
-         `max-open-holds` of the policy",
+        "the subject has {open} open holds on `{policy}`; it must have fewer than {} to make another one: settle or \
+         cancel some, or raise `max-open-holds` of the policy",
         policy.max_open_holds()
     );
     Error::new(ErrorKind::TooManyHolds, message)
 }
 
-/// The error about a hold that lapsed `micros_ago` microseconds ago, and cannot be extended.
+/// Creates the error for the extension of a hold that lapsed `micros_ago` microseconds ago.
 #[must_use]
 pub fn lapsed_hold(id: &[u8], micros_ago: u64) -> Error {
     let id = id.escape_ascii();
     let message = format!(
-        "the time of the hold \"{id}\" was over {micros_ago} µs ago: it can be settled, but not extended"
+        "the hold \"{id}\" lapsed {micros_ago} µs ago, so it can be settled, but not extended"
     );
     Error::new(ErrorKind::HoldLapsed, message)
 }
 
 fn already_settled(id: CallId<'_>, hold: &RememberedHold, settlement: &Decision) -> Error {
-    let costs = hold.charges.iter().map(|it| it.spent).collect();
+    let costs = hold.charges.iter().map(|held| held.spent).collect();
     AlreadySettled::new(costs, settlement.clone()).into_error(id.id)
 }

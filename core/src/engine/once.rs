@@ -1,13 +1,18 @@
-//! Calls with an id, which happen once.
+//! Calls with an id, which are executed once.
 
 use std::time::Duration;
 
-use super::{Records, RememberedCall};
-use crate::time::micros_of_ceil;
-use crate::{Call, CallId, Decision, Error, ErrorKind, Timestamp};
+use super::execute;
+use super::records::Records;
+use super::remembered::RememberedCall;
+use crate::call::{Call, CallId};
+use crate::decision::Decision;
+use crate::error::{Error, ErrorKind};
+use crate::time::{Timestamp, micros_of_ceil};
 
-/// Answers a call that is remembered under its id as the first time; carries out and remembers any other.
-pub(super) fn carry_out(
+/// Returns the remembered answer if the call was executed before. Otherwise executes and remembers
+/// the call.
+pub(super) fn execute(
     call: &Call<'_>,
     id: CallId<'_>,
     now: Timestamp,
@@ -22,8 +27,8 @@ pub(super) fn carry_out(
         None => {}
     }
     records.make_room_to_remember()?;
-    let decision = super::carry_out(call, now, records)?;
-    // A refusal has taken nothing, and the next call may be admitted.
+    let decision = execute::execute(call, now, records)?;
+    // A refused acquire charged nothing, so the next attempt may be admitted and is executed again.
     if !call.operation.is_acquire() || decision.is_allowed() {
         let expires_at = later(now, id.ttl);
         records.remember(RememberedCall::new(fingerprint, expires_at, decision.clone()));
@@ -31,7 +36,7 @@ pub(super) fn carry_out(
     Ok(decision)
 }
 
-/// What is remembered, unless it has expired.
+/// Returns the call that is remembered, unless it has expired.
 pub(super) fn remembered(
     now: Timestamp,
     records: &mut impl Records,
@@ -40,7 +45,7 @@ pub(super) fn remembered(
     Ok(known.filter(|known| now.as_micros() < known.expires_at_micros))
 }
 
-/// Microseconds since 1970, a span after `now`.
+/// Returns the time at `span` after `now`, in microseconds since 1970.
 pub(super) fn later(now: Timestamp, span: Duration) -> u64 {
     now.as_micros().saturating_add(micros_of_ceil(span))
 }

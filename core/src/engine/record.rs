@@ -4,26 +4,28 @@ use std::borrow::Cow;
 
 use super::dispatch::State;
 use super::state_holds::StateHolds;
+use crate::algorithm::rule::Rule;
 use crate::algorithm::sliding_log;
 use crate::algorithm::traits::Take;
-use crate::policy::Rule;
-use crate::time::{MAX_EXACT, MAX_SPAN_MICROS};
-use crate::{Charge, Error, ErrorKind, Policy, Timestamp};
+use crate::call::Charge;
+use crate::error::{Error, ErrorKind};
+use crate::policy::Policy;
+use crate::time::{MAX_EXACT, MAX_SPAN_MICROS, Timestamp};
 
-/// What a store keeps under the key of a policy and a subject.
+/// The value that a store keeps for a state name, a tenant and a subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// The policy that wrote it, which gives the state's numbers their meaning.
+    /// The policy that wrote the record. It gives the numbers of the state their meaning.
     policy: Policy,
     pub(super) state: Option<State>,
-    /// Microseconds since 1970; 0 for not blocked.
+    /// The end of the block in microseconds since 1970, or 0 for no block.
     pub(super) blocked_until: u64,
-    /// Boxed, and only of policies that give back what has lapsed.
+    /// The holds on the state and their epoch. Boxed, because most records have none.
     holds: Option<Box<StateHolds>>,
 }
 
 impl Record {
-    /// A record in which nothing is taken.
+    /// Creates a record without usage, block and holds.
     #[must_use]
     pub fn new(policy: &Policy) -> Self {
         Self { policy: policy.clone(), state: None, blocked_until: 0, holds: None }
@@ -33,13 +35,15 @@ impl Record {
         Self { state, ..Self::new(policy) }
     }
 
-    /// A record from its parts: what [`policy`](Self::policy), [`state`](Self::state) and
-    /// [`blocked_until_micros`](Self::blocked_until_micros) of another one returned.
+    /// Restores a record from its parts: the values that [`policy`](Self::policy),
+    /// [`state`](Self::state) and [`blocked_until_micros`](Self::blocked_until_micros) of another
+    /// record returned. The restored record decides as the other record would.
     ///
-    /// For stores that do not keep records in their own process. (They cannot keep the holds of a policy that
-    /// [gives back what has lapsed](Policy::refund_lapsed), and do not [support](crate::Store::supports) it, therefore.) `policy` is the one that wrote the record, which need
-    /// not be the one of the charge: a policy is stored as its text, and [`State`] says as which numbers a state is
-    /// stored. From then on, the record decides as the other one would.
+    /// This is for stores that keep records outside of their own process. `policy` is the policy
+    /// that wrote the record, and may differ from the policy of the charge. A store keeps it as
+    /// text. [`State`] describes the numbers of a state. Such a store cannot keep the holds of a
+    /// policy with [`refund_lapsed`](Policy::refund_lapsed), so it does not
+    /// [support](crate::Store::supports) such a policy.
     ///
     /// ```
     /// use tidegate_core::algorithm::fixed_window;
@@ -59,11 +63,16 @@ impl Record {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::ForeignValue`] for parts that no record has: a state of another algorithm; a time after all that
-    /// the policy leads to; a count or a debt of 0 or above [`MAX_EXACT`]; a window that does not end where the policy's
-    /// windows end; a log that is empty, too long or not in order. The message names the value and the bound.
+    /// Returns an error of kind [`ErrorKind::ForeignValue`] if no record can have these parts. The
+    /// message names the value and the bound:
     ///
-    /// A count above the policy's limit is not an error: the limit may have been lowered.
+    /// * a state of another algorithm
+    /// * a time after all times that the policy leads to
+    /// * a count or a debt of 0 or above [`MAX_EXACT`]
+    /// * a window whose end is not the end of a window of the policy
+    /// * a log that is empty, too long or not in order
+    ///
+    /// A count above the limit of the policy is valid, because the limit may have been lowered.
     pub fn restore(
         policy: &Policy,
         state: Option<State>,
@@ -76,7 +85,7 @@ impl Record {
                 return Ok(());
             }
             Err(format!(
-                "it is blocked until {blocked_until}, and at most {MAX_BLOCKED_UNTIL} is possible"
+                "it is blocked until {blocked_until}; it must be at most {MAX_BLOCKED_UNTIL}"
             ))
         };
         let check_state = || state.as_ref().map_or(Ok(()), |state| policy.rule().check(state));
@@ -89,34 +98,36 @@ impl Record {
         Ok(Self { policy: policy.clone(), state, blocked_until, holds: None })
     }
 
-    /// The policy that wrote the record.
+    /// Returns the policy that wrote the record.
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// The state, if anything is taken.
+    /// Returns the state, or `None` if there is no usage.
     #[must_use]
     pub fn state(&self) -> Option<&State> {
         self.state.as_ref()
     }
 
-    /// The end of the subject's block, if it was blocked: microseconds since 1970. It may be after
-    /// [`Timestamp::MAX`], and before now.
+    /// Returns the end of the subject's block in microseconds since 1970, or `None` if it was not
+    /// blocked. The end may be in the past, or after [`Timestamp::MAX`].
     #[must_use]
     pub fn blocked_until_micros(&self) -> Option<u64> {
         (self.blocked_until > 0).then_some(self.blocked_until)
     }
 
-    /// The time from which the record is indistinguishable from none, so that a store may drop it. `None` if that is
-    /// after [`Timestamp::MAX`], and so never.
+    /// Returns the time from which the record cannot be distinguished from no record, so that a
+    /// store may drop it. Returns `None` if that time is after [`Timestamp::MAX`], which is never
+    /// reached.
     #[must_use]
     pub fn recovers_at(&self) -> Option<Timestamp> {
         let micros = self.recovers_at_micros();
         (micros < MAX_EXACT).then(|| Timestamp::from_micros(micros))
     }
 
-    /// The same in microseconds since 1970, which may be after [`Timestamp::MAX`].
+    /// Returns the time of [`recovers_at`](Self::recovers_at) in microseconds since 1970. It may be
+    /// after [`Timestamp::MAX`].
     #[doc(hidden)]
     #[must_use]
     pub fn recovers_at_micros(&self) -> u64 {
@@ -125,7 +136,7 @@ impl Record {
         state.max(self.blocked_until).max(holds)
     }
 
-    /// Bytes on the heap.
+    /// Returns the number of heap bytes in use.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         let state = match &self.state {
@@ -136,7 +147,8 @@ impl Record {
         state + holds.map_or(0, |holds| size_of::<StateHolds>() + holds.heap_bytes())
     }
 
-    /// The maximum number of bytes that one more charge may add to [`heap_bytes`](Self::heap_bytes).
+    /// Returns the maximum number of bytes that the next charge may add to
+    /// [`heap_bytes`](Self::heap_bytes).
     #[must_use]
     pub fn growth(record: Option<&Self>, policy: &Policy) -> usize {
         let state = match record.map(Self::state) {
@@ -156,7 +168,7 @@ impl Record {
     }
 
     /// Returns the maximum number of bytes that a hold may add to [`heap_bytes`](Self::heap_bytes),
-    /// besides its charge.
+    /// not counting its charge.
     #[doc(hidden)]
     #[must_use]
     pub fn hold_growth() -> usize {
@@ -167,12 +179,12 @@ impl Record {
         self.state.is_none() && self.blocked_until == 0 && self.holds.is_none()
     }
 
-    /// The holds on the state, if there are any.
+    /// Returns the holds on the state, if there are any.
     pub(super) fn holds(&self) -> Option<&StateHolds> {
         self.holds.as_deref()
     }
 
-    /// Gives back what has lapsed, and then changes the holds.
+    /// Refunds lapsed holds, and then applies `change` to the holds.
     pub(super) fn change_holds<T>(
         &mut self,
         now: u64,
@@ -204,13 +216,14 @@ impl Record {
         now < self.blocked_until
     }
 
-    /// Whether this very policy object wrote the record.
+    /// Returns `true` if this same policy object wrote the record.
     pub(super) fn is_of(&self, policy: &Policy) -> bool {
         self.policy.is_same_object(policy)
     }
 
-    /// The state as `policy` sees it at `now`. `None` if there is none, if it has another shape, or if it has recovered
-    /// under the policy that wrote it: then a store may have dropped it, and decisions must not depend on that.
+    /// Returns the state as `policy` sees it at `now`. Returns `None` if there is no state or if it
+    /// has another shape. Also returns `None` if the state has recovered under the policy that
+    /// wrote it: a store may have dropped such a state, and decisions must not depend on this.
     pub(super) fn state_under(&self, policy: &Policy, now: u64) -> Option<Cow<'_, State>> {
         let state = self.state_after_lapses(now)?;
         if self.is_of(policy) {
@@ -226,7 +239,7 @@ impl Record {
         }
     }
 
-    /// The state after what has lapsed was given back.
+    /// Returns the state after the refunds of lapsed holds.
     fn state_after_lapses(&self, now: u64) -> Option<Cow<'_, State>> {
         match &self.holds {
             Some(holds) if holds.is_any_due(now) => {
@@ -238,7 +251,8 @@ impl Record {
         }
     }
 
-    /// When the state ends under the policy that wrote it, if that is not `policy`.
+    /// If another policy than `policy` wrote the record, returns the time at which the state
+    /// recovers under that policy.
     pub(super) fn ends_at(&self, policy: &Policy, now: u64) -> Option<u64> {
         if self.is_of(policy) {
             return None;
@@ -262,10 +276,10 @@ impl Record {
         self.end_past_block(now);
     }
 
-    /// Returns how much was given back.
-    pub(super) fn give_back(&mut self, charge: &Charge<'_>, now: u64) -> u64 {
+    /// Refunds the cost of a charge, and returns the refunded amount.
+    pub(super) fn refund(&mut self, charge: &Charge<'_>, now: u64) -> u64 {
         self.adopt(charge.policy, now);
-        let (left, amount) = charge.policy.rule().give_back(self.state.take(), charge.cost, now);
+        let (left, amount) = charge.policy.rule().refund(self.state.take(), charge.cost, now);
         self.state = left;
         if let Some(holds) = &mut self.holds {
             // A refund of all the debt includes a part of a token, which `amount` does not show.
@@ -276,19 +290,14 @@ impl Record {
         amount
     }
 
-    /// Undoes a part of a take, and returns the amount. Changes nothing if nothing is left of it.
-    pub(super) fn take_back(
-        &mut self,
-        charge: &Charge<'_>,
-        cost: u64,
-        take: Take,
-        now: u64,
-    ) -> u64 {
-        self.take_back_by(charge, now, |rule, state, _| rule.take_back(state, cost, take, now))
+    /// Reverts a part of an earlier charge, and returns the amount. Changes nothing if no part of
+    /// the earlier charge still counts.
+    pub(super) fn undo(&mut self, charge: &Charge<'_>, cost: u64, take: Take, now: u64) -> u64 {
+        self.undo_by(charge, now, |rule, state, _| rule.undo(state, cost, take, now))
     }
 
-    /// Refunds a part of a hold as [`take_back`](Self::take_back) does, less the refunds that may
-    /// have refunded it.
+    /// Refunds a part of a hold as [`undo`](Self::undo) does, less the earlier refunds that may
+    /// already have refunded this hold.
     pub(super) fn refund_hold(
         &mut self,
         charge: &Charge<'_>,
@@ -297,17 +306,17 @@ impl Record {
         now: u64,
     ) -> u64 {
         let is_of_epoch = !charge.policy.refunds_lapsed();
-        self.take_back_by(charge, now, |rule, state, holds| match holds {
-            Some(holds) => holds.take_back(is_of_epoch, state, rule, cost, take, now),
-            None => rule.take_back(state, cost, take, now),
+        self.undo_by(charge, now, |rule, state, holds| match holds {
+            Some(holds) => holds.undo(is_of_epoch, state, rule, cost, take, now),
+            None => rule.undo(state, cost, take, now),
         })
     }
 
-    fn take_back_by(
+    fn undo_by(
         &mut self,
         charge: &Charge<'_>,
         now: u64,
-        take_back: impl FnOnce(&Rule, &mut Option<State>, Option<&mut StateHolds>) -> Option<u64>,
+        undo: impl FnOnce(&Rule, &mut Option<State>, Option<&mut StateHolds>) -> Option<u64>,
     ) -> u64 {
         self.settle_lapsed(now);
         let mut adopted = match self.state_under(charge.policy, now) {
@@ -317,7 +326,7 @@ impl Record {
         };
         let is_adopted = adopted.is_some();
         let state = if is_adopted { &mut adopted } else { &mut self.state };
-        let amount = take_back(charge.policy.rule(), state, self.holds.as_deref_mut());
+        let amount = undo(charge.policy.rule(), state, self.holds.as_deref_mut());
         let Some(amount) = amount else { return 0 };
         if is_adopted {
             self.state = adopted;
@@ -327,7 +336,7 @@ impl Record {
         amount
     }
 
-    /// Makes the record one of `policy`, with what was used if the state can be adopted.
+    /// Replaces the policy of the record by `policy`. Keeps the usage if the state can be adopted.
     fn adopt(&mut self, policy: &Policy, now: u64) {
         self.settle_lapsed(now);
         if !self.is_of(policy) {
@@ -336,12 +345,13 @@ impl Record {
         }
     }
 
-    /// Blocks until a time, or (0) lifts the block.
+    /// Blocks the subject until a time, or lifts the block if `until` is 0.
     pub(super) fn block(&mut self, until: u64, now: u64) {
         self.settle_lapsed(now);
         self.blocked_until = until;
     }
 
+    /// Removes a block that is over.
     fn end_past_block(&mut self, now: u64) {
         if self.blocked_until <= now {
             self.blocked_until = 0;

@@ -1,37 +1,37 @@
-//! A call that is remembered under its id.
+//! The record of a call that was executed under an id.
 
-use crate::Decision;
+use crate::decision::Decision;
 
-/// A call that was carried out under an id: what a store keeps to answer it again.
+/// A call that was executed under an id. The store keeps it to answer repetitions of the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RememberedCall {
     /// The [`Call::fingerprint`](crate::Call::fingerprint).
     pub fingerprint: [u8; 20],
-    /// The time from which the call is forgotten: microseconds since 1970. It may be after
+    /// The time from which the call is forgotten, in microseconds since 1970. It may be after
     /// [`Timestamp::MAX`](crate::Timestamp::MAX).
     pub expires_at_micros: u64,
-    /// The answer.
+    /// The answer to the call.
     pub decision: Decision,
-    /// What is known of the hold, if the call was one.
+    /// The state of the hold, if the call made one.
     pub hold: Option<Box<RememberedHold>>,
 }
 
 impl RememberedCall {
-    /// A call to remember.
+    /// Creates a remembered call that made no hold.
     #[must_use]
     pub fn new(fingerprint: [u8; 20], expires_at_micros: u64, decision: Decision) -> Self {
         Self { fingerprint, expires_at_micros, decision, hold: None }
     }
 
-    /// Upper bound on the bytes on the heap of a call on `charges` charges.
+    /// Returns an upper bound on the heap bytes of a call with `charges` charges.
     #[must_use]
     pub const fn max_heap_bytes(charges: usize, is_of_hold: bool) -> usize {
         let decision = Decision::max_heap_bytes(charges);
         if !is_of_hold {
             return decision;
         }
-        // The answer to the settlement as well.
+        // A hold also stores the answer to its settlement.
         2 * decision + size_of::<RememberedHold>() + charges * size_of::<HeldCharge>()
     }
 }
@@ -40,15 +40,15 @@ impl RememberedCall {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RememberedHold {
-    /// The minimum of a [`HoldUpTo`](crate::Operation::HoldUpTo).
+    /// The minimum amount, if the call was a [`HoldUpTo`](crate::Operation::HoldUpTo).
     pub min_amount: Option<u64>,
-    /// When the costs were taken: microseconds since 1970.
+    /// The time at which the costs were charged, in microseconds since 1970.
     pub taken_at_micros: u64,
-    /// Until when the hold can be extended: microseconds since 1970.
+    /// The time until which the hold can be extended, in microseconds since 1970.
     pub lapses_at_micros: u64,
     /// The charges, in order.
     pub charges: Vec<HeldCharge>,
-    /// The answer to the settlement, once it is settled.
+    /// The answer to the settlement, after the hold was settled.
     pub settlement: Option<Decision>,
 }
 
@@ -56,13 +56,15 @@ pub struct RememberedHold {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeldCharge {
-    /// The cost that was asked for.
+    /// The requested cost.
     pub cost: u64,
-    /// What was taken; 0 of a check-only charge, `None` of a shadow that refused.
+    /// The amount that the hold charged: 0 for a check-only charge, and `None` if a shadow policy
+    /// denied the charge.
     pub held: Option<u64>,
-    /// What was spent so far; the actual cost, once it is settled.
+    /// The cost that was used so far, or the actual cost after the hold was settled.
     pub spent: u64,
-    /// The number by which the state knows the hold: its own number if the policy refunds lapsed
-    /// holds, else the number of the epoch between two resets.
+    /// The number that identifies the hold on its state. If the policy refunds lapsed holds, each
+    /// hold has its own number. Otherwise it is the number of the epoch, which changes with each
+    /// reset.
     pub number: u64,
 }

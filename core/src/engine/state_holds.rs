@@ -1,31 +1,32 @@
-//! The holds on one state, of policies that refund lapsed holds.
+//! The holds on one state.
 //!
-//! Nothing sweeps. A call that reads the state sees it as if each lapsed hold had been refunded at
-//! its time, and then writes that refund once. The state was not written in between, so this is the
-//! same: a bucket that is refilled and then refunded is at most full in either order, and in a
-//! window or a log the time of the refund does not count.
+//! No background task refunds lapsed holds. A call that reads the state sees it as if each lapsed
+//! hold had been refunded at the time of its lapse. The call then writes these refunds once. Both
+//! give the same state, because nothing wrote the state in between. A bucket that is refilled and
+//! then refunded is at most full, in either order. In a window or a log, the time of the refund
+//! does not matter.
 
 use std::collections::BTreeMap;
 
 use super::dispatch::State;
-use crate::Policy;
+use crate::algorithm::rule::Rule;
 use crate::algorithm::traits::Take;
-use crate::policy::Rule;
+use crate::policy::Policy;
 use crate::time::{MAX_EXACT, Wait};
 
 /// The maximum number of future lapses that a wait counts on, so that a refusal does a bounded
 /// amount of work.
 pub const MAX_COUNTED_LAPSES: usize = 32;
 
-/// The maximum of the unspent sum of holds, as in Redis scripts. Numbers up to it are exact in
-/// doubles.
+/// The maximum of the sum of unspent amounts, as in the Redis scripts. All integers up to it are
+/// exact in doubles.
 const MAX_UNSPENT: u64 = 2 * MAX_EXACT;
 
-/// A digest of the slot key and the id of a hold.
+/// The digest of the slot key and the id of a hold.
 pub(super) type HoldKey = [u8; 20];
 
-/// The place of a hold on its state: a time, and the number of the hold. The older one of two holds
-/// of one time is first.
+/// The key of a hold on its state: a time and the number of the hold. If two holds have the same
+/// time, the older hold is first.
 type Place = (u64, u64);
 
 /// A hold on one state.
@@ -41,24 +42,24 @@ pub(super) struct StateHold {
 /// All holds on one state.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct StateHolds {
-    /// The open holds, by the time at which they lapse.
+    /// The open holds, ordered by the time at which they lapse.
     open: BTreeMap<Place, StateHold>,
-    /// The lapsed holds and the amounts that were refunded, by the time at which the holds expire.
+    /// The lapsed holds with their refunded amounts, ordered by the time at which they expire.
     lapsed: BTreeMap<Place, (StateHold, u64)>,
     /// The number of the next hold.
     next_number: u64,
-    /// The sum of what the open holds hold and have not spent.
+    /// The sum of the unspent amounts of the open holds.
     unspent: u64,
-    /// The time from which none of the holds so far is known.
+    /// The time at which the last of these holds expires.
     ends_at: u64,
-    /// The refunds since these holds were made.
+    /// The refunds since the first of these holds was made.
     refunds: Refunds,
-    /// The epoch of the holds of policies that do not refund lapsed holds.
+    /// The epoch of the holds whose policy does not refund lapsed holds.
     epoch: Option<Epoch>,
 }
 
-/// Refunds of a state that has holds. A refund does not name the charge that it refunds, so it may
-/// have refunded a hold.
+/// The refunds of a state while it has holds. A refund does not name the charge that it refunds, so
+/// it may have refunded a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Refunds {
     amount: u64,
@@ -66,13 +67,13 @@ struct Refunds {
     at: u64,
 }
 
-/// The holds of policies that do not refund lapsed holds, from the first hold on a state to a
-/// reset. The state does not record these holds. Each hold records the epoch, so that its
-/// settlement recognizes a reset.
+/// The time between two resets, on a state with holds whose policy does not refund lapsed holds.
+/// The state does not store these holds. Instead, each hold stores the number of its epoch, so that
+/// its settlement detects a reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Epoch {
     number: u64,
-    /// The time until which a hold of the epoch is known.
+    /// The time at which the last hold of the epoch has expired.
     ends_at: u64,
     refunds: Refunds,
 }
@@ -84,9 +85,9 @@ impl Refunds {
         }
     }
 
-    /// Takes back a part of a hold, less the refunds that may have refunded it. Each refund counts
-    /// once. Returns the amount, or `None` if nothing is left of the part.
-    fn take_back(
+    /// Refunds a part of a hold, less the refunds that may already have refunded it. Each refund is
+    /// subtracted only once. Returns the amount, or `None` if no part of the hold still counts.
+    fn undo(
         &mut self,
         state: &mut Option<State>,
         rule: &Rule,
@@ -95,15 +96,13 @@ impl Refunds {
         now: u64,
     ) -> Option<u64> {
         if self.amount == 0 || self.at < take.at {
-            return rule.take_back(state, cost, take, now);
+            return rule.undo(state, cost, take, now);
         }
-        let possible = rule.take_back(&mut state.clone(), cost, take, now)?;
+        let possible = rule.undo(&mut state.clone(), cost, take, now)?;
         let refunded = self.amount.min(possible);
         self.amount -= refunded;
         let take = Take::new(take.at, take.cost - refunded);
-        (possible > refunded)
-            .then(|| rule.take_back(state, possible - refunded, take, now))
-            .flatten()
+        (possible > refunded).then(|| rule.undo(state, possible - refunded, take, now)).flatten()
     }
 }
 
@@ -118,16 +117,16 @@ impl StateHold {
         if unspent == 0 || state.is_none() {
             return 0;
         }
-        refunds.take_back(state, rule, unspent, self.take, self.lapses_at).unwrap_or(0)
+        refunds.undo(state, rule, unspent, self.take, self.lapses_at).unwrap_or(0)
     }
 }
 
 impl StateHolds {
-    /// Upper bound on the heap bytes of one hold: a node of the tree that is half full, and its
-    /// share of the inner nodes.
+    /// An upper bound on the heap bytes of one hold: a tree node that is half full, and a part of
+    /// the inner nodes.
     const HOLD_BYTES: usize = size_of::<(Place, (StateHold, u64))>() * 5 / 2;
 
-    /// Returns `true` if a hold has lapsed and is not refunded yet.
+    /// Returns `true` if a hold has lapsed and was not refunded yet.
     pub(super) fn is_any_due(&self, now: u64) -> bool {
         self.open.first_key_value().is_some_and(|((lapses_at, _), _)| *lapses_at <= now)
     }
@@ -138,7 +137,7 @@ impl StateHolds {
         self.is_any_due(now) || first.is_some_and(|((expires_at, _), _)| *expires_at <= now)
     }
 
-    /// Refunds the due holds to a copy of their state.
+    /// Refunds the lapsed holds in a copy of their state.
     pub(super) fn lapse_due(&self, state: &mut Option<State>, rule: &Rule, now: u64) {
         let mut refunds = self.refunds;
         for hold in self.open.range(..=(now, u64::MAX)).map(|(_, hold)| hold) {
@@ -146,7 +145,7 @@ impl StateHolds {
         }
     }
 
-    /// Refunds the due holds to their state, records the amounts, and forgets expired holds.
+    /// Refunds the lapsed holds in their state, records the amounts, and forgets expired holds.
     pub(super) fn settle_due(&mut self, state: &mut Option<State>, rule: &Rule, now: u64) {
         while self.is_any_due(now)
             && let Some(((_, number), hold)) = self.open.pop_first()
@@ -165,17 +164,17 @@ impl StateHolds {
         self.open.len()
     }
 
-    /// Returns the unspent sum of the open holds at `now`.
+    /// Returns the sum of the unspent amounts of the holds that are open at `now`.
     pub(super) fn unspent(&self, now: u64) -> u64 {
         let due = self.open.range(..=(now, u64::MAX));
         due.fold(self.unspent, |unspent, (_, hold)| unspent.saturating_sub(hold.unspent()))
     }
 
-    /// Returns how long until a cost is admitted whose wait is `wait` if no hold lapses. `state` is
-    /// the state at `now`.
+    /// Returns the time until a cost is admitted. `wait` is this time if no hold lapses before.
+    /// `state` is the state at `now`.
     ///
-    /// The wait counts on the first [`MAX_COUNTED_LAPSES`] lapses. More lapses could only shorten
-    /// it.
+    /// The wait counts on the first [`MAX_COUNTED_LAPSES`] lapses. Further lapses could only
+    /// shorten it.
     pub(super) fn wait(
         &self,
         mut state: Option<State>,
@@ -198,7 +197,7 @@ impl StateHolds {
         wait
     }
 
-    /// Returns the time from which no hold is known.
+    /// Returns the time at which the last hold has expired.
     pub(super) fn expire_at(&self) -> u64 {
         self.ends_at.max(self.epoch.map_or(0, |epoch| epoch.ends_at))
     }
@@ -207,10 +206,11 @@ impl StateHolds {
         self.open.is_empty() && self.lapsed.is_empty() && self.epoch.is_none()
     }
 
-    /// Joins the epoch of the state, or begins the epoch `number`. Returns the number of the epoch.
+    /// Joins the epoch of the state, or begins the epoch `number` if there is none. Returns the
+    /// number of the epoch.
     ///
-    /// An epoch that has to last longer lasts half as long again as it needs to, so that a store
-    /// need not write it for each hold.
+    /// If the epoch ends before `expires_at`, it is prolonged to one and a half times the time
+    /// until `expires_at`, so that a store need not write it for each hold.
     pub(super) fn join(&mut self, number: u64, expires_at: u64, now: u64) -> u64 {
         let epoch = Epoch { number, ends_at: 0, refunds: Refunds::default() };
         self.epoch = self.epoch.filter(|epoch| now < epoch.ends_at);
@@ -221,14 +221,14 @@ impl StateHolds {
         epoch.number
     }
 
-    /// Forgets the refunds and the numbers if no hold is left that lapses, or has lapsed.
+    /// Forgets the refunds and the numbers if the state has no open and no lapsed holds.
     pub(super) fn tidy(&mut self) {
         if self.open.is_empty() && self.lapsed.is_empty() {
             *self = Self { epoch: self.epoch, ..Self::default() };
         }
     }
 
-    /// Returns `true` if the holds of this epoch were not reset.
+    /// Returns `true` if the state was not reset since the epoch `number` began.
     pub(super) fn is_in_epoch(&self, number: u64) -> bool {
         self.epoch.is_some_and(|epoch| epoch.number == number)
     }
@@ -243,8 +243,8 @@ impl StateHolds {
         }
     }
 
-    /// Takes back a part of a hold from its state: see [`Refunds::take_back`].
-    pub(super) fn take_back(
+    /// Refunds a part of a hold: see [`Refunds::undo`].
+    pub(super) fn undo(
         &mut self,
         is_of_epoch: bool,
         state: &mut Option<State>,
@@ -257,7 +257,7 @@ impl StateHolds {
             Some(epoch) if is_of_epoch => &mut epoch.refunds,
             _ => &mut self.refunds,
         };
-        refunds.take_back(state, rule, cost, take, now)
+        refunds.undo(state, rule, cost, take, now)
     }
 
     /// Adds an open hold, and returns its number.
@@ -274,8 +274,8 @@ impl StateHolds {
         self.open.insert((hold.lapses_at, number), hold);
     }
 
-    /// Returns the amount that was refunded of a hold when it lapsed, or 0 if it is open. Returns
-    /// `None` if the state does not know the hold.
+    /// Returns the amount of a hold that was refunded when it lapsed, or 0 if it is open. Returns
+    /// `None` if the state does not contain the hold.
     pub(super) fn refunded(&self, known: &KnownHold) -> Option<u64> {
         if self.open.get(&(known.lapses_at, known.number)).is_some_and(|hold| hold.key == known.key)
         {
@@ -285,7 +285,7 @@ impl StateHolds {
         lapsed.filter(|(hold, _)| hold.key == known.key).map(|(_, refunded)| *refunded)
     }
 
-    /// Changes a hold that the state knows, or removes it.
+    /// Changes a hold on the state, or removes it if `change` returns `None`.
     pub(super) fn change(
         &mut self,
         known: &KnownHold,
@@ -315,13 +315,14 @@ impl StateHolds {
         (self.open.len() + self.lapsed.len()) * Self::HOLD_BYTES
     }
 
-    /// The maximum number of bytes that one more hold may add to [`heap_bytes`](Self::heap_bytes).
+    /// Returns the maximum number of bytes that one more hold may add to
+    /// [`heap_bytes`](Self::heap_bytes).
     pub(super) fn growth() -> usize {
         Self::HOLD_BYTES
     }
 }
 
-/// The place of a hold on a state, as the record of the hold has it.
+/// The identity of a hold on a state, as the remembered hold stores it.
 pub(super) struct KnownHold {
     pub(super) key: HoldKey,
     pub(super) number: u64,
@@ -329,8 +330,8 @@ pub(super) struct KnownHold {
     pub(super) expires_at: u64,
 }
 
-/// A state and the next holds on it that will lapse, in that order. A store that keeps both
-/// elsewhere computes the wait of a refusal from them.
+/// A state and its next holds that will lapse, in this order. A store that keeps states outside of
+/// its own process computes the wait of a refusal from them.
 #[derive(Debug, Clone, Default)]
 pub struct OpenHolds {
     state: Option<State>,
@@ -338,28 +339,27 @@ pub struct OpenHolds {
 }
 
 impl OpenHolds {
-    /// Creates the holds on a state, none so far. The state is in the units of the policy of the
-    /// call.
+    /// Creates a state without holds. The state is in the units of the policy of the call.
     #[must_use]
     pub fn new(state: Option<State>) -> Self {
         Self { state, holds: StateHolds::default() }
     }
 
     /// Sets the sum of the refunds that may have refunded these holds, and the time of the last
-    /// one.
+    /// refund.
     #[must_use]
     pub fn refunded(mut self, amount: u64, at: u64) -> Self {
         self.holds.refunds = Refunds { amount, at };
         self
     }
 
-    /// Adds a hold that lapses after the previous ones, or with them.
+    /// Adds a hold that does not lapse before the previous holds.
     pub fn push(&mut self, take: Take, spent: u64, lapses_at: u64) {
         let key = HoldKey::default();
         self.holds.add(StateHold { key, take, spent, lapses_at, expires_at: lapses_at });
     }
 
-    /// Returns how long until `policy` admits a cost whose wait is `wait` if no hold lapses.
+    /// Returns the time until `policy` admits a cost. `wait` is this time if no hold lapses before.
     #[must_use]
     pub fn wait(&self, policy: &Policy, cost: u64, now: u64, wait: Wait) -> Wait {
         self.holds.wait(self.state.clone(), policy.rule(), cost, now, wait)

@@ -1,28 +1,29 @@
-//! How a verdict follows from what was decided, for all stores.
+//! The computation of a verdict, which all stores share.
 
 use crate::algorithm::traits::Level;
+use crate::decision::{Outcome, Verdict};
+use crate::policy::Policy;
 use crate::time::Wait;
-use crate::{Outcome, Policy, Verdict};
 
-/// What a verdict is computed from. Times are microseconds since 1970.
+/// The values from which a verdict is computed. Times are in microseconds since 1970.
 #[derive(Debug, Clone, Copy)]
 pub struct VerdictInput {
     /// The outcome.
     pub outcome: Outcome,
-    /// How long until the cost is admitted, if the subject is not blocked.
+    /// The time until the cost is admitted, regardless of a block.
     pub wait: Wait,
-    /// The level after the decision.
+    /// The level of the state after the decision.
     pub level: Level,
-    /// When the state ends under the policy that wrote it, if that is another one.
+    /// If another policy wrote the state, the time at which the state recovers under that policy.
     pub ends_at: Option<u64>,
-    /// When the subject's block ends; 0 for none.
+    /// The end of the subject's block, or 0 if it has none.
     pub blocked_until: u64,
     /// The time of the decision.
     pub now: u64,
 }
 
 impl VerdictInput {
-    /// The verdict of `policy`.
+    /// Returns the verdict of `policy`.
     #[must_use]
     #[inline(always)]
     pub fn verdict(self, policy: &Policy) -> Verdict {

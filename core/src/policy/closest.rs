@@ -1,6 +1,6 @@
-//! Suggestions for misspelt words.
+//! Suggestions for misspelled words.
 
-/// The closest known word, if it is close enough for a suggestion.
+/// Returns the closest known word if it is close enough for a suggestion.
 pub(super) fn closest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     known
         .iter()
@@ -10,10 +10,10 @@ pub(super) fn closest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
         .map(|(_, known)| known)
 }
 
-/// The Levenshtein distance.
+/// Returns the Levenshtein distance of two words.
 fn distance(from: &str, to: &str) -> usize {
     let mut row: Vec<usize> = (0..=to.chars().count()).collect();
-    // Words far longer than any keyword are not near any keyword.
+    // The rest of a word that is much longer than any keyword is not compared.
     for (i, a) in from.chars().take(32).enumerate() {
         let mut diagonal = row[0];
         row[0] = i + 1;

@@ -1,13 +1,14 @@
 use std::fmt::{self, Write as _};
 use std::ops::Range;
 
-use crate::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind};
 
-/// Why a policy could not be built or read: the message names the value and the bound it broke.
+/// The reason for which a policy could not be built or read. The message names the value and its
+/// bound.
 ///
-/// From text, the error also points at the word that is wrong. `{}` prints one line, `{:#}` adds the
-/// text with a mark under that word. Both are safe to print on a terminal, whatever the text is:
-/// characters that do not show are escaped, and long words are cut.
+/// If the policy was read from text, the error also marks the wrong word. `{}` prints one line, and
+/// `{:#}` adds the text with a mark under this word. Both are safe to print on a terminal,
+/// regardless of the text: invisible characters are escaped, and long words are cut.
 ///
 /// ```
 /// use tidegate_core::Policy;
@@ -32,10 +33,10 @@ struct Inner {
     marked: Option<(String, Range<usize>)>,
 }
 
-/// Which part of a policy an error is about, so that the parser can point at it.
+/// The part of a policy that an error is about, so that the parser can mark it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
-    /// Several together, or none in particular.
+    /// Several parts together, or no single part.
     Whole,
     Name,
     /// The limit and the window, or the refill and the period.
@@ -52,7 +53,7 @@ impl PolicyError {
         Self(Box::new(Inner { message: message.into(), part: Part::Whole, marked: None }))
     }
 
-    /// The same error, which is about this part.
+    /// Sets the part that the error is about.
     pub(super) fn about(mut self, part: Part) -> Self {
         self.0.part = part;
         self
@@ -62,7 +63,7 @@ impl PolicyError {
         self.0.part
     }
 
-    /// The same error, pointing at a word of `text`.
+    /// Marks a word of `text`, unless a word is marked.
     pub(super) fn at(mut self, text: &str, span: Range<usize>) -> Self {
         self.0.marked.get_or_insert_with(|| (text.to_owned(), span));
         self
@@ -81,8 +82,8 @@ impl PolicyError {
         }
     }
 
-    /// Where in the text the word is that is wrong, in bytes; `None` if the policy was not read
-    /// from text.
+    /// Returns the position of the wrong word in the text, in bytes. Returns `None` if the policy
+    /// was not read from text.
     #[must_use]
     pub fn span(&self) -> Option<Range<usize>> {
         self.0.marked.as_ref().map(|(_, span)| span.clone())
@@ -99,15 +100,16 @@ impl fmt::Display for PolicyError {
     }
 }
 
-/// How many characters of a word a message repeats.
+/// The maximum number of characters of a word in a message.
 const WORD_SHOWN: usize = 64;
 
-/// How many characters are shown of the text before a mark, and from the mark on.
+/// The maximum numbers of characters that are shown before the mark, and from the start of the
+/// mark.
 const BEFORE_MARK: usize = 60;
 const FROM_MARK: usize = 100;
 
-/// A word as a message repeats it: characters that do not show, or that turn the direction of
-/// writing, are escaped, and a long word is cut.
+/// Returns a word as a message shows it. Invisible characters and characters that change the
+/// direction of writing are escaped, and a long word is cut.
 pub(super) fn shown(word: &str) -> String {
     let mut text = String::new();
     for (index, c) in word.chars().enumerate() {
@@ -124,16 +126,17 @@ pub(super) fn shown(word: &str) -> String {
     text
 }
 
-/// Whether a character shows as itself. `escape_debug` also escapes quotes and backslashes, which do.
+/// Returns `true` if a character can be shown as it is. `escape_debug` also escapes quotes and
+/// backslashes, which can.
 fn is_plain(c: char) -> bool {
     matches!(c, '\'' | '"' | '\\') || c.escape_debug().len() == 1
 }
 
-/// Writes the part of the text around the span, and a mark under the span.
+/// Writes the text around the span, and a mark under the span.
 fn mark(text: &str, span: &Range<usize>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let (before, rest) = text.split_at_checked(span.start).unwrap_or((text, ""));
     let skipped = before.chars().count().saturating_sub(BEFORE_MARK);
-    // Every character takes one column here, so that the mark stands where it belongs.
+    // Each character is written as one column, so that the mark is under its word.
     let column = |c: char| if is_plain(c) { c } else { '\u{fffd}' };
     f.write_str("\n| ")?;
     if skipped > 0 {
@@ -157,8 +160,8 @@ fn mark(text: &str, span: &Range<usize>, f: &mut fmt::Formatter<'_>) -> fmt::Res
 
 impl std::error::Error for PolicyError {}
 
-/// An [`InvalidConfig`](ErrorKind::InvalidConfig), so that `?` converts the error of a policy's
-/// text in a function that returns the error of a store or a limiter.
+/// Converts the error into an error of kind [`InvalidConfig`](ErrorKind::InvalidConfig), so that
+/// `?` works in a function that returns the error of a store or a limiter.
 ///
 /// ```
 /// use tidegate_core::{Error, ErrorKind, Policy};

@@ -1,7 +1,7 @@
-//! Policies: a name, an algorithm, its numbers, and what a refusal leads to.
+//! Policies: a name, an algorithm with its numbers, and the effect of a denial.
 //!
-//! A policy that exists works: numbers that could overflow, divide by zero or round wrongly are rejected when it is
-//! built, with an error that names the value and the bound.
+//! Every `Policy` value is valid. A policy whose numbers could overflow, divide by zero or round
+//! wrongly cannot be built: the error names the value and the bound.
 
 mod closest;
 #[cfg(feature = "tokio")]
@@ -34,60 +34,62 @@ pub use spec::{Algorithm, FixedWindow, SlidingCounter, SlidingLog, TokenBucket};
 pub use state_name::StateName;
 
 use crate::hash::{mix, stable_hash};
-use crate::time::{micros_of, micros_of_ceil};
+use crate::time::micros_of_ceil;
 
 /// The default maximum of open [holds](crate::Hold) on one state of a policy with
 /// [`Policy::refund_lapsed`].
 ///
-/// 1,000 open holds take about 600 kB in Redis, with their records. If all of them lapse together,
+/// 1,000 open holds and their records take about 600 kB in Redis. If all of them lapse together,
 /// the next call refunds all of them.
 pub const DEFAULT_MAX_OPEN_HOLDS: u32 = 1_000;
 
-/// The maximum that a policy can allow with [`Policy::max_open_holds_of`]. It bounds how long one
+/// The maximum that can be set with [`Policy::max_open_holds_of`]. It bounds the time for which one
 /// script call blocks Redis when all holds lapse together.
 pub const MAX_OPEN_HOLDS: u32 = 100_000;
 
-/// The longest name of a policy, in bytes.
+/// The maximum length of a policy's name, in bytes.
 pub const MAX_NAME: usize = 64;
 
-/// A rate-limit policy. Cheap to clone: clones share one allocation.
+/// A rate-limit policy. It is cheap to clone, because clones share one allocation.
 ///
-/// # What happens to what was used when a policy changes
+/// # Changing a policy
 ///
-/// A store keeps states under the policy's name and the **shape** of its states: the algorithm and its
-/// window (and grain, period, start). [`state_name`](Self::state_name) shows both.
+/// A store keeps states under the policy's name and the **shape** of its states: the algorithm and
+/// its window (and grain, period, start). [`state_name`](Self::state_name) shows both. The effect
+/// of a change on the usage so far depends on what changes:
 ///
-/// | what changes | what was used |
+/// | change | usage so far |
 /// |---|---|
-/// | the limit, a bucket's capacity or rate, `block`, `shadow` | stays used; the next decision goes by the new numbers |
-/// | the window, the grain, the period of `by-interval` | is left under the old shape; the new one starts fresh |
+/// | the limit, a bucket's capacity or rate, `block`, `shadow` | is kept; the new numbers apply to the next decision |
+/// | the window, the grain, the period of `by-interval` | stays in the old state; the new state starts without usage |
 /// | the algorithm | the same; `token-bucket` and `gcra` are one algorithm |
-/// | `shards` | keeps its old states; the new shards start fresh |
-/// | the name | is left under the old name; the new one starts fresh |
+/// | `shards` | stays in the old states; the new shards start without usage |
+/// | the name | stays under the old name; the new name starts without usage |
 ///
-/// So two settings of one name that take turns on one store (a rolling deploy, plans with different
-/// windows) never admit more than both limits together, and each keeps its own count. A block belongs
-/// to the state: it survives a changed number, and does not reach another shape. States of a shape that
-/// is no longer used expire by themselves.
+/// Two settings of one name may alternate on one store, for example in a rolling deploy or for
+/// plans with different windows. Together they never admit more than both limits, and each keeps
+/// its own count. A block belongs to the state: it survives a changed number, and does not apply to
+/// another shape. States of a shape that is no longer used expire.
 ///
-/// A bucket whose rate is lowered counts as full from the time at which it would have been full at the
-/// rate that it was last charged under.
+/// If the rate of a bucket is lowered, the bucket is full at the time at which it would have been
+/// full at the rate of its last charge.
 ///
 /// # Names
 ///
-/// A policy without a name ([`unnamed`](Self::unnamed), or text without `name:`) is named by its whole
-/// text, `fixed-window 100/1m`. So two of them share states only if they are equal, and any change
-/// starts fresh. Name a policy whose numbers may change.
+/// A policy without a name ([`unnamed`](Self::unnamed), or text without `name:`) has its whole text
+/// as its name, for example `fixed-window 100/1m`. So two unnamed policies share states only if
+/// they are equal, and any change starts without usage. Give a name to a policy whose numbers may
+/// change.
 ///
 /// ```
 /// use std::time::Duration;
 /// use tidegate_core::{Policy, SlidingLog, TokenBucket};
 ///
-/// // At most 5 in any 15 minutes; a refusal blocks the subject for 15 minutes.
+/// // At most 5 in any 15 minutes. A denial blocks the subject for 15 minutes.
 /// let login = Policy::new("login", SlidingLog::new(5, Duration::from_secs(900)))?
 ///     .block_for(Duration::from_secs(900))?;
 ///
-/// // 10 a second on average, up to 100 at once after a rest.
+/// // 10 a second on average, and up to 100 at one instant after an idle period.
 /// let api = Policy::new("api", TokenBucket::new(10, Duration::from_secs(1)).burst(100))?;
 ///
 /// // The same, as text.
@@ -100,38 +102,39 @@ pub struct Policy(Arc<Inner>);
 
 #[derive(Clone, PartialEq, Eq)]
 struct Inner {
-    /// As given; the whole text of a policy without a name.
+    /// The given name, or the whole text of a policy without a name.
     name: Box<str>,
     is_named: bool,
     algorithm: Algorithm,
     rule: Rule,
     state_hash: u64,
     settings_hash: u64,
-    /// Microseconds; 0 for none.
+    /// Microseconds, or 0 for no block.
     block_for: u64,
     shadow: bool,
     max_hold: Option<Share>,
     refunds_lapsed: bool,
     max_open_holds: u32,
     split: Option<Box<split::Split>>,
-    /// The shard whose share this is.
+    /// The shard to which this policy belongs, if it is a share of another policy.
     shard: Option<Shard>,
 }
 
 impl Policy {
-    /// A policy.
+    /// Creates a policy.
     ///
     /// # Errors
     ///
-    /// If the name is not 1 to [`MAX_NAME`] ASCII letters, digits, `_`, `-` or `.`; or if the
-    /// algorithm's numbers are outside of the bounds under which every decision is exact.
+    /// Returns an error if the name is not 1 to [`MAX_NAME`] ASCII letters, digits, `_`, `-` or
+    /// `.`. Also returns an error if the numbers of the algorithm are outside of the bounds within
+    /// which every decision is exact.
     pub fn new(name: &str, algorithm: impl Into<Algorithm>) -> Result<Self, PolicyError> {
         check_name(name).map_err(|error| error.about(error::Part::Name))?;
         Self::with_name(Some(name), algorithm.into())
     }
 
-    /// A policy without a name: its [`name`](Self::name) is its whole text, so that it shares states
-    /// with equal policies only.
+    /// Creates a policy without a name. Its [`name`](Self::name) is its whole text, so that it
+    /// shares states only with equal policies.
     ///
     /// ```
     /// use std::time::Duration;
@@ -145,12 +148,13 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// If the algorithm's numbers are outside of the bounds under which every decision is exact.
+    /// Returns an error if the numbers of the algorithm are outside of the bounds within which
+    /// every decision is exact.
     pub fn unnamed(algorithm: impl Into<Algorithm>) -> Result<Self, PolicyError> {
         Self::with_name(None, algorithm.into())
     }
 
-    /// A policy with a name that was checked, or without one.
+    /// Creates a policy with a name that was checked, or without a name.
     fn with_name(name: Option<&str>, algorithm: Algorithm) -> Result<Self, PolicyError> {
         let rule = Rule::new(&algorithm)?;
         let mut policy = Self(Arc::new(Inner {
@@ -172,18 +176,19 @@ impl Policy {
         Ok(policy)
     }
 
-    /// A policy of the same name, or without one as this one, with another algorithm.
+    /// Creates a policy with this policy's name and another algorithm. All other settings are the
+    /// defaults.
     fn with_algorithm(&self, algorithm: impl Into<Algorithm>) -> Result<Self, PolicyError> {
         Self::with_name(self.is_named().then(|| self.name()), algorithm.into())
     }
 
-    /// The same policy, but a refusal blocks the subject for `span`. Refusals during a block do not extend it. A cost
-    /// that can never be admitted does not block.
+    /// Blocks a subject for `span` after a denial. Denials during a block do not extend it. A cost
+    /// that is never admitted does not block.
     ///
     /// # Errors
     ///
-    /// If `span` is shorter than a microsecond or longer than 2^51 µs (71 years); or if the limit is
-    /// split over [shards](Self::sharded).
+    /// Returns an error if `span` is shorter than a microsecond or longer than 2^51 µs (71 years).
+    /// Also returns an error if the limit is split over [shards](Self::sharded).
     pub fn block_for(mut self, span: Duration) -> Result<Self, PolicyError> {
         let micros = span::check("block", span)?;
         if self.shards().is_some_and(Shards::split) {
@@ -193,19 +198,20 @@ impl Policy {
         Ok(self)
     }
 
-    /// The same policy as a shadow: counted and reported as if it were in force, never refusing.
+    /// Makes the policy a shadow: it is counted and reported as if it were enforced, and never
+    /// refuses.
     #[must_use]
     pub fn shadow(mut self) -> Self {
         self.change(&|inner| inner.shadow = true);
         self
     }
 
-    /// The same policy, of which one [hold](crate::Hold) takes at most a share of the limit: one caller with a large
-    /// estimate does not reserve all of it. The text is `max-hold 1/4`.
+    /// Bounds the size of one [hold](crate::Hold) by a share of the limit, so that one caller with
+    /// a large estimate does not reserve the whole limit. The text is `max-hold 1/4`.
     ///
     /// # Errors
     ///
-    /// If the share is 0.
+    /// Returns an error if the share is 0.
     pub fn max_hold_of(mut self, share: Share) -> Result<Self, PolicyError> {
         if share.min_whole().is_none() {
             let message = format!("a maximum hold of {share} of the limit allows none");
@@ -215,13 +221,13 @@ impl Policy {
         Ok(self)
     }
 
-    /// Returns the same policy, which refunds the unspent part of a [hold](crate::Hold) immediately
-    /// when the hold lapses. No job sweeps. Without this option, a hold stays charged until it is
-    /// settled. The text is `refund-lapsed`.
+    /// Refunds the unspent part of a [hold](crate::Hold) immediately when the hold lapses, without
+    /// a background job. Without this option, a hold stays charged until it is settled. The text is
+    /// `refund-lapsed`.
     ///
-    /// A settlement after that charges the actual cost, less the part that was not refunded.
+    /// A settlement after the lapse charges the actual cost, less the part that was not refunded.
     ///
-    /// Each state of such a policy records its holds, so their number is bounded: see
+    /// Each state of such a policy stores its holds, so their number is bounded: see
     /// [`max_open_holds_of`](Self::max_open_holds_of).
     #[must_use]
     pub fn refund_lapsed(mut self) -> Self {
@@ -229,14 +235,13 @@ impl Policy {
         self
     }
 
-    /// Returns the same policy with another maximum of open [holds](crate::Hold) on one state, so
-    /// on one subject. A hold is open until it is settled or lapses. The text is
-    /// `max-open-holds 200`.
+    /// Sets the maximum number of open [holds](crate::Hold) on one state, and so for one subject. A
+    /// hold is open until it is settled or lapses. The text is `max-open-holds 200`.
     ///
-    /// One more hold fails with [`ErrorKind::TooManyHolds`](crate::ErrorKind::TooManyHolds), and
-    /// nothing is charged. The bound applies to policies with
-    /// [`refund_lapsed`](Self::refund_lapsed) only, because other states do not record their holds.
-    /// The default is [`DEFAULT_MAX_OPEN_HOLDS`].
+    /// If a subject has this many open holds, another hold fails with
+    /// [`ErrorKind::TooManyHolds`](crate::ErrorKind::TooManyHolds), and nothing is charged. Only
+    /// policies with [`refund_lapsed`](Self::refund_lapsed) have this bound, because other states
+    /// do not store their holds. The default is [`DEFAULT_MAX_OPEN_HOLDS`].
     ///
     /// # Errors
     ///
@@ -255,7 +260,7 @@ impl Policy {
         Err(PolicyError::new(problem).about(error::Part::MaxOpenHolds))
     }
 
-    /// Changes the policy and its shares.
+    /// Applies a change to the policy and to its shares.
     fn change(&mut self, change: &dyn Fn(&mut Inner)) {
         let inner = Arc::make_mut(&mut self.0);
         change(inner);
@@ -265,7 +270,7 @@ impl Policy {
         self.refresh_identity();
     }
 
-    /// Computes the name of a policy without one, and the hashes.
+    /// Updates the hashes, and the name of a policy without a given name.
     fn refresh_identity(&mut self) {
         let text = print::Unnamed(self).to_string();
         let inner = Arc::make_mut(&mut self.0);
@@ -276,27 +281,28 @@ impl Policy {
         }
     }
 
-    /// The name in metrics, messages and settings: as given, or the whole text of a policy
-    /// [without a name](Self::unnamed).
+    /// Returns the name in metrics, messages and settings: the given name, or the whole text of a
+    /// policy [without a name](Self::unnamed).
     #[must_use]
     #[inline]
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Whether the policy was given a name.
+    /// Returns `true` if the policy has a given name.
     #[must_use]
     #[inline]
     pub fn is_named(&self) -> bool {
         self.0.is_named
     }
 
-    /// The policy's text without its name.
+    /// Returns the policy's text without its name.
     pub(crate) fn text_without_name(&self) -> impl fmt::Display + '_ {
         print::Unnamed(self)
     }
 
-    /// The name under which a store keeps the policy's states, besides the tenant and the subject.
+    /// Returns the name under which a store keeps the policy's states, in addition to the tenant
+    /// and the subject.
     ///
     /// ```
     /// use tidegate_core::Policy;
@@ -312,7 +318,7 @@ impl Policy {
         StateName::new(self)
     }
 
-    /// A hash of the [`state_name`](Self::state_name), computed once per policy.
+    /// Returns a hash of the [`state_name`](Self::state_name). It is computed once per policy.
     #[doc(hidden)]
     #[must_use]
     #[inline]
@@ -320,7 +326,7 @@ impl Policy {
         self.0.state_hash
     }
 
-    /// Returns a hash of the name and all settings, computed once per policy. Unlike the
+    /// Returns a hash of the name and all settings. It is computed once per policy. Unlike the
     /// [`state_hash`](Self::state_hash), it changes with each number.
     #[cfg(feature = "tokio")]
     #[inline]
@@ -328,8 +334,8 @@ impl Policy {
         self.0.settings_hash
     }
 
-    /// Whether both policies have the same states: equal [`state_name`](Self::state_name)s, compared without building
-    /// the text.
+    /// Returns `true` if both policies have the same states, which means equal
+    /// [`state_name`](Self::state_name)s. This comparison does not build the text.
     #[must_use]
     #[inline]
     pub fn shares_state_with(&self, other: &Self) -> bool {
@@ -340,28 +346,29 @@ impl Policy {
                 && self.rule().shape() == other.rule().shape()
     }
 
-    /// The algorithm, as it was configured.
+    /// Returns the algorithm as it was configured.
     #[must_use]
     pub fn algorithm(&self) -> &Algorithm {
         &self.0.algorithm
     }
 
-    /// The algorithm, compiled into exact integers.
+    /// Returns the algorithm in exact integers.
     #[must_use]
     #[inline]
     pub fn rule(&self) -> &Rule {
         &self.0.rule
     }
 
-    /// The maximum that is ever admitted at one instant: the limit of a window, the capacity of a bucket.
+    /// Returns the maximum that is ever admitted at one instant: the limit of a window, or the
+    /// capacity of a bucket.
     #[must_use]
     #[inline]
     pub fn limit(&self) -> u64 {
         self.0.rule.limit()
     }
 
-    /// The time in which the [limit](Self::limit) counts: the window, or the time in which an empty bucket
-    /// fills.
+    /// Returns the time over which the [limit](Self::limit) counts: the window, or the time in
+    /// which an empty bucket fills.
     ///
     /// ```
     /// use std::time::Duration;
@@ -377,45 +384,47 @@ impl Policy {
         Duration::from_micros(self.0.rule.window())
     }
 
-    /// How long a refusal blocks the subject, if it does.
+    /// Returns how long a denial blocks the subject, or `None` if it does not.
     #[must_use]
     pub fn block_duration(&self) -> Option<Duration> {
         (self.0.block_for > 0).then(|| Duration::from_micros(self.0.block_for))
     }
 
-    /// The maximum that one [hold](crate::Hold) may take, if it is less than the limit: at least 1.
+    /// Returns the maximum size of one [hold](crate::Hold), at least 1, or `None` if it is not
+    /// bounded.
     #[must_use]
     pub fn max_hold(&self) -> Option<u64> {
         self.0.max_hold.map(|share| share.apply(self.limit()).max(1))
     }
 
-    /// Whether what a hold has not spent is [given back](Self::refund_lapsed) once its time is over.
+    /// Returns `true` if the unspent part of a hold is [refunded](Self::refund_lapsed) when the
+    /// hold lapses.
     #[must_use]
     pub fn refunds_lapsed(&self) -> bool {
         self.0.refunds_lapsed
     }
 
-    /// Returns the [maximum of open holds](Self::max_open_holds_of) on one state of a policy that
-    /// [refunds lapsed holds](Self::refund_lapsed).
+    /// Returns the [maximum of open holds](Self::max_open_holds_of) on one state. It applies only
+    /// to policies that [refund lapsed holds](Self::refund_lapsed).
     #[must_use]
     pub fn max_open_holds(&self) -> u32 {
         self.0.max_open_holds
     }
 
-    /// The share of the limit that one hold may take, if it is bounded.
+    /// Returns the share of the limit that bounds one hold, if there is one.
     pub(crate) fn max_hold_share(&self) -> Option<Share> {
         self.0.max_hold
     }
 
-    /// Whether the policy only reports what it would refuse.
+    /// Returns `true` if the policy is a shadow, which only reports what it would refuse.
     #[must_use]
     #[inline]
     pub fn is_shadow(&self) -> bool {
         self.0.shadow
     }
 
-    /// The maximum time for which a state of this policy matters after it was last charged, unless a reservation, a
-    /// block or an earlier limit made it last longer.
+    /// Returns the maximum time after its last charge until a state of this policy has recovered. A
+    /// reservation, a block or an earlier limit may prolong this time.
     #[must_use]
     pub fn max_retention(&self) -> Duration {
         Duration::from_micros(self.0.rule.max_retention())
@@ -429,7 +438,8 @@ impl Policy {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The address of the policy object: equal for two policies iff they are [one object](Self::is_same_object).
+    /// Returns the address of the policy object. It is equal for two values if and only if they are
+    /// [the same object](Self::is_same_object).
     #[doc(hidden)]
     #[must_use]
     #[inline]
@@ -437,10 +447,10 @@ impl Policy {
         NonNull::from(&*self.0).cast()
     }
 
-    /// Bytes of the policy object, with its reference counts.
+    /// Returns the heap bytes of the policy object, with its reference counts.
     pub(crate) fn heap_bytes(&self) -> usize {
-        let shares: usize =
-            self.shares().iter().map(|it| size_of::<Self>() + it.heap_bytes()).sum();
+        let size = |share: &Self| size_of::<Self>() + share.heap_bytes();
+        let shares: usize = self.shares().iter().map(size).sum();
         let split = if self.0.split.is_some() { size_of::<split::Split>() } else { 0 };
         2 * size_of::<usize>() + size_of::<Inner>() + self.0.name.len() + split + shares
     }
@@ -451,8 +461,8 @@ impl Policy {
     }
 }
 
-/// Equal policies have equal hashes. Not the [`state_hash`](Policy::state_hash), which stays the same when a
-/// number changes.
+/// Equal policies have equal hashes. This is not the [`state_hash`](Policy::state_hash), which
+/// stays the same when a number changes.
 impl Hash for Policy {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         self.0.name.hash(hasher);
@@ -474,7 +484,7 @@ impl Inner {
         self.split.as_deref_mut().into_iter().flat_map(|split| &mut split.shares)
     }
 
-    /// Sets the name, if none was given, and the hashes. `settings` is the text of this policy.
+    /// Sets the hashes, and the name if no name was given. `settings` is the text of this policy.
     fn set_identity(&mut self, name: &str, settings: &str) {
         if !self.is_named {
             self.name = name.into();
@@ -487,11 +497,12 @@ impl Inner {
     }
 }
 
-/// Reads a span of time as the policy grammar writes it: `250ms`, `90s`, `1m`, `1h30m`, `7d`.
+/// Reads a span of time in the syntax of the policy grammar: `250ms`, `90s`, `1m`, `1h30m`, `7d`.
 ///
 /// # Errors
 ///
-/// If the text is not a valid span, or one of 0 or of more than 2^51 µs (71 years).
+/// Returns an error if the text is not a span, or if the span is 0 or longer than 2^51 µs (71
+/// years).
 ///
 /// ```
 /// use std::time::Duration;
@@ -504,8 +515,9 @@ pub fn parse_duration(text: &str) -> Result<Duration, PolicyError> {
     span::parse(text).map_err(|message| PolicyError::new(message).at(text, 0..text.len()))
 }
 
-/// Writes a span as the policy grammar does: the shortest text that [`parse_duration`] reads back, in whole
-/// microseconds, rounded up. Zero is `0s`, which no policy has.
+/// Writes a span of time in the syntax of the policy grammar. This is the shortest text that
+/// [`parse_duration`] reads back, in whole microseconds, rounded up. Zero is written as `0s`,
+/// although no policy can have it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -521,7 +533,7 @@ pub fn format_duration(span: Duration) -> impl fmt::Display {
 fn check_name(name: &str) -> Result<(), PolicyError> {
     if name.is_empty() || name.len() > MAX_NAME {
         return Err(PolicyError::new(format!(
-            "the name `{}` has {} bytes; a name has 1 to {MAX_NAME}",
+            "the name `{}` has {} bytes; it must have 1 to {MAX_NAME}",
             name.escape_debug().take(MAX_NAME).collect::<String>(),
             name.len(),
         )));
@@ -530,31 +542,8 @@ fn check_name(name: &str) -> Result<(), PolicyError> {
     match name.chars().find(|&c| !fits(c)) {
         None => Ok(()),
         Some(c) => Err(PolicyError::new(format!(
-            "the name `{}` has a {c:?} in it; names are ASCII letters, digits, `_`, `-` and `.`",
+            "the name `{}` contains {c:?}; it must consist of ASCII letters, digits, `_`, `-` and `.`",
             name.escape_debug(),
         ))),
     }
-}
-
-/// Rejects a number above the exact range.
-fn check_exact(what: &str, value: u64) -> Result<u64, PolicyError> {
-    if value <= crate::time::MAX_EXACT {
-        return Ok(value);
-    }
-    Err(PolicyError::new(format!("the {what} {value} is above 2^52 = {}", crate::time::MAX_EXACT)))
-}
-
-/// The span that `micros_of` would give, for messages.
-fn show_micros(micros: u64) -> String {
-    span::Micros(micros).to_string()
-}
-
-/// Whole microseconds of a window, a period or a block.
-fn whole_micros(what: &str, span: Duration) -> Result<u64, PolicyError> {
-    if !span.subsec_nanos().is_multiple_of(1_000) {
-        return Err(PolicyError::new(format!(
-            "the {what} {span:?} is not a whole number of microseconds"
-        )));
-    }
-    Ok(micros_of(span))
 }

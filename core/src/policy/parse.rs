@@ -1,21 +1,21 @@
-//! The policy grammar, one for config files and the command line.
+//! The policy grammar, which configuration files and the command line share.
 //!
 //! ```text
 //! policy    = [ name ":" ] algorithm count "/" span { option }
 //! algorithm = "fixed-window" | "sliding-log" | "sliding-counter" | "token-bucket" | "gcra"
-//! option    = "anchored" | "phased"            of fixed-window
-//!           | "grain" span                     of sliding-log
-//!           | "burst" count                    of token-bucket and gcra
-//!           | "by-interval"                    of token-bucket
-//!           | "block" span | "shadow"          of all
-//!           | "max-hold" share                 of all
-//!           | "refund-lapsed"                  of all, and with it
-//!           | "max-open-holds" count           a bound on one subject's holds
-//!           | "shards" count                   of all, and with it
-//!           | "by-subject" | "whole"           one of these
-//! span      = { number unit }                  such as 1m, 90s, 1h30m, 250ms; `s` alone is 1s
+//! option    = "anchored" | "phased"            for fixed-window
+//!           | "grain" span                     for sliding-log
+//!           | "burst" count                    for token-bucket and gcra
+//!           | "by-interval"                    for token-bucket
+//!           | "block" span | "shadow"          for all
+//!           | "max-hold" share                 for all
+//!           | "refund-lapsed"                  for all
+//!           | "max-open-holds" count           with refund-lapsed
+//!           | "shards" count                   for all
+//!           | "by-subject" | "whole"           after shards
+//! span      = { [ number ] unit }              such as 1m, 90s, 1h30m, 250ms; `s` is 1s
 //! share     = count "/" count                  such as 1/4
-//! count     = digits, which `_` may group
+//! count     = digits, with optional `_`        such as 1_000
 //! ```
 
 use std::ops::Range;
@@ -23,15 +23,18 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::closest::closest;
-use super::error::{Part, shown};
+use super::error::{Part, PolicyError, shown};
+use super::shards::Shards;
+use super::share::Share;
 use super::spec::{Algorithm, FixedWindow, SlidingCounter, SlidingLog, TokenBucket};
-use super::{Policy, PolicyError, Shards, Share, span};
-use crate::algorithm::fixed_window::Start;
+use super::{Policy, span};
+use crate::algorithm::shape::Start;
+use crate::time::MAX_EXACT;
 
 const ALGORITHMS: [&str; 5] =
     ["fixed-window", "sliding-log", "sliding-counter", "token-bucket", "gcra"];
 
-/// A suggestion for a word that is not an algorithm.
+/// Returns a suggestion for a word that is not an algorithm.
 fn hint(word: &str) -> Option<String> {
     let letters: String =
         word.chars().filter(char::is_ascii_alphabetic).take(32).collect::<String>();
@@ -59,17 +62,7 @@ impl FromStr for Policy {
     type Err = PolicyError;
 
     fn from_str(text: &str) -> Result<Self, PolicyError> {
-        Parser {
-            text,
-            at: 0,
-            rate: None,
-            burst: None,
-            grain: None,
-            shards: None,
-            max_hold: None,
-            max_open_holds: None,
-        }
-        .policy()
+        Parser { text, at: 0, spans: Vec::new() }.policy()
     }
 }
 
@@ -80,7 +73,7 @@ struct Word<'t> {
 }
 
 impl Word<'_> {
-    /// The word as a message repeats it.
+    /// Returns the word as a message repeats it.
     fn shown(&self) -> String {
         shown(self.text)
     }
@@ -89,13 +82,8 @@ impl Word<'_> {
 struct Parser<'t> {
     text: &'t str,
     at: usize,
-    /// Positions of values for which a policy may be rejected.
-    rate: Option<Range<usize>>,
-    burst: Option<Range<usize>>,
-    grain: Option<Range<usize>>,
-    shards: Option<Range<usize>>,
-    max_hold: Option<Range<usize>>,
-    max_open_holds: Option<Range<usize>>,
+    /// The positions of the parts that may be out of bounds.
+    spans: Vec<(Part, Range<usize>)>,
 }
 
 impl<'t> Parser<'t> {
@@ -113,12 +101,21 @@ impl<'t> Parser<'t> {
             }
             seen.push(word.text);
             match word.text {
-                "block" => block = Some(self.block()?),
+                "block" => {
+                    let word = self.expect("a span of time after `block`, such as `15m`")?;
+                    block = Some(self.duration(&word)?);
+                }
                 "shadow" => shadow = true,
                 "refund-lapsed" => refunds_lapsed = true,
-                "max-open-holds" => max_open_holds = Some(self.max_open_holds()?),
+                "max-open-holds" => {
+                    let expected = "a number after `max-open-holds`";
+                    max_open_holds = Some(self.count(Part::MaxOpenHolds, expected)?);
+                }
                 "max-hold" => max_hold = Some(self.max_hold()?),
-                "shards" => shards = Some(Shards::any(self.shards()?)),
+                "shards" => {
+                    shards =
+                        Some(Shards::any(self.count(Part::Shards, "a number after `shards`")?));
+                }
                 "by-subject" | "whole" => shards = Some(self.kind_of_shards(&word, shards)?),
                 _ => algorithm = self.option(algorithm, &word)?,
             }
@@ -146,21 +143,12 @@ impl<'t> Parser<'t> {
             Ok(if shadow { policy.shadow() } else { policy })
         };
         build().map_err(|error: PolicyError| {
-            let span = match error.part() {
-                Part::Whole => None,
-                Part::Name => name.as_ref().map(|word| word.span.clone()),
-                Part::Rate => self.rate,
-                Part::Burst => self.burst,
-                Part::Grain => self.grain,
-                Part::Shards => self.shards,
-                Part::MaxHold => self.max_hold,
-                Part::MaxOpenHolds => self.max_open_holds,
-            };
-            error.at(self.text, span.unwrap_or(all))
+            let span = self.spans.iter().find(|(part, _)| *part == error.part());
+            error.at(self.text, span.map_or(all, |(_, span)| span.clone()))
         })
     }
 
-    /// The name, if the text begins with one: everything before the first colon.
+    /// Returns the name, which is the text before the first colon, if there is a colon.
     fn name(&mut self) -> Result<Option<Word<'t>>, PolicyError> {
         let Some(colon) = self.text.find(':') else {
             return Ok(None);
@@ -173,6 +161,7 @@ impl<'t> Parser<'t> {
             return Err(self.error(&mark, "there is no name before the colon".into()));
         }
         self.at = colon + 1;
+        self.spans.push((Part::Name, name.span.clone()));
         Ok(Some(name))
     }
 
@@ -206,8 +195,15 @@ impl<'t> Parser<'t> {
             (Algorithm::FixedWindow(spec), "anchored") if spec.start == Start::Aligned => {
                 spec.anchored().into()
             }
-            (Algorithm::SlidingLog(spec), "grain") => spec.grain(self.grain()?).into(),
-            (Algorithm::TokenBucket(spec), "burst") => spec.burst(self.burst()?).into(),
+            (Algorithm::SlidingLog(spec), "grain") => {
+                let expected = "a span of time after `grain`, such as `1s`";
+                let word = self.expect_part(Part::Grain, expected)?;
+                spec.grain(self.duration(&word)?).into()
+            }
+            (Algorithm::TokenBucket(spec), "burst") => {
+                let word = self.expect_part(Part::Burst, "a number after `burst`")?;
+                spec.burst(self.number(&word)?).into()
+            }
             (Algorithm::TokenBucket(spec), "by-interval") if !spec.is_gcra() => {
                 spec.by_interval().into()
             }
@@ -244,10 +240,9 @@ impl<'t> Parser<'t> {
         self.error(word, exclusive)
     }
 
-    /// `100/1m`.
+    /// Reads a rate such as `100/1m`.
     fn rate(&mut self) -> Result<(u64, Duration), PolicyError> {
-        let word = self.expect("a rate, such as `100/1m`")?;
-        self.rate = Some(word.span.clone());
+        let word = self.expect_part(Part::Rate, "a rate, such as `100/1m`")?;
         let Some(slash) = word.text.find('/') else {
             return Err(self.error(
                 &word,
@@ -270,16 +265,9 @@ impl<'t> Parser<'t> {
         Ok((self.number(&count_word)?, self.duration(&period_word)?))
     }
 
-    fn burst(&mut self) -> Result<u64, PolicyError> {
-        let word = self.expect("a number after `burst`")?;
-        self.burst = Some(word.span.clone());
-        self.number(&word)
-    }
-
-    fn shards(&mut self) -> Result<u32, PolicyError> {
-        let word = self.expect("a number after `shards`")?;
-        self.shards = Some(word.span.clone());
-        // A number that does not fit is above the maximum.
+    /// Reads a number with 32 bits. A larger number is above the maximum of the part.
+    fn count(&mut self, part: Part, expected: &str) -> Result<u32, PolicyError> {
+        let word = self.expect_part(part, expected)?;
         Ok(u32::try_from(self.number(&word)?).unwrap_or(u32::MAX))
     }
 
@@ -305,27 +293,9 @@ impl<'t> Parser<'t> {
     }
 
     fn max_hold(&mut self) -> Result<Share, PolicyError> {
-        let word = self.expect("a share of the limit after `max-hold`, such as `1/4`")?;
-        self.max_hold = Some(word.span.clone());
+        let expected = "a share of the limit after `max-hold`, such as `1/4`";
+        let word = self.expect_part(Part::MaxHold, expected)?;
         word.text.parse().map_err(|error: PolicyError| self.error(&word, error.to_string()))
-    }
-
-    fn max_open_holds(&mut self) -> Result<u32, PolicyError> {
-        let word = self.expect("a number after `max-open-holds`")?;
-        self.max_open_holds = Some(word.span.clone());
-        // A number that does not fit is above the maximum.
-        Ok(u32::try_from(self.number(&word)?).unwrap_or(u32::MAX))
-    }
-
-    fn grain(&mut self) -> Result<Duration, PolicyError> {
-        let word = self.expect("a span of time after `grain`, such as `1s`")?;
-        self.grain = Some(word.span.clone());
-        self.duration(&word)
-    }
-
-    fn block(&mut self) -> Result<Duration, PolicyError> {
-        let word = self.expect("a span of time after `block`, such as `15m`")?;
-        self.duration(&word)
     }
 
     fn number(&self, word: &Word<'t>) -> Result<u64, PolicyError> {
@@ -340,9 +310,12 @@ impl<'t> Parser<'t> {
             };
             return Err(self.error(word, format!("{what}; write 100 or 1_000")));
         }
-        digits.parse().ok().filter(|&number| number <= crate::time::MAX_EXACT).ok_or_else(|| {
-            let bound = crate::time::MAX_EXACT;
-            self.error(word, format!("{} is above 2^52 = {bound}", word.shown()))
+        digits.parse().ok().filter(|&number| number <= MAX_EXACT).ok_or_else(|| {
+            let number = word.shown();
+            self.error(
+                word,
+                format!("the number is {number}; it must be at most 2^52 = {MAX_EXACT}"),
+            )
         })
     }
 
@@ -350,11 +323,18 @@ impl<'t> Parser<'t> {
         span::parse(word.text).map_err(|message| self.error(word, message))
     }
 
-    fn expect(&mut self, what: &str) -> Result<Word<'t>, PolicyError> {
+    /// Reads a word that must exist, and remembers its position.
+    fn expect_part(&mut self, part: Part, expected: &str) -> Result<Word<'t>, PolicyError> {
+        let word = self.expect(expected)?;
+        self.spans.push((part, word.span.clone()));
+        Ok(word)
+    }
+
+    fn expect(&mut self, expected: &str) -> Result<Word<'t>, PolicyError> {
         let end = self.text.trim_end().len();
         self.next().ok_or_else(|| {
             let nothing = Word { text: "", span: end..end };
-            self.error(&nothing, format!("there must be {what}"))
+            self.error(&nothing, format!("there must be {expected}"))
         })
     }
 

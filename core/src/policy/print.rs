@@ -1,11 +1,11 @@
-//! A policy as text that reads back to the same policy.
+//! Prints a policy as text that reads back as the same policy.
 
 use std::fmt;
 
 use super::span::Micros;
 use super::spec::Algorithm;
 use super::{DEFAULT_MAX_OPEN_HOLDS, Policy};
-use crate::algorithm::fixed_window::Start;
+use crate::algorithm::shape::Start;
 use crate::time::micros_of;
 
 impl fmt::Display for Policy {
@@ -17,7 +17,7 @@ impl fmt::Display for Policy {
     }
 }
 
-/// A policy's text without its name.
+/// Prints a policy without its name.
 pub(super) struct Unnamed<'p>(pub(super) &'p Policy);
 
 impl fmt::Display for Unnamed<'_> {

@@ -1,8 +1,11 @@
-//! Compiles an algorithm into exact integers, or into an error that names the bound.
+//! Converts the numbers of an algorithm into exact integers.
 
-use super::error::Part;
+use std::num::NonZeroU64;
+use std::ops::Rem;
+
+use super::error::{Part, PolicyError};
+use super::span::{self, Micros};
 use super::spec::{Algorithm, FixedWindow, Refill, SlidingCounter, SlidingLog, TokenBucket};
-use super::{PolicyError, check_exact, show_micros, span};
 use crate::algorithm::fixed_window::FixedWindowRule;
 use crate::algorithm::interval_bucket::IntervalBucketRule;
 use crate::algorithm::rule::Rule;
@@ -11,10 +14,8 @@ use crate::algorithm::sliding_log::{MAX_RECORDS, SlidingLogRule};
 use crate::algorithm::token_bucket::TokenBucketRule;
 use crate::algorithm::unit::Unit;
 use crate::time::{MAX_EXACT, MAX_SPAN_MICROS};
-use std::num::NonZeroU64;
-use std::ops::Rem;
 
-/// The ticks a policy may have, in microseconds, finest first.
+/// The possible ticks of a policy in microseconds, finest first.
 const TICKS: [u64; 7] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000];
 
 impl Rule {
@@ -45,8 +46,8 @@ fn sliding_log(spec: &SlidingLog) -> Result<SlidingLogRule, PolicyError> {
     if grain > window {
         return Err(PolicyError::new(format!(
             "the grain {} is longer than the window {}",
-            show_micros(grain),
-            show_micros(window),
+            Micros(grain),
+            Micros(window),
         ))
         .about(Part::Grain));
     }
@@ -55,9 +56,9 @@ fn sliding_log(spec: &SlidingLog) -> Result<SlidingLogRule, PolicyError> {
     if records > MAX_RECORDS {
         let finest = window.div_ceil(MAX_RECORDS - 2);
         return Err(PolicyError::new(format!(
-            "a log with limit {limit} may need {records} records; at most {MAX_RECORDS} are kept: lower the \
-             limit, or give a grain of {} or more",
-            show_micros(finest),
+            "a log with limit {limit} may need {records} records; it must need at most {MAX_RECORDS}: lower the \
+             limit, or add a grain of {} or more",
+            Micros(finest),
         )));
     }
     Ok(rule)
@@ -71,7 +72,7 @@ fn sliding_counter(spec: &SlidingCounter) -> Result<SlidingCounterRule, PolicyEr
         PolicyError::new(format!(
             "limit {limit} times window {} is above 2^52 at every tick that divides the window, up \
              to 1s: {} at the coarsest",
-            show_micros(micros),
+            Micros(micros),
             u128::from(limit) * u128::from(micros / coarsest_tick(micros)),
         ))
     })?;
@@ -79,7 +80,7 @@ fn sliding_counter(spec: &SlidingCounter) -> Result<SlidingCounterRule, PolicyEr
 }
 
 fn token_bucket(spec: &TokenBucket) -> Result<TokenBucketRule, PolicyError> {
-    let (count, burst) = (check_refill(spec.refill)?, check_burst(spec.burst)?);
+    let (count, burst) = check_bucket(spec)?;
     let micros = span::check("period", spec.period)?;
     let unit = |period: u64| period / gcd(count, period);
     let fits = |period| burst.checked_mul(unit(period)).is_some_and(|product| product <= MAX_EXACT);
@@ -87,7 +88,7 @@ fn token_bucket(spec: &TokenBucket) -> Result<TokenBucketRule, PolicyError> {
         PolicyError::new(format!(
             "burst {burst} at {count}/{} is above 2^52 parts of a token at every tick that divides \
              the period, up to 1s: {} at the coarsest",
-            show_micros(micros),
+            Micros(micros),
             u128::from(burst) * u128::from(unit(micros / coarsest_tick(micros))),
         ))
     })?;
@@ -103,31 +104,36 @@ fn token_bucket(spec: &TokenBucket) -> Result<TokenBucketRule, PolicyError> {
 }
 
 fn interval_bucket(spec: &TokenBucket) -> Result<IntervalBucketRule, PolicyError> {
-    let (refill, capacity) = (check_refill(spec.refill)?, check_burst(spec.burst)?);
+    let (refill, capacity) = check_bucket(spec)?;
     let period = span::check("period", spec.period)?;
     check_recovery(capacity.div_ceil(refill).checked_mul(period))?;
     Ok(IntervalBucketRule { capacity, refill: divisor(refill), period: divisor(period) })
 }
 
-/// A number that was checked to be above 0, as a divisor that cannot be 0.
+/// Converts a number that was checked to be above 0 into a divisor.
 fn divisor(number: u64) -> NonZeroU64 {
     NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN)
 }
 
-fn check_refill(count: u64) -> Result<u64, PolicyError> {
-    if count == 0 {
-        let error = PolicyError::new("the rate is 0; a bucket refills with at least 1 per period");
-        return Err(error.about(Part::Rate));
+fn check_exact(name: &str, value: u64) -> Result<u64, PolicyError> {
+    if value <= MAX_EXACT {
+        return Ok(value);
     }
-    check_exact("rate", count).map_err(|error| error.about(Part::Rate))
+    Err(PolicyError::new(format!("the {name} is {value}; it must be at most 2^52 = {MAX_EXACT}")))
 }
 
-fn check_burst(burst: u64) -> Result<u64, PolicyError> {
-    if burst == 0 {
-        let error = PolicyError::new("the burst is 0; a bucket holds at least 1");
-        return Err(error.about(Part::Burst));
-    }
-    check_exact("burst", burst).map_err(|error| error.about(Part::Burst))
+fn check_positive(name: &str, value: u64, part: Part) -> Result<u64, PolicyError> {
+    let checked = match value {
+        0 => Err(PolicyError::new(format!("the {name} is 0; it must be at least 1"))),
+        _ => check_exact(name, value),
+    };
+    checked.map_err(|error| error.about(part))
+}
+
+/// Returns the refill and the burst of a bucket.
+fn check_bucket(spec: &TokenBucket) -> Result<(u64, u64), PolicyError> {
+    let refill = check_positive("rate", spec.refill, Part::Rate)?;
+    Ok((refill, check_positive("burst", spec.burst, Part::Burst)?))
 }
 
 fn check_recovery(micros: Option<u64>) -> Result<(), PolicyError> {
@@ -140,7 +146,8 @@ fn check_recovery(micros: Option<u64>) -> Result<(), PolicyError> {
     }
 }
 
-/// The finest tick that divides `micros` and fits, and `micros` in it.
+/// Returns the finest tick that divides `micros` and fits, and the number of these ticks in
+/// `micros`.
 fn finest_tick(micros: u64, fits: impl Fn(u64) -> bool) -> Option<(u64, u64)> {
     TICKS
         .into_iter()
@@ -153,7 +160,7 @@ fn coarsest_tick(micros: u64) -> u64 {
     TICKS.into_iter().rfind(|tick| micros.is_multiple_of(*tick)).unwrap_or(1)
 }
 
-/// Returns the greatest common divisor by Euclid's algorithm. `a` is above 0.
+/// Returns the greatest common divisor by Euclid's algorithm. `a` must be above 0.
 pub(super) fn gcd<T: Copy + Default + PartialEq + Rem<Output = T>>(a: T, b: T) -> T {
     if b == T::default() { a } else { gcd(b, a % b) }
 }

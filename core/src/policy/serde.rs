@@ -1,4 +1,4 @@
-//! Policies and shares as their texts, for configuration files.
+//! Serializes policies and shares as text, for configuration files.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,8 +7,10 @@ use std::str::FromStr;
 use ::serde::de::Visitor;
 use ::serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{Policy, PolicyError, Share};
-use crate::ErrorKind;
+use super::Policy;
+use super::error::PolicyError;
+use super::share::Share;
+use crate::error::ErrorKind;
 
 impl Serialize for Policy {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -17,7 +19,7 @@ impl Serialize for Policy {
 }
 
 impl<'de> Deserialize<'de> for Policy {
-    /// Reads the text of a policy. The error is one line: what is wrong, and with which text.
+    /// Reads the text of a policy. The error is one line with the problem and the text.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_str(Text::new("the text of a policy, such as `api: gcra 10/1s`"))
     }
@@ -35,14 +37,14 @@ impl<'de> Deserialize<'de> for Share {
     }
 }
 
-/// As its word for logs and metrics.
+/// Serializes the name in logs and metrics.
 impl Serialize for ErrorKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.as_str())
     }
 }
 
-/// Reads a text as what it stands for.
+/// Reads a value from its text.
 struct Text<T>(&'static str, PhantomData<T>);
 
 impl<T> Text<T> {

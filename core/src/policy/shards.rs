@@ -2,68 +2,72 @@
 
 use std::fmt;
 
-use super::error::Part;
-use super::{Policy, PolicyError};
+use super::Policy;
+use super::error::{Part, PolicyError};
 use crate::hash::stable_hash;
 
 /// The maximum number of shards of a policy.
 pub const MAX_SHARDS: u32 = 256;
 
-/// How a policy is split over slots of a cluster for one tenant: see [`Policy::sharded`].
+/// The way in which a policy is split over slots of a cluster for one tenant: see
+/// [`Policy::sharded`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shards {
     count: u32,
     by: By,
 }
 
-/// How requests are routed.
+/// The routing of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum By {
-    /// Any request to any shard.
+    /// Any request may be routed to any shard.
     Any,
-    /// A subject to its own shard; the limit is the tenant's, and split.
+    /// Each subject has its own shard. The limit applies to the tenant, and is split.
     Subject,
-    /// A subject to its own shard; the limit is the subject's, and whole.
+    /// Each subject has its own shard. The limit applies to the subject, and is whole.
     Whole,
 }
 
 impl Shards {
-    /// Splits each subject's limit over `count` shards. A request goes to any of them and, before it is refused, to a
-    /// second one. For a subject with more requests than one node can decide on.
+    /// Splits the limit of each subject over `count` shards. A request is routed to any shard, and
+    /// to a second shard before it is refused. This is for a subject with more requests than one
+    /// node can decide.
     #[must_use]
     pub fn any(count: u32) -> Self {
         Self { count, by: By::Any }
     }
 
-    /// Makes the limit one of the tenant, for all its subjects together, split over `count` shards. A subject always
-    /// goes to the same one.
+    /// Applies the limit to the tenant, for all its subjects together, and splits it over `count`
+    /// shards. Each subject is always routed to the same shard.
     #[must_use]
     pub fn by_subject(count: u32) -> Self {
         Self { count, by: By::Subject }
     }
 
-    /// Keeps each subject's limit whole, as without shards. The subjects of a tenant are spread over `count` shards,
-    /// each always going to the same one. For a tenant, but no single subject, with more requests than one node can
-    /// decide on.
+    /// Keeps the limit of each subject whole, as without shards. The subjects of a tenant are
+    /// distributed over `count` shards, and each subject is always routed to the same shard. This
+    /// is for a tenant with more requests than one node can decide, if no single subject has that
+    /// many.
     #[must_use]
     pub fn whole(count: u32) -> Self {
         Self { count, by: By::Whole }
     }
 
-    /// The number of shards.
+    /// Returns the number of shards.
     #[must_use]
     pub fn count(self) -> u32 {
         self.count
     }
 
-    /// Whether a limit is split over several shards.
+    /// Returns `true` if a limit is split over several shards.
     #[must_use]
     pub fn split(self) -> bool {
         self.by != By::Whole && self.count > 1
     }
 }
 
-/// As in the policy grammar: `shards 8`, `shards 8 by-subject`, `shards 8 whole`.
+/// Prints the shards in the syntax of the policy grammar: `shards 8`, `shards 8 by-subject`,
+/// `shards 8 whole`.
 impl fmt::Display for Shards {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let how = match self.by {
@@ -75,7 +79,7 @@ impl fmt::Display for Shards {
     }
 }
 
-/// The shard of a share: see [`Policy::shard`].
+/// The shard to which a share belongs: see [`Policy::shard`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shard {
     pub(super) index: u32,
@@ -83,13 +87,13 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// The index, from 0.
+    /// Returns the index of the shard, from 0.
     #[must_use]
     pub fn index(self) -> u32 {
         self.index
     }
 
-    /// The number of shards, at most [`MAX_SHARDS`].
+    /// Returns the number of shards, at most [`MAX_SHARDS`].
     #[must_use]
     pub fn count(self) -> u32 {
         self.count
@@ -97,31 +101,39 @@ impl Shard {
 }
 
 impl Policy {
-    /// The same policy, split over several slots of a cluster, so that several nodes decide on one tenant.
+    /// Splits the policy over several slots of a cluster, so that several nodes decide for one
+    /// tenant.
     ///
-    /// A store on one node (in memory, on one Redis) keeps the limit whole. On a cluster:
+    /// A store on one node (in memory or on one Redis) keeps the limit whole. On a cluster, it
+    /// depends on the kind of shards:
     ///
     /// | | [`any`](Shards::any) | [`by_subject`](Shards::by_subject) | [`whole`](Shards::whole) |
     /// |---|---|---|---|
-    /// | the limit is of | tenant and subject | **the tenant**, on every store | tenant and subject |
-    /// | and is | split | split | whole in each shard |
-    /// | a request goes to | any shard; before it is refused, a second one | its subject's | its subject's |
-    /// | refused too early | rarely | where a subject has more than its shard | never |
-    /// | largest cost | the largest share | the subject's share | the limit |
+    /// | the limit applies to | tenant and subject | **the tenant**, on every store | tenant and subject |
+    /// | the limit is | split | split | whole in each shard |
+    /// | a request is routed to | any shard, and a second one before it is refused | the shard of its subject | the shard of its subject |
+    /// | refused too early | rarely | if a subject needs more than its shard has | never |
+    /// | largest cost | the largest share | the share of the subject's shard | the limit |
     ///
-    /// **Never more than the limit is admitted**: the shares are whole numbers whose sum is the limit (11 over 10: one
-    /// share of 2 and nine of 1), and a bucket's rate is split into equal, exact shares. If there is less than 1 for
-    /// each shard (limit 3 over 10, or a bucket by intervals with 3 tokens per period), shards without a share are not
-    /// used. Anchored windows and buckets by intervals begin in each shard when it is first used.
+    /// **Never more than the limit is admitted.** The shares are whole numbers whose sum is the
+    /// limit: 11 over 10 shards gives one share of 2 and nine shares of 1. The rate of a bucket is
+    /// split into equal, exact shares. If there is less than 1 for each shard (limit 3 over 10
+    /// shards, or a bucket by intervals with 3 tokens per period), the shards without a share are
+    /// not used. Anchored windows and buckets by intervals begin in each shard when that shard is
+    /// first used.
     ///
-    /// Another number of shards has other states: if it is changed while requests run, both settings together are
-    /// admitted at most, until the older states have recovered. The same holds for a change between a policy with and
-    /// one without shards.
+    /// Another number of shards has other states. If it is changed while requests run, the old and
+    /// the new setting each admit at most the limit, until the old states have recovered. The same
+    /// holds for a change between a policy with shards and one without.
     ///
-    /// Verdicts on a limit that is split: `remaining` and `reset_after` are those of the shard that was called last, so
-    /// `remaining` is a lower bound; `retry_after` is the time at which one of the shards that were called admits the
-    /// cost. A cost above the largest share is never admitted, even if it is below the limit. A
-    /// [deny cache](crate::DenyCache) keeps a refusal that was too early until its `retry_after`.
+    /// A verdict on a split limit describes only the shards that were called:
+    ///
+    /// * `remaining` and `reset_after` describe the shard that was called last, so `remaining` is a
+    ///   lower bound.
+    /// * `retry_after` is the time at which one of the called shards admits the cost. A cost above
+    ///   the largest share is never admitted, even if it is below the limit.
+    /// * A [deny cache](crate::DenyCache) keeps a refusal that was too early until its
+    ///   `retry_after`.
     ///
     /// ```
     /// use tidegate_core::{Policy, Shards};
@@ -136,51 +148,55 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// If there are 0 shards or more than [`MAX_SHARDS`]; if the limit is split and the policy
-    /// [blocks](Self::block_for), as one shard's refusal is not the limit's; or if a share of the
-    /// rate is outside of the bounds within which every decision is exact.
+    /// Returns an error if the number of shards is 0 or above [`MAX_SHARDS`]. Also returns an error
+    /// if the limit is split and the policy [blocks](Self::block_for), because the refusal of one
+    /// shard is not a refusal of the limit. Finally, returns an error if a share of the rate is
+    /// outside of the bounds within which every decision is exact.
     pub fn sharded(self, shards: Shards) -> Result<Self, PolicyError> {
         self.split(shards).map_err(|error| error.about(Part::Shards))
     }
 
-    /// The shards that the policy is spread over, if it is.
+    /// Returns the shards over which the policy is distributed, if there are any.
     #[must_use]
     pub fn shards(&self) -> Option<Shards> {
         self.0.split.as_deref().map(|split| split.shards)
     }
 
-    /// The policy's share in each shard, the largest first, as policies with states of their own. Shards whose share
-    /// would be 0 are omitted. Empty without shards, and with a single one.
+    /// Returns the policy's share in each shard, the largest first. Each share is a policy with its
+    /// own states. Shards whose share would be 0 are omitted. Empty if the policy has no shards or
+    /// only one.
     #[must_use]
     pub fn shares(&self) -> &[Self] {
         self.0.split.as_deref().map_or(&[], |split| &split.shares)
     }
 
-    /// The shard of this policy, if it is one of another's [`shares`](Self::shares).
+    /// Returns the shard of this policy if it is one of the [`shares`](Self::shares) of another
+    /// policy.
     #[must_use]
     pub fn shard(&self) -> Option<Shard> {
         self.0.shard
     }
 
-    /// Returns the index of the share that all charges of this subject are made to: see
-    /// [`Charge::share_of_subject`](crate::Charge::share_of_subject).
-    pub(crate) fn share_of(&self, tenant: &[u8], subject: &[u8]) -> Option<usize> {
-        let shares = u64::try_from(self.shares().len()).ok().filter(|&shares| shares > 0)?;
-        let Shards { count, .. } = self.shards().filter(|shards| shards.by != By::Any)?;
-        // The number of shards is applied first, so that the shares of two policies with equally
-        // many shards are in one slot.
-        let index = stable_hash([tenant, subject]) % u64::from(count);
-        usize::try_from(index % shares).ok()
-    }
-
-    /// Whether any request may go to any shard.
+    /// Returns `true` if any request may be routed to any shard.
     pub(crate) fn can_use_any_shard(&self) -> bool {
         self.shards().is_some_and(|shards| shards.by == By::Any && shards.count > 1)
     }
 
-    /// Whether the limit is one of a tenant, whatever the subject: see [`Shards::by_subject`].
+    /// Returns `true` if the limit applies to a tenant, regardless of the subject: see
+    /// [`Shards::by_subject`].
     #[must_use]
     pub fn is_per_tenant(&self) -> bool {
         self.0.split.as_deref().is_some_and(|split| split.shards.by == By::Subject)
+    }
+
+    /// Returns the index of the share for all charges of a subject. The hash is the same on every
+    /// machine. Returns `None` if any share may be charged, or if there are no shards.
+    pub(crate) fn share_of(&self, tenant: &[u8], subject: &[u8]) -> Option<usize> {
+        let shares = u64::try_from(self.shares().len()).ok().filter(|&shares| shares > 0)?;
+        let Shards { count, .. } = self.shards().filter(|shards| shards.by != By::Any)?;
+        // The hash is reduced by the number of shards first, so that the shares of two policies
+        // with equally many shards are in one slot.
+        let index = stable_hash([tenant, subject]) % u64::from(count);
+        usize::try_from(index % shares).ok()
     }
 }

@@ -1,17 +1,19 @@
-//! A share of a limit, as for one of several nodes.
+//! A share of a limit, for example for one of several nodes.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::error::shown;
+use super::Policy;
+use super::error::{PolicyError, shown};
 use super::rule::gcd;
-use super::{Algorithm, Policy, PolicyError, spec};
+use super::spec::{self, Algorithm};
 use crate::time::micros_of;
 
 /// A share of a limit, such as a third of it.
 ///
-/// With a share of `1/n` for each, `n` nodes together admit at most the limit, without communication.
+/// If each of `n` nodes has a share of `1/n`, the nodes together admit at most the limit, without
+/// communication.
 ///
 /// ```
 /// use tidegate_core::Share;
@@ -23,47 +25,48 @@ use crate::time::micros_of;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Share {
     part: u32,
-    /// At least `part`, and at least 1.
+    /// The denominator, at least `part` and at least 1.
     of: u32,
 }
 
 impl Share {
-    /// The share `part / of`, from 0 to 1.
+    /// Creates the share `part / of`, from 0 to 1.
     ///
     /// # Errors
     ///
-    /// If `of` is 0, or `part` is above `of`.
+    /// Returns an error if `of` is 0 or if `part` is above `of`.
     pub fn new(part: u32, of: u32) -> Result<Self, PolicyError> {
         if of == 0 || part > of {
             return Err(PolicyError::new(format!(
-                "{part}/{of} is not a valid share: the first number is 0 to the second, which is at least 1"
+                "{part}/{of} is not a valid share; it must be 0 to 1, such as `1/3`"
             )));
         }
         Ok(Self { part, of })
     }
 
-    /// The share `1 / of`; all of it if `of` is 0.
+    /// Creates the share `1 / of`. If `of` is 0, this is the whole.
     #[cfg(feature = "tokio")]
     pub(crate) const fn one_of(of: u32) -> Self {
         Self { part: 1, of: if of == 0 { 1 } else { of } }
     }
 
-    /// The share of `whole`, rounded down, so that the shares of several nodes never add up to more than it.
+    /// Returns the share of `whole`, rounded down, so that the shares of several nodes never add up
+    /// to more than the whole.
     #[must_use]
     pub fn apply(self, whole: u64) -> u64 {
-        // At most the whole, so it fits.
+        // The result is at most `whole`, so it fits.
         u64::try_from(u128::from(whole) * u128::from(self.part) / u128::from(self.of))
             .unwrap_or(whole)
     }
 
-    /// What is left of `whole` without the share, rounded down.
+    /// Returns `whole` less the share, rounded down.
     pub(crate) fn rest_of(self, whole: u32) -> u32 {
         let rest = u64::from(whole) * u64::from(self.of - self.part) / u64::from(self.of);
-        // At most the whole, so it fits.
+        // The result is at most `whole`, so it fits.
         u32::try_from(rest).unwrap_or(whole)
     }
 
-    /// The minimum whole of which this share is at least 1; `None` for a share of 0.
+    /// Returns the minimum whole for which this share is at least 1, or `None` for a share of 0.
     pub(crate) fn min_whole(self) -> Option<u64> {
         (self.part > 0).then(|| u64::from(self.of).div_ceil(u64::from(self.part)))
     }
@@ -72,7 +75,7 @@ impl Share {
 impl FromStr for Share {
     type Err = PolicyError;
 
-    /// Reads a share as it is printed, such as `1/3`.
+    /// Reads a share in its printed form, such as `1/3`.
     fn from_str(text: &str) -> Result<Self, PolicyError> {
         let numbers = text.split_once('/');
         let numbers = numbers.and_then(|(part, of)| Some((part.parse().ok()?, of.parse().ok()?)));
@@ -90,14 +93,16 @@ impl fmt::Display for Share {
 }
 
 impl Policy {
-    /// The same policy with a share of its limit; `None` if that rounds down to 0.
+    /// Returns the same policy with a share of its limit, or `None` if the share rounds down to 0.
     ///
-    /// The limit of a window and the capacity of a bucket are rounded down, so nodes whose shares add
-    /// up to 1 together admit at most what this policy does. The rate of a bucket is scaled exactly,
-    /// by a longer period if necessary: a third of 10 a second is 10 in three seconds. Only a bucket that refills by
-    /// intervals, and cannot hold so many tokens at once, gets fewer of them more often, at no more than its share of
-    /// the rate. Name, window, grain, block, shards, shadow and what
-    /// holds may do stay the same.
+    /// The limit of a window and the capacity of a bucket are rounded down. So nodes whose shares
+    /// add up to 1 together admit at most what this policy admits. Name, window, grain, block,
+    /// shards, shadow and the settings for holds stay the same.
+    ///
+    /// The rate of a bucket is scaled exactly, by a longer period if necessary: a third of 10 per
+    /// second is 10 per three seconds. A bucket that refills by intervals may not hold this many
+    /// tokens at once. Then it receives fewer tokens more often, at no more than its share of the
+    /// rate.
     ///
     /// ```
     /// use tidegate_core::{Policy, Share};
@@ -114,31 +119,44 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// If the scaled rate is outside of the bounds within which every decision is exact.
+    /// Returns an error if the scaled rate is outside of the bounds within which every decision is
+    /// exact.
     pub fn scaled_to(&self, share: Share) -> Result<Option<Self>, PolicyError> {
         let limit = share.apply(self.limit());
         if limit == 0 {
             return Ok(None);
         }
-        let named = |algorithm: Algorithm| self.with_algorithm(algorithm);
-        let scaled = match self.algorithm().clone() {
-            Algorithm::FixedWindow(spec) => named(spec::FixedWindow { limit, ..spec }.into()),
-            Algorithm::SlidingLog(spec) => named(spec::SlidingLog { limit, ..spec }.into()),
-            Algorithm::SlidingCounter(spec) => named(spec::SlidingCounter { limit, ..spec }.into()),
-            Algorithm::TokenBucket(spec) => {
-                let rate = Rate::new(spec.refill, spec.period).scaled_to(share);
-                let rate =
-                    if spec.is_by_interval() { rate.in_lumps_of(limit, spec.period) } else { rate };
-                rate.first_that_fits(|refill, period| {
-                    named(spec::TokenBucket { refill, period, burst: limit, ..spec }.into())
-                })
-            }
-        }?;
+        let scaled = self.with_limit(limit, |bucket| {
+            let rate = Rate::new(bucket.refill, bucket.period).scaled_to(share);
+            if bucket.is_by_interval() { rate.in_lumps_of(limit, bucket.period) } else { rate }
+        })?;
         Ok(Some(scaled.with_settings_of(self)?))
     }
 
-    /// The same policy with all that is not a number of the algorithm as in `other`: block, shards, shadow and what holds
-    /// may do.
+    /// Creates a policy with this policy's name and algorithm, another limit, and for a bucket the
+    /// rate that `rate` returns. All other settings are the defaults.
+    pub(super) fn with_limit(
+        &self,
+        limit: u64,
+        rate: impl FnOnce(&spec::TokenBucket) -> Rate,
+    ) -> Result<Self, PolicyError> {
+        match self.algorithm().clone() {
+            Algorithm::FixedWindow(spec) => {
+                self.with_algorithm(spec::FixedWindow { limit, ..spec })
+            }
+            Algorithm::SlidingLog(spec) => self.with_algorithm(spec::SlidingLog { limit, ..spec }),
+            Algorithm::SlidingCounter(spec) => {
+                self.with_algorithm(spec::SlidingCounter { limit, ..spec })
+            }
+            Algorithm::TokenBucket(spec) => rate(&spec).first_that_fits(|refill, period| {
+                let bucket = spec::TokenBucket { refill, period, burst: limit, ..spec.clone() };
+                self.with_algorithm(bucket)
+            }),
+        }
+    }
+
+    /// Takes all settings from `other` except the numbers of the algorithm: block, shards, shadow
+    /// and the settings for holds.
     pub(super) fn with_settings_of(mut self, other: &Self) -> Result<Self, PolicyError> {
         if let Some(span) = other.block_duration() {
             self = self.block_for(span)?;
@@ -156,7 +174,8 @@ impl Policy {
     }
 }
 
-/// Tokens per microseconds: a rational number, with room for the products that may come to nothing.
+/// A rate in tokens per microseconds, as a rational number. `u128` has room for intermediate
+/// products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rate {
     refill: u128,
@@ -168,16 +187,17 @@ impl Rate {
         Self { refill: refill.into(), period: micros_of(period).into() }
     }
 
-    /// The share of the rate, exactly. The period becomes a multiple of what it was, so that every
-    /// tick that divided it still does.
+    /// Returns the exact share of the rate. The new period is a multiple of the old period, so that
+    /// every tick that divided the old period also divides the new one.
     pub(super) fn scaled_to(self, Share { part, of }: Share) -> Self {
         let (part, of) = (u128::from(part), u128::from(of));
         let common = gcd(of, self.refill * part);
         Self { refill: self.refill * part / common, period: self.period * (of / common) }
     }
 
-    /// The rate, or what comes closest from below, with at most `max` tokens at a time, each
-    /// multiple of `every`: what comes at once beyond the capacity would be lost.
+    /// Returns the rate with at most `max` tokens at a time, and a period that is a multiple of
+    /// `every`. If this is not exact, returns the closest lower rate. Tokens beyond the capacity
+    /// that are refilled together would be lost.
     fn in_lumps_of(self, max: u64, every: Duration) -> Self {
         let (max, every) = (u128::from(max), u128::from(micros_of(every)));
         if self.refill <= max {
@@ -187,7 +207,7 @@ impl Rate {
         Self { refill: max, period: every * periods }
     }
 
-    /// What `make` makes of the rate, or of the same rate in lowest terms.
+    /// Calls `make` with the rate. If that fails, calls `make` with the rate in lowest terms.
     pub(super) fn first_that_fits(
         self,
         make: impl Fn(u64, Duration) -> Result<Policy, PolicyError>,
@@ -195,7 +215,7 @@ impl Rate {
         let try_make = |rate: Self| match (u64::try_from(rate.refill), u64::try_from(rate.period)) {
             (Ok(refill), Ok(period)) => make(refill, Duration::from_micros(period)),
             _ => Err(PolicyError::new(format!(
-                "the scaled rate of {} tokens in {} us is out of bounds",
+                "the scaled rate of {} tokens per {} us is out of bounds",
                 rate.refill, rate.period
             ))),
         };

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::error::shown;
-use super::{PolicyError, show_micros, whole_micros};
-use crate::time::MAX_SPAN_MICROS;
+use super::error::{PolicyError, shown};
+use crate::time::{MAX_SPAN_MICROS, micros_of};
 
-/// Units from the largest, with the words for each, the first being the one printed.
+/// The units in microseconds, the largest first, with the words for each unit. The first word is
+/// printed.
 const UNITS: [(u64, &[&str]); 7] = [
     (604_800_000_000, &["w", "week", "weeks"]),
     (86_400_000_000, &["d", "day", "days"]),
@@ -18,22 +18,27 @@ const UNITS: [(u64, &[&str]); 7] = [
     (1, &["us", "µs", "microsecond", "microseconds"]),
 ];
 
-/// Whole microseconds of `span`, if that is a span a policy may have.
-pub(super) fn check(what: &str, span: Duration) -> Result<u64, PolicyError> {
-    let micros = whole_micros(what, span)?;
+/// Returns a span in microseconds, or an error if a policy cannot have it.
+pub(super) fn check(name: &str, span: Duration) -> Result<u64, PolicyError> {
+    if !span.subsec_nanos().is_multiple_of(1_000) {
+        return Err(PolicyError::new(format!(
+            "the {name} {span:?} is not a whole number of microseconds"
+        )));
+    }
+    let micros = micros_of(span);
     if micros == 0 {
-        return Err(PolicyError::new(format!("the {what} is 0; it is at least 1us")));
+        return Err(PolicyError::new(format!("the {name} is 0; it must be at least 1us")));
     }
     if micros > MAX_SPAN_MICROS {
         return Err(PolicyError::new(format!(
-            "the {what} {span:?} is longer than 2^51 us ({})",
-            show_micros(MAX_SPAN_MICROS - MAX_SPAN_MICROS % 86_400_000_000),
+            "the {name} {span:?} is longer than 2^51 us ({})",
+            Micros(MAX_SPAN_MICROS - MAX_SPAN_MICROS % 86_400_000_000),
         )));
     }
     Ok(micros)
 }
 
-/// Reads `90s`, `1h30m`, `minute` (which is `1m`). The error says what would fit.
+/// Reads a span such as `90s`, `1h30m` or `minute`, which is `1m`. The error shows valid spans.
 pub(super) fn parse(text: &str) -> Result<Duration, String> {
     let mut micros: u64 = 0;
     let mut rest = text;
@@ -60,12 +65,12 @@ pub(super) fn parse(text: &str) -> Result<Duration, String> {
         rest = tail;
     }
     if micros == 0 {
-        return Err(format!("`{}` is not a span of time; it is at least 1us", shown(text)));
+        return Err(format!("`{}` is not a span of time; it must be at least 1us", shown(text)));
     }
     Ok(Duration::from_micros(micros))
 }
 
-/// Microseconds as the shortest text that [`parse`] reads back: `1m`, `90s`, `1500ms`.
+/// Prints microseconds as the shortest text that [`parse`] reads back: `1m`, `90s`, `1500ms`.
 pub(super) struct Micros(pub(super) u64);
 
 impl fmt::Display for Micros {
@@ -73,7 +78,7 @@ impl fmt::Display for Micros {
         if self.0 == 0 {
             return f.write_str("0s");
         }
-        // Days are as far as it goes: `1w` is for writing, `7d` for reading.
+        // The largest printed unit is a day: `1w` is printed as `7d`.
         let (unit, words) =
             UNITS[1..].iter().find(|(unit, _)| self.0.is_multiple_of(*unit)).unwrap_or(&UNITS[6]);
         write!(f, "{}{}", self.0 / unit, words[0])

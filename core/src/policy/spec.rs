@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use crate::algorithm::fixed_window::Start;
+use crate::algorithm::shape::Start;
 use crate::algorithm::sliding_log;
 
-/// An algorithm and its numbers; [`Policy::new`](crate::Policy::new) checks them.
+/// An algorithm and its numbers, as configured. [`Policy::new`](crate::Policy::new) checks the
+/// numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {
@@ -20,7 +21,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Its word in the policy grammar, such as `sliding-log`.
+    /// Returns the word for the algorithm in the policy grammar, such as `sliding-log`.
     #[must_use]
     pub fn keyword(&self) -> &'static str {
         match self {
@@ -33,7 +34,10 @@ impl Algorithm {
     }
 }
 
-/// At most `limit` in each window. Cheapest; up to twice the limit may pass around a boundary.
+/// A limit for each window of fixed length.
+///
+/// This is the cheapest algorithm. Up to twice the limit may pass in a short time around the
+/// boundary of two windows.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FixedWindow {
     pub(super) limit: u64,
@@ -42,44 +46,46 @@ pub struct FixedWindow {
 }
 
 impl FixedWindow {
-    /// At most `limit` in each `window`, windows beginning at multiples of the window since 1970.
+    /// Creates a limit for each `window`. Windows begin at multiples of the window since 1970.
     #[must_use]
     pub fn new(limit: u64, window: Duration) -> Self {
         Self { limit, window, start: Start::Aligned }
     }
 
-    /// Shifts windows by a phase of each subject, so that not all reset at the same time.
+    /// Shifts windows by a phase of each subject, so that not all windows end at the same time.
     #[must_use]
     pub fn phased(self) -> Self {
         Self { start: Start::Phased, ..self }
     }
 
-    /// Lets a window begin at the subject's first request after the last one ended.
+    /// Lets a window begin at the subject's first request after the previous window has ended.
     #[must_use]
     pub fn anchored(self) -> Self {
         Self { start: Start::Anchored, ..self }
     }
 
-    /// The limit.
+    /// Returns the limit.
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// The window.
+    /// Returns the window.
     #[must_use]
     pub const fn window(&self) -> Duration {
         self.window
     }
 
-    /// Where windows begin.
+    /// Returns where windows begin.
     #[must_use]
     pub const fn start(&self) -> Start {
         self.start
     }
 }
 
-/// At most `limit` in any window, wherever it begins: exact, for a record per admitted request.
+/// A limit for any window of a length, regardless of where it begins.
+///
+/// This is exact, and needs a record per admitted request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SlidingLog {
     pub(super) limit: u64,
@@ -88,43 +94,44 @@ pub struct SlidingLog {
 }
 
 impl SlidingLog {
-    /// The maximum number of records that one state may need.
+    /// The maximum number of records in one state.
     pub const MAX_RECORDS: u64 = sliding_log::MAX_RECORDS;
 
-    /// At most `limit` in any `window`.
+    /// Creates a limit for any `window`.
     #[must_use]
     pub fn new(limit: u64, window: Duration) -> Self {
         Self { limit, window, grain: None }
     }
 
-    /// Requests within one `grain` share a record, timed at the grain's end: less memory, and never
-    /// more admitted than without.
+    /// Lets requests within one `grain` share a record, whose time is the end of the grain. This
+    /// needs less memory, and never admits more than the log without a grain.
     #[must_use]
     pub fn grain(self, grain: Duration) -> Self {
         Self { grain: Some(grain), ..self }
     }
 
-    /// The limit.
+    /// Returns the limit.
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// The window.
+    /// Returns the window.
     #[must_use]
     pub const fn window(&self) -> Duration {
         self.window
     }
 
-    /// The grain, if there is one. [`grain`](Self::grain) sets it.
+    /// Returns the grain, if there is one. [`grain`](Self::grain) sets it.
     #[must_use]
     pub const fn granularity(&self) -> Option<Duration> {
         self.grain
     }
 }
 
-/// At most about `limit` in any window, from two numbers: the previous window counts for as much as
-/// of it still overlaps the sliding window.
+/// An approximate limit for any window of a length, from two numbers.
+///
+/// The previous window counts for the part of it that still overlaps the sliding window.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SlidingCounter {
     pub(super) limit: u64,
@@ -132,28 +139,29 @@ pub struct SlidingCounter {
 }
 
 impl SlidingCounter {
-    /// At most about `limit` in any `window`.
+    /// Creates an approximate limit for any `window`.
     #[must_use]
     pub fn new(limit: u64, window: Duration) -> Self {
         Self { limit, window }
     }
 
-    /// The limit.
+    /// Returns the limit.
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// The window.
+    /// Returns the window.
     #[must_use]
     pub const fn window(&self) -> Duration {
         self.window
     }
 }
 
-/// A bucket of tokens: each cost takes some, time brings them back.
+/// A bucket of tokens. Each cost removes tokens, and the bucket is refilled over time.
 ///
-/// GCRA, the generic cell rate algorithm, is the same bucket in telecom terms: [`gcra`](Self::gcra).
+/// GCRA, the generic cell rate algorithm, is the same bucket in telecom terms: see
+/// [`gcra`](Self::gcra).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
     pub(super) refill: u64,
@@ -162,68 +170,72 @@ pub struct TokenBucket {
     pub(super) mode: Refill,
 }
 
-/// How tokens come back.
+/// The kind of refill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Refill {
     Continuous,
-    /// The same, and written as `gcra`.
+    /// Like `Continuous`, but written as `gcra`.
     Gcra,
     ByInterval,
 }
 
 impl TokenBucket {
-    /// `refill` tokens per `period`, coming back continuously; the bucket holds as many.
+    /// Creates a bucket that is refilled continuously with `refill` tokens per `period`. Its
+    /// capacity is `refill` unless [`burst`](Self::burst) sets it.
     #[must_use]
     pub fn new(refill: u64, period: Duration) -> Self {
         Self { refill, period, burst: refill, mode: Refill::Continuous }
     }
 
-    /// GCRA: one cell every `period / count`, and up to `count` at one instant after a long rest. With
-    /// [`burst`](Self::burst), the burst tolerance is `burst − 1` intervals.
+    /// Creates a GCRA limit: one cell every `period / count`, and up to `count` at one instant
+    /// after a long idle period. With [`burst`](Self::burst), the burst tolerance is `burst − 1`
+    /// intervals.
     ///
-    /// It decides as [`new`](Self::new), and shares its states. The policy is written as `gcra`.
+    /// It decides as [`new`](Self::new) does, and shares its states. The policy is written as
+    /// `gcra`.
     #[must_use]
     pub fn gcra(count: u64, period: Duration) -> Self {
         Self { mode: Refill::Gcra, ..Self::new(count, period) }
     }
 
-    /// Sets the capacity of the bucket: the maximum that is admitted at one instant after a long rest.
+    /// Sets the capacity of the bucket, which is the maximum that is admitted at one instant after
+    /// a long idle period.
     #[must_use]
     pub fn burst(self, capacity: u64) -> Self {
         Self { burst: capacity, ..self }
     }
 
-    /// Lets the tokens come back all at once, each time a whole period has passed.
+    /// Refills all tokens of a period together at its end.
     #[must_use]
     pub fn by_interval(self) -> Self {
         Self { mode: Refill::ByInterval, ..self }
     }
 
-    /// How many tokens come back in a period.
+    /// Returns the number of tokens that are refilled in a period.
     #[must_use]
     pub const fn refill(&self) -> u64 {
         self.refill
     }
 
-    /// The period.
+    /// Returns the period.
     #[must_use]
     pub const fn period(&self) -> Duration {
         self.period
     }
 
-    /// How many tokens the bucket holds.
+    /// Returns the capacity of the bucket.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         self.burst
     }
 
-    /// Whether the tokens come back all at once.
+    /// Returns `true` if all tokens of a period are refilled together at its end.
     #[must_use]
     pub const fn is_by_interval(&self) -> bool {
         matches!(self.mode, Refill::ByInterval)
     }
 
-    /// Whether the bucket is written as `gcra`.
+    /// Returns `true` if the bucket is written as `gcra`.
     #[must_use]
     pub const fn is_gcra(&self) -> bool {
         matches!(self.mode, Refill::Gcra)

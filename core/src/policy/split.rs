@@ -2,19 +2,22 @@
 
 use std::sync::Arc;
 
+use super::Policy;
+use super::error::PolicyError;
 use super::shards::{MAX_SHARDS, Shard, Shards};
 use super::share::{Rate, Share};
-use super::{Algorithm, Policy, PolicyError, spec};
+use super::spec::{self, Algorithm};
 
-/// A policy's shards, and its share in each.
+/// The shards of a policy, and its share in each.
 #[derive(Debug, Clone)]
 pub(super) struct Split {
     pub(super) shards: Shards,
-    /// Empty for a single shard; otherwise one per shard, without those whose share would be 0.
+    /// Empty for a single shard. Otherwise one share per shard, without the shards whose share
+    /// would be 0.
     pub(super) shares: Box<[Policy]>,
 }
 
-/// The shares follow from the policy.
+/// The shares follow from the policy, so they are not compared.
 impl PartialEq for Split {
     fn eq(&self, other: &Self) -> bool {
         self.shards == other.shards
@@ -28,7 +31,7 @@ impl Policy {
         let count = shards.count();
         if count == 0 || count > MAX_SHARDS {
             return Err(PolicyError::new(format!(
-                "{count} shards; a policy has 1 to {MAX_SHARDS} of them"
+                "the number of shards is {count}; it must be 1 to {MAX_SHARDS}"
             )));
         }
         if shards.split() && self.block_duration().is_some() {
@@ -64,7 +67,8 @@ impl Policy {
         (0..used).map(share).collect()
     }
 
-    /// The number of shards with a share above 0; one for a limit of 0, which refuses everything.
+    /// Returns the number of shards with a share above 0. For a limit of 0, which refuses
+    /// everything, this is 1.
     fn used_of(&self, count: u32) -> u32 {
         let mut max = self.limit();
         if let Algorithm::TokenBucket(spec) = self.algorithm()
@@ -75,7 +79,8 @@ impl Policy {
         count.min(u32::try_from(max).unwrap_or(u32::MAX)).max(1)
     }
 
-    /// The same policy in one shard. The whole policy's identity is set on it at the end of `split`.
+    /// Returns the same policy in one shard. At the end, `split` sets the identity of the whole
+    /// policy on it.
     fn in_shard(&self, shard: Shard) -> Self {
         let mut inner = (*self.0).clone();
         inner.split = None;
@@ -84,32 +89,25 @@ impl Policy {
     }
 }
 
-/// The share of a policy in one of `of` shards. The shares add up to the whole, and differ by at most 1.
+/// Returns the share of a policy in one of `of` shards. The shares add up to the whole, and differ
+/// by at most 1.
 fn share(policy: &Policy, index: u32, of: u32) -> Result<Policy, PolicyError> {
     let part = |whole: u64| {
         let (index, of) = (u64::from(index), u64::from(of));
         whole / of + u64::from(index < whole % of)
     };
     let limit = part(policy.limit());
-    let rate = |refill, period| Ok(Rate::new(refill, period).scaled_to(Share::new(1, of)?));
-    let named = |algorithm: Algorithm| policy.with_algorithm(algorithm);
-    match policy.algorithm().clone() {
-        Algorithm::FixedWindow(spec) => named(spec::FixedWindow { limit, ..spec }.into()),
-        Algorithm::SlidingLog(spec) => named(spec::SlidingLog { limit, ..spec }.into()),
-        Algorithm::SlidingCounter(spec) => named(spec::SlidingCounter { limit, ..spec }.into()),
-        Algorithm::TokenBucket(spec) if spec.is_by_interval() => {
-            let refill = part(spec.refill);
-            named(spec::TokenBucket { refill, burst: limit, ..spec }.into())
-        }
-        Algorithm::TokenBucket(spec) => {
-            rate(spec.refill, spec.period)?.first_that_fits(|refill, period| {
-                named(spec::TokenBucket { refill, period, burst: limit, ..spec }.into())
-            })
-        }
+    if let Algorithm::TokenBucket(spec) = policy.algorithm()
+        && spec.is_by_interval()
+    {
+        let refill = part(spec.refill);
+        return policy.with_algorithm(spec::TokenBucket { refill, burst: limit, ..spec.clone() });
     }
+    let share = Share::new(1, of)?;
+    policy.with_limit(limit, |spec| Rate::new(spec.refill, spec.period).scaled_to(share))
 }
 
-/// Why a policy whose limit is split cannot block.
+/// Creates the error for a policy with a block whose limit is split.
 pub(super) fn block_excludes_shards() -> PolicyError {
     PolicyError::new(
         "`block` and a limit that is split over shards exclude each other: a refusal by one shard must \

@@ -1,16 +1,17 @@
-//! The name under which states are kept: a policy's name and the shape of its states.
+//! The name under which states are stored: the policy's name and the shape of its states.
 
 use std::fmt;
 
+use super::Policy;
 use super::span::Micros;
-use super::{Policy, StateShape};
-use crate::algorithm::fixed_window::Start;
+use crate::algorithm::shape::{Start, StateShape};
 
-/// The name that a store keeps a policy's states under: see [`Policy::state_name`].
+/// The name under which a store keeps a policy's states: see [`Policy::state_name`].
 ///
-/// As text, `name:shape` for a policy with a name, and the whole text of the policy for one without;
-/// for a [share](Policy::shares), followed by `%`, its index, `.` and the number of shards. Two policies have the same
-/// text iff they [share states](Policy::shares_state_with).
+/// Its text is `name:shape` for a policy with a name, and the whole text of the policy for one
+/// without a name. For a [share](Policy::shares), this is followed by `%`, its index, `.` and the
+/// number of shards. Two policies have the same text if and only if they [share
+/// states](Policy::shares_state_with).
 #[derive(Clone, Copy)]
 pub struct StateName<'p>(&'p Policy);
 
@@ -40,8 +41,9 @@ impl fmt::Debug for StateName<'_> {
     }
 }
 
-/// Short, of `a` to `z`, digits and dots: `window.1m`, `window.1m.phased`, `log.15m`, `log.1h.1m`,
-/// `counter.1d`, `bucket`, `bucket.1m`. It is part of the keys in Redis, so it must never change.
+/// Prints a short text of the letters `a` to `z`, digits and dots: `window.1m`, `window.1m.phased`,
+/// `log.15m`, `log.1h.1m`, `counter.1d`, `bucket`, `bucket.1m`. It is a part of the keys in Redis,
+/// so it must never change.
 impl fmt::Display for StateShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -65,7 +67,7 @@ impl fmt::Display for StateShape {
 }
 
 impl StateShape {
-    /// The shape as numbers, for a hash.
+    /// Returns the shape as numbers, for a hash.
     pub(super) fn numbers(self) -> [u64; 3] {
         match self {
             Self::FixedWindow(Start::Aligned, window) => [1, window, 0],

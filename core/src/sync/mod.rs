@@ -1,16 +1,19 @@
-//! Locks, atomics, hashers, tasks and timers of the layers and of waiting.
+//! Locks, atomics, hashers, tasks and timers for the layers and for waiting.
 //!
-//! These are the types of the standard library, foldhash and Tokio. With `--cfg tidegate_schedules`, which is set by
-//! `.ci/schedules` alone, they are those of [`shuttle`](https://docs.rs/shuttle) in their place: a scheduler then chooses
-//! at each use of one of them which task goes on, so that tests can run many interleavings, and each of them again.
+//! Usually these are the types of the standard library, foldhash and Tokio. With `--cfg
+//! tidegate_schedules`, which only `.ci/schedules` sets, they are the types of
+//! [`shuttle`](https://docs.rs/shuttle). Each use of one of these types then lets a scheduler
+//! choose the next task, so that tests can run many interleavings and repeat each of them.
 //!
-//! With the feature `_simulation`, which only the testkit's simulation sets, hashers are seeded by it.
+//! With the feature `_simulation`, which only the simulation of the testkit sets, the simulation
+//! seeds the hashers.
 //!
-//! Not replaced are
+//! These are not replaced:
 //!
-//! * `Arc`, and counters that are only read as statistics: no step depends on them;
-//! * Tokio's `oneshot` and `Notify`, which need no runtime: interleavings within them are not explored;
-//! * what no schedule test runs: clocks, the estimator of holds, metrics, other layers.
+//! * `Arc`, and counters that are only read as statistics, because no step depends on them
+//! * Tokio's `oneshot` and `Notify`, which need no runtime: interleavings within them are not
+//!   explored
+//! * code that no schedule test runs: clocks, the estimator of holds, metrics, other layers
 
 #[cfg(tidegate_schedules)]
 pub mod scheduled;
@@ -24,7 +27,8 @@ pub(crate) use shuttle::sync::{Mutex, MutexGuard, atomic};
 #[cfg(all(feature = "_simulation", not(tidegate_schedules)))]
 pub(crate) mod seeded;
 
-/// Seeded at random, unless a schedule or a simulation has to be run again.
+/// Hashers with random seeds. Schedules and simulations use fixed seeds, so that they can be
+/// repeated.
 pub(crate) mod hash {
     #[cfg(not(any(tidegate_schedules, feature = "_simulation")))]
     pub(crate) use foldhash::quality::RandomState;

@@ -1,9 +1,9 @@
-//! Tasks and timers in schedule tests: what Tokio's are elsewhere.
+//! Tasks and timers for schedule tests. They replace Tokio's.
 //!
-//! Time is virtual. A test moves it by [`advance`]; and [`run_timers`] moves it to the next timer, which a test's
-//! scheduler runs when no other task can run.
+//! Time is virtual. A test moves it with [`advance`]. The scheduler of a test runs [`run_timers`]
+//! when no other task can run, and this moves the time to the next timer.
 //!
-//! The tasks of one execution run in turn in one thread, so its state is kept per thread.
+//! All tasks of an execution run in one thread, so its state is stored per thread.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,13 +14,13 @@ use std::time::Duration;
 
 use shuttle::future::{AbortHandle, yield_now};
 
-/// Tasks, and the timers of all tasks in the order in which they end.
+/// The tasks, and the timers of all tasks in the order of their ends.
 #[derive(Debug, Default)]
 struct Runtime {
     now: Duration,
     timers: BTreeMap<TimerKey, Waker>,
     next_number: u64,
-    /// Of [`run_timers`], which waits for the first timer.
+    /// Wakes [`run_timers`], which waits for the first timer.
     driver: Option<Waker>,
     tasks: Vec<AbortHandle>,
 }
@@ -36,52 +36,55 @@ fn with<T>(run: impl FnOnce(&mut Runtime) -> T) -> T {
     RUNTIME.with_borrow_mut(run)
 }
 
-/// Forgets the timers and tasks of the last execution. To be called when one begins.
+/// Forgets the timers and tasks of the previous execution. Each execution must begin with this
+/// call.
 pub fn begin() {
     drop(RUNTIME.take());
 }
 
-/// The time since the execution began.
+/// Returns the time since the execution began.
 #[must_use]
 pub fn now() -> Duration {
-    with(|it| it.now)
+    with(|runtime| runtime.now)
 }
 
-/// Moves the time forwards, and ends the timers that are due.
+/// Moves the time forward, and ends the timers that are due.
 pub fn advance(span: Duration) {
-    let due = with(|it| {
-        it.now += span;
-        let later = it.timers.split_off(&(it.now, u64::MAX));
-        std::mem::replace(&mut it.timers, later)
+    let due = with(|runtime| {
+        runtime.now += span;
+        let later = runtime.timers.split_off(&(runtime.now, u64::MAX));
+        std::mem::replace(&mut runtime.timers, later)
     });
     due.into_values().for_each(Waker::wake);
 }
 
-/// Ends one timer after another, each when this is polled. Never ends.
+/// Ends one timer after another, one each time that the scheduler runs this task. Never returns.
 pub async fn run_timers() {
     loop {
         let until_next = poll_fn(|context| {
-            with(|it| match it.timers.first_key_value() {
-                Some(((end, _), _)) => Poll::Ready(end.saturating_sub(it.now)),
+            with(|runtime| match runtime.timers.first_key_value() {
+                Some(((end, _), _)) => Poll::Ready(end.saturating_sub(runtime.now)),
                 None => {
-                    it.driver = Some(context.waker().clone());
+                    runtime.driver = Some(context.waker().clone());
                     Poll::Pending
                 }
             })
         });
         until_next.await;
-        // The scheduler comes back when no other task can run. By then the next timer may be another one.
+        // The scheduler runs this task again only when no other task can run. By then, another
+        // timer may be the next one.
         yield_now().await;
-        let next = with(|it| it.timers.first_key_value().map(|((end, _), _)| *end));
+        let next = with(|runtime| runtime.timers.first_key_value().map(|((end, _), _)| *end));
         if let Some(end) = next {
             advance(end.saturating_sub(now()));
         }
     }
 }
 
-/// Drops the tasks that [`Handle`] has spawned, each where it waits: as when a store panics, or a runtime ends.
+/// Drops the tasks that [`Handle`] has spawned, wherever they wait. This simulates the panic of a
+/// store or the end of a runtime.
 pub fn cancel_tasks() {
-    let tasks = with(|it| std::mem::take(&mut it.tasks));
+    let tasks = with(|runtime| std::mem::take(&mut runtime.tasks));
     for task in tasks {
         task.abort();
     }
@@ -98,7 +101,7 @@ impl Handle {
 
     pub(crate) fn spawn(&self, task: impl Future<Output: Send> + Send + 'static) {
         let task = shuttle::future::spawn(async move { drop(task.await) });
-        with(|it| it.tasks.push(task.abort_handle()));
+        with(|runtime| runtime.tasks.push(task.abort_handle()));
     }
 
     pub(crate) fn enter(&self) -> EnterGuard<'_> {
@@ -106,8 +109,8 @@ impl Handle {
     }
 }
 
-/// While it lives, the runtime is the current one: always, in an execution.
-pub(crate) struct EnterGuard<'a>(#[expect(dead_code, reason = "it is kept, not used")] &'a Handle);
+/// Represents the current runtime. In an execution, the runtime is always current.
+pub(crate) struct EnterGuard<'a>(#[expect(dead_code, reason = "kept for its lifetime")] &'a Handle);
 
 /// A time of the virtual clock.
 #[derive(Debug, Clone, Copy)]
@@ -123,14 +126,14 @@ impl Instant {
     }
 }
 
-/// Waits until a time.
+/// Returns a future that is ready after `span`.
 pub fn sleep(span: Duration) -> Sleep {
     Sleep { end: now().saturating_add(span), timer: None }
 }
 
-/// A future that is ready at a time: see [`sleep`].
+/// The future of [`sleep`].
 #[derive(Debug)]
-#[must_use = "it waits when it is awaited"]
+#[must_use = "futures do nothing unless they are awaited"]
 pub struct Sleep {
     end: Duration,
     timer: Option<TimerKey>,
@@ -144,13 +147,13 @@ impl Future for Sleep {
         if now() >= end {
             return Poll::Ready(());
         }
-        let driver = with(|it| {
+        let driver = with(|runtime| {
             let timer = *self.timer.get_or_insert_with(|| {
-                it.next_number += 1;
-                (end, it.next_number)
+                runtime.next_number += 1;
+                (end, runtime.next_number)
             });
-            it.timers.insert(timer, context.waker().clone());
-            it.driver.take()
+            runtime.timers.insert(timer, context.waker().clone());
+            runtime.driver.take()
         });
         driver.map(Waker::wake);
         Poll::Pending
@@ -160,7 +163,7 @@ impl Future for Sleep {
 impl Drop for Sleep {
     fn drop(&mut self) {
         if let Some(timer) = self.timer {
-            drop(with(|it| it.timers.remove(&timer)));
+            drop(with(|runtime| runtime.timers.remove(&timer)));
         }
     }
 }

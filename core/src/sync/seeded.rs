@@ -1,4 +1,4 @@
-//! Hashers whose seeds are random, or set by a simulation in this thread.
+//! Hashers with seeds that are random, or that a simulation sets for its thread.
 
 use std::cell::Cell;
 use std::hash::BuildHasher;
@@ -9,12 +9,12 @@ thread_local! {
     static SEED: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Makes the seeds of all hashers that this thread creates from now on follow from `seed`.
+/// Derives the seeds of all hashers that this thread creates from `seed`.
 pub fn seed_hashes(seed: u64) {
     SEED.set(Some(seed));
 }
 
-/// The seed of the next hasher, if this thread has a seed.
+/// Returns the seed of the next hasher, if this thread has a seed.
 fn next_seed() -> Option<u64> {
     let seed = SEED.get()?;
     SEED.set(Some(seed.wrapping_add(1)));
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn hashes_follow_from_the_seed_of_the_thread() {
-        let of_seed = |seed| {
+        let hashes_with = |seed| {
             std::thread::spawn(move || {
                 seed_hashes(seed);
                 (hashes(), hashes())
@@ -64,9 +64,9 @@ mod tests {
             .join()
             .unwrap()
         };
-        assert_eq!(of_seed(1), of_seed(1));
-        assert_ne!(of_seed(1), of_seed(1_000));
-        assert_ne!(of_seed(1).0, of_seed(1).1, "each hasher has its own");
+        assert_eq!(hashes_with(1), hashes_with(1));
+        assert_ne!(hashes_with(1), hashes_with(1_000));
+        assert_ne!(hashes_with(1).0, hashes_with(1).1, "each hasher has its own seed");
         assert_ne!(hashes(), hashes(), "random without a seed");
     }
 }

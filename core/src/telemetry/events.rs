@@ -1,11 +1,12 @@
-//! Events for the log: changes of state, never a line per call.
+//! Log events: changes of state, and never a line per call.
 //!
-//! No event contains a subject or a tenant. A server's message may quote a key, so it is included only for kinds of
-//! errors whose messages do not.
+//! No event contains a subject or a tenant. The message of a server may quote a key. It is included
+//! only for the kinds of errors whose messages contain no key.
 
-use crate::{DegradedAnswer, Error, ErrorKind};
+use crate::decision::DegradedAnswer;
+use crate::error::{Error, ErrorKind};
 
-/// The circuit has opened after this error, the last of `failures` in a row.
+/// Reports that the circuit has opened after this error, which is the last of `failures` in a row.
 pub(crate) fn opened(error: &Error, failures: u64) {
     tracing::warn!(
         target: "tidegate",
@@ -16,28 +17,28 @@ pub(crate) fn opened(error: &Error, failures: u64) {
     );
 }
 
-/// The circuit has closed.
+/// Reports that the circuit has closed.
 pub(crate) fn closed() {
     tracing::info!(target: "tidegate", "the circuit is closed: the store is called again");
 }
 
-/// A fallback decides, as the store failed with this error.
+/// Reports that a fallback decides, because the store failed with this error.
 pub(crate) fn taken_over(error: &Error, answer: DegradedAnswer) {
     tracing::warn!(
         target: "tidegate",
         reason = error.kind().as_str(),
         error = text(error),
         answer = answer.as_str(),
-        "the store does not decide: its fallback does"
+        "the store fails; its fallback decides"
     );
 }
 
-/// The store decides again, after `decisions` decisions without it.
+/// Reports that the store decides again, after `decisions` decisions without it.
 pub(crate) fn decides_again(decisions: u64) {
     tracing::info!(target: "tidegate", decisions, "the store decides again");
 }
 
-/// The part of an error that may be shown.
+/// Returns the part of an error that may be shown.
 fn text(error: &Error) -> String {
     match error.kind() {
         ErrorKind::Timeout

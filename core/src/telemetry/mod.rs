@@ -1,4 +1,4 @@
-//! What an operator sees: the names of metrics, and events for the log.
+//! Information for operators: the names of metrics, and log events.
 
 #[cfg(feature = "tracing")]
 pub(crate) mod events;

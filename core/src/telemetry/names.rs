@@ -1,19 +1,20 @@
 //! The metrics of this crate: names, labels and help texts.
 //!
-//! `docs/metrics.md` has the same table for operators, and a test compares the two. No label comes from a request:
-//! subjects and tenants do not appear, and of the names of policies, which come from the configuration, at most
-//! [`MAX_POLICIES`] have series of their own.
+//! `docs/metrics.md` has the same table for operators, and a test compares the two. No label comes
+//! from a request, so subjects and tenants do not appear. The names of policies come from the
+//! configuration, and at most [`MAX_POLICIES`] of them have their own series.
 
-/// The maximum number of policies with series of their own, per observed store. Later ones are counted under
-/// [`OTHER_POLICIES`], so that names made at run time do not create series without bound.
+/// The maximum number of policies with their own series, per observed store. Further policies are
+/// counted under [`OTHER_POLICIES`], so that names made at run time do not create unbounded series.
 pub const MAX_POLICIES: usize = 256;
 
-/// The value of the label `policy` for all policies after the first [`MAX_POLICIES`]. No policy can have this name.
+/// The value of the label `policy` for all policies after the first [`MAX_POLICIES`]. No policy can
+/// have this name.
 pub const OTHER_POLICIES: &str = "(other)";
 
-/// Bucket bounds, in seconds, for the histograms here, whose names all end in `_seconds`: from a decision in memory
-/// to a server that is about to time out. The Prometheus recorder needs them: without buckets it shows quantiles,
-/// which cannot be added up over processes.
+/// The bucket bounds in seconds for all histograms here, whose names end in `_seconds`. They range
+/// from a decision in memory to a server that nearly times out. The Prometheus recorder needs them:
+/// without buckets it shows quantiles, which cannot be added up over processes.
 pub const SECONDS_BUCKETS: [f64; 13] = [
     0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0,
 ];
@@ -32,7 +33,7 @@ pub struct Metric {
     pub help: &'static str,
 }
 
-/// Kind of a metric.
+/// The kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
@@ -45,7 +46,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The name of the kind.
+    /// Returns the name of the kind.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -57,7 +58,7 @@ impl Kind {
 }
 
 impl Metric {
-    /// A metric, for stores with metrics of their own.
+    /// Creates a metric. Stores may have their own metrics.
     #[must_use]
     pub const fn new(
         kind: Kind,
@@ -80,7 +81,7 @@ impl Metric {
     }
 }
 
-/// Calls; those of a batch one by one.
+/// Calls to the store. Each call of a batch counts.
 pub const CALLS: Metric = Metric::new(
     Kind::Counter,
     "tidegate_calls_total",
@@ -104,15 +105,15 @@ pub const NEAR_LIMIT: Metric = Metric::new(
     "Admitted calls after which less than a fifth of the limit remains, by policy.",
 );
 
-/// What is held.
+/// The cost of holds.
 pub const HELD: Metric = Metric::new(
     Kind::Counter,
     "tidegate_held_total",
     &["policy", "shadow"],
-    "Cost held by admitted holds, an estimate. Less what was settled, it is reserved and not spent.",
+    "Cost held by admitted holds, an estimate. The held cost minus the settled cost is reserved and unspent.",
 );
 
-/// What holds were settled at.
+/// The cost of settlements.
 pub const SETTLED: Metric = Metric::new(
     Kind::Counter,
     "tidegate_settled_total",
@@ -180,7 +181,7 @@ pub const BREAKER_OPENED: Metric = Metric::new(
     "Number of times a circuit breaker opened, also after a failed probe.",
 );
 
-/// Acquires at a store with leases.
+/// Acquires on a store with leases.
 pub const LEASE_CALLS: Metric = Metric::new(
     Kind::Counter,
     "tidegate_lease_calls_total",
@@ -193,15 +194,15 @@ pub const LEASES: Metric = Metric::new(
     Kind::Counter,
     "tidegate_leases_total",
     &["outcome"],
-    "Chunks of budget that leases asked the store for, by outcome.",
+    "Chunks of budget that leases requested from the store, by outcome.",
 );
 
-/// Cost in chunks.
+/// The cost in chunks.
 pub const LEASED_COST: Metric = Metric::new(
     Kind::Counter,
     "tidegate_leased_cost_total",
     &["fate"],
-    "Cost in granted chunks; how much of it was given back, and how much neither used nor given back (stranded).",
+    "Cost in granted chunks, the part of it that was returned (given-back), and the part that was neither used nor returned (stranded).",
 );
 
 /// All metrics.

@@ -70,16 +70,16 @@ proptest! {
                 _ => Operation::Acquire,
             };
             let before = one.clone();
-            let held = before.0.as_ref().is_none_or(|record| PackedState::of(record).is_some());
+            let held = before.0.as_ref().is_none_or(|record| PackedState::new(record).is_some());
             let call = Call::new(operation, &charge);
             let decision = engine::decide(&call, Timestamp::from_micros(now), &mut one).unwrap();
             if held && policy.block_duration().is_none() && PackedState::always_fits(&policy) {
-                prop_assert!(one.0.as_ref().is_none_or(|record| PackedState::of(record).is_some()));
+                prop_assert!(one.0.as_ref().is_none_or(|record| PackedState::new(record).is_some()));
             }
             if operation != Operation::Acquire {
                 continue;
             }
-            let numbers = before.0.as_ref().map_or(Some(PackedState::NONE), PackedState::of);
+            let numbers = before.0.as_ref().map_or(Some(PackedState::NONE), PackedState::new);
             if let Some(mut numbers) = numbers {
                 let (unchanged, evaluated) = (numbers, numbers.evaluate(&charge[0], now));
                 match numbers.acquire(&charge[0], now) {
@@ -95,18 +95,18 @@ proptest! {
                         prop_assert_eq!(Decision::one(discarded), peeked.unwrap());
                         prop_assert_eq!(evaluated.admits(), discarded.outcome() == Outcome::Allowed);
                         prop_assert_eq!(Decision::one(shortly.verdict(&policy)), decision);
-                        let after = one.0.as_ref().map_or(Some(PackedState::NONE), PackedState::of);
+                        let after = one.0.as_ref().map_or(Some(PackedState::NONE), PackedState::new);
                         prop_assert_eq!(Some(numbers), after);
                         let record = numbers.record(&policy);
                         prop_assert_eq!(numbers.recovers_at(&policy), record.recovers_at_micros());
-                        prop_assert_eq!(PackedState::of(&record), Some(numbers));
+                        prop_assert_eq!(PackedState::new(&record), Some(numbers));
                         if let Some(whole) = &one.0 {
                             prop_assert_eq!(&record, whole);
                         }
                     }
                     // Only what writes more than numbers may take the whole way.
                     None => {
-                        prop_assert!(one.0.as_ref().and_then(PackedState::of).is_none());
+                        prop_assert!(one.0.as_ref().and_then(PackedState::new).is_none());
                         prop_assert_eq!((numbers, evaluated), (unchanged, None));
                     }
                 }
@@ -133,13 +133,13 @@ fn windows_counters_and_buckets_are_packed_while_they_fit() {
         let charges = [Charge::new(&policy, "alice")];
         let now = Timestamp::from_micros(1_790_000_000_000_000);
         let _ = engine::decide(&Call::acquire(&charges), now, &mut one).unwrap();
-        let packed = PackedState::of(&one.0.unwrap());
+        let packed = PackedState::new(&one.0.unwrap());
         assert_eq!(packed.is_some(), !text.starts_with("sliding-log"), "{text}");
         assert_ne!(packed, Some(PackedState::NONE), "{text}");
-        assert_eq!(PackedState::of(&Record::new(&policy)), Some(PackedState::NONE), "{text}");
+        assert_eq!(PackedState::new(&Record::new(&policy)), Some(PackedState::NONE), "{text}");
         assert_eq!(PackedState::NONE.record(&policy), Record::new(&policy), "{text}");
         let blocked = Record::restore(&policy, None, Some(1)).unwrap();
-        assert_eq!(PackedState::of(&blocked), None, "{text}");
+        assert_eq!(PackedState::new(&blocked), None, "{text}");
     }
 }
 

@@ -207,7 +207,7 @@ fn a_long_log_gives_its_memory_back_and_a_short_one_keeps_it() {
     }
     // Also where nothing is added to it.
     let (rule, log) = long_log(1_024);
-    let log = rule.give_back(log, 1, HOUR + 823).0.unwrap_or_default();
+    let log = rule.refund(log, 1, HOUR + 823).0.unwrap_or_default();
     assert_eq!(log.len(), 199);
     assert!((2 * 200 * 16..full).contains(&log.heap_bytes()), "room to grow is left");
     for records in [20, 64] {

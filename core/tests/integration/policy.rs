@@ -30,23 +30,20 @@ fn misread(text: &str) -> (String, Option<std::ops::Range<usize>>) {
 fn b35_zeros_are_refused_by_name_but_a_limit_of_zero_denies_all() {
     assert_eq!(
         refused("w", FixedWindow::new(1, Duration::ZERO)),
-        "the window is 0; it is at least 1us"
+        "the window is 0; it must be at least 1us"
     );
-    assert_eq!(
-        refused("b", TokenBucket::new(0, MINUTE)),
-        "the rate is 0; a bucket refills with at least 1 per period"
-    );
+    assert_eq!(refused("b", TokenBucket::new(0, MINUTE)), "the rate is 0; it must be at least 1");
     assert_eq!(
         refused("b", TokenBucket::new(1, MINUTE).burst(0)),
-        "the burst is 0; a bucket holds at least 1"
+        "the burst is 0; it must be at least 1"
     );
     assert_eq!(
         refused("b", TokenBucket::gcra(1, Duration::ZERO)),
-        "the period is 0; it is at least 1us"
+        "the period is 0; it must be at least 1us"
     );
     assert_eq!(
         refused("l", SlidingLog::new(1, MINUTE).grain(Duration::ZERO)),
-        "the grain is 0; it is at least 1us"
+        "the grain is 0; it must be at least 1us"
     );
     assert_eq!(Policy::new("w", FixedWindow::new(0, MINUTE)).unwrap().limit(), 0);
     assert!(Policy::new("l", SlidingLog::new(0, MINUTE)).is_ok());
@@ -87,7 +84,10 @@ fn b33_a_policy_takes_the_finest_tick_at_which_its_products_are_exact() {
 #[test]
 fn spans_and_numbers_out_of_bounds_are_refused_with_the_bound() {
     let message = refused("w", FixedWindow::new(MAX_EXACT + 1, MINUTE));
-    assert_eq!(message, "the limit 4503599627370497 is above 2^52 = 4503599627370496");
+    assert_eq!(
+        message,
+        "the limit is 4503599627370497; it must be at most 2^52 = 4503599627370496"
+    );
     let long = Duration::from_secs(72 * 366 * 86_400);
     assert!(refused("w", FixedWindow::new(1, long)).contains("longer than 2^51 us"));
     assert!(
@@ -190,7 +190,7 @@ fn an_error_points_at_the_word_that_is_wrong_and_says_what_would_fit() {
         ("sliding-log ten/1m", "ten", "`ten` is not a whole number"),
         ("sliding-log -5/1m", "-5", "`-5` is not a whole number"),
         ("sliding-log 1.5/1m", "1.5", "`1.5` is not a whole number"),
-        ("sliding-log 99999999999999999999/1m", "99999999999999999999", "above 2^52"),
+        ("sliding-log 99999999999999999999/1m", "99999999999999999999", "at most 2^52"),
         ("sliding-log 5/1fortnight", "1fortnight", "write 250ms, 90s, 1m"),
         ("sliding-log 5/0s", "0s", "at least 1us"),
         ("sliding-log 5/99999999999d", "99999999999d", "71 years"),
@@ -210,8 +210,8 @@ fn an_error_points_at_the_word_that_is_wrong_and_says_what_would_fit() {
         ("gcra 5/1m block 0s", "0s", "at least 1us"),
         ("gcra 5/1m shards", "", "a number after `shards`"),
         ("gcra 5/1m shards 8 shards 9", "shards", "twice"),
-        ("gcra 5/1m shards 0", "0", "0 shards; a policy has 1 to 256"),
-        ("gcra 5/1m shards 257", "257", "257 shards; a policy has 1 to 256"),
+        ("gcra 5/1m shards 0", "0", "the number of shards is 0; it must be 1 to 256"),
+        ("gcra 5/1m shards 257", "257", "the number of shards is 257; it must be 1 to 256"),
         ("gcra 5/1m shard 8", "shard", "did you mean `shards`?"),
         ("gcra 5/1m whole shards 8", "whole", "`shards 8 whole`"),
         ("gcra 5/1m by-subject", "by-subject", "`shards 8 by-subject`"),

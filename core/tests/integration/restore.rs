@@ -257,7 +257,7 @@ fn parts_that_no_record_has_are_refused_with_the_value_and_the_bound() {
         (
             "sliding-counter 5/10us",
             counter(10, u64::MAX, 1),
-            "before is 18446744073709551615",
+            "previous window is 18446744073709551615",
             "45",
         ),
         ("sliding-counter 5/10us", counter(10, 1, u64::MAX), "is 18446744073709551615", "4503"),
@@ -287,8 +287,8 @@ fn parts_that_no_record_has_are_refused_with_the_value_and_the_bound() {
             "1 to 45035",
         ),
         ("sliding-log 5/10us", log(&[]), "log is empty", "no state"),
-        ("sliding-log 5/10us", log(&[(7, 1), (7, 1)]), "record 1 is 7", "not after 7"),
-        ("sliding-log 5/10us", log(&[(7, 1), (6, 1)]), "record 1 is 6", "not after 7"),
+        ("sliding-log 5/10us", log(&[(7, 1), (7, 1)]), "record 1 is 7", "must be after 7"),
+        ("sliding-log 5/10us", log(&[(7, 1), (6, 1)]), "record 1 is 6", "must be after 7"),
         ("sliding-log 5/10us", log(&[(7, 1), (8, 0)]), "cost of record 1 is 0", "1 to 4503"),
         ("sliding-log 5/10us", log(&[(7, 1 << 52), (8, 1)]), "add up to 4503599627370497", "96"),
         ("sliding-log 5/10us", log(&[(1, 1 << 63), (2, 1 << 63)]), "record 0 is 9223", "1 to 45"),
@@ -303,11 +303,14 @@ fn parts_that_no_record_has_are_refused_with_the_value_and_the_bound() {
     }
     let records: Vec<_> = (0..=1 << 20).map(|time| (time, 1)).collect();
     let error = restore("sliding-log 5/10us", log(&records)).unwrap_err().to_string();
-    assert!(error.contains("records is 1048577, and at most 1048576"), "{error}");
+    assert!(error.contains("records is 1048577; it must be at most 1048576"), "{error}");
     let policy: Policy = "gcra 5/10us burst 5".parse().unwrap();
     let latest = LAST + (1 << 51);
     let error = Record::restore(&policy, None, Some(latest + 1)).unwrap_err().to_string();
-    assert!(error.contains(&format!("until {}, and at most {latest}", latest + 1)), "{error}");
+    assert!(
+        error.contains(&format!("until {}; it must be at most {latest}", latest + 1)),
+        "{error}"
+    );
 }
 
 #[test]

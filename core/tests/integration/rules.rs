@@ -135,7 +135,7 @@ fn only_buckets_can_reserve_and_what_is_over_has_recovered_now() {
         const SECOND: u64 = 1_000_000;
         assert_eq!(rule.can_reserve(None, 1, 0), reserves);
         let state = rule.take(None, 2, 11 * SECOND, || 0);
-        let state = rule.give_back(state, 1, 11 * SECOND).0.unwrap();
+        let state = rule.refund(state, 1, 11 * SECOND).0.unwrap();
         assert_eq!(rule.level(Some(&state), 11 * SECOND).remaining, 4);
         let recovers_at = rule.recovers_at(&state);
         assert_eq!(rule.level(Some(&state), recovers_at - 1).recovers_at, recovers_at);

@@ -236,7 +236,7 @@ fn an_operator_is_told_when_a_failure_policy_takes_over_and_how_often_it_decided
         let charges = [Charge::new(&policy, "S3CRET")];
         let answers = store.decide_many(&[Call::acquire(&charges); 3]).await;
         assert!(answers.iter().all(Result::is_ok));
-        let taken_over = "WARN message=the store does not decide: its fallback does \
+        let taken_over = "WARN message=the store fails; its fallback decides \
                           reason=\"timeout\" error=\"timeout: down\" answer=\"failed-open\"";
         assert_eq!(log.take(), [taken_over]);
         stub.set(Mood::Slow);

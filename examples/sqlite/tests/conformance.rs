@@ -116,7 +116,7 @@ fn rows_that_no_record_has_are_refused_and_left_alone() {
     for (change, expected) in [
         ("used = -1", "SQLite"),
         ("used = 0", "debt in units is 0"),
-        ("time = 9007199254740992", "9007199254740992, and at most"),
+        ("time = 9007199254740992", "9007199254740992; it must be at most"),
         ("policy = 'nonsense'", "the policy of the row"),
         ("log = x'00', used = NULL", "a sliding log"),
         ("blocked_until = 9223372036854775807", "blocked until"),

@@ -142,7 +142,7 @@ fn one_shard_is_no_split() {
 fn what_cannot_be_split_is_refused_by_name() {
     let refused = |text: &str| text.parse::<Policy>().unwrap_err();
     let error = refused("p: sliding-log 5/1m shards 257");
-    assert_eq!(error.to_string(), "257 shards; a policy has 1 to 256 of them");
+    assert_eq!(error.to_string(), "the number of shards is 257; it must be 1 to 256");
     assert_eq!(error.span(), Some(27..30));
     assert!(refused("p: sliding-log 5/1m shards 0").to_string().starts_with("0 shards"));
     let huge = refused("p: sliding-log 5/1m shards 4503599627370496");

@@ -1,0 +1,50 @@
+//! Decisions without the store.
+
+use crate::error::ErrorKind;
+
+/// The answer that was given without the store, and the reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Degraded {
+    /// The answer that was given instead.
+    pub answer: DegradedAnswer,
+    /// The kind of the store's error.
+    pub reason: ErrorKind,
+}
+
+impl Degraded {
+    /// Creates the reason for a decision by `answer` after an error of kind `reason`.
+    #[must_use]
+    pub fn new(answer: DegradedAnswer, reason: ErrorKind) -> Self {
+        Self { answer, reason }
+    }
+}
+
+/// The fallback that decided a call without the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DegradedAnswer {
+    /// Failed open: the request is admitted.
+    FailedOpen,
+    /// Failed closed: the request is refused.
+    FailedClosed,
+    /// A fallback store decided, with a share of the limit.
+    FellBack,
+}
+
+impl DegradedAnswer {
+    /// All values, in the order of declaration.
+    #[cfg(feature = "metrics")]
+    pub(crate) const ALL: [Self; 3] = [Self::FailedOpen, Self::FailedClosed, Self::FellBack];
+
+    /// Returns the name in logs and metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        // `ALL` must also contain a new value.
+        match self {
+            Self::FailedOpen => "failed-open",
+            Self::FailedClosed => "failed-closed",
+            Self::FellBack => "fell-back",
+        }
+    }
+}

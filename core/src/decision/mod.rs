@@ -1,0 +1,430 @@
+//! The answer to a call: a [`Decision`] with one [`Verdict`] for each charge.
+
+mod already_settled;
+mod degraded;
+mod policy_verdict;
+mod verdict;
+
+use std::time::Duration;
+use std::{fmt, slice};
+
+use smallvec::SmallVec;
+
+pub use already_settled::AlreadySettled;
+pub use degraded::{Degraded, DegradedAnswer};
+pub use policy_verdict::PolicyVerdict;
+pub use verdict::{Outcome, Verdict};
+
+use crate::call::{Charge, MAX_CHARGES};
+use crate::policy::Policy;
+use crate::time::Wait;
+
+/// The answer to a call, which made all of its charges or none.
+///
+/// Up to two verdicts are stored inline. Up to four need one allocation, and more need two.
+// Each layer moves a decision, and most are on one charge.
+#[must_use = "a decision that is not checked limits nothing"]
+#[derive(Clone)]
+pub struct Decision(Repr);
+
+#[derive(Clone)]
+enum Repr {
+    One(Verdict),
+    Two([Verdict; 2]),
+    /// More than two verdicts, or rare parts.
+    More(Box<More>),
+}
+
+#[derive(Clone, Default)]
+struct More {
+    verdicts: SmallVec<[Verdict; 4]>,
+    reserved_wait: Duration,
+    degraded: Option<Degraded>,
+    amounts: SmallVec<[u64; 2]>,
+    details: Details,
+}
+
+/// The part of a decision that only one operation has. It is small, because a store that remembers
+/// calls keeps their decisions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Details {
+    /// One bit for each amount of a settlement. If the amount is above 0, the bit marks an amount
+    /// that was charged. If it is 0, the bit marks a hold that is out of reach. Other operations
+    /// have no bits.
+    Marked(u64),
+    /// For a peek, the unspent amount of each charge.
+    Unspent(Box<[Option<u64>]>),
+}
+
+impl Details {
+    const NONE: Self = Self::Marked(0);
+}
+
+impl Default for Details {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+impl Decision {
+    /// Creates a decision with one verdict per charge, in order.
+    pub fn new(verdicts: impl IntoIterator<Item = Verdict>) -> Self {
+        let mut verdicts = verdicts.into_iter().fuse();
+        let first = [verdicts.next(), verdicts.next(), verdicts.next()];
+        Self(match first {
+            [Some(verdict), None, _] => Repr::One(verdict),
+            [Some(one), Some(other), None] => Repr::Two([one, other]),
+            _ => {
+                let verdicts = first.into_iter().flatten().chain(verdicts).collect();
+                Repr::More(Box::new(More { verdicts, ..More::default() }))
+            }
+        })
+    }
+
+    /// Creates a decision on a single charge.
+    #[inline]
+    pub fn one(verdict: Verdict) -> Self {
+        Self(Repr::One(verdict))
+    }
+
+    /// Adds a reservation: the caller may proceed after `wait`.
+    pub fn with_wait(self, wait: Duration) -> Self {
+        if wait == self.wait() {
+            return self;
+        }
+        let mut more = self.into_more();
+        more.reserved_wait = wait;
+        Self(Repr::More(more))
+    }
+
+    /// Marks the decision as made without the store.
+    pub fn degraded_by(self, degraded: Degraded) -> Self {
+        let mut more = self.into_more();
+        more.degraded = Some(degraded);
+        Self(Repr::More(more))
+    }
+
+    /// Adds the amount of each charge, in order: see [`amounts`](Self::amounts).
+    pub fn with_amounts(self, amounts: impl IntoIterator<Item = u64>) -> Self {
+        let mut more = self.into_more();
+        more.amounts = amounts.into_iter().collect();
+        Self(Repr::More(more))
+    }
+
+    /// Marks the amounts that a settlement charged: see [`is_charged`](Self::is_charged).
+    pub fn with_charged(self, indices: impl IntoIterator<Item = usize>) -> Self {
+        self.with_marked(indices)
+    }
+
+    /// Marks the holds that a settlement could not find: see
+    /// [`is_out_of_reach`](Self::is_out_of_reach).
+    pub fn with_out_of_reach(self, indices: impl IntoIterator<Item = usize>) -> Self {
+        self.with_marked(indices)
+    }
+
+    fn with_marked(self, indices: impl IntoIterator<Item = usize>) -> Self {
+        let marked = indices.into_iter().fold(0, |marked, index| marked | bit_of(index));
+        if marked == 0 {
+            return self;
+        }
+        let mut more = self.into_more();
+        more.details = match more.details {
+            Details::Marked(before) => Details::Marked(before | marked),
+            Details::Unspent(_) => Details::Marked(marked),
+        };
+        Self(Repr::More(more))
+    }
+
+    /// Adds the unspent amount of each charge, in order: see [`unspent`](Self::unspent).
+    pub fn with_unspent(self, unspent: impl IntoIterator<Item = Option<u64>>) -> Self {
+        let mut more = self.into_more();
+        more.details = Details::Unspent(unspent.into_iter().collect());
+        Self(Repr::More(more))
+    }
+
+    /// Returns an upper bound on the heap bytes of a decision with `charges` charges. It does not
+    /// cover degraded decisions and peeks.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn max_heap_bytes(charges: usize) -> usize {
+        size_of::<More>() + charges * (size_of::<Verdict>() + size_of::<u64>())
+    }
+
+    fn into_more(self) -> Box<More> {
+        let verdicts = match self.0 {
+            Repr::More(more) => return more,
+            Repr::One(verdict) => SmallVec::from_slice(&[verdict]),
+            Repr::Two(verdicts) => SmallVec::from_slice(&verdicts),
+        };
+        Box::new(More { verdicts, ..More::default() })
+    }
+
+    fn more(&self) -> Option<&More> {
+        match &self.0 {
+            Repr::More(more) => Some(more),
+            _ => None,
+        }
+    }
+
+    fn details(&self) -> &Details {
+        self.more().map_or(&Details::NONE, |more| &more.details)
+    }
+
+    /// Replaces the limits of shares by the limits of whole policies.
+    pub(crate) fn with_limits(mut self, limits: impl Iterator<Item = u64>) -> Self {
+        for (verdict, limit) in self.verdicts_mut().iter_mut().zip(limits) {
+            verdict.limit = limit;
+        }
+        self
+    }
+
+    pub(crate) fn verdicts_mut(&mut self) -> &mut [Verdict] {
+        match &mut self.0 {
+            Repr::One(verdict) => slice::from_mut(verdict),
+            Repr::Two(verdicts) => verdicts,
+            Repr::More(more) => &mut more.verdicts,
+        }
+    }
+
+    /// Returns `true` if the request is admitted: no enforced policy refuses it.
+    #[must_use]
+    #[inline]
+    pub fn is_allowed(&self) -> bool {
+        // The inline verdicts are not read in a loop, so that the compiler can drop all other
+        // fields of a decision that was just built.
+        match &self.0 {
+            Repr::One(verdict) => verdict.passes(),
+            Repr::Two([one, other]) => one.passes() && other.passes(),
+            Repr::More(more) => more.verdicts.iter().all(Verdict::passes),
+        }
+    }
+
+    /// Returns `true` if the request is refused.
+    #[must_use]
+    #[inline]
+    pub fn is_denied(&self) -> bool {
+        !self.is_allowed()
+    }
+
+    /// Returns one verdict per charge, in order.
+    #[must_use]
+    #[inline]
+    pub fn verdicts(&self) -> &[Verdict] {
+        match &self.0 {
+            Repr::One(verdict) => slice::from_ref(verdict),
+            Repr::Two(verdicts) => verdicts,
+            Repr::More(more) => &more.verdicts,
+        }
+    }
+
+    /// Returns the verdicts with their policies. The caller passes the policies in the order of the
+    /// charges. A [`Limiter`](crate::Limiter::verdicts) and its requests have a method that needs
+    /// no policies.
+    pub fn verdicts_of<'d>(
+        &'d self,
+        policies: impl IntoIterator<Item = &'d Policy>,
+    ) -> impl Iterator<Item = PolicyVerdict<'d>> {
+        policies
+            .into_iter()
+            .zip(self.verdicts())
+            .zip(self.unspent().iter().copied().chain(std::iter::repeat(None)))
+            .map(|((policy, verdict), unspent)| PolicyVerdict::new(policy, verdict, unspent))
+    }
+
+    /// Returns the wait until the same charges alone are admitted. It is zero if they are admitted
+    /// now, and `None` if they never are. Waiting exactly this long succeeds, and one tick less
+    /// does not. If the decision [failed closed](DegradedAnswer::FailedClosed), the wait is only a
+    /// hint.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        let enforced = self.verdicts().iter().filter(|verdict| !verdict.is_shadow());
+        enforced.map(|verdict| verdict.retry).max().unwrap_or(Wait::ZERO).as_duration()
+    }
+
+    /// Returns [`retry_after`](Self::retry_after) for the HTTP header of this name: in whole
+    /// seconds, rounded up. It is 0 only if the request is admitted, and `None` if it never is.
+    #[must_use]
+    pub fn retry_after_secs(&self) -> Option<u64> {
+        let wait = self.retry_after()?;
+        let secs = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        Some(if self.is_allowed() { 0 } else { secs.max(1) })
+    }
+
+    /// Returns the indices of the charges that refuse the request.
+    pub fn refused_by(&self) -> impl Iterator<Item = usize> + '_ {
+        let verdicts = self.verdicts().iter().enumerate();
+        verdicts.filter(|(_, verdict)| !verdict.passes()).map(|(index, _)| index)
+    }
+
+    /// Returns the wait until a reserved place, after a
+    /// [`reserve`](crate::limiter::Request::reserve). After `acquire_within` and `until_ready`,
+    /// returns the time that the caller has waited. Zero after all other calls.
+    #[must_use]
+    pub fn wait(&self) -> Duration {
+        self.more().map_or(Duration::ZERO, |more| more.reserved_wait)
+    }
+
+    /// Returns one amount per charge, in order. It depends on the operation:
+    ///
+    /// | operation | amount |
+    /// |---|---|
+    /// | refund, undo | the cost that was refunded |
+    /// | [charge](crate::Operation::Charge) | the cost that was recorded |
+    /// | [`AcquireUpTo`](crate::Operation::AcquireUpTo), [`HoldUpTo`](crate::Operation::HoldUpTo) | the cost that was acquired |
+    /// | [settle](crate::Operation::Settle) | the cost that was refunded, or [charged](Self::is_charged) |
+    /// | all others | none: the slice is empty |
+    ///
+    /// An amount is in whole units of cost, rounded down.
+    ///
+    /// ```
+    /// use tidegate_core::{Call, Charge, Operation, Policy};
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// let (store, policy) = (MemoryStore::new(), "fixed-window 10/1h".parse::<Policy>()?);
+    /// let charges = [Charge::new(&policy, "alice").cost(7)];
+    /// let _ = store.decide_now(&Call::acquire(&charges))?;
+    ///
+    /// let up_to = Call::new(Operation::AcquireUpTo { min: 1 }, &charges);
+    /// assert_eq!(store.decide_now(&up_to)?.amounts(), [3]);
+    /// assert_eq!(store.decide_now(&Call::new(Operation::Charge, &charges))?.amounts(), [7]);
+    /// let refund = Call::new(Operation::Refund, &charges);
+    /// assert_eq!(store.decide_now(&refund)?.amounts(), [7]);
+    /// assert_eq!(store.decide_now(&refund)?.amounts(), [7]);
+    /// assert_eq!(store.decide_now(&refund)?.amounts(), [3]); // everything is refunded
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn amounts(&self) -> &[u64] {
+        self.more().map_or(&[], |more| &more.amounts)
+    }
+
+    /// Returns `true` if a settlement charged the [amount](Self::amounts) of the charge at `index`
+    /// instead of refunding it. This happens if more was used than the hold charged. It also
+    /// happens after the [refund of a lapsed hold](Policy::refund_lapsed), because the used cost is
+    /// then charged again.
+    #[must_use]
+    pub fn is_charged(&self, index: usize) -> bool {
+        self.is_marked(index) && self.amounts().get(index).is_some_and(|&amount| amount > 0)
+    }
+
+    /// Returns `true` if a settlement refunded nothing of the charge at `index`, because it could
+    /// not find the hold in a log: the log has 128 or more newer records. The hold stays charged
+    /// in full until its window ends. A log with a [grain](crate::SlidingLog::grain) of at least
+    /// 1/126 of its window has no more than 128 records, so that each hold is found.
+    #[must_use]
+    pub fn is_out_of_reach(&self, index: usize) -> bool {
+        self.is_marked(index) && self.amounts().get(index) == Some(&0)
+    }
+
+    fn is_marked(&self, index: usize) -> bool {
+        matches!(self.details(), Details::Marked(marked) if marked & bit_of(index) != 0)
+    }
+
+    /// Returns the unspent amount of each charge's subject, in order. This is the sum of its open
+    /// [holds](crate::Operation::Hold), less the costs that were [settled so
+    /// far](crate::Operation::SettleSoFar). A hold is open until it is settled or lapses. It counts
+    /// in full, even if a part of it was refilled since, or if its window has ended.
+    ///
+    /// An amount is `None` for a policy without [`refund_lapsed`](Policy::refund_lapsed), because
+    /// its states do not store their holds. If a policy has received this setting later, its states
+    /// contain only the holds that were made since.
+    ///
+    /// The slice is empty if none of the policies has this setting, and for all operations but a
+    /// [peek](crate::Operation::Peek). It is also empty if the store was not called: for a denial
+    /// from a [cache](crate::DenyCache) and for a [degraded](Self::degraded) decision.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use std::time::Duration;
+    /// use tidegate_memory::{Limiter, MemoryStore};
+    ///
+    /// let policies = ["requests: gcra 60/1m burst 60", "tokens: token-bucket 1000/1m refund-lapsed"];
+    /// let policies = policies.into_iter().map(str::parse).collect::<Result<Vec<_>, _>>()?;
+    /// let limiter = Limiter::new(MemoryStore::new(), policies)?;
+    /// let alice = limiter.by("requests", "alice").by("tokens", "alice").cost(600);
+    /// let hold = alice.hold("completion 4711", Duration::from_secs(60)).await?;
+    /// let Ok(ticket) = hold.into_ticket() else { return Ok(()) }; // refused
+    /// limiter.settle_so_far(&ticket, [("requests", 1), ("tokens", 250)]).await?;
+    /// assert_eq!(alice.peek().await?.unspent(), [None, Some(350)]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn unspent(&self) -> &[Option<u64>] {
+        match self.details() {
+            Details::Unspent(unspent) => unspent,
+            Details::Marked(_) => &[],
+        }
+    }
+
+    /// Returns how and why the decision was made without the store, or `None` if the store decided.
+    #[must_use]
+    pub fn degraded(&self) -> Option<&Degraded> {
+        self.more()?.degraded.as_ref()
+    }
+}
+
+/// Returns the bit of the charge at `index`. A call has at most 64 charges.
+const fn bit_of(index: usize) -> u64 {
+    const { assert!(MAX_CHARGES <= 64) };
+    if index < MAX_CHARGES { 1 << index } else { 0 }
+}
+
+impl PartialEq for Decision {
+    fn eq(&self, other: &Self) -> bool {
+        self.verdicts() == other.verdicts()
+            && self.wait() == other.wait()
+            && self.degraded() == other.degraded()
+            && self.amounts() == other.amounts()
+            && self.details() == other.details()
+    }
+}
+
+impl Eq for Decision {}
+
+impl fmt::Debug for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut all = f.debug_struct("Decision");
+        all.field("verdicts", &self.verdicts());
+        if let Some(more) = self.more() {
+            all.field("reserved_wait", &more.reserved_wait)
+                .field("degraded", &more.degraded)
+                .field("amounts", &more.amounts)
+                .field("details", &more.details);
+        }
+        all.finish()
+    }
+}
+
+/// Returns the amount that an admitted hold charged for the charge at `index`. It is 0 for a
+/// check-only charge, and `None` if a shadow denied the charge.
+pub(crate) fn held_of(decision: &Decision, index: usize, charge: &Charge<'_>) -> Option<u64> {
+    let is_made = decision.verdicts().get(index)?.outcome() == Outcome::Allowed;
+    let amount = decision.amounts().get(index).copied().unwrap_or(charge.cost);
+    is_made.then_some(if charge.is_check_only { 0 } else { amount })
+}
+
+/// The answer to a refund, a charge, a reset or a block: a [`Decision`] that need not be checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receipt(Decision);
+
+impl Receipt {
+    pub(crate) fn new(decision: Decision) -> Self {
+        Self(decision)
+    }
+
+    /// Returns the verdicts of a [`peek`](crate::limiter::Request::peek) of the same request after
+    /// the operation.
+    pub fn decision(&self) -> &Decision {
+        &self.0
+    }
+
+    /// Returns the refunded cost of each charge after a refund, or the recorded cost after a
+    /// charge, in the order of the verdicts: see [`Decision::amounts`]. Empty after a reset and a
+    /// block.
+    #[must_use]
+    pub fn amounts(&self) -> &[u64] {
+        self.0.amounts()
+    }
+}

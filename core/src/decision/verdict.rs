@@ -1,0 +1,343 @@
+//! The answer of one policy.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::policy::Policy;
+use crate::time::{Wait, micros_of_ceil};
+
+/// The answer of one policy to its charge.
+///
+/// A store that does not use [`engine::decide`](crate::engine::decide) builds its verdicts with
+/// these methods:
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate_core::{Outcome, Verdict};
+///
+/// let verdict = Verdict::new(Outcome::Denied, 100)
+///     .with_remaining(2)
+///     .with_retry_after(Some(Duration::from_secs(3)))
+///     .with_reset_after(Duration::from_secs(60));
+/// assert_eq!(verdict.limit(), 100);
+/// assert_eq!(verdict.retry_after(), Some(Duration::from_secs(3)));
+/// ```
+// Five words without niches, so that an enclosing enum stores no tag in them and copies are
+// word-sized. The field that is always read is first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Verdict {
+    flags: Flags,
+    pub(super) limit: u64,
+    /// The remaining amount, or for a blocked subject the microseconds until the block ends.
+    /// Nothing remains for a blocked subject.
+    remaining_or_block: u64,
+    pub(super) retry: Wait,
+    reset: u64,
+}
+
+/// The outcome of a verdict, and whether it has a block and is from a shadow policy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Flags(u64);
+
+impl Flags {
+    const DENIED: u64 = 1;
+    const BLOCKED: u64 = 2;
+    const SHADOW: u64 = 4;
+    const BLOCK: u64 = 8;
+    /// Set in addition to the flag of a denial.
+    const TOO_LARGE: u64 = 16;
+
+    #[inline]
+    const fn new(outcome: Outcome) -> Self {
+        Self(match outcome {
+            Outcome::Allowed => 0,
+            Outcome::Denied => Self::DENIED,
+            Outcome::Blocked => Self::BLOCKED,
+            Outcome::TooLarge => Self::DENIED | Self::TOO_LARGE,
+        })
+    }
+
+    #[inline]
+    const fn has(self, flag: u64) -> bool {
+        self.0 & flag != 0
+    }
+
+    #[inline]
+    const fn with(self, flag: u64, is_set: bool) -> Self {
+        Self(if is_set { self.0 | flag } else { self.0 & !flag })
+    }
+
+    #[inline]
+    const fn outcome(self) -> Outcome {
+        match (self.has(Self::BLOCKED), self.has(Self::DENIED)) {
+            (true, _) => Outcome::Blocked,
+            (_, true) if self.has(Self::TOO_LARGE) => Outcome::TooLarge,
+            (_, true) => Outcome::Denied,
+            _ => Outcome::Allowed,
+        }
+    }
+
+    /// Returns `true` if the verdict refuses the request. A shadow refuses nothing.
+    #[inline]
+    const fn refuses(self) -> bool {
+        // The flag of a shadow is higher than the others, so one comparison is enough.
+        let these = self.0 & (Self::DENIED | Self::BLOCKED | Self::SHADOW);
+        these != 0 && these < Self::SHADOW
+    }
+}
+
+/// The outcome of a charge under one policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// The charge is admitted.
+    Allowed,
+    /// The limit is exceeded, or the cost is larger than the policy ever admits.
+    Denied,
+    /// The subject is blocked, regardless of its usage.
+    Blocked,
+    /// The cost is larger than one [hold](crate::Operation::Hold) may be: see [`Policy::max_hold`].
+    /// A smaller hold may be admitted, and so may a [hold up to](crate::Operation::HoldUpTo) this
+    /// cost.
+    TooLarge,
+}
+
+impl Outcome {
+    /// Returns the name in logs and metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Denied => "denied",
+            Self::Blocked => "blocked",
+            Self::TooLarge => "too-large",
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Verdict {
+    /// Creates a verdict of a policy with this limit. The remaining amount, the waits and the block
+    /// are 0 unless they are set.
+    #[must_use]
+    pub const fn new(outcome: Outcome, limit: u64) -> Self {
+        Self::from_micros(outcome, limit, 0, Wait::ZERO, 0)
+    }
+
+    /// Sets the maximum cost that would still be admitted.
+    #[must_use]
+    pub const fn with_remaining(self, remaining: u64) -> Self {
+        Self { remaining_or_block: remaining, ..self }
+    }
+
+    /// Sets the wait until this charge alone is admitted, rounded up to microseconds. `None` means
+    /// never.
+    #[must_use]
+    pub fn with_retry_after(self, wait: Option<Duration>) -> Self {
+        Self { retry: wait.map_or(Wait::NEVER, Wait::from), ..self }
+    }
+
+    /// Sets the time until the state has recovered fully, rounded up to microseconds.
+    #[must_use]
+    pub fn with_reset_after(self, span: Duration) -> Self {
+        Self { reset: micros_of_ceil(span), ..self }
+    }
+
+    /// Blocks the subject for `span` from now, rounded up to microseconds. Zero means no block.
+    /// While a subject is blocked, nothing remains, so call this after
+    /// [`with_remaining`](Self::with_remaining).
+    #[must_use]
+    pub fn with_block(self, span: Duration) -> Self {
+        self.blocked_for_micros(micros_of_ceil(span))
+    }
+
+    /// Marks the verdict as the verdict of a shadow policy, which only reports.
+    #[must_use]
+    pub const fn in_shadow(self) -> Self {
+        Self { flags: self.flags.with(Flags::SHADOW, true), ..self }
+    }
+
+    #[inline]
+    pub(crate) const fn from_micros(
+        outcome: Outcome,
+        limit: u64,
+        remaining: u64,
+        retry: Wait,
+        reset: u64,
+    ) -> Self {
+        Self { limit, remaining_or_block: remaining, retry, reset, flags: Flags::new(outcome) }
+    }
+
+    /// Marks the verdict as a shadow's if `policy` is a shadow.
+    #[inline]
+    pub(crate) fn with_shadow_of(self, policy: &Policy) -> Self {
+        Self { flags: self.flags.with(Flags::SHADOW, policy.is_shadow()), ..self }
+    }
+
+    #[inline]
+    pub(crate) fn blocked_for_micros(self, micros: u64) -> Self {
+        let remaining_or_block = if micros > 0 { micros } else { self.remaining() };
+        let flags = self.flags.with(Flags::BLOCK, micros > 0);
+        Self { remaining_or_block, flags, ..self }
+    }
+
+    /// Returns `true` if the policy does not refuse the request: it admits the charge, or is a
+    /// shadow.
+    #[inline]
+    pub(super) fn passes(&self) -> bool {
+        !self.flags.refuses()
+    }
+
+    /// Returns the outcome. A [shadow](Self::is_shadow) may deny without refusing.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        self.flags.outcome()
+    }
+
+    /// Returns `true` if the policy is a shadow: its outcome is reported, and never refuses.
+    #[must_use]
+    pub fn is_shadow(&self) -> bool {
+        self.flags.has(Flags::SHADOW)
+    }
+
+    /// Returns the maximum that the policy ever admits at one instant.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Returns the maximum cost that would still be admitted, rounded down.
+    #[must_use]
+    #[inline]
+    pub fn remaining(&self) -> u64 {
+        if self.has_block() { 0 } else { self.remaining_or_block }
+    }
+
+    /// Returns the wait until this charge alone is admitted. It is zero if the charge is admitted
+    /// now, and `None` if it never is.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry.as_duration()
+    }
+
+    /// Returns the time until the subject's state has recovered fully if nothing more is charged.
+    #[must_use]
+    pub fn reset_after(&self) -> Duration {
+        Duration::from_micros(self.reset)
+    }
+
+    /// Returns how much longer the subject is blocked, regardless of its usage, or zero if it is
+    /// not blocked. The cause is either a denial under
+    /// [`Policy::block_for`](crate::Policy::block_for), which may be this denial, or
+    /// [`Operation::Block`](crate::Operation::Block).
+    #[must_use]
+    pub fn blocked_for(&self) -> Duration {
+        Duration::from_micros(self.blocked_micros())
+    }
+
+    #[inline]
+    fn has_block(&self) -> bool {
+        self.flags.has(Flags::BLOCK)
+    }
+
+    fn blocked_micros(&self) -> u64 {
+        if self.has_block() { self.remaining_or_block } else { 0 }
+    }
+
+    /// Returns the verdict on a state that is split over two shards. It has the outcome of `self`.
+    pub(crate) fn merge(self, other: Self) -> Self {
+        let both = Self {
+            remaining_or_block: self.remaining().saturating_add(other.remaining()),
+            retry: self.retry.max(other.retry),
+            reset: self.reset.max(other.reset),
+            flags: self.flags.with(Flags::BLOCK, false),
+            ..self
+        };
+        both.blocked_for_micros(self.blocked_micros().max(other.blocked_micros()))
+    }
+
+    /// Returns for how many microseconds the outcome stays the same if nothing is charged or
+    /// refunded.
+    pub(crate) fn valid_for(&self) -> u64 {
+        match self.outcome() {
+            Outcome::Allowed => u64::MAX,
+            Outcome::Denied => self.retry.as_micros().unwrap_or(u64::MAX),
+            Outcome::Blocked => self.blocked_micros(),
+            Outcome::TooLarge => u64::MAX,
+        }
+    }
+
+    /// Returns the microseconds until the subject's state has recovered fully.
+    pub(crate) fn reset_micros(&self) -> u64 {
+        self.reset
+    }
+
+    /// Returns the verdict on the same charge `micros` later, if the outcome stays the same and
+    /// nothing is charged or refunded. The remaining amount is a lower bound.
+    pub(crate) fn later(self, micros: u64) -> Self {
+        let reset = self.reset.saturating_sub(micros);
+        let later = Self {
+            retry: self.retry.after(micros),
+            reset,
+            ..self.blocked_for_micros(self.blocked_micros().saturating_sub(micros))
+        };
+        if reset > 0 || later.has_block() {
+            return later;
+        }
+        // A recovered state cannot be distinguished from no state.
+        Self { remaining_or_block: self.limit, ..later }
+    }
+
+    /// Returns the verdict on a charge of `cost` if `more` remains in addition to what the store
+    /// reports.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn with_more_remaining(self, more: u64, cost: u64) -> Self {
+        if more == 0 || self.has_block() {
+            return self;
+        }
+        let remaining = self.remaining().saturating_add(more).min(self.limit);
+        let verdict = self.with_remaining(remaining);
+        if verdict.outcome() != Outcome::Denied || cost > remaining {
+            return verdict;
+        }
+        let flags = Flags::new(Outcome::Allowed).with(Flags::SHADOW, verdict.is_shadow());
+        Self { flags, retry: Wait::ZERO, ..verdict }
+    }
+
+    /// Returns the verdict on a hold that is larger than the policy allows.
+    pub(crate) fn too_large(self) -> Self {
+        let flags = Flags::new(Outcome::TooLarge);
+        let flags =
+            flags.with(Flags::SHADOW, self.is_shadow()).with(Flags::BLOCK, self.has_block());
+        Self { flags, retry: Wait::NEVER, ..self }
+    }
+
+    /// Returns the verdict on the next charge. A denial that blocked the subject becomes
+    /// [`Outcome::Blocked`].
+    pub(crate) fn for_next_charge(self) -> Self {
+        if self.outcome() != Outcome::Denied || !self.has_block() {
+            return self;
+        }
+        let flags = self.flags.with(Flags::DENIED, false).with(Flags::BLOCKED, true);
+        Self { flags, ..self }
+    }
+}
+
+impl fmt::Debug for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Verdict")
+            .field("outcome", &self.outcome())
+            .field("limit", &self.limit)
+            .field("remaining", &self.remaining())
+            .field("retry", &self.retry)
+            .field("reset", &self.reset)
+            .field("blocked", &self.blocked_micros())
+            .field("shadow", &self.is_shadow())
+            .finish()
+    }
+}

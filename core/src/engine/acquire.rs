@@ -1,0 +1,131 @@
+//! Operations that charge only what all enforced policies admit: acquire, acquire up to, reserve.
+
+use super::evaluate::{Evaluated, Waits, evaluate, evaluate_all};
+use super::record::Record;
+use super::records::{PerCharge, Records, make_room};
+use super::report::{report, verdict};
+use crate::call::{Charge, Charges};
+use crate::decision::{Decision, Outcome, Verdict};
+use crate::error::Error;
+use crate::time::Wait;
+
+/// Makes all charges if each is admitted within `max_wait`. Otherwise only writes the blocks that
+/// follow denials.
+pub(super) fn acquire(
+    charges: Charges<'_>,
+    now: u64,
+    max_wait: Wait,
+    records: &mut impl Records,
+) -> Result<Decision, Error> {
+    if let (1, Some(charge)) = (charges.len(), charges.get(0)) {
+        return acquire_one(&charge, now, max_wait, records);
+    }
+    let evaluated = evaluate_all(charges, now, max_wait, records);
+    let all = || charges.iter().zip(&evaluated).enumerate();
+    let enforced = || all().filter(|(_, (charge, _))| !charge.policy.is_shadow());
+    let is_allowed = enforced().all(|(_, (_, evaluated))| evaluated.admits());
+
+    // Each state is written once, at the index of its first charge.
+    let is_written = |index, charge: &Charge<'_>, evaluated: &Evaluated| {
+        evaluated.first == index && evaluated.is_written(charge, is_allowed)
+    };
+    let written =
+        all().filter(|(index, (charge, evaluated))| is_written(*index, charge, evaluated));
+    let written = make_room(written.map(|(index, _)| index), records)?;
+    for (index, (charge, evaluated)) in all().filter(|(index, _)| written.contains(index)) {
+        records.update(index, |record| evaluated.write(&charge, record, now));
+    }
+    let decision = report(charges, now, &evaluated, records);
+    let wait = enforced().map(|(_, (_, evaluated))| evaluated.wait).max().unwrap_or(Wait::ZERO);
+    Ok(if is_allowed { with_wait(decision, wait) } else { decision })
+}
+
+/// Does the same as [`acquire`] for a single charge, with less work, because most calls have one.
+fn acquire_one(
+    charge: &Charge<'_>,
+    now: u64,
+    max_wait: Wait,
+    records: &mut impl Records,
+) -> Result<Decision, Error> {
+    let evaluated = evaluate(charge, 0, charge.cost, records.get(0), now, Waits::up_to(max_wait));
+    let is_shadow = charge.policy.is_shadow();
+    if evaluated.is_written(charge, evaluated.admits() || is_shadow) {
+        records.make_room(&[0])?;
+        records.update(0, |record| evaluated.write(charge, record, now));
+    }
+    let decision = Decision::one(verdict(charge, &evaluated, 0, now, records));
+    Ok(if evaluated.admits() && !is_shadow {
+        with_wait(decision, evaluated.wait)
+    } else {
+        decision
+    })
+}
+
+fn with_wait(decision: Decision, wait: Wait) -> Decision {
+    decision.with_wait(wait.as_duration().unwrap_or_default())
+}
+
+impl Evaluated {
+    /// Returns `true` if the charge changes its record. `is_allowed` is the answer to the whole
+    /// call.
+    fn is_written(&self, charge: &Charge<'_>, is_allowed: bool) -> bool {
+        match self.outcome {
+            _ if self.cost == 0 => false,
+            Outcome::Allowed => is_allowed && !charge.is_check_only,
+            Outcome::Denied => charge.policy.block_micros() > 0 && self.wait != Wait::NEVER,
+            Outcome::Blocked | Outcome::TooLarge => false,
+        }
+    }
+
+    /// Writes the charge if it is admitted, or else the block that follows the denial.
+    fn write(&self, charge: &Charge<'_>, record: &mut Record, now: u64) {
+        match self.outcome {
+            Outcome::Allowed => record.take(charge, self.cost, now),
+            _ => record.block(now.saturating_add(charge.policy.block_micros()), now),
+        }
+    }
+}
+
+/// Acquires the same amount of each charge: the maximum that all enforced policies admit. Acquires
+/// nothing if this maximum is below `min`.
+pub(super) fn acquire_up_to(
+    charges: Charges<'_>,
+    min: u64,
+    now: u64,
+    records: &mut impl Records,
+) -> Result<Decision, Error> {
+    // If the maximum is below `min`, an acquire of `min` is refused, and its verdicts say why.
+    let amount = admissible_amount(charges, now, records).max(min);
+    let cost = |charge: Charge<'_>| if charge.is_check_only { charge.cost } else { amount };
+    let charges: PerCharge<Charge<'_>> =
+        charges.iter().map(|charge| charge.cost(cost(charge))).collect();
+    let decision = acquire(charges[..].into(), now, Wait::ZERO, records)?;
+    let is_made = |charge: &Charge<'_>, verdict: &Verdict| {
+        decision.is_allowed() && verdict.outcome() == Outcome::Allowed && !charge.is_check_only
+    };
+    let amounts: PerCharge<u64> = (charges.iter().zip(decision.verdicts()))
+        .map(|(charge, verdict)| if is_made(charge, verdict) { amount } else { 0 })
+        .collect();
+    Ok(decision.with_amounts(amounts))
+}
+
+/// Returns the maximum amount that all enforced policies admit of each charge, or 0 if one of them
+/// refuses a check-only charge.
+fn admissible_amount(charges: Charges<'_>, now: u64, records: &mut impl Records) -> u64 {
+    let mut amount = u64::MAX;
+    for (index, charge) in charges.iter().enumerate() {
+        let evaluated =
+            evaluate(&charge, index, charge.cost, records.get(index), now, Waits::COUNTING);
+        let is_shadow = charge.policy.is_shadow();
+        match charge.is_check_only {
+            true if !evaluated.admits() && !is_shadow => return 0,
+            true => {}
+            false if is_shadow => amount = amount.min(charge.cost),
+            false => {
+                let remaining = verdict(&charge, &evaluated, index, now, records).remaining();
+                amount = amount.min(charge.cost).min(remaining);
+            }
+        }
+    }
+    amount
+}

@@ -1,0 +1,113 @@
+//! Operations that no policy can refuse: charge, refund, undo, reset and block.
+
+use std::time::Duration;
+
+use super::evaluate::{Evaluated, evaluate_all};
+use super::records::{PerCharge, Records, make_room, update};
+use super::report::report_after;
+use crate::algorithm::traits::Take;
+use crate::call::{Charge, Charges};
+use crate::decision::Decision;
+use crate::error::Error;
+use crate::time::{MAX_SPAN_MICROS, Wait, micros_of_ceil};
+
+/// Charges each cost beyond the limit, or as much of it as its state can represent.
+pub(super) fn charge(
+    charges: Charges<'_>,
+    now: u64,
+    records: &mut impl Records,
+) -> Result<Decision, Error> {
+    // The amount that is charged to each state, at the index of its first charge.
+    let total = |(index, charge): (usize, Charge<'_>)| {
+        let is_first = charges.iter().take(index).all(|other| !other.shares_state_with(&charge));
+        if !is_first || charge.is_check_only {
+            return 0;
+        }
+        let state = records.get(index).and_then(|record| record.state_under(charge.policy, now));
+        let cost = charges.total_cost_for(&charge);
+        charge.policy.rule().chargeable(state.as_deref(), cost, now)
+    };
+    let totals: PerCharge<u64> = charges.iter().enumerate().map(total).collect();
+    let charged = || charges.iter().zip(&totals).enumerate().filter(|(_, (_, total))| **total > 0);
+    make_room(charged().map(|(index, _)| index), records)?;
+    for (index, (charge, &total)) in charged() {
+        records.update(index, |record| record.charge(&charge, total, now));
+    }
+    Ok(report_after(charges, now, records).with_amounts(split(charges, &totals)))
+}
+
+pub(super) fn refund(charges: Charges<'_>, now: u64, records: &mut impl Records) -> Decision {
+    let refund = |(index, charge): (usize, Charge<'_>)| {
+        if charge.cost == 0 || charge.is_check_only || records.get(index).is_none() {
+            return 0;
+        }
+        update(index, records, |record| record.refund(&charge, now))
+    };
+    let amounts: PerCharge<u64> = charges.iter().enumerate().map(refund).collect();
+    report_after(charges, now, records).with_amounts(amounts)
+}
+
+/// Reverts an acquire of the same charges at `at`, as far as it still counts.
+pub(super) fn undo(
+    charges: Charges<'_>,
+    at: u64,
+    now: u64,
+    records: &mut impl Records,
+) -> Decision {
+    // The acquire charged the sum of the costs to each state, so the sum is reverted.
+    let evaluated = evaluate_all(charges, now, Wait::ZERO, records);
+    let undo = |(index, (charge, evaluated)): (usize, (Charge<'_>, &Evaluated))| {
+        let cost = evaluated.cost;
+        // An acquire never charges a cost above the limit.
+        let was_possible = (1..=charge.policy.limit()).contains(&cost) && !charge.is_check_only;
+        if evaluated.first != index || !was_possible || records.get(index).is_none() {
+            return 0;
+        }
+        update(index, records, |record| record.undo(&charge, cost, Take::new(at, cost), now))
+    };
+    let totals: PerCharge<u64> = charges.iter().zip(&evaluated).enumerate().map(undo).collect();
+    report_after(charges, now, records).with_amounts(split(charges, &totals))
+}
+
+/// Distributes the amount of each state among its charges, in order, at most its cost to each.
+/// `totals` contains the amount of a state at the index of its first charge.
+fn split(charges: Charges<'_>, totals: &[u64]) -> PerCharge<u64> {
+    let mut rest: PerCharge<u64> = PerCharge::from_slice(totals);
+    let amount = |charge: Charge<'_>| {
+        let first = charges.iter().position(|other| other.shares_state_with(&charge));
+        let Some(rest) = first.and_then(|first| rest.get_mut(first)) else { return 0 };
+        let amount = charge.cost.min(*rest);
+        *rest -= amount;
+        amount
+    };
+    charges.iter().map(amount).collect()
+}
+
+pub(super) fn reset(charges: Charges<'_>, now: u64, records: &mut impl Records) -> Decision {
+    (0..charges.len()).for_each(|index| records.remove(index));
+    report_after(charges, now, records)
+}
+
+/// Blocks the subjects for `span`, or lifts their blocks if it is zero. `replaces` is called with
+/// the ends of the old and the new block, and 0 is the end of no block. The old block stays if
+/// `replaces` returns `false`.
+pub(super) fn block(
+    charges: Charges<'_>,
+    now: u64,
+    span: Duration,
+    records: &mut impl Records,
+    replaces: impl Fn(u64, u64) -> bool,
+) -> Result<Decision, Error> {
+    let span = micros_of_ceil(span).min(MAX_SPAN_MICROS);
+    let until = if span > 0 { now.saturating_add(span) } else { 0 };
+    let mut old_end = |index| records.get(index).map_or(0, |record| record.blocked_until);
+    let indices: PerCharge<usize> =
+        (0..charges.len()).filter(|&index| replaces(old_end(index), until)).collect();
+    if until > 0 {
+        records.make_room(&indices)?;
+    }
+    for index in indices {
+        update(index, records, |record| record.block(until, now));
+    }
+    Ok(report_after(charges, now, records))
+}

@@ -1,0 +1,92 @@
+//! The evaluation of charges: the answer of each policy, before anything is written.
+
+use super::record::Record;
+use super::records::{PerCharge, Records};
+use crate::call::{Charge, Charges};
+use crate::decision::Outcome;
+use crate::time::Wait;
+
+/// The evaluation of one charge.
+pub(super) struct Evaluated {
+    /// The index of the first charge to the same state.
+    pub(super) first: usize,
+    /// The sum of the costs of all charges to this state.
+    pub(super) cost: u64,
+    /// The time until the state admits this cost, regardless of a block.
+    pub(super) wait: Wait,
+    pub(super) outcome: Outcome,
+}
+
+impl Evaluated {
+    pub(super) fn admits(&self) -> bool {
+        self.outcome == Outcome::Allowed
+    }
+}
+
+/// The treatment of waits in an evaluation.
+#[derive(Clone, Copy)]
+pub(super) struct Waits {
+    /// A charge with a longer wait is denied.
+    max: Wait,
+    /// Whether the wait of a denied charge counts on holds that will lapse.
+    counts_on_lapses: bool,
+}
+
+impl Waits {
+    pub(super) const COUNTING: Self = Self { max: Wait::ZERO, counts_on_lapses: true };
+    pub(super) const PLAIN: Self = Self { max: Wait::ZERO, counts_on_lapses: false };
+
+    /// Creates the settings for an acquire, or for a reservation if `max` is not zero. The place of
+    /// a reservation must not depend on lapses.
+    pub(super) fn up_to(max: Wait) -> Self {
+        Self { max, counts_on_lapses: max.is_zero() }
+    }
+}
+
+pub(super) fn evaluate(
+    charge: &Charge<'_>,
+    first: usize,
+    cost: u64,
+    record: Option<&Record>,
+    now: u64,
+    waits: Waits,
+) -> Evaluated {
+    let state = record.and_then(|record| record.state_under(charge.policy, now));
+    let rule = charge.policy.rule();
+    let mut wait = rule.wait(state.as_deref(), cost, now);
+    if let Some(holds) = record.and_then(Record::holds)
+        && !wait.is_zero()
+        && waits.counts_on_lapses
+    {
+        wait = holds.wait(state.as_deref().cloned(), rule, cost, now, wait);
+    }
+    let can_wait = || wait <= waits.max && rule.can_reserve_cost(state.as_deref(), cost, now);
+    let outcome = if record.is_some_and(|record| record.is_blocked(now)) {
+        Outcome::Blocked
+    } else if wait.is_zero() || can_wait() {
+        Outcome::Allowed
+    } else {
+        Outcome::Denied
+    };
+    Evaluated { first, cost, wait, outcome }
+}
+
+/// Evaluates all charges of a call. Charges to the same state are evaluated with the sum of their
+/// costs, because they are admitted together or not at all.
+pub(super) fn evaluate_all(
+    charges: Charges<'_>,
+    now: u64,
+    max_wait: Wait,
+    records: &mut impl Records,
+) -> PerCharge<Evaluated> {
+    let evaluate = |(index, charge): (usize, Charge<'_>)| {
+        let (mut first, mut cost) = (index, charge.cost);
+        if charges.len() > 1 {
+            let is_same = |other: Charge<'_>| other.shares_state_with(&charge);
+            first = charges.iter().position(is_same).unwrap_or(index);
+            cost = charges.total_cost_for(&charge);
+        }
+        evaluate(&charge, first, cost, records.get(index), now, Waits::up_to(max_wait))
+    };
+    charges.iter().enumerate().map(evaluate).collect()
+}

@@ -1,0 +1,42 @@
+//! Executes an operation that needs no id.
+
+use super::acquire::{acquire, acquire_up_to};
+use super::change::{block, charge, refund, reset, undo};
+use super::records::Records;
+use super::report::peek;
+use crate::call::{Call, Operation, hold_without_id};
+use crate::decision::Decision;
+use crate::error::Error;
+use crate::time::{MAX_SPAN_MICROS, Timestamp, Wait, micros_of};
+
+pub(super) fn execute(
+    call: &Call<'_>,
+    now: Timestamp,
+    records: &mut impl Records,
+) -> Result<Decision, Error> {
+    let (charges, now) = (call.charges, now.as_micros());
+    match call.operation {
+        Operation::Acquire => acquire(charges, now, Wait::ZERO, records),
+        Operation::AcquireUpTo { min } => acquire_up_to(charges, min, now, records),
+        Operation::Reserve { max_wait } => {
+            let max_wait = Wait::from_micros(micros_of(max_wait).min(MAX_SPAN_MICROS));
+            acquire(charges, now, max_wait, records)
+        }
+        Operation::Peek => Ok(peek(charges, now, records)),
+        Operation::Charge => charge(charges, now, records),
+        Operation::Refund => Ok(refund(charges, now, records)),
+        Operation::Undo { at } => Ok(undo(charges, at.as_micros(), now, records)),
+        Operation::Reset => Ok(reset(charges, now, records)),
+        Operation::Block { span } => block(charges, now, span, records, |old, new| old != new),
+        Operation::BlockAtLeast { span } => {
+            block(charges, now, span, records, |old, new| old < new)
+        }
+        // `Call::check` refuses these operations without an id, and `decide` sends those with an
+        // id to `hold`.
+        Operation::Hold
+        | Operation::HoldUpTo { .. }
+        | Operation::Settle
+        | Operation::SettleSoFar
+        | Operation::Extend => Err(hold_without_id()),
+    }
+}

@@ -1,0 +1,95 @@
+//! The interface between the engine and the memory of a store.
+
+use smallvec::SmallVec;
+
+use super::record::Record;
+use super::remembered::RememberedCall;
+use crate::error::{Error, ErrorKind};
+
+/// The records of one call, by the index of their charge.
+///
+/// The record of a charge belongs to the [`state_name`](crate::Policy::state_name) of its policy,
+/// its tenant and its [`state_subject`](crate::Charge::state_subject). An implementation locks out
+/// all other callers from the first `get` to the last `update`.
+///
+/// Stores outside of this crate implement this trait. A method that is added later has a default
+/// implementation, as [`remembered`](Self::remembered) has.
+pub trait Records {
+    /// Returns the record of the charge at `index`, if there is one.
+    fn get(&mut self, index: usize) -> Option<&Record>;
+
+    /// Makes sure that the next `update` of each of these indices cannot fail.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no room. Nothing may have been written in this case.
+    fn make_room(&mut self, indices: &[usize]) -> Result<(), Error>;
+
+    /// Changes the record of the charge at `index`. Creates an empty record first if there is none.
+    fn update(&mut self, index: usize, change: impl FnOnce(&mut Record));
+
+    /// Removes the record of the charge at `index`, if there is one.
+    fn remove(&mut self, index: usize);
+
+    /// Returns the call that is remembered under the [id](crate::CallId) of this call, even if it
+    /// has expired. The id belongs to the [`slot_key`](crate::Charge::slot_key) of the call's first
+    /// charge.
+    ///
+    /// The default implementation is for a store without ids: it always returns an error.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error of kind [`ErrorKind::Unsupported`] if the store does not remember calls.
+    fn remembered(&mut self) -> Result<Option<RememberedCall>, Error> {
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            "the store does not remember calls, so it cannot execute a call with an id",
+        ))
+    }
+
+    /// Makes sure that the next [`remember`](Self::remember) cannot fail.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no room. Nothing may have been written in this case.
+    fn make_room_to_remember(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Remembers a call under its id. Replaces the call that was remembered under this id before.
+    fn remember(&mut self, call: RememberedCall) {
+        let _ = call;
+    }
+}
+
+/// A value for each charge of a call.
+pub(super) type PerCharge<T> = SmallVec<[T; 4]>;
+
+/// Collects indices, and makes room for the update of each.
+pub(super) fn make_room(
+    indices: impl Iterator<Item = usize>,
+    records: &mut impl Records,
+) -> Result<PerCharge<usize>, Error> {
+    let indices: PerCharge<usize> = indices.collect();
+    if !indices.is_empty() {
+        records.make_room(&indices)?;
+    }
+    Ok(indices)
+}
+
+/// Changes a record, and removes it if it is empty afterwards. Returns the result of `change`.
+pub(super) fn update<T: Default>(
+    index: usize,
+    records: &mut impl Records,
+    change: impl FnOnce(&mut Record) -> T,
+) -> T {
+    let (mut result, mut is_empty) = (T::default(), false);
+    records.update(index, |record| {
+        result = change(record);
+        is_empty = record.is_empty();
+    });
+    if is_empty {
+        records.remove(index);
+    }
+    result
+}

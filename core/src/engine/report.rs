@@ -1,0 +1,73 @@
+//! The verdicts of a decision, computed from the states after the operation.
+
+use super::evaluate::{Evaluated, Waits, evaluate, evaluate_all};
+use super::record::Record;
+use super::records::{Records, update};
+use super::verdict::VerdictInput;
+use crate::call::{Charge, Charges};
+use crate::decision::{Decision, Verdict};
+use crate::policy::Policy;
+use crate::time::Wait;
+
+/// Evaluates all charges and writes nothing.
+pub(super) fn peek(charges: Charges<'_>, now: u64, records: &mut impl Records) -> Decision {
+    let evaluated = evaluate_all(charges, now, Wait::ZERO, records);
+    let decision = report(charges, now, &evaluated, records);
+    if !charges.any_policy(Policy::refunds_lapsed) {
+        return decision;
+    }
+    decision.with_unspent(charges.iter().enumerate().map(|(index, charge)| {
+        let holds = records.get(index).and_then(Record::holds);
+        let unspent = holds.map_or(0, |holds| holds.unspent(now));
+        charge.policy.refunds_lapsed().then_some(unspent)
+    }))
+}
+
+/// Returns the verdicts on evaluated charges, with the current levels of their states.
+pub(super) fn report(
+    charges: Charges<'_>,
+    now: u64,
+    evaluated: &[Evaluated],
+    records: &mut impl Records,
+) -> Decision {
+    let evaluated = charges.iter().zip(evaluated).enumerate();
+    Decision::new(
+        evaluated
+            .map(|(index, (charge, evaluated))| verdict(&charge, evaluated, index, now, records)),
+    )
+}
+
+/// Returns the verdicts of a peek at cost 0 after an operation. Their waits do not count on lapses,
+/// so that the remembered answer to a settlement does not depend on other holds.
+pub(super) fn report_after(charges: Charges<'_>, now: u64, records: &mut impl Records) -> Decision {
+    Decision::new(charges.iter().enumerate().map(|(index, charge)| {
+        let evaluated = evaluate(&charge, index, 0, records.get(index), now, Waits::PLAIN);
+        verdict(&charge, &evaluated, index, now, records)
+    }))
+}
+
+/// Returns the verdict on an evaluated charge. Then refunds the holds on its state that have
+/// lapsed, so that no later call has to compute these refunds again.
+pub(super) fn verdict(
+    charge: &Charge<'_>,
+    evaluated: &Evaluated,
+    index: usize,
+    now: u64,
+    records: &mut impl Records,
+) -> Verdict {
+    let policy = charge.policy;
+    let record = records.get(index);
+    let state = record.and_then(|record| record.state_under(policy, now));
+    let input = VerdictInput {
+        outcome: evaluated.outcome,
+        wait: evaluated.wait,
+        level: policy.rule().level(state.as_deref(), now),
+        ends_at: record.and_then(|record| record.ends_at(policy, now)),
+        blocked_until: record.map_or(0, |record| record.blocked_until),
+        now,
+    };
+    if record.is_some_and(|record| record.is_any_hold_over(now)) {
+        update(index, records, |record| record.settle_lapsed(now));
+    }
+    input.verdict(policy)
+}
