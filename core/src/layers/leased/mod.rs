@@ -6,13 +6,13 @@
 mod chunk;
 mod config;
 mod entry;
+mod grant;
 mod heat;
-mod holds;
 mod in_flight;
 mod key;
-mod leases;
 mod meter;
-mod other_calls;
+mod pass;
+mod table;
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use std::sync::Arc;
 pub use config::Lease;
 
 use self::config::Settings;
-use self::holds::Ids;
+use self::grant::Ids;
 use self::key::{call_hash, is_plain_acquire};
-use self::leases::{Admission, Leases};
 use self::meter::{CostFate, HoldOutcome};
+use self::table::{Admission, Leases};
 use crate::{Answer, Call, Clock, Decision, Error, Policy, Store, SystemClock, Timestamp};
 
 /// A store that admits from leased chunks of another's budgets: see [`Lease`].
@@ -126,7 +126,7 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
             let hash = call_hash(call.charges, &self.leases.hasher);
             return self.leases.would_admit(hash, call.charges, self.now());
         }
-        other_calls::concerns_chunks(call) && !self.leases.have_no_chunks()
+        pass::concerns_chunks(call) && !self.leases.have_no_chunks()
     }
 
     /// The same for a call that the store has refused.

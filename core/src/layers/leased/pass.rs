@@ -369,7 +369,7 @@ mod tests {
 
     use super::super::Lease;
     use super::super::LeasedStore;
-    use super::super::leases::Leases;
+    use super::super::table::Leases;
     use super::*;
     use crate::time::Wait;
     use crate::{Charge, Policy, StoreExt, Timestamp, Verdict};
