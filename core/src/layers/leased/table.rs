@@ -1,4 +1,4 @@
-//! All leases: a table of bounded size.
+//! The table of all leases. Its size is bounded.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
@@ -7,28 +7,31 @@ use smallvec::SmallVec;
 
 use super::chunk::Chunk;
 use super::config::Settings;
-use super::entry::{Entry, Fetch, Rest};
+use super::entry::{Entry, MIN_CALLS};
 use super::heat::Heat;
-use super::in_flight::{InFlight, Settled};
-use super::key;
+use super::in_flight::InFlight;
+use super::key::{LeaseId, call_hash, can_be_leased, state_key, state_keys};
 use super::meter::LeaseMeter;
+use super::todo::{Fetch, Todo, Unspent};
 use crate::hash::spread;
-use crate::owned_charge::OwnedCharge;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::hash::{FastRandomState, RandomState};
 use crate::sync::{Mutex, MutexGuard};
-use crate::{Charges, Decision};
+use crate::{Call, Charges, Clock, Decision};
 
 const MAX_SHARDS: usize = 64;
 
-/// Leases in a shard, if there is more than one.
+/// The number of leases per shard, if there are at least two shards.
 const LEASES_PER_SHARD: usize = 16;
 
 const HEAT_SLOTS_PER_LEASE: usize = 8;
 
-/// The leases of a store, and what they are found by.
+/// All leases of a node, found by call and by state.
+///
+/// The methods change the leases and return the [work](Todo) in the store that the change requires.
+/// They never wait for the store.
 #[derive(Debug)]
-pub(super) struct Leases {
+pub(super) struct LeaseTable {
     pub(super) settings: Settings,
     pub(super) hasher: RandomState,
     pub(super) meter: LeaseMeter,
@@ -36,43 +39,49 @@ pub(super) struct Leases {
     heat: Heat,
     shards: Box<[Mutex<Shard>]>,
     max_per_shard: usize,
-    /// The hashes and serial numbers of the leases of each state. Never locked together with a shard.
-    by_state: Mutex<HashMap<u64, LeasesOfState, RandomState>>,
+    /// The leases of each state. Never locked together with a shard.
+    by_state: Mutex<HashMap<u64, LeaseIds, RandomState>>,
     len: AtomicUsize,
     numbers: AtomicU64,
     is_closed: AtomicBool,
 }
 
-type LeasesOfState = SmallVec<[(u64, u64); 1]>;
+type LeaseIds = SmallVec<[LeaseId; 1]>;
 
 #[derive(Debug, Default)]
 struct Shard {
     entries: HashMap<u64, Entry, FastRandomState>,
+    /// The number of acquires that chunks have admitted.
     local: u64,
+    /// The number of acquires that were sent to the store.
     passed: u64,
 }
 
-/// What the leases say on a call.
-#[derive(Debug, Default)]
-pub(super) struct Admission {
-    /// `None` if the call goes to the store.
-    pub(super) decision: Option<Decision>,
-    pub(super) rest: Option<Rest>,
-    pub(super) fetch: Option<Arc<Fetch>>,
+/// An acquire that may be leased after the store has admitted it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Candidate {
+    hash: u64,
     /// Whether the call is leased, and was made within the last span.
-    pub(super) is_leased: bool,
+    is_leased: bool,
 }
 
-/// What became of a chunk.
+/// A call to the store.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StoreCall<'a> {
+    pub(super) call: Call<'a>,
+    /// `None` if the call cannot be leased.
+    pub(super) candidate: Option<Candidate>,
+}
+
+/// The answer of the table to an acquire.
 #[derive(Debug)]
-pub(super) enum Installed {
-    /// It can be used, and replaces another.
-    Yes(Option<Rest>),
-    /// The lease is gone, as after closing, or the chunk is over: to be given back.
-    Unwanted,
+pub(super) struct Admission {
+    /// The decision of a chunk, or the candidate that the store must decide.
+    pub(super) answer: Result<Decision, Candidate>,
+    pub(super) todo: Todo,
 }
 
-impl Leases {
+impl LeaseTable {
     pub(super) fn new(settings: Settings) -> Self {
         let max = settings.max_leases.max(1);
         let shards = (max / LEASES_PER_SHARD).clamp(1, MAX_SHARDS);
@@ -93,8 +102,8 @@ impl Leases {
     }
 
     pub(super) fn len(&self) -> usize {
-        // Sequentially consistent, as are the pauses: a call that pauses a state finds its lease,
-        // or the fetch of this lease finds the pause.
+        // Sequentially consistent, like the pauses: a call that pauses a state finds its lease, or
+        // the fetch of this lease finds the pause.
         self.len.load(Ordering::SeqCst)
     }
 
@@ -102,175 +111,185 @@ impl Leases {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// Whether there is no chunk here, nor one on its way back to the store.
-    pub(super) fn have_no_chunks(&self) -> bool {
-        self.len() == 0 && !self.in_flight.is_any_settled(u64::MAX)
+    /// Returns `true` if there is no chunk on this node, and none in flight in either direction.
+    pub(super) fn has_no_chunks(&self) -> bool {
+        self.len() == 0 && !self.in_flight.is_any_settling()
     }
 
-    /// Calls that were admitted from a chunk, and acquires that went to the store.
-    pub(super) fn calls(&self) -> (u64, u64) {
-        let shards = self.shards.iter().map(lock);
-        shards.fold((0, 0), |(local, passed), it| (local + it.local, passed + it.passed))
+    /// Returns the number of acquires that chunks have admitted.
+    pub(super) fn local(&self) -> u64 {
+        self.shards.iter().map(|shard| lock(shard).local).sum()
     }
 
-    /// Admits a call from its chunks, if it is leased.
-    pub(super) fn admit(&self, hash: u64, charges: Charges<'_>, now: u64) -> Admission {
+    /// Returns the number of acquires that were sent to the store.
+    pub(super) fn passed(&self) -> u64 {
+        self.shards.iter().map(|shard| lock(shard).passed).sum()
+    }
+
+    /// Admits an acquire from its chunks if it is leased.
+    pub(super) fn admit(&self, charges: Charges<'_>, now: u64) -> Admission {
+        let hash = call_hash(charges, &self.hasher);
         let mut shard = self.shard(hash);
-        let admission = self.admit_locked(&mut shard, hash, charges, now);
-        match admission.decision {
-            Some(_) => shard.local += 1,
-            None => shard.passed += 1,
-        }
+        let admission = self.admit_in(&mut shard, hash, charges, now);
+        shard.local += u64::from(admission.answer.is_ok());
+        shard.passed += u64::from(admission.answer.is_err());
+        drop(shard);
+        self.meter.call(admission.answer.is_ok());
         admission
     }
 
-    /// Returns `true` if the call is leased, and would be admitted from its chunks now.
-    pub(super) fn would_admit(&self, hash: u64, charges: Charges<'_>, now: u64) -> bool {
-        let shard = self.shard(hash);
-        let entry = shard.entries.get(&hash).filter(|entry| entry.matches(charges));
-        entry.is_some_and(|entry| entry.would_admit(charges, now))
-    }
-
-    /// The same for a call that the store has refused.
-    pub(super) fn admit_refused(&self, hash: u64, charges: Charges<'_>, now: u64) -> Admission {
-        let mut shard = self.shard(hash);
-        let admission = self.admit_locked(&mut shard, hash, charges, now);
-        if admission.decision.is_some() {
+    /// Admits an acquire that the store has refused from its chunks. The acquire then counts as
+    /// local, and not as passed.
+    pub(super) fn admit_refused(
+        &self,
+        candidate: Candidate,
+        charges: Charges<'_>,
+        now: u64,
+    ) -> Admission {
+        let mut shard = self.shard(candidate.hash);
+        let admission = self.admit_in(&mut shard, candidate.hash, charges, now);
+        if admission.answer.is_ok() {
             shard.local += 1;
             shard.passed = shard.passed.saturating_sub(1);
         }
         admission
     }
 
-    fn admit_locked(
-        &self,
-        shard: &mut Shard,
-        hash: u64,
-        charges: Charges<'_>,
-        now: u64,
-    ) -> Admission {
-        let mut admission = Admission::default();
-        if let Some(entry) = shard.entries.get_mut(&hash).filter(|it| it.matches(charges)) {
-            admission.is_leased = now.saturating_sub(entry.used_at) < self.settings.span_micros();
-            if !admission.is_leased {
-                entry.forget_demand();
-            }
-            if let Some((decision, rest)) = entry.admit(charges, now) {
-                (admission.decision, admission.rest) = (Some(decision), rest);
-                if entry.needs_chunk(now)
-                    && let Some(remaining) = entry.known_remaining()
-                {
-                    admission.fetch =
-                        self.fetch(hash, entry, charges, remaining.into_iter(), false, now);
-                }
-            }
+    fn admit_in(&self, shard: &mut Shard, hash: u64, charges: Charges<'_>, now: u64) -> Admission {
+        let mut candidate = Candidate { hash, is_leased: false };
+        let mut todo = Todo::default();
+        let entry = shard.entries.get_mut(&hash).filter(|entry| entry.matches(charges));
+        let Some(entry) = entry else { return Admission { answer: Err(candidate), todo } };
+        candidate.is_leased = entry.touch(now, self.settings.span_micros());
+        let decision = entry.admit(charges, now, &mut todo);
+        if decision.is_some()
+            && entry.needs_chunk(now)
+            && let Some(remaining) = entry.known_remaining()
+        {
+            todo.fetch = self.fetch(entry, charges, remaining.into_iter(), false, now);
         }
-        admission
+        Admission { answer: decision.ok_or(candidate), todo }
     }
 
-    /// Leases a call that the store has admitted, if it is hot.
-    pub(super) fn consider(
+    /// Returns `true` if the acquire is leased, and would be admitted from its chunks now.
+    pub(super) fn would_admit(&self, charges: Charges<'_>, now: u64) -> bool {
+        let hash = call_hash(charges, &self.hasher);
+        let shard = self.shard(hash);
+        let entry = shard.entries.get(&hash).filter(|entry| entry.matches(charges));
+        entry.is_some_and(|entry| entry.would_admit(charges, now))
+    }
+
+    /// Returns the candidate of an acquire that is passed to the store regardless of its chunks.
+    pub(super) fn candidate(&self, charges: Charges<'_>) -> Candidate {
+        Candidate { hash: call_hash(charges, &self.hasher), is_leased: false }
+    }
+
+    /// Records an acquire that the store has decided. Leases it if it was admitted and is hot.
+    pub(super) fn record(
         &self,
-        hash: u64,
+        candidate: Candidate,
         charges: Charges<'_>,
         decision: &Decision,
-        is_leased: bool,
         now: u64,
-    ) -> (Option<Arc<Fetch>>, Vec<Rest>) {
-        let none = (None, vec![]);
+    ) -> Todo {
+        let mut todo = Todo::default();
         if decision.is_denied() || decision.degraded().is_some() {
-            return none;
+            return todo;
         }
+        let Candidate { hash, is_leased } = candidate;
         let is_hot = self.heat.record(hash, now);
         if !is_hot && !is_leased
             || self.is_closed()
-            || !key::can_be_leased(charges, self.settings.leases_sliding)
+            || !can_be_leased(charges, self.settings.leases_sliding)
+            || !self.ensure_lease(hash, charges, now, &mut todo)
         {
-            return none;
+            return todo;
         }
-        let Some(rests) = self.make_entry(hash, charges, now) else { return none };
         let mut shard = self.shard(hash);
         let entry = shard.entries.get_mut(&hash);
-        let entry = entry.filter(|it| it.matches(charges) && it.needs_chunk(now));
-        let remaining = decision.verdicts().iter().map(|it| it.remaining());
-        let fetch = entry.and_then(|it| self.fetch(hash, it, charges, remaining, is_hot, now));
-        (fetch, rests)
+        if let Some(entry) = entry.filter(|entry| entry.matches(charges) && entry.needs_chunk(now))
+        {
+            let remaining = decision.verdicts().iter().map(|verdict| verdict.remaining());
+            todo.fetch = self.fetch(entry, charges, remaining, is_hot, now);
+        }
+        todo
     }
 
     fn fetch(
         &self,
-        hash: u64,
         entry: &mut Entry,
         charges: Charges<'_>,
         remaining: impl Iterator<Item = u64>,
         is_hot: bool,
         now: u64,
     ) -> Option<Arc<Fetch>> {
-        // Under the lock of the shard: a call that pauses the states looks at it afterwards.
+        // Read under the lock of the shard. A call pauses the states before it takes this lock, so
+        // that the fetch finds the pause, or the call finds the fetch.
         if self.in_flight.is_paused(&entry.states) {
             return None;
         }
         let costs = entry.next_costs(charges, remaining, is_hot, &self.settings, now)?;
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        Some(entry.start_fetch(hash, number, &costs))
+        Some(entry.start_fetch(number, costs))
     }
 
-    /// Makes sure that there is a lease, and returns what is left of one that it replaces; `None` if there is no room.
-    fn make_entry(&self, hash: u64, charges: Charges<'_>, now: u64) -> Option<Vec<Rest>> {
+    /// Adds a lease unless there is one, and returns `true` if there is a lease now. If the table
+    /// is full, the lease replaces an unused one, whose chunks are added to `todo`.
+    fn ensure_lease(&self, hash: u64, charges: Charges<'_>, now: u64, todo: &mut Todo) -> bool {
         let span_micros = self.settings.span_micros();
         {
             let shard = self.shard(hash);
             if shard.entries.contains_key(&hash) {
-                return Some(vec![]);
+                return true;
             }
-            if shard.entries.len() >= self.max_per_shard {
-                shard.idle(now, span_micros)?;
+            if shard.entries.len() >= self.max_per_shard && shard.idle(now, span_micros).is_none() {
+                return false;
             }
         }
-        let serial = self.numbers.fetch_add(1, Ordering::Relaxed);
-        let (states, in_flight) =
-            (key::state_keys(charges, &self.hasher), Arc::clone(&self.in_flight));
-        let entry = Entry::new(serial, charges, states, in_flight, now);
-        // Before it is in its shard, where any caller may fetch a chunk for it: an operation on one of its states must
-        // find that.
-        self.index(hash, &entry);
+        let id = LeaseId { hash, serial: self.numbers.fetch_add(1, Ordering::Relaxed) };
+        let (states, in_flight) = (state_keys(charges, &self.hasher), Arc::clone(&self.in_flight));
+        let entry = Entry::new(id, charges, states, in_flight, now);
+        // The index comes first: as soon as the lease is in its shard, a caller may fetch a chunk
+        // for it, and an operation on one of its states must find this chunk.
+        self.add_to_index(&entry);
         let mut shard = self.shard(hash);
         let has_room = shard.entries.len() < self.max_per_shard;
         let idle = if has_room { None } else { shard.idle(now, span_micros) };
-        let is_there = shard.entries.contains_key(&hash);
-        // Under the lock: closing takes out what is in the shards after it has said so.
+        let exists = shard.entries.contains_key(&hash);
+        // Under the lock, because `close` sets the flag before it empties the shards.
         let is_closed = self.is_closed();
-        if is_there || is_closed || !has_room && idle.is_none() {
+        if exists || is_closed || !has_room && idle.is_none() {
             drop(shard);
-            self.forget(hash, &entry);
-            return is_there.then(Vec::new);
+            self.remove_from_index(&entry);
+            return exists;
         }
-        let replaced = idle.and_then(|idle| shard.entries.remove_entry(&idle));
-        let replaced = replaced.map(|(hash, mut entry)| (entry.take_all().collect(), hash, entry));
+        let mut replaced = idle.and_then(|idle| shard.entries.remove(&idle));
+        if let Some(replaced) = &mut replaced {
+            replaced.take_chunks(todo);
+        }
         shard.entries.insert(hash, entry);
         drop(shard);
-        Some(replaced.map_or_else(Vec::new, |(rests, hash, entry)| {
-            self.forget(hash, &entry);
-            rests
-        }))
+        if let Some(replaced) = replaced {
+            self.remove_from_index(&replaced);
+        }
+        true
     }
 
-    /// Adds a lease to the index.
-    fn index(&self, hash: u64, entry: &Entry) {
+    fn add_to_index(&self, entry: &Entry) {
         self.len.fetch_add(1, Ordering::SeqCst);
         let mut by_state = lock(&self.by_state);
         for state in &entry.states {
-            by_state.entry(*state).or_default().push((hash, entry.serial));
+            by_state.entry(*state).or_default().push(entry.id);
         }
     }
 
-    /// Removes a lease that is not in its shard from the index.
-    fn forget(&self, hash: u64, entry: &Entry) {
+    /// Removes a lease from the index. It must no longer be in its shard.
+    fn remove_from_index(&self, entry: &Entry) {
         self.len.fetch_sub(1, Ordering::AcqRel);
         let mut by_state = lock(&self.by_state);
         for state in &entry.states {
             if let Some(leases) = by_state.get_mut(state) {
-                leases.retain(|it| *it != (hash, entry.serial));
+                leases.retain(|id| *id != entry.id);
                 if leases.is_empty() {
                     by_state.remove(state);
                 }
@@ -278,144 +297,123 @@ impl Leases {
         }
     }
 
-    /// What cancels a hold of which nothing was used.
-    pub(super) fn unused(&self, fetch: &Fetch, left: u64) -> Rest {
-        let charges = fetch.charges.iter().map(|it| OwnedCharge::new(&it.as_charge().cost(0)));
-        let _settlement = self.in_flight.begin_settlement(&fetch.states);
-        Rest { number: fetch.number, charges: charges.collect(), left, _settlement }
+    /// Returns the settlement that cancels an unused hold. `cost` is the granted cost, or 0 if it
+    /// is not known.
+    pub(super) fn unused(&self, fetch: &Arc<Fetch>, cost: u64) -> Unspent {
+        Unspent::new(&self.in_flight, fetch, std::iter::repeat_n(0, fetch.charges.len()), cost)
     }
 
-    /// Installs the chunk of a hold.
-    pub(super) fn install(&self, fetch: &Fetch, chunk: Chunk, now: u64) -> Installed {
-        let mut shard = self.shard(fetch.hash);
-        let entry = shard.entries.get_mut(&fetch.hash).filter(|it| it.serial == fetch.serial);
-        match entry {
-            Some(entry) if !chunk.is_over(now) => Installed::Yes(entry.install(chunk, now)),
-            _ => Installed::Unwanted,
+    /// Adds a chunk to the lease that has fetched it. If the lease was removed or the chunk is
+    /// over, the whole chunk is added to `todo` instead. Returns `true` if the chunk can be used.
+    pub(super) fn install(&self, chunk: Chunk, now: u64, todo: &mut Todo) -> bool {
+        let lease = chunk.fetch.lease;
+        if !chunk.is_over(now)
+            && let Some(entry) = self.shard(lease.hash).entry(lease)
+        {
+            todo.settle.extend(entry.install(chunk, now));
+            return true;
         }
+        todo.settle.push(self.unused(&chunk.fetch, chunk.unspent().sum()));
+        false
     }
 
-    /// Ends a fetch. The next one begins after `rest` microseconds at the earliest.
-    pub(super) fn end_fetch(&self, fetch: &Fetch, now: u64, rest: u64) {
-        let mut shard = self.shard(fetch.hash);
-        let entry = shard.entries.get_mut(&fetch.hash);
-        if let Some(entry) = entry.filter(|it| it.serial == fetch.serial) {
-            entry.end_fetch();
-            if rest > 0 {
-                entry.rest_until(now.saturating_add(rest));
-            }
+    /// Ends a fetch. The lease fetches no other chunk before this time.
+    pub(super) fn end_fetch(&self, fetch: &Fetch, no_fetch_before: u64) {
+        if let Some(entry) = self.shard(fetch.lease.hash).entry(fetch.lease) {
+            entry.is_fetching = false;
+            entry.prevent_fetch_until(no_fetch_before);
         }
     }
 
     /// Removes a lease that has no chunk and was not used for a span. Returns the time of the next
-    /// try, if the lease was used and no other task tries.
-    pub(super) fn retire(&self, fetch: &Fetch, now: u64) -> Option<u64> {
-        let mut shard = self.shard(fetch.hash);
-        let entry = shard.entries.get_mut(&fetch.hash);
-        let entry = entry.filter(|entry| entry.serial == fetch.serial)?;
-        let at = entry.watch(now, self.settings.span_micros())?;
+    /// attempt, if the lease was used and no other task makes this attempt.
+    pub(super) fn retire(&self, lease: LeaseId, now: u64) -> Option<u64> {
+        let mut shard = self.shard(lease.hash);
+        let at = shard.entry(lease)?.watch(now, self.settings.span_micros())?;
         if now < at {
             return Some(at);
         }
-        let entry = shard.entries.remove(&fetch.hash)?;
+        let entry = shard.entries.remove(&lease.hash)?;
         drop(shard);
-        self.forget(fetch.hash, &entry);
+        self.remove_from_index(&entry);
         None
     }
 
-    /// Takes out a chunk that is over, and forgets a lease that was hardly used, with its next chunk.
-    pub(super) fn reap(&self, fetch: &Fetch, now: u64) -> Vec<Rest> {
-        let mut shard = self.shard(fetch.hash);
-        let entry = shard.entries.get_mut(&fetch.hash).filter(|it| it.serial == fetch.serial);
-        let taken = entry.and_then(|it| it.take_chunk(fetch.number, now, &self.settings));
-        let Some((rest, is_cold)) = taken else { return vec![] };
-        let mut rests: Vec<_> = rest.into_iter().collect();
-        let is_fetching = shard.entries.get(&fetch.hash).is_some_and(Entry::is_fetching);
-        if is_cold
-            && !is_fetching
-            && let Some(mut entry) = shard.entries.remove(&fetch.hash)
+    /// Removes a chunk that is over. If the chunk has admitted few calls, removes the lease too,
+    /// with its next chunk.
+    pub(super) fn reap(&self, fetch: &Fetch, now: u64) -> Todo {
+        let mut todo = Todo::default();
+        let mut shard = self.shard(fetch.lease.hash);
+        let Some(entry) = shard.entry(fetch.lease) else { return todo };
+        let chunk = entry.take_chunk(fetch.number, now, &self.settings);
+        let Some(chunk) = chunk else { return todo };
+        todo.settle.extend(entry.unspent(&chunk));
+        if chunk.calls < MIN_CALLS
+            && !entry.is_fetching
+            && let Some(mut entry) = shard.entries.remove(&fetch.lease.hash)
         {
-            rests.extend(entry.take_all());
+            entry.take_chunks(&mut todo);
             drop(shard);
-            self.forget(fetch.hash, &entry);
+            self.remove_from_index(&entry);
         }
-        rests
+        todo
     }
 
-    /// Removes all chunks of these states, after `prepare`. The flag is `true` if a chunk is in
-    /// flight. Both happen under one lock, so that a chunk that arrives in between is not missed.
-    pub(super) fn take_chunks(
-        &self,
-        states: &[u64],
-        prepare: impl Fn(&mut Entry),
-    ) -> (Vec<Rest>, bool) {
-        let (mut rests, mut is_fetching) = (vec![], false);
-        for state in states {
-            for (hash, serial) in self.of_state(*state) {
-                let mut shard = self.shard(hash);
-                let entry = shard.entries.get_mut(&hash);
-                if let Some(entry) = entry.filter(|it| it.serial == serial) {
-                    prepare(entry);
-                    rests.extend(entry.take_all());
-                    is_fetching |= entry.is_fetching();
-                }
+    /// Calls `visit` for each lease of a state, under the lock of the lease.
+    pub(super) fn visit_leases(&self, state: u64, mut visit: impl FnMut(&mut Entry)) {
+        for id in self.leases_of(state) {
+            if let Some(entry) = self.shard(id.hash).entry(id) {
+                visit(entry);
             }
         }
-        (rests, is_fetching)
     }
 
-    /// Returns `true` if a chunk of one of these states is here, or in flight in either direction.
-    pub(super) fn hold_any_of(&self, states: &[u64]) -> bool {
-        let has_chunks = |(hash, serial)| {
-            let shard = self.shard(hash);
-            let entry = shard.entries.get(&hash).filter(|entry| entry.serial == serial);
-            entry.is_some_and(Entry::has_chunks)
-        };
-        states.iter().any(|state| {
-            // In the order of a chunk's life, so that a chunk that moves in between is not missed.
-            self.of_state(*state).into_iter().any(has_chunks)
-                || self.in_flight.of_state(*state, u64::MAX) == Settled::Soon
-        })
-    }
-
-    /// What is left of the chunks of a state.
-    pub(super) fn left_of(&self, state: u64, now: u64) -> u64 {
-        let left = self.of_state(state).into_iter().map(|(hash, serial)| {
-            let shard = self.shard(hash);
-            let entry = shard.entries.get(&hash).filter(|it| it.serial == serial);
-            entry.map_or(0, |it| it.left_of(state, now))
-        });
-        left.fold(0, u64::saturating_add)
-    }
-
-    /// Whether a chunk of a state is on its way.
-    pub(super) fn is_fetching(&self, state: u64) -> bool {
-        self.of_state(state).into_iter().any(|(hash, serial)| {
-            let shard = self.shard(hash);
-            let entry = shard.entries.get(&hash).filter(|it| it.serial == serial);
-            entry.is_some_and(Entry::is_fetching)
-        })
-    }
-
-    fn of_state(&self, state: u64) -> LeasesOfState {
+    fn leases_of(&self, state: u64) -> LeaseIds {
         if self.len() == 0 {
-            return LeasesOfState::new();
+            return LeaseIds::new();
         }
         lock(&self.by_state).get(&state).cloned().unwrap_or_default()
     }
 
-    /// Ends all leases, and returns what is left of them. No further ones are made.
-    pub(super) fn close(&self) -> Vec<Rest> {
+    /// Returns `true` if a chunk of one of these states is on this node, or in flight in either
+    /// direction.
+    pub(super) fn has_chunks_of(&self, states: &[u64]) -> bool {
+        states.iter().any(|state| {
+            // A chunk is first in its lease, and then in flight to the store. The checks are in
+            // this order, so that they do not miss a chunk that moves in between.
+            let mut has_chunks = false;
+            self.visit_leases(*state, |entry| has_chunks |= entry.has_chunks());
+            has_chunks || self.in_flight.is_settling(*state)
+        })
+    }
+
+    /// Adds the unspent costs in the chunks of this node to the remaining amounts of a peek.
+    pub(super) fn add_unspent(&self, peek: &Call<'_>, decision: &mut Decision, clock: &impl Clock) {
+        if self.len() == 0 || decision.degraded().is_some() {
+            return;
+        }
+        let now = clock.now().as_micros();
+        for (verdict, charge) in decision.verdicts_mut().iter_mut().zip(peek.charges.iter()) {
+            let (state, mut unspent) = (state_key(&charge, &self.hasher), 0_u64);
+            self.visit_leases(state, |entry| {
+                unspent = unspent.saturating_add(entry.unspent_of(state, now));
+            });
+            *verdict = verdict.with_more_remaining(unspent, peek.charges.total_cost_for(&charge));
+        }
+    }
+
+    /// Removes all leases. No lease is added afterwards.
+    pub(super) fn close(&self) -> Todo {
         self.is_closed.store(true, Ordering::Release);
-        let mut rests = vec![];
+        let mut todo = Todo::default();
         for shard in &self.shards {
             let mut shard = lock(shard);
             let mut entries = std::mem::take(&mut shard.entries);
-            rests.extend(entries.values_mut().flat_map(Entry::take_all));
+            entries.values_mut().for_each(|entry| entry.take_chunks(&mut todo));
             drop(shard);
-            entries.iter().for_each(|(hash, entry)| self.forget(*hash, entry));
+            entries.values().for_each(|entry| self.remove_from_index(entry));
         }
-        rests
+        todo
     }
 
     fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
@@ -424,20 +422,21 @@ impl Leases {
 }
 
 impl Shard {
-    /// Returns the lease that was not used for the longest time, if that is a span. A lease with a
-    /// chunk in flight stays, so that other operations find this chunk.
+    fn entry(&mut self, id: LeaseId) -> Option<&mut Entry> {
+        self.entries.get_mut(&id.hash).filter(|entry| entry.id == id)
+    }
+
+    /// Returns the lease that was not used for the longest time, if that is at least a span. A
+    /// lease with a chunk in flight stays, so that other operations find this chunk.
     fn idle(&self, now: u64, span_micros: u64) -> Option<u64> {
-        let (hash, used_at) = self
-            .entries
-            .iter()
-            .filter(|(_, entry)| !entry.is_fetching())
-            .map(|(hash, entry)| (*hash, entry.used_at))
-            .min_by_key(|it| (it.1, it.0))?;
+        let unfetched = self.entries.iter().filter(|(_, entry)| !entry.is_fetching);
+        let (used_at, hash) = unfetched.map(|(hash, entry)| (entry.used_at, *hash)).min()?;
         (now.saturating_sub(used_at) >= span_micros).then_some(hash)
     }
 }
 
-/// A panic leaves nothing half-changed, as nothing that could panic comes between changes.
+/// Locks a mutex, even if a thread has panicked under its lock. No code that can panic runs between
+/// two changes that belong together.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
