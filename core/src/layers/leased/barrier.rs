@@ -1,13 +1,24 @@
 //! The barrier before a call that needs the whole budget: the chunks of its states are returned
 //! first.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use super::in_flight::Pause;
 use super::keeper::Keeper;
 use super::key::state_keys;
 use super::todo::Todo;
-use crate::{Call, Clock, Operation, Store};
+use crate::owned_call::OwnedCall;
+use crate::sync::task::Handle;
+use crate::sync::time::timeout;
+use crate::{Call, Clock, Decision, Error, Operation, Store};
+
+/// The maximum time for which a task awaits the answers to the calls of a cancelled caller.
+const MAX_COMPLETION: Duration = Duration::from_secs(10);
+
+pub(super) type Answers = Vec<Result<Decision, Error>>;
 
 /// The treatment of the chunks of a call's states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,5 +88,55 @@ pub(super) async fn return_chunks<S: Store + 'static, C: Clock + 'static>(
             return pause;
         }
         next_end.await;
+    }
+}
+
+/// Sends calls, and ends the pauses after the answers.
+///
+/// If the caller is cancelled, the store may still execute the calls. So a task awaits the answers
+/// in that case.
+pub(super) async fn send_paused<S: Store + 'static, C: Clock + 'static>(
+    keeper: &Arc<Keeper<S, C>>,
+    calls: &[Call<'_>],
+    pauses: Vec<Pause>,
+) -> Answers {
+    let keeper = Arc::clone(keeper);
+    let calls: Vec<_> = calls.iter().map(OwnedCall::new).collect();
+    let answers = async move {
+        let charges: Vec<_> = calls.iter().map(OwnedCall::charges).collect();
+        let calls = calls.iter().zip(&charges).map(|(call, charges)| call.call(charges));
+        let answers = match &calls.collect::<Vec<_>>()[..] {
+            [call] => vec![keeper.store().decide(*call).await],
+            calls => keeper.store().decide_many(calls).await,
+        };
+        drop(pauses);
+        answers
+    };
+    PausedCalls(Some(Box::pin(answers))).await
+}
+
+/// Calls in flight during a pause. A task completes them if they are dropped before the answers.
+struct PausedCalls(Option<Pin<Box<dyn Future<Output = Answers> + Send>>>);
+
+impl Future for PausedCalls {
+    type Output = Answers;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answers> {
+        let answers = match &mut self.0 {
+            Some(calls) => ready!(calls.as_mut().poll(context)),
+            None => Vec::new(),
+        };
+        self.0 = None;
+        Poll::Ready(answers)
+    }
+}
+
+impl Drop for PausedCalls {
+    fn drop(&mut self) {
+        if let Some(calls) = self.0.take()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            runtime.spawn(timeout(MAX_COMPLETION, calls));
+        }
     }
 }

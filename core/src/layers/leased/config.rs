@@ -65,7 +65,7 @@ use crate::{Clock, Policy, PolicyError, Share, SystemClock};
 ///
 /// # What is admitted
 ///
-/// With `N` nodes, a span `s` and the limit of the policy `L`, or its burst `B` and rate `R`:
+/// With a span `s`, and the limit `L`, or the burst `B` and the rate `R`, of the policy:
 ///
 /// | policy | maximum admitted cost |
 /// |---|---|
@@ -102,12 +102,13 @@ use crate::{Clock, Policy, PolicyError, Share, SystemClock};
 /// | reset | are returned before the call | are used for up to a span, and their unspent cost is returned; so up to the same cost again may be admitted |
 ///
 /// A call before which chunks are returned waits for their settlements, and for chunks in flight.
-/// The node fetches no chunk of its states until it is answered. The next chunk follows the same
-/// demand, so that a small share of such calls does not switch leases off. If chunks admit fewer
-/// than 4 calls between two of them, again and again, the store decides on each call for a quarter
-/// of a span at a time, because chunks would cost more than they save.
+/// Until the call is answered, even if its caller is cancelled, the node fetches no chunk of its
+/// states. The size of the next chunk follows the demand for the returned chunks, so that a small
+/// share of such calls does not switch leases off. If chunks repeatedly admit fewer than 4 calls
+/// between two such calls, they cost more than they save. Then the store decides each call for a
+/// quarter of a span at a time.
 ///
-/// If other callers take the budget between the peek and the call, an acquire up to or a hold up to
+/// If other callers use the budget between the peek and the call, an acquire up to or a hold up to
 /// may get less than without leases: by at most the cost in the chunks of this node. Before an
 /// acquire of a policy that blocks, chunks of the same state are returned, so that none of them
 /// causes a block.
@@ -134,11 +135,11 @@ use crate::{Clock, Policy, PolicyError, Share, SystemClock};
 /// # Memory and tasks
 ///
 /// The memory is bounded regardless of the subjects that callers choose. There are at most
-/// [`max_leases`](Self::max_leases) leases of at most 3 KiB each, with another 88 bytes for each
-/// possible lease. A lease that was not used for a span is removed. After the numbers of a policy
-/// have changed, so are the leases of its earlier numbers. Each chunk has a task until it is over,
-/// and each lease without a chunk has a task until it is removed. Tasks need the timers of the
-/// Tokio runtime. Without a runtime, nothing is leased.
+/// [`max_leases`](Self::max_leases) leases of at most 3 KiB each, and each possible lease takes
+/// another 88 bytes. A lease that was not used for a span is removed. So after the numbers of a
+/// policy have changed, the leases with the earlier numbers are removed. Each chunk has a task
+/// until it is over, and each lease without a chunk has a task until it is removed. The tasks need
+/// the timers of the Tokio runtime. Without a runtime, nothing is leased.
 #[derive(Debug, Clone)]
 #[must_use = "a configuration does nothing until a store has it"]
 pub struct Lease<C = SystemClock> {

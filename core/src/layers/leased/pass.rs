@@ -3,14 +3,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::barrier::{Barrier, return_chunks};
+use super::barrier::{Answers, Barrier, return_chunks, send_paused};
 use super::keeper::Keeper;
 use super::key::{is_plain_acquire, state_keys};
 use super::refused::{cause, resolve};
 use super::table::StoreCall;
 use crate::{Answer, Call, Clock, Decision, Error, ErrorKind, Operation, Outcome, Store};
-
-type Answers = Vec<Result<Decision, Error>>;
 
 /// Sends a call to the store, after the barrier that it requires.
 pub(super) fn pass<'a, S: Store + 'static, C: Clock + 'static>(
@@ -85,8 +83,9 @@ async fn send_after_barrier<S: Store + 'static, C: Clock + 'static>(
     keeper: &Arc<Keeper<S, C>>,
     call: Call<'_>,
 ) -> Result<Decision, Error> {
-    let _pause = return_chunks(keeper, &call).await;
-    keeper.store().decide(call).await
+    let pause = return_chunks(keeper, &call).await;
+    let answers = send_paused(keeper, &[call], vec![pause]).await;
+    answers.into_iter().next().unwrap_or_else(|| Err(missing()))
 }
 
 /// Admits calls of a batch from chunks, and sends the others to the store.
@@ -145,8 +144,11 @@ async fn send_many<S: Store + 'static, C: Clock + 'static>(
         }
     }
     let settled = keeper.table.in_flight.settled();
-    let mut answers = keeper.store().decide_many(&calls).await;
-    drop(pauses);
+    let mut answers = if pauses.is_empty() {
+        keeper.store().decide_many(&calls).await
+    } else {
+        send_paused(keeper, &calls, pauses).await
+    };
     for (sent, answer) in all_sent.iter().zip(&mut answers) {
         if sent.call.operation.is_acquire() {
             let first = std::mem::replace(answer, Err(missing()));

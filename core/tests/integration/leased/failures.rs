@@ -8,7 +8,7 @@ use tidegate_core::{ManualClock, Share};
 use tidegate_testkit::ModelStore;
 use tidegate_testkit::faults::{Fault, FaultyStore};
 use tokio::task::yield_now;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::chunks::{acquire, eager, load, policy};
 use super::world::{Quality, Server, node};
@@ -239,6 +239,49 @@ fn a_refused_call_waits_for_a_chunk_in_flight() {
         assert!(answer.unwrap().is_allowed());
         assert_eq!(store.stats().local(), 1);
     });
+}
+
+/// If a chunk was charged while the reset is in flight, the reset would remove its charge.
+#[test]
+fn no_chunk_is_fetched_while_the_reset_of_a_cancelled_caller_is_in_flight() {
+    let policy = policy("p: fixed-window 1000/1h");
+    let charges = [Charge::new(&policy, "s")];
+    let other = [Charge::new(&policy, "t")];
+    let reset = Call::new(Operation::Reset, &charges);
+    for calls in [&[reset][..], &[reset, Call::acquire(&other)]] {
+        crate::run(async {
+            let clock = ManualClock::default();
+            // Two acquires and the hold of a chunk, the settlement of the chunk, and the reset.
+            let mut plan = vec![Fault::None; 4];
+            plan.push(Fault::Delayed);
+            let store = FaultyStore::new(ModelStore::new(clock.clone()), plan);
+            let store = store.leased(eager().clock(clock.clone()));
+            let acquire = async || {
+                assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+                settle_down().await;
+            };
+            acquire().await;
+            acquire().await;
+            assert_eq!(store.stats().chunks(), 1);
+            let is_answered = timeout(Duration::from_millis(1), store.decide_many(calls)).await;
+            assert!(is_answered.is_err());
+            assert_eq!(store.inner().on_the_way(), 1);
+            // The node fetches no chunk for a quarter of a span after it has returned a chunk.
+            clock.advance(Duration::from_secs(1));
+            for _ in 0..20 {
+                acquire().await;
+            }
+            assert_eq!((store.stats().chunks(), store.stats().local()), (1, 0));
+            store.inner().deliver().await;
+            for _ in 0..20 {
+                acquire().await;
+            }
+            assert!(store.stats().chunks() > 1, "the pause has ended");
+            store.close().await;
+            let peek = store.inner().decide(Call::new(Operation::Peek, &charges)).await.unwrap();
+            assert_eq!(peek.verdicts()[0].remaining(), 1_000 - 20);
+        });
+    }
 }
 
 type LateStore = LeasedStore<FaultyStore<ModelStore>, ManualClock>;
