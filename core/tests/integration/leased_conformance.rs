@@ -1,5 +1,8 @@
-//! The suite over a store with leases: where nothing is leased it is a store like any other, to the last field; where all
-//! that can be is leased, the properties hold that are about one instant, one window, or what was used.
+//! The conformance suite over a store with leases.
+//!
+//! If no call is hot, the whole suite passes, because the store decides each call. If all calls
+//! that can be leased are leased, the properties hold that concern one instant, one window or the
+//! used cost.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
@@ -10,7 +13,7 @@ use tidegate_testkit::suite;
 
 use crate::stubs::{Mood, Stub};
 
-// A call is never hot: all go to the store.
+// No call is hot, so that the store decides each call.
 tidegate_testkit::conformance!(
     leased,
     fixture: fixture(|clock: ManualClock| {
@@ -21,8 +24,8 @@ tidegate_testkit::conformance!(
     .with_snapshot(|store: &LeasedStore<Stub, ManualClock>| store.inner().model().snapshot())
 );
 
-/// Each acquire makes the next ones be leased, up to all that remains. The store waits, so that the chunk is there for the
-/// next call.
+/// Creates a store that leases after one acquire, in chunks of up to the whole remaining amount.
+/// The inner store answers late, so that the chunk arrives before the next call.
 fn eager_store(clock: ManualClock) -> LeasedStore<Stub, ManualClock> {
     let stub = Stub::new(&clock);
     stub.set(Mood::Slow);
@@ -91,7 +94,7 @@ eager! {
     the_longest_of_concurrent_blocks_holds,
 }
 
-/// A few of these would hold if nothing were leased.
+/// Without leases, the properties would hold too. So this test checks that the store leases.
 #[test]
 fn the_eager_store_leases() {
     use tidegate_core::{Call, Charge, Policy, Store};

@@ -1,7 +1,9 @@
-//! Leases: what is admitted has been charged, what is not used comes back once, and no caller waits for ever.
+//! Leases: each admitted cost was charged, each unspent cost is returned once, and no caller waits
+//! forever.
 //!
-//! All chunks are of one window, and none ends in these scenarios, unless time is moved: so each call is admitted at
-//! the time 0, and a caller that is woken only by a timer is one that was forgotten.
+//! All chunks are from one window. None ends unless a test advances the time. So each call is
+//! answered at the time 0. If only a timer wakes a caller, the layer has missed the wakeup of the
+//! caller.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -16,13 +18,13 @@ use crate::server::{Entry, Server, VirtualClock};
 
 type Store = LeasedStore<Server, VirtualClock>;
 
-/// A server, and a node that leases from it each subject from the first call on.
+/// A server, and a node that leases each subject from the first call on.
 struct Node {
     server: Server,
     store: Store,
     limiter: Limiter<Store>,
     policy: Policy,
-    /// Calls that were admitted.
+    /// The number of admitted calls.
     admitted: Arc<AtomicU64>,
 }
 
@@ -41,7 +43,7 @@ impl Node {
         Self { server, store, limiter, policy, admitted: Arc::default() }
     }
 
-    /// A task that makes calls one after another.
+    /// Spawns a task that makes calls one after another.
     fn caller(&self, subject: &'static str, calls: usize) -> JoinHandle<()> {
         let (limiter, admitted) = (self.limiter.clone(), Arc::clone(&self.admitted));
         spawn(async move {
@@ -62,7 +64,7 @@ impl Node {
 }
 
 fn assert_no_time_has_passed() {
-    assert_eq!(scheduled::now(), Duration::ZERO, "only a timer has woken a caller");
+    assert_eq!(scheduled::now(), Duration::ZERO, "a caller was woken only by a timer");
 }
 
 #[test]
@@ -76,15 +78,15 @@ fn one_node_admits_just_the_limit_however_chunks_and_calls_cross() {
         assert_eq!(node.admitted(), 8);
         assert_eq!(node.used("s"), 8);
         LOCAL.record(node.store.stats().local() > 0);
-        let is_denied = |it: &&Entry| it.operation == Operation::Acquire && !it.is_allowed;
+        let is_denied = |entry: &&Entry| entry.operation == Operation::Acquire && !entry.is_allowed;
         WAITED.record(node.server.ledger().calls.iter().filter(is_denied).count() > 3);
     });
-    LOCAL.assert("a call that is admitted from a chunk");
-    WAITED.assert("a call that the store refuses, and that is admitted from a chunk");
+    LOCAL.assert("a call that a chunk admits");
+    WAITED.assert("a call that the store refuses and a chunk admits");
 }
 
 #[test]
-fn one_node_admits_just_the_limit_while_chunks_go_back() {
+fn one_node_admits_just_the_limit_while_chunks_are_returned() {
     static GIVEN_BACK: Seen = Seen::new();
     explore(|| async {
         let node = Node::new(8);
@@ -102,10 +104,11 @@ fn one_node_admits_just_the_limit_while_chunks_go_back() {
         assert_eq!(node.used("s"), 8);
         GIVEN_BACK.record(node.store.stats().given_back() > 0);
     });
-    GIVEN_BACK.assert("a chunk that goes back");
+    GIVEN_BACK.assert("a chunk that is returned");
 }
 
-/// No later call takes the place of one that is refused although a chunk is here, or has just come.
+/// No call is refused while a chunk is on the node or has just arrived, so that no later call is
+/// needed to reach the limit.
 #[test]
 fn each_of_as_many_calls_as_the_limit_is_admitted() {
     explore(|| async {
@@ -120,13 +123,13 @@ fn each_of_as_many_calls_as_the_limit_is_admitted() {
 }
 
 #[test]
-fn as_much_as_there_is_includes_a_chunk_whose_lease_another_caller_is_making() {
+fn an_acquire_up_to_includes_a_chunk_for_which_another_caller_adds_the_lease() {
     static GIVEN_BACK: Seen = Seen::new();
     explore(|| async {
         let node = Node::new(8);
         let other = node.caller("s", 1);
         node.caller("s", 1).await.expect("it is not cancelled");
-        // The subject is leased: by this call or the other one, which may not have ended.
+        // This call or the other one, which may not have ended, has leased the subject.
         let request = node.limiter.subject("s").cost(8).acquire_up_to(1);
         let amounts = request.await.expect("an answer").amounts().to_vec();
         join([other]).await;
@@ -134,17 +137,17 @@ fn as_much_as_there_is_includes_a_chunk_whose_lease_another_caller_is_making() {
         assert_eq!(node.admitted() + amounts.iter().sum::<u64>(), 8);
         GIVEN_BACK.record(node.store.stats().given_back() > 0);
     });
-    GIVEN_BACK.assert("a chunk that goes back");
+    GIVEN_BACK.assert("a chunk that is returned");
 }
 
 #[test]
-fn a_call_larger_than_what_is_here_gets_what_goes_back_for_another() {
+fn a_call_larger_than_the_chunk_gets_the_chunk_that_is_returned_for_another_call() {
     static GIVEN_BACK: Seen = Seen::new();
     explore(|| async {
         let node = Node::new(7);
         node.caller("s", 1).await.expect("it is not cancelled");
         idle().await;
-        // A chunk of 4 is here, and 2 are left in the store.
+        // The node has a chunk of 4, and 2 remain in the store.
         assert_eq!((node.used("s"), node.admitted()), (5, 1));
         let (limiter, time) = (node.limiter.clone(), scheduled::now());
         let large = spawn(async move {
@@ -157,14 +160,14 @@ fn a_call_larger_than_what_is_here_gets_what_goes_back_for_another() {
             assert_eq!(request.await.expect("an answer").amounts(), [1]);
         });
         join([large, up_to]).await;
-        assert_eq!(scheduled::now(), time, "only a timer has woken a caller");
+        assert_eq!(scheduled::now(), time, "a caller was woken only by a timer");
         GIVEN_BACK.record(node.store.stats().given_back() > 0);
     });
-    GIVEN_BACK.assert("a chunk that goes back");
+    GIVEN_BACK.assert("a chunk that is returned");
 }
 
 #[test]
-fn closing_gives_back_all_that_was_not_used_whatever_is_on_its_way() {
+fn closing_returns_all_unspent_costs_whatever_is_in_flight() {
     static CROSSED: Seen = Seen::new();
     explore(|| async {
         let node = Node::new(1_000);
@@ -173,21 +176,21 @@ fn closing_gives_back_all_that_was_not_used_whatever_is_on_its_way() {
         node.store.close().await;
         let (stats, at_close) = (node.store.stats(), node.store.stats().chunks());
         join(callers).await;
-        // What calls have begun that were under way while it was closed.
+        // Calls that were in flight during the close may have started tasks.
         idle().await;
         CROSSED.record(stats.chunks() > at_close);
         assert_eq!(node.used("s"), node.admitted());
-        assert!(stats.is_empty(), "no lease is made after that: {stats:?}");
+        assert!(stats.is_empty(), "no lease is added after the close: {stats:?}");
         let local = stats.local();
         node.caller("s", 1).await.expect("it is not cancelled");
-        assert_eq!(stats.local(), local, "the store decides on each call");
+        assert_eq!(stats.local(), local, "the store decides each call");
     });
     CROSSED.assert("a chunk that is granted after the leases were closed");
 }
 
 #[test]
-fn dropping_the_last_clone_gives_back_all_that_was_not_used() {
-    static ON_ITS_WAY: Seen = Seen::new();
+fn dropping_the_last_clone_returns_all_unspent_costs() {
+    static IN_FLIGHT: Seen = Seen::new();
     explore(|| async {
         let Node { server, store, limiter, policy, admitted } = Node::new(1_000);
         let stats = store.stats();
@@ -202,18 +205,18 @@ fn dropping_the_last_clone_gives_back_all_that_was_not_used() {
             })
         });
         join(callers).await;
-        let holds = |server: &Server| server.allowed(|it| it == Operation::Hold);
+        let holds = |server: &Server| server.allowed(|operation| operation == Operation::Hold);
         let before = holds(&server);
         idle().await;
-        ON_ITS_WAY.record(holds(&server) > before);
+        IN_FLIGHT.record(holds(&server) > before);
         assert_eq!(server.used(&policy, "s"), admitted.load(SeqCst));
         assert!(stats.is_empty());
     });
-    ON_ITS_WAY.assert("a chunk that is granted after the last clone was dropped");
+    IN_FLIGHT.assert("a chunk that is granted after the last clone was dropped");
 }
 
 #[test]
-fn what_is_admitted_after_a_reset_is_charged_after_it() {
+fn each_cost_that_is_admitted_after_a_reset_is_charged_after_it() {
     static GIVEN_BACK: Seen = Seen::new();
     explore(|| async {
         let node = Node::new(1_000);
@@ -244,7 +247,7 @@ fn what_is_admitted_after_a_reset_is_charged_after_it() {
 }
 
 #[test]
-fn a_refund_gives_back_what_was_used_and_no_chunk_twice() {
+fn a_refund_returns_the_used_cost_and_no_chunk_twice() {
     static GIVEN_BACK: Seen = Seen::new();
     explore(|| async {
         let node = Node::new(1_000);
@@ -279,7 +282,7 @@ fn when_tasks_are_dropped_no_caller_waits_for_them_and_others_fetch_chunks_again
         join(callers).await;
         assert_no_time_has_passed();
         assert!(node.admitted() <= node.used("s"));
-        // A dropped task has not marked its fetch as under way for ever.
+        // The fetch of a dropped task is no longer in flight.
         let chunks = node.store.stats().chunks();
         node.limiter.subject("s").reset().await.expect("an answer");
         idle().await;
@@ -294,9 +297,9 @@ fn when_tasks_are_dropped_no_caller_waits_for_them_and_others_fetch_chunks_again
     FETCHED.assert("a chunk that is granted before tasks are dropped");
 }
 
-/// There is one task, so that nothing else wakes the caller if that task does it too early.
+/// There is one task, so that nothing else wakes the caller if this task wakes it too early.
 #[test]
-fn a_caller_that_waits_for_a_dropped_task_goes_on_when_its_fetch_has_ended() {
+fn a_caller_that_waits_for_a_dropped_task_continues_after_the_end_of_the_fetch() {
     static REFUSED: Seen = Seen::new();
     explore(|| async {
         let node = Node::new(5);
@@ -308,7 +311,7 @@ fn a_caller_that_waits_for_a_dropped_task_goes_on_when_its_fetch_has_ended() {
         assert_no_time_has_passed();
         REFUSED.record(node.admitted() == 1);
     });
-    REFUSED.assert("a call that is refused, as the chunk that it waits for is lost");
+    REFUSED.assert("a call that is refused because the chunk that it waits for is lost");
 }
 
 #[test]

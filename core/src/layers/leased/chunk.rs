@@ -1,116 +1,110 @@
-//! A chunk of a subject's budget that the store has granted, and what is left of it.
+//! A chunk of a subject's budget, as the store has granted it and calls have used it.
 
-use smallvec::SmallVec;
+use std::sync::Arc;
 
+use super::todo::{Fetch, PerCharge};
 use crate::policy::Rule;
 use crate::time::Wait;
 use crate::{ChargeBuf, Charges, Decision, Outcome, Policy, Verdict};
 
-/// One number for each charge of a call.
-pub(super) type PerCharge<T> = SmallVec<[T; 1]>;
-
-/// What the store has granted, and what of it is left. Times are microseconds by the clock of the layer.
+/// A chunk that the store has granted. Times are microseconds by the clock of the layer.
 #[derive(Debug)]
 pub(super) struct Chunk {
-    /// The number of the hold.
-    pub(super) number: u64,
-    /// When the call was sent.
+    /// The hold by which the chunk was fetched.
+    pub(super) fetch: Arc<Fetch>,
+    /// The time at which the hold was sent.
     sent: u64,
-    /// When the chunk ends: it is not used any more.
-    deadline: u64,
-    /// When the answer came.
+    /// The time from which the chunk is not used any more.
+    pub(super) deadline: u64,
+    /// The time at which the hold was answered.
     installed: u64,
     last_used: u64,
-    /// Calls that were admitted from it.
+    /// The number of calls that the chunk has admitted.
     pub(super) calls: u64,
     parts: PerCharge<Part>,
 }
 
-/// The part of a chunk that is of one charge.
+/// The part of a chunk for one charge.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     granted: u64,
-    left: u64,
+    unspent: u64,
     limit: u64,
-    /// What remained in the store.
+    /// The amount that remained in the store after the grant.
     remaining: u64,
-    /// When the state has recovered, as far as the answer knows.
+    /// The time at which the state has recovered, unless it changes after the grant.
     resets_at: u64,
 }
 
-/// When a grant was asked for, when it was answered, and how long it may last.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Grant {
-    pub(super) number: u64,
-    pub(super) sent: u64,
-    pub(super) received: u64,
-    pub(super) span_micros: u64,
-}
-
 impl Chunk {
-    /// The chunk of an answer; `None` if it grants none, or is not the store's.
+    /// Creates the chunk that a decision on a hold grants. Returns `None` if the decision grants
+    /// no chunk, or if the store has not made it itself.
+    ///
+    /// `sent` and `received` are the times of the hold and of the decision.
     pub(super) fn new(
-        grant: Grant,
-        charges: &[ChargeBuf<'_>],
+        fetch: &Arc<Fetch>,
         decision: &Decision,
+        sent: u64,
+        received: u64,
+        span_micros: u64,
     ) -> Option<Self> {
         let verdicts = decision.verdicts();
         let is_granted = decision.degraded().is_none()
-            && verdicts.len() == charges.len()
-            && verdicts.iter().all(|it| it.outcome() == Outcome::Allowed);
+            && verdicts.len() == fetch.charges.len()
+            && verdicts.iter().all(|verdict| verdict.outcome() == Outcome::Allowed);
         if !is_granted {
             return None;
         }
-        let Grant { number, sent, received, span_micros } = grant;
-        let policies = charges.iter().map(ChargeBuf::policy);
-        let life = life(span_micros, policies.zip(verdicts));
-        let parts = charges.iter().zip(verdicts).map(|(charge, verdict)| {
-            let granted = charge.as_charge().cost;
-            Part {
-                granted,
-                left: granted,
-                limit: verdict.limit(),
-                remaining: verdict.remaining(),
-                resets_at: received.saturating_add(verdict.reset_micros()),
-            }
+        let parts = fetch.charges().zip(verdicts).map(|(charge, verdict)| Part {
+            granted: charge.cost,
+            unspent: charge.cost,
+            limit: verdict.limit(),
+            remaining: verdict.remaining(),
+            resets_at: received.saturating_add(verdict.reset_micros()),
         });
-        let deadline = sent.saturating_add(life);
-        let (installed, last_used, calls, parts) = (received, received, 0, parts.collect());
-        Some(Self { number, sent, deadline, installed, last_used, calls, parts })
+        let policies = fetch.charges().map(|charge| charge.policy);
+        let deadline = sent.saturating_add(life(span_micros, policies.zip(verdicts)));
+        let (fetch, parts) = (Arc::clone(fetch), parts.collect());
+        Some(Self {
+            fetch,
+            sent,
+            deadline,
+            installed: received,
+            last_used: received,
+            calls: 0,
+            parts,
+        })
     }
 
-    pub(super) fn deadline(&self) -> u64 {
-        self.deadline
-    }
-
-    /// Whether it cannot be used at this time, as it has ended or the clock has stepped back.
+    /// Returns `true` if the chunk cannot be used at this time: it has ended, or the clock has
+    /// stepped back.
     pub(super) fn is_over(&self, now: u64) -> bool {
         now < self.sent || now >= self.deadline
     }
 
-    /// Returns `true` if all costs of a call are left, so that [`take`](Self::take) succeeds.
-    pub(super) fn has(&self, charges: Charges<'_>, now: u64) -> bool {
+    /// Returns `true` if [`admit`](Self::admit) would admit the call.
+    pub(super) fn would_admit(&self, charges: Charges<'_>, now: u64) -> bool {
         let mut pairs = self.parts.iter().zip(charges.iter());
-        !self.is_over(now) && pairs.all(|(part, charge)| part.left >= charge.cost)
+        !self.is_over(now) && pairs.all(|(part, charge)| part.unspent >= charge.cost)
     }
 
-    /// Takes the costs of a call, if all are left.
-    pub(super) fn take(&mut self, charges: Charges<'_>, now: u64) -> Option<Decision> {
+    /// Admits a call if the unspent cost suffices for each charge.
+    pub(super) fn admit(&mut self, charges: Charges<'_>, now: u64) -> Option<Decision> {
         if self.is_over(now) {
             return None;
         }
         if let ([part], Some(charge)) = (&mut self.parts[..], charges.get(0)) {
-            part.left = part.left.checked_sub(charge.cost)?;
+            part.unspent = part.unspent.checked_sub(charge.cost)?;
             let decision = Decision::one(part.verdict(charge.policy, now));
             (self.calls, self.last_used) = (self.calls + 1, now);
             return Some(decision);
         }
-        if !self.has(charges, now) {
+        if !self.would_admit(charges, now) {
             return None;
         }
         (self.calls, self.last_used) = (self.calls + 1, now);
         let verdicts = self.parts.iter_mut().zip(charges.iter()).map(|(part, charge)| {
-            part.left = part.left.saturating_sub(charge.cost);
+            part.unspent = part.unspent.saturating_sub(charge.cost);
             part.verdict(charge.policy, now)
         });
         Some(Decision::new(verdicts))
@@ -121,34 +115,37 @@ impl Chunk {
         self.parts.iter().map(|part| part.granted)
     }
 
-    /// What is left of each charge.
-    pub(super) fn left(&self) -> impl Iterator<Item = u64> + '_ {
-        self.parts.iter().map(|part| part.left)
+    /// Returns the unspent cost of each charge.
+    pub(super) fn unspent(&self) -> impl Iterator<Item = u64> + '_ {
+        self.parts.iter().map(|part| part.unspent)
     }
 
-    /// What was used of each charge.
+    /// Returns the used cost of each charge.
     pub(super) fn used(&self) -> impl Iterator<Item = u64> + '_ {
-        self.parts.iter().map(|part| part.granted.saturating_sub(part.left))
+        self.parts.iter().map(|part| part.granted.saturating_sub(part.unspent))
     }
 
-    /// What remained in the store of each charge.
+    /// Returns the amount that remained in the store after the grant, for each charge.
     pub(super) fn remaining(&self) -> impl Iterator<Item = u64> + '_ {
         self.parts.iter().map(|part| part.remaining)
     }
 
-    /// Whether half of any charge is used.
+    /// Returns `true` if half of the granted cost of any charge is used.
     pub(super) fn is_half_used(&self) -> bool {
-        self.parts.iter().any(|part| part.left <= part.granted / 2)
+        self.parts.iter().any(|part| part.unspent <= part.granted / 2)
     }
 
-    /// What would be used of each charge in half a span at the rate so far, at most four times as much as was granted.
+    /// Returns the cost that calls would use in half a span at the rate at which they have used
+    /// the chunk, for each charge: at most four times the granted cost.
     pub(super) fn demand(&self, now: u64, span_micros: u64) -> PerCharge<u64> {
-        // Once it is used up, no more calls show the demand.
-        let until = if self.left().any(|left| left == 0) { self.last_used } else { now };
+        // A chunk that is used up admits no calls, so that the time after its last use must not
+        // lower the rate.
+        let is_used_up = self.unspent().any(|unspent| unspent == 0);
+        let until = if is_used_up { self.last_used } else { now };
         let elapsed = u128::from(until.saturating_sub(self.installed).max(1));
         let half_span = u128::from(span_micros / 2);
         let demand = |part: &Part| {
-            let used = u128::from(part.granted.saturating_sub(part.left));
+            let used = u128::from(part.granted.saturating_sub(part.unspent));
             let max = part.granted.saturating_mul(4);
             u64::try_from(used * half_span / elapsed).unwrap_or(max).min(max)
         };
@@ -158,17 +155,18 @@ impl Chunk {
 
 impl Part {
     fn verdict(&self, policy: &Policy, now: u64) -> Verdict {
-        let remaining = self.remaining.saturating_add(self.left).min(self.limit);
+        let remaining = self.remaining.saturating_add(self.unspent).min(self.limit);
         let reset = self.resets_at.saturating_sub(now);
         Verdict::from_micros(Outcome::Allowed, self.limit, remaining, Wait::ZERO, reset)
             .with_shadow_of(policy)
     }
 }
 
-/// For how long a chunk may be used from the time at which the call was sent.
+/// Returns the time for which a chunk may be used, from the time at which its hold was sent.
 ///
-/// A window ends `reset_after` after the store has answered, so no earlier than so long after the call was sent. A
-/// thousandth is taken off, so that a clock that is slower than the store's by up to that ends the chunk in time.
+/// A window ends `reset_after` after the store has answered. That is at least `reset_after` after
+/// the hold was sent. The result is shorter by a thousandth, so that the chunk ends in time if the
+/// clock of the layer is slower than the clock of the store by up to a thousandth.
 fn life<'p>(span_micros: u64, verdicts: impl Iterator<Item = (&'p Policy, &'p Verdict)>) -> u64 {
     let windows = verdicts.filter(|(policy, _)| matches!(policy.rule(), Rule::FixedWindow(_)));
     let life = windows.map(|(_, verdict)| verdict.reset_micros()).fold(span_micros, u64::min);

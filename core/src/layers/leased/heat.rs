@@ -1,14 +1,15 @@
-//! Which calls are made often.
+//! The calls that are made often.
 
 use crate::hash::spread;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// A table of fixed size that finds the calls that are made often, whatever other calls there are.
+/// A table of fixed size that finds the calls that are made often, among any number of other calls.
 ///
-/// Each slot counts one candidate, by the majority vote of Boyer and Moore ("MJRTY", 1981): its own calls add to the
-/// count, those of others in its slot take from it, and at 0 the next one is the candidate. So a flood of calls that are
-/// made once each makes none of them hot, and a hot call is found as long as it is the majority of its slot. Each span
-/// counts anew. Concurrent updates of one slot may be lost, which makes a call hot later.
+/// Each slot counts one candidate by the majority vote of Boyer and Moore ("MJRTY", 1981). A call
+/// of the candidate increments the count, another call decrements it, and at 0 the next call
+/// becomes the candidate. So a flood of calls that are made once each makes none of them hot. A hot
+/// call is found if it makes the majority of the calls of its slot. The counts start again at 0 in
+/// each span. Concurrent updates of one slot may be lost, which makes a call hot later.
 #[derive(Debug)]
 pub(super) struct Heat {
     slots: Box<[AtomicU64]>,
@@ -16,7 +17,7 @@ pub(super) struct Heat {
     span_micros: u64,
 }
 
-/// A slot: the candidate (24 bits), the span (16 bits), the count (24 bits).
+/// A slot: the hash of the candidate (24 bits), the span (16 bits) and the count (24 bits).
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     tag: u64,
@@ -47,25 +48,25 @@ impl Heat {
         Self { slots, hot_after, span_micros }
     }
 
-    /// Records a call, and returns whether it is hot.
+    /// Records a call, and returns `true` if it is hot.
     pub(super) fn record(&self, hash: u64, now: u64) -> bool {
         let slot = &self.slots[spread(hash, self.slots.len())];
         let epoch = (now / self.span_micros) & MAX_EPOCH;
         // The high bits of the hash select the slot.
         let tag = hash & MAX_COUNT;
-        let mut it = Slot::unpack(slot.load(Ordering::Relaxed));
-        if it.epoch != epoch {
-            it = Slot { tag, epoch, count: 0 };
+        let mut vote = Slot::unpack(slot.load(Ordering::Relaxed));
+        if vote.epoch != epoch {
+            vote = Slot { tag, epoch, count: 0 };
         }
-        if it.tag == tag {
-            it.count = (it.count + 1).min(MAX_COUNT);
-        } else if it.count == 0 {
-            it = Slot { tag, epoch, count: 1 };
+        if vote.tag == tag {
+            vote.count = (vote.count + 1).min(MAX_COUNT);
+        } else if vote.count == 0 {
+            vote = Slot { tag, epoch, count: 1 };
         } else {
-            it.count -= 1;
+            vote.count -= 1;
         }
-        slot.store(it.pack(), Ordering::Relaxed);
-        it.tag == tag && it.count >= self.hot_after
+        slot.store(vote.pack(), Ordering::Relaxed);
+        vote.tag == tag && vote.count >= self.hot_after
     }
 }
 
@@ -74,14 +75,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_is_hot_after_so_many_of_it_within_a_span() {
+    fn a_call_is_hot_after_this_many_calls_within_a_span() {
         let heat = Heat::new(8, 3, 100);
         assert_eq!([1, 2, 99].map(|at| heat.record(7, at)), [false, false, true]);
-        assert!(!heat.record(7, 100), "a span counts anew");
+        assert!(!heat.record(7, 100), "the count starts again at 0");
     }
 
     #[test]
-    fn a_flood_of_others_makes_none_of_them_hot_and_hides_no_majority() {
+    fn a_flood_of_other_calls_makes_none_of_them_hot_and_hides_no_majority() {
         let heat = Heat::new(1, 10, 1_000_000);
         for other in 1..100_000_u64 {
             assert!(!heat.record(other, 0), "{other}");

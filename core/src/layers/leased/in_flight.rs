@@ -1,4 +1,4 @@
-//! Calls of leases that are in flight, for those that wait for their end.
+//! Calls of leases that are in flight, and the callers that wait for their end.
 
 use std::sync::Arc;
 
@@ -9,12 +9,14 @@ use crate::hash::spread;
 use crate::layers::generations::Keys;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Calls of tasks, and settlements, which give chunks back.
-#[derive(Debug)]
+/// The calls of tasks, the settlements, and the pauses that are in progress.
+#[derive(Debug, Default)]
 pub(super) struct InFlight {
+    /// The number of calls of tasks that are in flight.
     calls: AtomicUsize,
+    /// The number of settlements that are in flight.
     settlements: AtomicUsize,
-    /// Settlements that have ended.
+    /// The number of settlements that have ended.
     settled: AtomicU64,
     /// The groups of states, indexed by hash. A collision costs a refused caller one unnecessary
     /// retry, or delays a chunk until a call on the other state has ended.
@@ -27,40 +29,38 @@ pub(super) struct InFlight {
 struct Group {
     in_flight: AtomicUsize,
     pauses: AtomicUsize,
-    /// The number of the last one that has ended.
+    /// The number of the settlement of the group that ended last.
     last: AtomicU64,
 }
 
-/// What is known of the settlements of a state.
+/// The progress of the settlements of a state, since an earlier settlement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Settled {
-    /// None has ended lately.
-    No,
-    /// One is in flight.
-    Soon,
-    /// One has ended since.
-    Since,
+pub(super) enum Progress {
+    /// No settlement is in flight, and none has ended.
+    None,
+    /// A settlement is in flight.
+    InFlight,
+    /// A settlement has ended.
+    Ended,
 }
 
 impl InFlight {
+    /// Creates counters with this number of groups of states.
     pub(super) fn new(groups: usize) -> Self {
-        Self {
-            calls: AtomicUsize::new(0),
-            settlements: AtomicUsize::new(0),
-            settled: AtomicU64::new(0),
-            groups: (0..groups.max(1)).map(|_| Group::default()).collect(),
-            ended: Notify::new(),
-        }
+        let groups = (0..groups.max(1)).map(|_| Group::default()).collect();
+        Self { groups, ..Self::default() }
     }
 
     /// Counts a call of a task until the guard is dropped.
-    pub(super) fn begin(self: &Arc<Self>) -> InFlightCall {
+    pub(super) fn begin_call(self: &Arc<Self>) -> TaskCall {
         self.calls.fetch_add(1, Ordering::AcqRel);
-        InFlightCall(Arc::clone(self))
+        TaskCall(Arc::clone(self))
     }
 
-    /// Counts a settlement of a chunk of these states until the guard is dropped. To be called before the chunk is taken
-    /// out: a caller that reads the chunks first, and then the settlements, misses none.
+    /// Counts a settlement of a chunk of these states until the guard is dropped.
+    ///
+    /// Must be called before the lock of the removed chunk is released, or before its fetch ends.
+    /// Then a caller that reads fetches, chunks and settlements in this order misses no chunk.
     pub(super) fn begin_settlement(self: &Arc<Self>, states: &Keys) -> Settlement {
         self.settlements.fetch_add(1, Ordering::AcqRel);
         for state in states {
@@ -82,30 +82,43 @@ impl InFlight {
         states.iter().any(|state| self.group(*state).pauses.load(Ordering::SeqCst) > 0)
     }
 
-    /// The number of settlements that have ended until now.
+    /// Returns the number of settlements that have ended.
     pub(super) fn settled(&self) -> u64 {
         self.settled.load(Ordering::Acquire)
     }
 
-    /// Whether a settlement of any state is in flight, or more than `since` have ended.
+    /// Returns `true` if a settlement of any state is in flight, or if more than `since`
+    /// settlements have ended.
     pub(super) fn is_any_settled(&self, since: u64) -> bool {
-        self.settlements.load(Ordering::Acquire) > 0 || self.settled() > since
+        self.is_any_settling() || self.settled() > since
     }
 
-    /// Whether a chunk of a state is being given back, or one was given back after the settlement of number `since`.
-    pub(super) fn of_state(&self, state: u64, since: u64) -> Settled {
-        let group = self.group(state);
-        // In this order: the number is there before the settlement is not in flight any more.
-        if group.in_flight.load(Ordering::Acquire) > 0 {
-            Settled::Soon
-        } else if group.last.load(Ordering::Acquire) > since {
-            Settled::Since
+    /// Returns `true` if a settlement of any state is in flight.
+    pub(super) fn is_any_settling(&self) -> bool {
+        self.settlements.load(Ordering::Acquire) > 0
+    }
+
+    /// Returns `true` if a settlement of the state is in flight.
+    pub(super) fn is_settling(&self, state: u64) -> bool {
+        self.group(state).in_flight.load(Ordering::Acquire) > 0
+    }
+
+    /// Returns the progress of the settlements of a state after the settlement with the number
+    /// `since`.
+    pub(super) fn progress(&self, state: u64, since: u64) -> Progress {
+        // A settlement that ends stores its number first, and is then no longer in flight. So it
+        // must be read in the opposite order.
+        if self.is_settling(state) {
+            Progress::InFlight
+        } else if self.group(state).last.load(Ordering::Acquire) > since {
+            Progress::Ended
         } else {
-            Settled::No
+            Progress::None
         }
     }
 
-    /// Ready when the next call or settlement has ended, from now on.
+    /// Returns a future that is ready when a call or a settlement has ended after this method
+    /// returned.
     pub(super) fn next_end(&self) -> Notified<'_> {
         self.ended.notified()
     }
@@ -126,18 +139,18 @@ impl InFlight {
     }
 }
 
-/// A call of a task that is in flight.
+/// A call of a task. It is in flight until it is dropped.
 #[derive(Debug)]
-pub(super) struct InFlightCall(Arc<InFlight>);
+pub(super) struct TaskCall(Arc<InFlight>);
 
-impl Drop for InFlightCall {
+impl Drop for TaskCall {
     fn drop(&mut self) {
         self.0.calls.fetch_sub(1, Ordering::AcqRel);
         self.0.ended.notify_waiters();
     }
 }
 
-/// A settlement that is in flight. Answered, given up or dropped, it ends with the guard.
+/// A settlement of a chunk. It is in flight until it is dropped: after the answer or without one.
 #[derive(Debug)]
 pub(super) struct Settlement {
     in_flight: Arc<InFlight>,
@@ -157,8 +170,7 @@ impl Drop for Settlement {
     }
 }
 
-/// A call that needs all of the budget of some states. No chunk of them is fetched until the guard
-/// is dropped.
+/// A pause of some states. No chunk of them is fetched until it is dropped.
 #[derive(Debug)]
 pub(super) struct Pause {
     in_flight: Arc<InFlight>,
@@ -181,19 +193,25 @@ mod tests {
     fn a_settlement_is_in_flight_and_then_has_ended() {
         let in_flight = Arc::new(InFlight::new(1 << 10));
         let (state, other) = (1 << 60, 2 << 60);
-        let of = |state, since| in_flight.of_state(state, since);
-        assert_eq!(of(state, 0), Settled::No);
+        let progress = |state, since| in_flight.progress(state, since);
+        assert_eq!(progress(state, 0), Progress::None);
         assert!(!in_flight.is_any_settled(0));
 
         let settlement = in_flight.begin_settlement(&Keys::from_slice(&[state]));
         let since = in_flight.settled();
-        assert_eq!((of(state, since), of(other, since)), (Settled::Soon, Settled::No));
+        assert_eq!(
+            (progress(state, since), progress(other, since)),
+            (Progress::InFlight, Progress::None)
+        );
         assert!(in_flight.is_any_settled(since));
 
         drop(settlement);
-        assert_eq!((of(state, since), of(other, since)), (Settled::Since, Settled::No));
+        assert_eq!(
+            (progress(state, since), progress(other, since)),
+            (Progress::Ended, Progress::None)
+        );
         assert!(in_flight.is_any_settled(since));
-        assert_eq!(of(state, in_flight.settled()), Settled::No);
+        assert_eq!(progress(state, in_flight.settled()), Progress::None);
         assert!(!in_flight.is_any_settled(in_flight.settled()));
     }
 }

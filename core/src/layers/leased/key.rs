@@ -1,4 +1,4 @@
-//! Which calls can be admitted from a lease, and the hashes by which leases are found.
+//! The calls that can be leased, and the hashes by which leases are found.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -7,13 +7,22 @@ use crate::policy::Rule;
 use crate::sync::hash::RandomState;
 use crate::{Call, Charge, Charges, Operation, Policy};
 
-/// Calls with more charges than this are not leased: each lease keeps them.
+/// The maximum number of charges of a leased call, because each lease keeps a copy of the charges.
 pub(super) const MAX_CHARGES: usize = 8;
 
-/// Calls with more bytes of tenants and subjects than this are not leased.
+/// The maximum number of bytes in all tenants and subjects of a leased call.
 pub(super) const MAX_NAME_BYTES: usize = 1024;
 
-/// Whether the call only acquires, so that it may be admitted from a lease.
+/// Identifies a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LeaseId {
+    /// The [hash of the call](call_hash).
+    pub(super) hash: u64,
+    /// A number that distinguishes successive leases of one call.
+    pub(super) serial: u64,
+}
+
+/// Returns `true` if the call is an acquire without an id. No other call is admitted from a chunk.
 pub(super) fn is_plain_acquire(call: &Call<'_>) -> bool {
     call.operation == Operation::Acquire && call.id.is_none()
 }
@@ -32,7 +41,7 @@ pub(super) fn call_hash(charges: Charges<'_>, hasher: &RandomState) -> u64 {
     state.finish()
 }
 
-/// A hash of the state of a charge.
+/// Returns a hash of the state of a charge.
 pub(super) fn state_key(charge: &Charge<'_>, hasher: &RandomState) -> u64 {
     let mut state = hasher.build_hasher();
     state.write_u64(charge.policy.state_hash());
@@ -42,35 +51,36 @@ pub(super) fn state_key(charge: &Charge<'_>, hasher: &RandomState) -> u64 {
     state.finish()
 }
 
-/// The hash of the state of each charge, in order.
+/// Returns the hash of the state of each charge, in order.
 pub(super) fn state_keys(charges: Charges<'_>, hasher: &RandomState) -> Keys {
     charges.iter().map(|charge| state_key(&charge, hasher)).collect()
 }
 
-/// Whether calls of these charges can be leased.
+/// Returns `true` if acquires of these charges can be leased.
 pub(super) fn can_be_leased(charges: Charges<'_>, leases_sliding: bool) -> bool {
-    let names: usize = charges.iter().map(|it| it.tenant.len() + it.subject.len()).sum();
+    let names: usize =
+        charges.iter().map(|charge| charge.tenant.len() + charge.subject.len()).sum();
     charges.len() <= MAX_CHARGES
         && names <= MAX_NAME_BYTES
         && charges.iter().enumerate().all(|(index, charge)| {
             charge.cost > 0
                 && !charge.is_check_only
-                && has_leases(charge.policy, leases_sliding)
-                // A hold has one charge to each state.
+                && can_policy_be_leased(charge.policy, leases_sliding)
+                // A hold has at most one charge per state.
                 && charges.iter().take(index).all(|other| !other.shares_state_with(&charge))
         })
 }
 
-fn has_leases(policy: &Policy, leases_sliding: bool) -> bool {
-    let is_leased = match policy.rule() {
+fn can_policy_be_leased(policy: &Policy, leases_sliding: bool) -> bool {
+    let has_leased_rule = match policy.rule() {
         Rule::FixedWindow(_) | Rule::TokenBucket(_) | Rule::IntervalBucket(_) => true,
         Rule::SlidingLog(_) | Rule::SlidingCounter(_) => leases_sliding,
     };
-    is_leased
-        // A chunk that is refused would block a subject of which no request was refused.
+    has_leased_rule
+        // A refused chunk would block a subject although none of the requests was refused.
         && policy.block_micros() == 0
-        // What a node has used would be given back if it ended before it settled.
+        // If a node ended before it settled, the store would refund the used part too.
         && !policy.refunds_lapsed()
-        // A shard that gets a chunk need not be the one that gets its settlement.
+        // The settlement of a chunk might reach another shard than the hold of the chunk.
         && !policy.can_use_any_shard()
 }

@@ -1,6 +1,6 @@
-//! Statistics and metrics of leases. Without the feature `metrics` only the former.
+//! Statistics and, with the feature `metrics`, metrics of leases.
 //!
-//! The metrics are looked up at the first call, when the application has installed its recorder.
+//! The metrics are created at the first call, after the application has installed its recorder.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 #[cfg(feature = "metrics")]
 use crate::telemetry::names;
 
-/// What became of the hold of a chunk.
+/// The outcome of the hold of a chunk.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum HoldOutcome {
     Granted,
@@ -18,7 +18,7 @@ pub(super) enum HoldOutcome {
     Failed,
 }
 
-/// What became of the cost in a chunk.
+/// The use of the cost in a chunk.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum CostFate {
     Granted,
@@ -26,7 +26,7 @@ pub(super) enum CostFate {
     Stranded,
 }
 
-/// Counts calls, chunks, and their cost.
+/// Counts calls, chunks and the costs in chunks.
 #[derive(Debug, Default)]
 pub(super) struct LeaseMeter {
     holds: [AtomicU64; 3],
@@ -44,7 +44,7 @@ struct Counters {
 }
 
 impl LeaseMeter {
-    /// An acquire was admitted from a chunk, or passed on to the store.
+    /// Counts an acquire that a chunk has admitted, or that was sent to the store.
     #[inline]
     pub(super) fn call(&self, is_local: bool) {
         #[cfg(feature = "metrics")]
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_holds_and_costs_are_counted_by_what_became_of_them() {
+    fn calls_holds_and_costs_are_counted_by_their_outcome() {
         let recorder = Recorder::new();
         metrics::with_local_recorder(&recorder, || {
             let meter = LeaseMeter::default();

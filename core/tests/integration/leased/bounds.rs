@@ -1,6 +1,8 @@
-//! The bounds, over many nodes in virtual time: links that are slow and lose calls, clocks that show any time and run
-//! slow or fast, nodes that end without notice. What is admitted is compared with formulas, by an oracle that knows
-//! nothing of leases: it sees the true time of each admission, in a chunk or by the server.
+//! The bounds, over many nodes in virtual time: links are slow and lose calls, clocks show any time
+//! and run slow or fast, and nodes end without notice.
+//!
+//! An oracle compares the admitted costs with formulas. It does not know leases. It knows the true
+//! time of each admission, from a chunk or by the server.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,14 +14,14 @@ use tokio::time::sleep;
 
 use super::world::{Link, NodeStore, Quality, Random, Server, micros_since, node_with};
 
-/// How long requests are made.
+/// The time during which the nodes make requests, in microseconds.
 const DURATION: u64 = 1_000_000;
 
 #[derive(Debug, Clone)]
 struct Scenario {
     seed: u64,
     nodes: u64,
-    /// How slow or fast the clocks of nodes are at most, in parts of a million.
+    /// The maximum deviation of the rate of a node's clock, in parts per million.
     ppm: i64,
     span: Duration,
     hot_after: u32,
@@ -27,11 +29,11 @@ struct Scenario {
     quality: Quality,
     /// The mean time between two requests of a node, in microseconds.
     pause: u64,
-    /// How many nodes end without notice.
+    /// The number of nodes that end without notice.
     killed: u64,
-    /// Steps of the server's clock, and when.
+    /// The steps of the server's clock, with their times.
     steps: Vec<(u64, i64)>,
-    /// Whether other operations are made as well.
+    /// Whether the nodes also make other operations than acquires.
     mixed: bool,
 }
 
@@ -80,20 +82,21 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
         )
 }
 
-/// What was admitted: when, by the true time, by the server's clock if it was the server, and at what cost.
+/// An admission: its true time in microseconds, and its cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Admitted {
+struct Admission {
     at: u64,
     cost: u64,
 }
 
 #[derive(Debug, Default)]
 struct Outcome {
-    admitted: Vec<Admitted>,
+    admitted: Vec<Admission>,
     local: u64,
-    /// When something was given back of what was admitted, and how much.
-    refunded: Vec<Admitted>,
-    /// The windows of a second that the server's clock has begun; it stays in one while it shows less.
+    /// The refunds, with their true times and the refunded costs.
+    refunded: Vec<Admission>,
+    /// The number of windows of one second that the server's clock has begun. After a step back,
+    /// the server stays in its window until the clock has caught up.
     windows: u64,
 }
 
@@ -123,7 +126,7 @@ fn play(scenario: &Scenario, policy: &Policy) -> Outcome {
             nodes.push((store, link, killed_at));
         }
         let (last_window, windows) = (Mutex::new(None), Mutex::new(0));
-        // The time passes in small steps, so that the server's clock is seen in each of its windows.
+        // The steps are small, so that the server executes calls in each window of its clock.
         for tick in 0..DURATION / 1_000 {
             for (_, step) in scenario.steps.iter().filter(|(at, _)| at / 1_000 == tick) {
                 server.clock.step(*step);
@@ -148,24 +151,24 @@ fn play(scenario: &Scenario, policy: &Policy) -> Outcome {
         }
         let local = std::mem::take(&mut *local.lock().unwrap());
         let count = local.len() as u64;
-        let of_server = executed.iter().filter_map(|call| {
+        let admitted_by_server = executed.iter().filter_map(|call| {
             let cost = match call.operation {
                 Operation::Acquire if call.is_allowed => call.cost,
                 Operation::AcquireUpTo { .. } if call.is_allowed => call.amount,
                 _ => return None,
             };
-            Some(Admitted { at: call.at, cost })
+            Some(Admission { at: call.at, cost })
         });
-        let refunds = executed.iter().filter(|it| it.operation == Operation::Refund);
-        let refunded = refunds.map(|it| Admitted { at: it.at, cost: it.amount }).collect();
-        let mut admitted: Vec<_> = local.into_iter().chain(of_server).collect();
+        let refunds = executed.iter().filter(|call| call.operation == Operation::Refund);
+        let refunded = refunds.map(|call| Admission { at: call.at, cost: call.amount }).collect();
+        let mut admitted: Vec<_> = local.into_iter().chain(admitted_by_server).collect();
         admitted.sort_unstable();
         let windows = *windows.lock().unwrap();
         Outcome { admitted, local: count, refunded, windows }
     })
 }
 
-/// Nodes that were not killed give back what they hold; one whose calls are lost is not waited for.
+/// Closes the nodes that were not killed, so that they return their chunks.
 async fn close(nodes: Vec<(NodeStore, Link, Option<u64>)>) {
     for (store, _, _) in nodes.iter().filter(|(_, _, killed_at)| killed_at.is_none()) {
         store.close().await;
@@ -178,9 +181,9 @@ async fn requests(
     mut random: Random,
     server: &Server,
     scenario: &Scenario,
-    local: &Mutex<Vec<Admitted>>,
+    local: &Mutex<Vec<Admission>>,
 ) {
-    // A burst now and then, and then a rest.
+    // Bursts of requests, with pauses in between.
     let mut burst = 0;
     loop {
         if burst == 0 {
@@ -201,7 +204,8 @@ async fn requests(
         let call = Call::new(operation, &charges);
         if scenario.mixed && random.below(20) == 0 {
             let batch = [call, Call::acquire(&charges), call];
-            // What a batch admits from chunks cannot be told from what the server admits, so only the latter is looked at.
+            // The answer to a batch does not show whether a chunk admitted the call. So the test
+            // does not count the calls that chunks admit in a batch.
             let answers = store.decide_many(&batch[..1]).await;
             assert_eq!(answers.len(), 1);
             continue;
@@ -209,12 +213,12 @@ async fn requests(
         match store.decide(call).into_ready() {
             Ok(decision) => {
                 assert!(decision.unwrap().is_allowed(), "no refusal is local");
-                let admitted = Admitted { at: micros_since(server.started), cost };
-                local.lock().unwrap().push(admitted);
+                let admission = Admission { at: micros_since(server.started), cost };
+                local.lock().unwrap().push(admission);
             }
             Err(later) => {
                 let admitted = later.await.is_ok_and(|decision| decision.is_allowed());
-                // Of what was admitted, no more is given back.
+                // The refund is at most the admitted cost.
                 if admitted
                     && scenario.mixed
                     && call.operation == Operation::Acquire
@@ -231,33 +235,34 @@ fn policy(text: &str) -> Policy {
     text.parse().unwrap()
 }
 
-/// Fails if more is admitted from any request to any other than `burst + rate · time`, with the rate per second.
-fn within_curve(admitted: &[Admitted], burst: u64, rate: u64) -> Result<(), TestCaseError> {
-    // The debt in millionths, of a bucket that holds `burst`.
+/// Fails if the cost admitted between two requests exceeds `burst + rate · time`. The rate is per
+/// second.
+fn within_curve(admitted: &[Admission], burst: u64, rate: u64) -> Result<(), TestCaseError> {
+    // The debt of a bucket with the capacity `burst`, in millionths of a token.
     let (mut debt, mut last) = (0_u128, 0);
-    for it in admitted {
-        debt = debt.saturating_sub(u128::from(rate) * u128::from(it.at - last));
-        debt += u128::from(it.cost) * 1_000_000;
-        last = it.at;
+    for admission in admitted {
+        debt = debt.saturating_sub(u128::from(rate) * u128::from(admission.at - last));
+        debt += u128::from(admission.cost) * 1_000_000;
+        last = admission.at;
         prop_assert!(
             debt <= u128::from(burst) * 1_000_000,
-            "at {} us the debt is {debt} parts of a million, and at most {burst} may be admitted at once",
-            it.at
+            "at {} us the debt is {debt} millionths; it must be at most {burst} tokens",
+            admission.at
         );
     }
     Ok(())
 }
 
-/// Fails if more than `limit` is admitted in any half-open time of this length.
-fn within_any(admitted: &[Admitted], limit: u64, length: u64) -> Result<(), TestCaseError> {
+/// Fails if more than `limit` is admitted in any half-open interval of this length.
+fn within_any(admitted: &[Admission], limit: u64, length: u64) -> Result<(), TestCaseError> {
     let (mut first, mut sum) = (0, 0);
-    for it in admitted {
-        sum += it.cost;
-        while it.at - admitted[first].at >= length {
+    for admission in admitted {
+        sum += admission.cost;
+        while admission.at - admitted[first].at >= length {
             sum -= admitted[first].cost;
             first += 1;
         }
-        prop_assert!(sum <= limit, "{sum} are admitted within {length} us before {}", it.at);
+        prop_assert!(sum <= limit, "{sum} are admitted within {length} us before {}", admission.at);
     }
     Ok(())
 }
@@ -266,7 +271,7 @@ fn span_micros(scenario: &Scenario) -> u64 {
     u64::try_from(scenario.span.as_micros()).unwrap()
 }
 
-/// Tokens that come back in a span, rounded up.
+/// Returns the number of tokens that are refilled within a span, rounded up.
 fn refill_in_span(scenario: &Scenario, rate: u64) -> u64 {
     (rate * span_micros(scenario)).div_ceil(1_000_000)
 }
@@ -274,7 +279,8 @@ fn refill_in_span(scenario: &Scenario, rate: u64) -> u64 {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// `L` in each window, with other operations in between; what was refunded may be admitted once more.
+    /// The bound is `L` in each window, with other operations in between. A refunded cost may be
+    /// admitted once more.
     #[test]
     fn never_more_than_the_limit_in_a_fixed_window(
         scenario in scenarios(), limit in 20..400_u64, mixed: bool, window in prop_oneof![Just(1_000_000_u64), Just(250_000)],
@@ -282,22 +288,24 @@ proptest! {
         let scenario = Scenario { mixed, ..scenario };
         let outcome = play(&scenario, &policy(&format!("p: fixed-window {limit}/{window}us")));
         for start in (0..DURATION).step_by(usize::try_from(window).unwrap()) {
-            let of_window = |all: &[Admitted]| -> u64 {
-                all.iter().filter(|it| (start..start + window).contains(&it.at)).map(|it| it.cost).sum()
+            let sum = |all: &[Admission]| -> u64 {
+                let in_window = all.iter().filter(|event| (start..start + window).contains(&event.at));
+                in_window.map(|event| event.cost).sum()
             };
-            let (admitted, refunded) = (of_window(&outcome.admitted), of_window(&outcome.refunded));
+            let (admitted, refunded) = (sum(&outcome.admitted), sum(&outcome.refunded));
             prop_assert!(admitted <= limit + refunded, "{admitted} in the window at {start} us");
         }
     }
 
-    /// A time of the length of a window touches two anchored windows at most.
+    /// An interval of the length of a window overlaps at most two anchored windows.
     #[test]
     fn never_more_than_the_limit_in_an_anchored_window(scenario in scenarios(), limit in 20..200_u64) {
         let outcome = play(&scenario, &policy(&format!("p: fixed-window {limit}/300ms anchored")));
         within_any(&outcome.admitted, 2 * limit, 300_000)?;
     }
 
-    /// The server's clock steps back and forth: what is admitted in all is what its windows allow.
+    /// The server's clock steps in both directions. The bound is `L` for each window that it
+    /// begins.
     #[test]
     fn never_more_than_the_limit_when_the_servers_clock_steps(
         scenario in scenarios(), limit in 20..200_u64,
@@ -305,11 +313,11 @@ proptest! {
     ) {
         let scenario = Scenario { steps, ..scenario };
         let outcome = play(&scenario, &policy(&format!("p: fixed-window {limit}/1s")));
-        let admitted: u64 = outcome.admitted.iter().map(|it| it.cost).sum();
+        let admitted: u64 = outcome.admitted.iter().map(|admission| admission.cost).sum();
         prop_assert!(admitted <= limit * outcome.windows, "{admitted} in {} windows", outcome.windows);
     }
 
-    /// `B + R·(t + span)`.
+    /// The bound is `B + R·(t + span)`.
     #[test]
     fn a_bucket_is_shifted_by_the_span_at_most(scenario in scenarios(), burst in 20..200_u64, rate in 50..2_000_u64) {
         for name in ["token-bucket", "gcra"] {
@@ -318,7 +326,7 @@ proptest! {
         }
     }
 
-    /// Under the exact policy `B + R·t`.
+    /// Under the exact policy, the bound is `B + R·t`.
     #[test]
     fn a_bucket_under_the_exact_policy_is_not_shifted(scenario in scenarios(), more in 5..200_u64, rate in 50..2_000_u64) {
         let burst = refill_in_span(&scenario, rate) + more;
@@ -330,7 +338,7 @@ proptest! {
         within_curve(&outcome.admitted, burst, rate)?;
     }
 
-    /// `B + R·(⌊(t + span)/P⌋ + 1)`, and exactly `B + R·(⌊t/P⌋ + 1)` under the exact policy.
+    /// The bound is `B + R·(⌊(t + span)/P⌋ + 1)`, and `B + R·(⌊t/P⌋ + 1)` under the exact policy.
     #[test]
     fn a_bucket_by_intervals_is_shifted_by_the_span_at_most(scenario in scenarios(), burst in 20..200_u64, refill in 5..60_u64) {
         let period = 100_000;
@@ -342,16 +350,16 @@ proptest! {
             let admitted = play(&scenario, &policy).admitted;
             for (index, first) in admitted.iter().enumerate() {
                 let mut sum = 0;
-                for it in &admitted[index..] {
-                    sum += it.cost;
-                    let max = burst + refill * ((it.at - first.at + span) / period + 1);
-                    prop_assert!(sum <= max, "{sum} from {} to {} us", first.at, it.at);
+                for last in &admitted[index..] {
+                    sum += last.cost;
+                    let max = burst + refill * ((last.at - first.at + span) / period + 1);
+                    prop_assert!(sum <= max, "{sum} from {} to {} us", first.at, last.at);
                 }
             }
         }
     }
 
-    /// `L` in `W − span`, and `L` in `W` under the exact policy.
+    /// The bound is `L` in `W − span`, and `L` in `W` under the exact policy.
     #[test]
     fn a_log_is_shortened_by_the_span_at_most(scenario in scenarios(), limit in 20..300_u64) {
         let log = policy(&format!("p: sliding-log {limit}/800ms"));
@@ -361,11 +369,11 @@ proptest! {
         within_any(&outcome.admitted, limit, 800_000)?;
     }
 
-    /// What a counter admits in any time that is longer by the span.
+    /// The bound is the cost that a counter admits in an interval that is longer by the span.
     #[test]
     fn a_counter_is_shifted_by_the_span_at_most(scenario in scenarios(), limit in 20..300_u64) {
         let counter = policy(&format!("p: sliding-counter {limit}/200ms"));
-        // In a time of two windows it admits at most what fits in the three that this touches.
+        // An interval of two windows overlaps three windows, each with the limit.
         for (policy, length) in [
             (counter.clone(), 400_000_u64.saturating_sub(span_micros(&scenario))),
             (scenario.lease().exact(&counter).unwrap(), 400_000),
@@ -377,7 +385,7 @@ proptest! {
     }
 }
 
-/// The scenarios lease: a property over single calls would show nothing.
+/// The scenarios use chunks. Without chunks, the properties would test only the store.
 #[test]
 fn most_requests_of_a_scenario_are_admitted_from_chunks() {
     let scenario = Scenario {

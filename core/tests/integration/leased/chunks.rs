@@ -1,4 +1,4 @@
-//! What becomes of a chunk: used, followed by the next, given back.
+//! The life of a chunk: a node uses it, fetches the next one, and returns the unspent cost.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ pub(super) fn policy(text: &str) -> Policy {
     text.parse().unwrap()
 }
 
-/// Leases from the second call on, of a tenth of what remains.
+/// Leases from the second call on, with chunks of a tenth of the remaining amount.
 pub(super) fn eager() -> Lease {
     Lease::new().hot_after(2).max_share(Share::new(1, 10).unwrap())
 }
 
-/// One acquire of the subject `s`; whether it was admitted from a chunk.
+/// Acquires for the subject `s`. Returns `true` if a chunk admitted the call.
 pub(super) async fn acquire(store: &NodeStore, policy: &Policy, cost: u64) -> bool {
     let charges = [Charge::new(policy, "s").cost(cost)];
     match store.decide(Call::acquire(&charges)).into_ready() {
@@ -28,7 +28,7 @@ pub(super) async fn acquire(store: &NodeStore, policy: &Policy, cost: u64) -> bo
     }
 }
 
-/// Makes `rate` calls a second for `time`, and returns how many were admitted from a chunk.
+/// Makes `rate` calls per second for `time`. Returns the number of calls that chunks admitted.
 pub(super) async fn load(store: &NodeStore, policy: &Policy, rate: u64, time: Duration) -> u64 {
     let (start, mut local) = (Instant::now(), 0);
     while start.elapsed() < time {
@@ -38,7 +38,7 @@ pub(super) async fn load(store: &NodeStore, policy: &Policy, rate: u64, time: Du
     local
 }
 
-/// What the server thinks that remains of the subject `s`.
+/// Returns the remaining amount of the subject `s` on the server.
 pub(super) fn remaining(server: &Server, policy: &Policy) -> u64 {
     let charges = [Charge::new(policy, "s").cost(0)];
     let peek = server.store.decide_now(&Call::new(Operation::Peek, &charges)).unwrap();
@@ -72,7 +72,7 @@ fn a_hot_subject_costs_the_store_few_calls_and_a_cold_one_no_more_than_before() 
 }
 
 #[test]
-fn a_subject_that_is_not_asked_for_often_is_not_leased() {
+fn a_subject_with_few_calls_is_not_leased() {
     crate::run(async {
         let (server, policy) = (Server::new(), policy(HOT));
         let (store, _) = node(&server, Lease::new().hot_after(20), Quality::GOOD);
@@ -81,7 +81,8 @@ fn a_subject_that_is_not_asked_for_often_is_not_leased() {
     });
 }
 
-/// The next chunk is there before the last one is used up: once the chunks follow the demand, no caller waits.
+/// The next chunk arrives before the current one is used up. So no caller waits after the chunks
+/// have reached the size of the demand.
 #[test]
 fn no_caller_waits_for_the_next_chunk() {
     crate::run(async {
@@ -96,7 +97,7 @@ fn no_caller_waits_for_the_next_chunk() {
 }
 
 #[test]
-fn what_is_not_used_within_the_span_goes_back() {
+fn the_unspent_cost_is_returned_after_the_span() {
     for text in [HOT, "p: fixed-window 1000000/1h anchored", "p: gcra 1/10m burst 1000000"] {
         crate::run(async {
             let (server, policy) = (Server::new(), policy(text));
@@ -104,7 +105,7 @@ fn what_is_not_used_within_the_span_goes_back() {
             load(&store, &policy, 1_000, Duration::from_secs(1)).await;
             let used = store.stats().local() + store.stats().passed();
             let held = 1_000_000 - used - remaining(&server, &policy);
-            assert!(held > 0, "{text}: something is held");
+            assert!(held > 0, "{text}: there must be an unspent cost");
             sleep(Duration::from_millis(320)).await;
             assert_eq!(remaining(&server, &policy), 1_000_000 - used, "{text}");
             assert_eq!(store.stats().stranded(), 0, "{text}");
@@ -113,14 +114,14 @@ fn what_is_not_used_within_the_span_goes_back() {
 }
 
 #[test]
-fn a_closed_store_gives_back_what_it_holds_and_leases_no_more() {
+fn a_closed_store_returns_its_chunks_and_leases_no_more() {
     crate::run(async {
         let (server, policy) = (Server::new(), policy(HOT));
         let (store, _) = node(&server, eager(), Quality { max_delay: 3_000, lost: 0 });
         load(&store, &policy, 5_000, Duration::from_millis(200)).await;
         let before = store.stats();
         let used = before.local() + before.passed();
-        // A chunk is on its way now and then; it is given back as well.
+        // A chunk may be in flight. It is returned too.
         store.close().await;
         assert_eq!(remaining(&server, &policy), 1_000_000 - used);
         let holds = server.holds();
@@ -130,7 +131,7 @@ fn a_closed_store_gives_back_what_it_holds_and_leases_no_more() {
 }
 
 #[test]
-fn the_last_store_that_is_dropped_gives_back_what_is_held() {
+fn dropping_the_last_clone_returns_the_chunks() {
     crate::run(async {
         let (server, policy) = (Server::new(), policy(HOT));
         let (store, _) = node(&server, eager(), Quality::GOOD);
@@ -140,14 +141,14 @@ fn the_last_store_that_is_dropped_gives_back_what_is_held() {
         let clone = store.clone();
         drop(store);
         sleep(Duration::from_millis(2)).await;
-        assert!(remaining(&server, &policy) < 1_000_000 - used, "there is another store");
+        assert!(remaining(&server, &policy) < 1_000_000 - used, "another clone uses the chunks");
         drop(clone);
         sleep(Duration::from_millis(2)).await;
         assert_eq!(remaining(&server, &policy), 1_000_000 - used);
     });
 }
 
-/// Near the limit a chunk is of fewer and fewer calls, until the store decides on each.
+/// Near the limit, chunks admit fewer and fewer calls, until the store decides each call.
 #[test]
 fn chunks_shrink_with_what_remains() {
     crate::run(async {
@@ -173,7 +174,7 @@ fn chunks_shrink_with_what_remains() {
     });
 }
 
-/// A call of several policies has one chunk, of all of them, and shrinks with the scarcest.
+/// A call of several policies has one chunk for all of them. It shrinks with the scarcest policy.
 #[test]
 fn several_policies_are_leased_together() {
     crate::run(async {
@@ -206,7 +207,7 @@ fn several_policies_are_leased_together() {
     });
 }
 
-/// Calls of one subject at different costs use one lease.
+/// Calls of one subject with different costs use one lease.
 #[test]
 fn costs_may_differ_from_call_to_call() {
     crate::run(async {
@@ -226,7 +227,7 @@ fn costs_may_differ_from_call_to_call() {
     });
 }
 
-/// The answer of a chunk is what is known: what remained at the grant, with what is left of the chunk.
+/// A decision from a chunk reports the amount that remained at the grant, plus the unspent cost.
 #[test]
 fn a_local_answer_tells_what_is_known() {
     crate::run(async {
@@ -241,7 +242,7 @@ fn a_local_answer_tells_what_is_known() {
             assert_eq!(verdict.retry_after(), Some(Duration::ZERO));
             let ends = 10_000_000 - super::world::micros_since(server.started);
             let reset = u64::try_from(verdict.reset_after().as_micros()).unwrap();
-            // Rather late than early, by no more than a call takes.
+            // The reported time is late by at most the duration of a call, and never early.
             assert!((ends..ends + 2_500).contains(&reset), "{reset} at {ends} before the end");
             last -= 1;
             sleep(Duration::from_millis(5)).await;
@@ -250,7 +251,7 @@ fn a_local_answer_tells_what_is_known() {
     });
 }
 
-/// What is left of a chunk when its window ends is not used in the next one, by a slow clock either.
+/// A chunk is not used after its window has ended, even if the clock of the node is slow.
 #[test]
 fn a_chunk_ends_with_its_window() {
     for ppm in [0, -999] {
@@ -260,7 +261,7 @@ fn a_chunk_ends_with_its_window() {
             let (store, _) = super::world::node_with(&server, lease, Quality::GOOD, 7, ppm);
             load(&store, &policy, 1_000, Duration::from_millis(50)).await;
             assert!(acquire(&store, &policy, 1).await);
-            // Windows of ten minutes since 1970.
+            // The windows are aligned to ten minutes since 1970.
             let next = 400_000_000 - super::world::micros_since(server.started);
             sleep(Duration::from_micros(next + 1_000)).await;
             let all = [Charge::new(&policy, "s").cost(1_000)];

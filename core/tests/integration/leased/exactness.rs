@@ -1,4 +1,5 @@
-//! How early it is refused: never by what a node holds itself, and little by what others do.
+//! Early refusals: a node never refuses because of its own chunks, and rarely because of the chunks
+//! of other nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use tokio::time::sleep;
 use super::chunks::{eager, load, policy, remaining};
 use super::world::{Quality, Random, Server, node_with};
 
-/// A node alone is refused when the limit is reached, and not before.
+/// If there is only one node, no call is refused before the limit is reached.
 #[test]
 fn one_node_gets_just_the_limit() {
     for text in ["p: fixed-window 1000/1h", "p: gcra 1/1h burst 1000", "p: sliding-log 1000/1h"] {
@@ -38,8 +39,8 @@ fn one_node_gets_just_the_limit() {
     }
 }
 
-/// Just the limit arrives, spread over 8 nodes: at most 0.5 % of it is refused too early, and at most 1 % is not used at the
-/// end.
+/// As many requests as the limit arrive, spread over 8 nodes. At most 0.5 % of them are refused too
+/// early, and at most 1 % of the limit is unused at the end.
 #[test]
 fn little_is_refused_too_early_over_eight_nodes() {
     const LIMIT: u64 = 40_000;
@@ -67,12 +68,12 @@ fn little_is_refused_too_early_over_eight_nodes() {
         }
         let (mut refused, mut local, mut stores) = (0, 0, vec![]);
         for task in tasks {
-            let (its_refused, its_local, store) = task.await.unwrap();
-            (refused, local) = (refused + its_refused, local + its_local);
+            let (node_refused, node_local, store) = task.await.unwrap();
+            (refused, local) = (refused + node_refused, local + node_local);
             stores.push(store);
         }
         println!(
-            "of {LIMIT} requests {local} were admitted from chunks, and {refused} refused too early"
+            "of {LIMIT} requests, {local} were admitted from chunks, and {refused} were refused too early"
         );
         assert!(refused <= LIMIT / 200, "{refused}");
         assert!(local > LIMIT / 2, "{local}");
@@ -80,11 +81,15 @@ fn little_is_refused_too_early_over_eight_nodes() {
         for store in stores {
             store.close().await;
         }
-        assert_eq!(remaining(&server, &policy), refused, "what was refused is left in the end");
+        assert_eq!(
+            remaining(&server, &policy),
+            refused,
+            "the cost of the refused requests remains at the end"
+        );
     });
 }
 
-/// A node that is killed strands what it held unused: at most 1 % of the limit.
+/// A killed node strands the unspent cost of its chunks: at most 1 % of the limit.
 #[test]
 fn little_is_stranded_by_a_killed_node() {
     for rate in [2_000, 20_000] {

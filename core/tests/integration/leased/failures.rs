@@ -1,4 +1,4 @@
-//! Calls and answers that are lost, a store that is away, tasks that end.
+//! Lost calls and answers, an unreachable store, and tasks that end early.
 
 use std::time::Duration;
 
@@ -10,14 +10,15 @@ use tidegate_core::{
 use tidegate_testkit::faults::{Fault, Faults, FaultyStore};
 use tidegate_testkit::{ModelStore, decide_one_by_one};
 use tokio::task::yield_now;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::chunks::{acquire, eager, load, policy};
 use super::world::{Quality, Server, node};
 
-/// A lease goes on to its end; then the failure policy speaks; then the store is asked again.
+/// Chunks are used until they are over. After that, the failure policy answers. When the store is
+/// reachable again, it decides and grants chunks.
 #[test]
-fn while_the_store_is_away_a_lease_goes_on_to_its_end() {
+fn while_the_store_is_unreachable_chunks_are_used_until_they_are_over() {
     crate::run(async {
         let (server, policy) = (Server::new(), policy("p: fixed-window 1000000/1h"));
         let lease = eager().span(Duration::from_millis(500));
@@ -26,19 +27,19 @@ fn while_the_store_is_away_a_lease_goes_on_to_its_end() {
         link.set_away(true);
         let store = store.or_fail_closed();
         let charges = [Charge::new(&policy, "s")];
-        let mut went_on = 0;
+        let mut admitted = 0;
         let degraded = loop {
             let decision = store.decide(Call::acquire(&charges)).await.unwrap();
             if let Some(degraded) = decision.degraded() {
                 break degraded.clone();
             }
-            went_on += 1;
+            admitted += 1;
             sleep(Duration::from_millis(1)).await;
         };
         assert_eq!(degraded.answer, DegradedAnswer::FailedClosed);
         assert_eq!(degraded.reason, ErrorKind::Unavailable);
-        // Between a quarter and all of a span, as chunks last for half of one.
-        assert!((100..=500).contains(&went_on), "{went_on}");
+        // A chunk lasts for half a span, so the number is between a fifth of a span and a span.
+        assert!((100..=500).contains(&admitted), "{admitted}");
         sleep(Duration::from_secs(1)).await;
         assert!(store.inner().decide(Call::acquire(&charges)).await.is_err());
         link.set_away(false);
@@ -46,7 +47,8 @@ fn while_the_store_is_away_a_lease_goes_on_to_its_end() {
     });
 }
 
-/// A chunk whose answer is lost is not used. Here its hold is cancelled; if that is lost too, it stays charged.
+/// A chunk is not used if the answer to its hold is lost. The node cancels the hold. If the
+/// cancellation is lost too, the chunk stays charged.
 #[test]
 fn a_chunk_whose_answer_is_lost_is_not_used() {
     for (cancelled, charged) in [(Fault::None, 2), (Fault::Before(ErrorKind::Timeout), 2 + 4)] {
@@ -57,7 +59,8 @@ fn a_chunk_whose_answer_is_lost_is_not_used() {
             let store = store.leased(eager().clock(clock));
             let policy = policy("p: fixed-window 1000/1h");
             let charges = [Charge::new(&policy, "s")];
-            // Two calls make it hot; the third call to the store is the hold, and the fourth its settlement.
+            // Two calls make the subject hot. The third call to the store is the hold, and the
+            // fourth is its settlement.
             for _ in 0..2 {
                 assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
             }
@@ -74,9 +77,9 @@ fn a_chunk_whose_answer_is_lost_is_not_used() {
     }
 }
 
-/// A store whose holds fail is asked for one now and then, and each call is decided by it.
+/// If holds fail, the node rarely sends another one, and the store decides each call.
 #[test]
-fn a_store_that_cannot_hold_is_not_asked_again_and_again() {
+fn a_store_that_cannot_hold_receives_few_holds() {
     crate::run(async {
         let (server, policy) = (Server::new(), policy("p: fixed-window 1000000/1h"));
         let (store, link) = node(&server, eager(), Quality::GOOD);
@@ -121,7 +124,7 @@ impl<S: Store> Layer<S> for WithoutIds {
     }
 }
 
-/// What a fallback store decides grants nothing.
+/// The decision of a fallback store grants no chunk.
 #[test]
 fn a_degraded_decision_grants_no_chunk() {
     crate::run(async {
@@ -141,7 +144,7 @@ fn a_degraded_decision_grants_no_chunk() {
     });
 }
 
-/// Tasks end with their runtime, and the store goes on with another one.
+/// Tasks end with their runtime. The store continues to work in another runtime.
 #[test]
 fn a_runtime_that_ends_leaves_the_store_working() {
     let clock = ManualClock::default();
@@ -160,7 +163,7 @@ fn a_runtime_that_ends_leaves_the_store_working() {
         crate::run(ask(&store));
         assert!(store.stats().chunks() > before, "round {round}");
     }
-    // Without a runtime nothing is leased, and nothing panics.
+    // Without a runtime, no chunk is fetched, and nothing panics.
     let charges = [Charge::new(&policy, "t")];
     for _ in 0..100 {
         let answer = store.decide(Call::acquire(&charges)).into_ready().unwrap();
@@ -178,16 +181,18 @@ fn a_cost_that_does_not_fit_in_a_chunk_goes_to_the_store() {
         let local = store.stats().local();
         assert!(!acquire(&store, &policy, 50_000).await);
         assert_eq!(store.stats().local(), local);
-        assert!(acquire(&store, &policy, 1).await, "the chunk is still there");
+        assert!(acquire(&store, &policy, 1).await, "the chunk stays");
     });
 }
 
-/// One that is answered late: what counts is when it was sent. The task that gives it back sleeps by another clock here, so
-/// nothing but its deadline ends it.
+/// If a hold is answered late, the life of its chunk still begins when the hold was sent.
+///
+/// The task that returns the chunk sleeps by another clock in this test, so that only the deadline
+/// of the chunk ends it.
 #[test]
 fn a_chunk_ends_a_span_or_a_window_after_it_was_sent() {
     let (second, long) = (Duration::from_secs(1), Duration::from_secs(10));
-    // By a thousandth earlier, for clocks that are slow.
+    // A chunk ends a thousandth earlier, because the clock of the node may be slow.
     let life = Duration::from_millis(999);
     let tick = Duration::from_micros(1);
     for (text, span) in
@@ -202,7 +207,7 @@ fn a_chunk_ends_a_span_or_a_window_after_it_was_sent() {
                 clock.advance(answered_after);
                 Faults::deliver(store.inner()).await;
                 settle_down().await;
-                // One that is over is given back at once.
+                // A chunk that is over on arrival is returned immediately.
                 let peek = store.inner().decide(Call::new(Operation::Peek, &charges)).await;
                 let charged = 1_000 - peek.unwrap().verdicts()[0].remaining();
                 assert_eq!(charged, if is_used { 2 + 4 } else { 2 }, "{text}");
@@ -218,15 +223,15 @@ fn a_chunk_ends_a_span_or_a_window_after_it_was_sent() {
     }
 }
 
-/// A call that is refused because this node's own chunk is on its way waits for that.
+/// If a call is refused because of a chunk in flight to this node, it waits for this chunk.
 #[test]
-fn a_refused_call_waits_for_a_chunk_on_its_way() {
+fn a_refused_call_waits_for_a_chunk_in_flight() {
     crate::run(async {
         let (store, _clock) = with_late_hold(eager().max_share(Share::new(1, 1).unwrap()));
         let policy = policy("p: fixed-window 6/1h");
         let charges = [Charge::new(&policy, "s")];
         make_hot(&store, &charges).await;
-        // 2 are used, and 4 are in the chunk.
+        // A cost of 2 is used, and the other 4 are in the chunk.
         let waits = store.decide(Call::acquire(&charges));
         let deliver = async {
             settle_down().await;
@@ -238,9 +243,52 @@ fn a_refused_call_waits_for_a_chunk_on_its_way() {
     });
 }
 
+/// If a chunk was charged while the reset is in flight, the reset would remove its charge.
+#[test]
+fn no_chunk_is_fetched_while_the_reset_of_a_cancelled_caller_is_in_flight() {
+    let policy = policy("p: fixed-window 1000/1h");
+    let charges = [Charge::new(&policy, "s")];
+    let other = [Charge::new(&policy, "t")];
+    let reset = Call::new(Operation::Reset, &charges);
+    for calls in [&[reset][..], &[reset, Call::acquire(&other)]] {
+        crate::run(async {
+            let clock = ManualClock::default();
+            // Two acquires and the hold of a chunk, the settlement of the chunk, and the reset.
+            let mut plan = vec![Fault::None; 4];
+            plan.push(Fault::Delayed);
+            let store = FaultyStore::new(ModelStore::new(clock.clone()), plan);
+            let store = store.leased(eager().clock(clock.clone()));
+            let acquire = async || {
+                assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+                settle_down().await;
+            };
+            acquire().await;
+            acquire().await;
+            assert_eq!(store.stats().chunks(), 1);
+            let is_answered = timeout(Duration::from_millis(1), store.decide_many(calls)).await;
+            assert!(is_answered.is_err());
+            assert_eq!(store.inner().on_the_way(), 1);
+            // The node fetches no chunk for a quarter of a span after it has returned a chunk.
+            clock.advance(Duration::from_secs(1));
+            for _ in 0..20 {
+                acquire().await;
+            }
+            assert_eq!((store.stats().chunks(), store.stats().local()), (1, 0));
+            store.inner().deliver().await;
+            for _ in 0..20 {
+                acquire().await;
+            }
+            assert!(store.stats().chunks() > 1, "the pause has ended");
+            store.close().await;
+            let peek = store.inner().decide(Call::new(Operation::Peek, &charges)).await.unwrap();
+            assert_eq!(peek.verdicts()[0].remaining(), 1_000 - 20);
+        });
+    }
+}
+
 type LateStore = LeasedStore<FaultyStore<ModelStore>, ManualClock>;
 
-/// A store that answers its third call, which is the first hold, at the next delivery.
+/// Creates a store that answers its third call, which is the first hold, at the next delivery.
 fn with_late_hold(lease: Lease) -> (LateStore, ManualClock) {
     let clock = ManualClock::default();
     let plan = vec![Fault::None, Fault::None, Fault::Late];
@@ -248,7 +296,7 @@ fn with_late_hold(lease: Lease) -> (LateStore, ManualClock) {
     (store.leased(lease.clock(clock.clone())), clock)
 }
 
-/// Two calls make it hot; the third one to the store is the hold.
+/// Makes a subject hot by two calls. The third call to the store is the hold.
 async fn make_hot(store: &LateStore, charges: &[Charge<'_>]) {
     for _ in 0..2 {
         assert!(store.decide(Call::acquire(charges)).await.unwrap().is_allowed());
@@ -257,6 +305,7 @@ async fn make_hot(store: &LateStore, charges: &[Charge<'_>]) {
     assert_eq!((store.inner().as_layer().calls(), store.inner().as_layer().in_flight()), (3, 1));
 }
 
+/// Lets all tasks run until they wait.
 async fn settle_down() {
     for _ in 0..20 {
         yield_now().await;

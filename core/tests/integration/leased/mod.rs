@@ -1,4 +1,4 @@
-//! Leases: what they admit, over many nodes, clocks and failures, and what becomes of chunks.
+//! Leases: the admitted costs over many nodes, clocks and failures, and the life of chunks.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 

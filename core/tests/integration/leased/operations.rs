@@ -1,4 +1,4 @@
-//! What other operations do to chunks, and what they see of them.
+//! The effect of other operations on chunks, and of chunks on other operations.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use super::world::{NodeStore, Quality, Server, node};
 
 const LIMIT: u64 = 1_000;
 
-/// A node that holds a chunk, after some requests of a limit of [`LIMIT`].
+/// Returns a node that has a chunk, after some requests under a limit of [`LIMIT`].
 async fn leased(server: &std::sync::Arc<Server>, policy: &Policy) -> NodeStore {
     let (store, _) = node(server, eager(), Quality::GOOD);
     load(&store, policy, 2_000, Duration::from_millis(50)).await;
-    // Nothing is on its way.
+    // Afterwards, no chunk is in flight.
     sleep(Duration::from_millis(1)).await;
     assert!(held(server, policy, &store) > 10, "{:?}", store.stats());
     store
@@ -24,12 +24,12 @@ fn used(store: &NodeStore) -> u64 {
     store.stats().local() + store.stats().passed()
 }
 
-/// What is held unused.
+/// Returns the unspent cost in the chunks of the node.
 fn held(server: &Server, policy: &Policy, store: &NodeStore) -> u64 {
     LIMIT - used(store) - remaining(server, policy)
 }
 
-/// How many requests are admitted until one is refused.
+/// Returns the number of requests that are admitted before the first refusal.
 async fn admits(store: &NodeStore, policy: &Policy) -> u64 {
     let mut admitted = 0;
     while ask(store, Operation::Acquire, policy, 1).await.is_allowed() {
@@ -50,7 +50,7 @@ fn windows_and_buckets() -> [Policy; 3] {
 }
 
 #[test]
-fn a_peek_counts_what_is_held_here_as_there() {
+fn a_peek_adds_the_unspent_cost_of_this_node() {
     for policy in windows_and_buckets() {
         crate::run(async {
             let server = Server::new();
@@ -61,7 +61,7 @@ fn a_peek_counts_what_is_held_here_as_there() {
             assert!(peek.is_allowed() && peek.retry_after() == Some(Duration::ZERO), "{policy}");
             let peek = ask(&store, Operation::Peek, &policy, left + 1).await;
             assert!(peek.is_denied(), "{policy}");
-            // Another node counts it as taken.
+            // On another node, the unspent cost counts as used.
             let (other, _) = node(&server, eager(), Quality::GOOD);
             let peek = ask(&other, Operation::Peek, &policy, 1).await;
             assert_eq!(peek.verdicts()[0].remaining(), left - held, "{policy}");
@@ -71,7 +71,7 @@ fn a_peek_counts_what_is_held_here_as_there() {
 }
 
 #[test]
-fn as_much_as_there_is_includes_what_is_held_here() {
+fn an_acquire_up_to_gets_the_unspent_cost_of_this_node() {
     for policy in windows_and_buckets() {
         crate::run(async {
             let server = Server::new();
@@ -85,16 +85,16 @@ fn as_much_as_there_is_includes_what_is_held_here() {
     }
 }
 
-/// A refund of more than was used gives back no chunk that is then used.
+/// A refund of more than the used cost does not refund a chunk that is used afterwards.
 #[test]
-fn a_refund_makes_chunks_go_back_before() {
+fn chunks_are_returned_before_a_refund() {
     for policy in windows_and_buckets() {
         crate::run(async {
             let server = Server::new();
             let store = leased(&server, &policy).await;
             let used = used(&store);
             let refund = ask(&store, Operation::Refund, &policy, 5_000).await;
-            // Of a bucket, a part of a token has come back.
+            // A part of a token of a bucket has been refilled.
             assert!(used - refund.amounts()[0] <= 1, "{policy}");
             assert_eq!(remaining(&server, &policy), LIMIT, "{policy}");
             assert_eq!(admits(&store, &policy).await, LIMIT, "{policy}");
@@ -116,9 +116,10 @@ fn chunks_are_returned_before_a_reset() {
     }
 }
 
-/// A chunk that is on its way while a reset is may be charged before the reset, and so for nothing.
+/// A hold may be in flight at the same time as a reset. If the store executes the hold first, the
+/// reset removes its charge, so the chunk must not be used.
 #[test]
-fn a_chunk_on_its_way_does_not_survive_a_reset() {
+fn a_chunk_in_flight_does_not_survive_a_reset() {
     for delay in [2_000, 20_000] {
         for seed in 0..40 {
             crate::run(async {
@@ -129,7 +130,7 @@ fn a_chunk_on_its_way_does_not_survive_a_reset() {
                     let charges = [Charge::new(&policy, "s")];
                     let _ = store.decide(Call::acquire(&charges)).await;
                 }
-                // The reset overtakes the hold, or the other way round.
+                // The reset may overtake the hold, or the hold the reset.
                 let _ = ask(&store, Operation::Reset, &policy, 1).await;
                 let mut admitted = 0;
                 for _ in 0..1_500 {
@@ -142,9 +143,9 @@ fn a_chunk_on_its_way_does_not_survive_a_reset() {
     }
 }
 
-/// A block is in force here at once.
+/// A block is enforced on this node immediately.
 #[test]
-fn a_block_makes_chunks_go_back_before() {
+fn chunks_are_returned_before_a_block() {
     for policy in windows_and_buckets() {
         for at_least in [false, true] {
             crate::run(async {
@@ -169,7 +170,7 @@ fn a_block_makes_chunks_go_back_before() {
     }
 }
 
-/// A charge beyond the limit leaves the chunks, which count as used before.
+/// Chunks stay after a charge beyond the limit, because they were charged before it.
 #[test]
 fn a_charge_leaves_the_chunks() {
     crate::run(async {
@@ -186,9 +187,10 @@ fn a_charge_leaves_the_chunks() {
     });
 }
 
-/// Reservations, holds, calls with an id and checks are decided as if nothing were held here.
+/// Reservations, holds, calls with an id and check-only charges are decided as if this node had no
+/// chunks.
 #[test]
-fn other_acquires_get_what_is_held_here() {
+fn other_acquires_get_the_unspent_cost_of_this_node() {
     let bucket = policy("p: gcra 1/1h burst 1000");
     let hold = |ttl| CallId::new("job", Duration::from_secs(ttl));
     for operation in [
@@ -224,7 +226,7 @@ fn other_acquires_get_what_is_held_here() {
     });
 }
 
-/// What one node holds never makes it block a subject.
+/// The chunks of a node never cause a block.
 #[test]
 fn a_policy_that_blocks_is_not_leased_and_not_made_to_block() {
     crate::run(async {
@@ -240,7 +242,7 @@ fn a_policy_that_blocks_is_not_leased_and_not_made_to_block() {
     });
 }
 
-/// A shadow is leased with the others while it admits the chunk, and never refuses.
+/// A shadow policy is leased with the others while it admits the chunks. It never refuses.
 #[test]
 fn a_shadow_that_is_used_up_ends_the_lease_and_refuses_nothing() {
     crate::run(async {
@@ -257,12 +259,12 @@ fn a_shadow_that_is_used_up_ends_the_lease_and_refuses_nothing() {
             sleep(Duration::from_micros(200)).await;
         }
         assert!(store.stats().local() > 200, "{:?}", store.stats());
-        assert_eq!(shadowed, 1_500, "it denies as without leases");
+        assert_eq!(shadowed, 1_500, "the shadow policy denies as without leases");
         assert_eq!(remaining(&server, &policies[0]), 98_000);
     });
 }
 
-/// A batch is answered in its order: what comes after a reset is decided after it.
+/// The calls of a batch are decided in order: a call after a reset sees the reset.
 #[test]
 fn a_batch_keeps_the_order_of_its_calls() {
     crate::run(async {
@@ -280,14 +282,15 @@ fn a_batch_keeps_the_order_of_its_calls() {
             Call::new(Operation::Peek, &charges),
         ];
         let answers = store.decide_many(&calls).await;
-        let allowed: Vec<_> = answers.iter().map(|it| it.as_ref().unwrap().is_allowed()).collect();
+        let allowed: Vec<_> =
+            answers.iter().map(|answer| answer.as_ref().unwrap().is_allowed()).collect();
         assert_eq!(allowed, [true, true, true, false, true, false]);
         assert_eq!(remaining(&server, &policy), 0);
     });
 }
 
 #[test]
-fn a_batch_of_leased_calls_is_answered_at_once() {
+fn a_batch_of_leased_calls_is_answered_immediately() {
     crate::run(async {
         let (server, policy) = (Server::new(), policy("p: fixed-window 1000/1h"));
         let store = leased(&server, &policy).await;
@@ -295,7 +298,7 @@ fn a_batch_of_leased_calls_is_answered_at_once() {
         let calls = [Call::acquire(&charges); 5];
         let answers = store.decide_many(&calls).into_ready().unwrap();
         assert!(answers.into_iter().all(|answer| answer.unwrap().is_allowed()));
-        // One that is refused because of the chunk is asked again.
+        // A call that is refused because of the chunk is sent again.
         let rest = [Charge::new(&policy, "s").cost(LIMIT - used(&store))];
         let answers = store.decide_many(&[Call::acquire(&rest)]).await;
         assert!(answers[0].as_ref().unwrap().is_allowed());

@@ -1,4 +1,5 @@
-//! A node does not refuse what it holds itself: in a chunk, or on its way to it or back to the store.
+//! A node refuses no call because of its own chunks, even if they are in flight in either
+//! direction.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use super::chunks::{eager, load, policy, remaining};
 use super::world::{NodeStore, Quality, Server, node_with};
 
-/// Each direction takes up to 30 ms.
+/// A link with a delay of up to 30 ms in each direction.
 const SLOW: Quality = Quality { max_delay: 30_000, lost: 0 };
 
 const SPAN: Duration = Duration::from_millis(200);
@@ -22,12 +23,16 @@ async fn ask(store: &NodeStore, policy: &Policy, cost: u64) -> bool {
 
 const LIMIT: u64 = 1_000;
 
-/// What is left in the store.
+/// The amount that remains in the store.
 const SPARE: u64 = 5;
 
-/// A node that has made requests, and so leases. Others have taken all that it does not hold, but for [`SPARE`]. Tells what
-/// it holds: in chunks, or on the way.
-async fn all_that_is_left(server: &Arc<Server>, policy: &Policy, seed: u64) -> (NodeStore, u64) {
+/// Returns a node with leases, and the unspent cost of its chunks, including chunks in flight.
+/// Other callers have used the rest of the limit except for [`SPARE`].
+async fn node_with_last_chunks(
+    server: &Arc<Server>,
+    policy: &Policy,
+    seed: u64,
+) -> (NodeStore, u64) {
     let share = Share::new(1, 4).unwrap();
     let lease = eager().span(SPAN).max_share(share);
     let (store, _) = node_with(server, lease, SLOW, seed, 0);
@@ -38,39 +43,40 @@ async fn all_that_is_left(server: &Arc<Server>, policy: &Policy, seed: u64) -> (
     (store, LIMIT - used - left)
 }
 
-/// At each moment in the life of the chunks, until all is back.
-fn at_each_moment(test: &impl AsyncFn(&Arc<Server>, Policy, NodeStore, u64)) {
-    let mut held_at_all = 0;
+/// Runs the test at many times in the life of the chunks, until all are returned.
+fn at_many_times(test: &impl AsyncFn(&Arc<Server>, Policy, NodeStore, u64)) {
+    let mut total_held = 0;
     for after in (0..600).step_by(2) {
         crate::run(async {
             let (server, policy) = (Server::new(), policy("p: fixed-window 1000/1h"));
-            let (store, held) = all_that_is_left(&server, &policy, after).await;
-            held_at_all += held;
+            let (store, held) = node_with_last_chunks(&server, &policy, after).await;
+            total_held += held;
             sleep(Duration::from_millis(after)).await;
             test(&server, policy, store, held).await;
         });
     }
-    assert!(held_at_all > 5_000, "{held_at_all}");
+    assert!(total_held > 5_000, "{total_held}");
 }
 
 #[test]
-fn what_a_node_holds_is_admitted_at_any_moment() {
-    at_each_moment(&async |_, policy, store, held| {
+fn the_unspent_cost_of_a_node_is_admitted_at_any_time() {
+    at_many_times(&async |_, policy, store, held| {
         let mut callers = JoinSet::new();
         for _ in 0..held + SPARE {
             let (store, policy) = (store.clone(), policy.clone());
             callers.spawn(async move { ask(&store, &policy, 1).await });
         }
-        let admitted = callers.join_all().await.into_iter().filter(|it| *it).count();
+        let admitted =
+            callers.join_all().await.into_iter().filter(|is_allowed| *is_allowed).count();
         assert_eq!(admitted as u64, held + SPARE);
     });
 }
 
 #[test]
-fn a_caller_that_gives_up_loses_nothing_of_what_goes_back_for_it() {
-    at_each_moment(&async |server, policy, store, held| {
+fn the_chunks_that_are_returned_for_a_cancelled_caller_are_not_lost() {
+    at_many_times(&async |server, policy, store, held| {
         for patience in [1, 10, 40] {
-            // More than the chunks have, and more than the store has.
+            // The cost is more than the chunks have, and more than the store has.
             let all = ask(&store, &policy, held + SPARE);
             let _ = timeout(Duration::from_millis(patience), all).await;
         }
@@ -81,22 +87,22 @@ fn a_caller_that_gives_up_loses_nothing_of_what_goes_back_for_it() {
 }
 
 #[test]
-fn an_acquire_up_to_gets_what_a_node_holds_at_any_moment() {
-    at_each_moment(&async |_, policy, store, held| {
+fn an_acquire_up_to_gets_the_unspent_cost_of_the_node_at_any_time() {
+    at_many_times(&async |_, policy, store, held| {
         let charges = [Charge::new(&policy, "s").cost(LIMIT)];
         let up_to = store.decide(Call::new(Operation::AcquireUpTo { min: 1 }, &charges)).await;
         assert_eq!(up_to.unwrap().amounts(), [held + SPARE]);
     });
 }
 
-/// Also if no task gives it back, but a caller that ends the leases.
+/// The chunks are returned by the caller that closes the store, and not by a task.
 #[test]
-fn what_goes_back_when_leases_end_is_admitted_at_any_moment() {
-    at_each_moment(&async |_, policy, store, held| {
+fn the_chunks_of_a_closing_store_are_admitted_at_any_time() {
+    at_many_times(&async |_, policy, store, held| {
         let closing = store.clone();
         let closed = tokio::spawn(async move { closing.close().await });
         let all = timeout(Duration::from_secs(5), ask(&store, &policy, held + SPARE)).await;
-        assert_eq!(all, Ok(true), "a caller that waits is woken");
+        assert_eq!(all, Ok(true), "a waiting caller must be woken");
         closed.await.unwrap();
     });
 }

@@ -1,4 +1,4 @@
-//! The table of leases: bounded, whatever subjects there are.
+//! The table of leases: its size is bounded regardless of the subjects.
 
 use std::time::Duration;
 
@@ -8,28 +8,28 @@ use tokio::time::sleep;
 use super::chunks::{acquire, eager, load, policy, remaining};
 use super::world::{NodeStore, Quality, Server, node};
 
-async fn ask_often(store: &NodeStore, policy: &Policy, subject: &str) {
+async fn acquire_often(store: &NodeStore, policy: &Policy, subject: &str) {
     let charges = [Charge::new(policy, subject)];
     for _ in 0..6 {
         assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
     }
 }
 
-/// B46: a flood of hot subjects takes no more places than there are, and all of it comes back.
+/// B46: a flood of hot subjects gets at most `max_leases` leases, and all chunks are returned.
 #[test]
-fn b46_hot_subjects_take_no_more_places_than_there_are() {
+fn b46_hot_subjects_get_at_most_the_maximum_of_leases() {
     crate::run(async {
         let (server, policy) = (Server::new(), policy("p: fixed-window 1000/1h"));
         let lease = eager().max_leases(8).span(Duration::from_millis(100));
         let (store, _) = node(&server, lease, Quality::GOOD);
         let mut max = 0;
         for subject in 0..2_000 {
-            ask_often(&store, &policy, &subject.to_string()).await;
+            acquire_often(&store, &policy, &subject.to_string()).await;
             max = max.max(store.stats().len());
             assert!(max <= 8, "{max}");
         }
         assert!(max > 5, "{max}");
-        assert!(store.stats().chunks() > 100, "places are used again: {:?}", store.stats());
+        assert!(store.stats().chunks() > 100, "later subjects get leases too: {:?}", store.stats());
         store.close().await;
         for subject in 0..2_000 {
             let subject = subject.to_string();
@@ -40,7 +40,7 @@ fn b46_hot_subjects_take_no_more_places_than_there_are() {
     });
 }
 
-/// A flood of subjects that come once does not evict a lease.
+/// A flood of subjects with one call each does not evict a lease.
 #[test]
 fn a_flood_of_cold_subjects_leaves_a_hot_one_its_lease() {
     crate::run(async {
@@ -59,7 +59,7 @@ fn a_flood_of_cold_subjects_leaves_a_hot_one_its_lease() {
     });
 }
 
-/// Subjects, tenants and policies that look alike have leases of their own.
+/// Similar subjects, tenants and policies have separate leases.
 #[test]
 fn b17_no_two_subjects_share_a_lease() {
     crate::run(async {
@@ -100,8 +100,8 @@ fn b100_each_subject_is_leased_again_after_the_numbers_change() {
         for (policy, rounds) in policies.iter().zip([300_usize, 2_500]) {
             let mut local = [0; SUBJECTS];
             for round in 0..rounds {
-                // The subjects end one after another, so that some of them have no unused chunk
-                // then.
+                // The subjects stop one after another, so that some of them have no unused chunk at
+                // that time.
                 let active = local.iter_mut().take((rounds - round).div_ceil(10));
                 for (subject, local) in active.enumerate() {
                     let subject = subject.to_string();
@@ -125,23 +125,23 @@ fn b100_each_subject_is_leased_again_after_the_numbers_change() {
     });
 }
 
-/// Calls that are too large to be kept are decided by the store.
+/// The store decides calls that are too large for the table.
 #[test]
 fn large_calls_are_not_leased() {
     crate::run(async {
         let (server, policy) = (Server::new(), policy("p: fixed-window 1000000/1h"));
         let (store, _) = node(&server, eager(), Quality::GOOD);
         let long = "x".repeat(1_025);
-        ask_often(&store, &policy, &long).await;
+        acquire_often(&store, &policy, &long).await;
         sleep(Duration::from_millis(1)).await;
         assert!(store.stats().is_empty());
-        ask_often(&store, &policy, &long[1..]).await;
+        acquire_often(&store, &policy, &long[1..]).await;
         sleep(Duration::from_millis(1)).await;
         assert_eq!(store.stats().len(), 1);
     });
 }
 
-/// A subject that was leased and is asked for now and then costs the store a call each.
+/// A subject that was leased and now has few calls costs the store one call per request.
 #[test]
 fn a_subject_that_has_cooled_down_is_not_leased() {
     crate::run(async {

@@ -1,6 +1,8 @@
-//! A world in virtual time: a server with a clock of its own, nodes with theirs, and links that are slow and lose calls.
+//! A world in virtual time: a server and nodes with clocks of their own, and links that are slow
+//! and lose calls.
 //!
-//! Not the testkit's simulation, whose ledger is complete only at the end: these tests count calls to the server in between.
+//! These tests do not use the testkit's simulation. Its ledger is complete only at the end, and
+//! these tests count the calls to the server at any time.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -14,15 +16,15 @@ use tidegate_core::{
 use tidegate_memory::MemoryStore;
 use tokio::time::{Instant, sleep};
 
-/// 1970 and 57 years, at the start of a second.
+/// The start of a second, about 57 years after 1970.
 const START: u64 = 1_790_000_000_000_000;
 
-/// The true time, in microseconds since the start of the test.
+/// Returns the true time, in microseconds since the start of the test.
 pub(crate) fn micros_since(start: Instant) -> u64 {
     u64::try_from(start.elapsed().as_micros()).unwrap()
 }
 
-/// A wall clock that can be stepped, in either direction.
+/// A wall clock that can be stepped in either direction.
 #[derive(Debug, Clone)]
 pub(crate) struct SteppedClock {
     started: Instant,
@@ -42,7 +44,8 @@ impl Clock for SteppedClock {
     }
 }
 
-/// The clock of a node: it shows any time, and is slow or fast by so many parts of a million.
+/// The clock of a node. It starts at any time, and is fast by `ppm` parts per million, or slow if
+/// `ppm` is negative.
 #[derive(Debug, Clone)]
 pub(crate) struct NodeClock {
     started: Instant,
@@ -58,15 +61,15 @@ impl Clock for NodeClock {
     }
 }
 
-/// A call that the server has carried out.
+/// A call that the server has executed.
 #[derive(Debug, Clone)]
 pub(crate) struct Executed {
     /// The true time.
     pub(crate) at: u64,
-    /// By the server's clock, in microseconds since whole seconds before the start.
+    /// The time by the server's clock, in microseconds since 100 seconds before [`START`].
     pub(crate) server_time: u64,
     pub(crate) operation: Operation,
-    /// Of the first charge.
+    /// The cost of the first charge.
     pub(crate) cost: u64,
     pub(crate) is_allowed: bool,
     pub(crate) amount: u64,
@@ -92,15 +95,11 @@ impl Server {
         self.executed.lock().unwrap().clone()
     }
 
-    pub(crate) fn count(&self, is_it: impl Fn(Operation) -> bool) -> usize {
-        self.executed().iter().filter(|call| is_it(call.operation)).count()
-    }
-
     pub(crate) fn holds(&self) -> usize {
-        self.count(|it| it == Operation::Hold)
+        self.executed().iter().filter(|call| call.operation == Operation::Hold).count()
     }
 
-    fn carry_out(&self, call: &Call<'_>) -> Result<Decision, Error> {
+    fn execute(&self, call: &Call<'_>) -> Result<Decision, Error> {
         let (at, server_time) = (micros_since(self.started), self.clock.now().as_micros());
         let answer = self.store.decide_now(call);
         let decided = answer.as_ref().ok();
@@ -110,18 +109,18 @@ impl Server {
             operation: call.operation,
             cost: call.charges.get(0).unwrap().cost,
             is_allowed: decided.is_some_and(Decision::is_allowed),
-            amount: decided.and_then(|it| it.amounts().first().copied()).unwrap_or(0),
+            amount: decided.and_then(|decision| decision.amounts().first().copied()).unwrap_or(0),
         });
         answer
     }
 }
 
-/// How a link treats calls.
+/// The delay and the losses of a link.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Quality {
     /// The maximum delay of each direction, in microseconds.
     pub(crate) max_delay: u64,
-    /// How many calls of a hundred are lost, on the way there or back.
+    /// The percentage of messages that are lost, in each direction.
     pub(crate) lost: u64,
 }
 
@@ -149,17 +148,18 @@ impl Link {
         Self(Arc::new(LinkInner { server, quality, random, is_dead, is_away }))
     }
 
-    /// From now on nothing is sent and nothing arrives, as of a process that was killed.
+    /// Drops all further messages in both directions, as if the process of the node was killed.
     pub(crate) fn kill(&self) {
         self.0.is_dead.store(true, SeqCst);
     }
 
-    /// Whether calls fail, before they are carried out.
+    /// Sets whether calls fail before the server executes them.
     pub(crate) fn set_away(&self, is_away: bool) {
         self.0.is_away.store(is_away, SeqCst);
     }
 
-    async fn travel(&self) -> bool {
+    /// Sends a message in one direction. Returns `false` if it is lost.
+    async fn send(&self) -> bool {
         let (delay, is_lost) = {
             let mut random = self.0.random.lock().unwrap();
             (random.below(self.0.quality.max_delay + 1), random.below(100) < self.0.quality.lost)
@@ -173,14 +173,14 @@ impl Link {
 
     async fn call(&self, call: Call<'_>) -> Result<Decision, Error> {
         let lost = || Err(Error::new(ErrorKind::Timeout, "lost"));
-        if !self.travel().await {
+        if !self.send().await {
             return lost();
         }
         if self.0.is_away.load(SeqCst) {
             return Err(Error::new(ErrorKind::Unavailable, "away"));
         }
-        let answer = self.0.server.carry_out(&call);
-        if self.travel().await { answer } else { lost() }
+        let answer = self.0.server.execute(&call);
+        if self.send().await { answer } else { lost() }
     }
 }
 
@@ -196,12 +196,13 @@ impl Store for Link {
 
 pub(crate) type NodeStore = LeasedStore<Link, NodeClock>;
 
-/// A node with a clock that runs at the true rate.
+/// Creates a node with a clock that runs at the true rate.
 pub(crate) fn node(server: &Arc<Server>, lease: Lease, quality: Quality) -> (NodeStore, Link) {
     node_with(server, lease, quality, 7, 0)
 }
 
-/// A node whose clock is off by so many parts of a million, and shows a time that depends on the seed.
+/// Creates a node whose clock starts at a time that depends on the seed, and is fast by `ppm` parts
+/// per million.
 pub(crate) fn node_with(
     server: &Arc<Server>,
     lease: Lease,
@@ -215,7 +216,7 @@ pub(crate) fn node_with(
     (link.clone().leased(lease.clock(clock)), link)
 }
 
-/// SplitMix64.
+/// A SplitMix64 generator.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(pub(crate) u64);
 

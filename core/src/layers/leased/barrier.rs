@@ -1,0 +1,140 @@
+//! The barrier before a call that needs the whole budget: the chunks of its states are returned
+//! first.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use super::in_flight::Pause;
+use super::keeper::Keeper;
+use super::key::state_keys;
+use super::todo::Todo;
+use crate::sync::task::Handle;
+use crate::sync::time::timeout;
+use crate::{Call, Clock, Decision, Error, Operation, OwnedCall, Store};
+
+/// The maximum time for which a task awaits the answers to the calls of a cancelled caller.
+const MAX_COMPLETION: Duration = Duration::from_secs(10);
+
+pub(super) type Answers = Vec<Result<Decision, Error>>;
+
+/// The treatment of the chunks of a call's states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Barrier {
+    /// The chunks stay.
+    None,
+    /// The chunks stay if a peek shows that the store has enough without them. Otherwise, they are
+    /// returned before the call.
+    UnlessEnough,
+    /// The chunks are returned before the call, and no chunk is fetched until it is answered.
+    Always,
+}
+
+impl Barrier {
+    /// Returns the barrier of a call if this node may have chunks of its states.
+    pub(super) fn before(call: &Call<'_>) -> Self {
+        match call.operation {
+            // A refusal because of a chunk must not block the subject.
+            operation if operation.is_acquire() && may_block(call) => Self::Always,
+            Operation::Acquire | Operation::Hold => Self::None,
+            Operation::Peek | Operation::Charge => Self::None,
+            Operation::Settle | Operation::SettleSoFar | Operation::Extend => Self::None,
+            Operation::AcquireUpTo { .. } | Operation::HoldUpTo { .. } => Self::UnlessEnough,
+            Operation::Reserve { .. } => Self::UnlessEnough,
+            Operation::Refund | Operation::Undo { .. } | Operation::Reset => Self::Always,
+            Operation::Block { .. } | Operation::BlockAtLeast { .. } => Self::Always,
+        }
+    }
+}
+
+/// Returns `true` if a refusal of the call may block a subject.
+fn may_block(call: &Call<'_>) -> bool {
+    call.charges.any_policy(|policy| policy.block_micros() > 0)
+}
+
+/// Returns the chunks of a call's states to the store, and waits for the settlements and for
+/// fetches in flight.
+///
+/// Until the guard is dropped, no chunk of these states is here or in flight. So the call does not
+/// miss the cost in a chunk, and a call that removes charges does not remove the charge of a chunk.
+pub(super) async fn return_chunks<S: Store + 'static, C: Clock + 'static>(
+    keeper: &Arc<Keeper<S, C>>,
+    call: &Call<'_>,
+) -> Pause {
+    let (table, in_flight) = (&keeper.table, &keeper.table.in_flight);
+    let states = state_keys(call.charges, &table.hasher);
+    let pause = in_flight.pause(&states);
+    if table.is_closed() {
+        // Closing has removed the leases, but a fetch in flight may still charge a chunk.
+        in_flight.all_calls_ended().await;
+    }
+    loop {
+        // Created before the leases are visited, so that no end of a call is missed.
+        let next_end = in_flight.next_end();
+        let (mut todo, mut is_fetching, now) = (Todo::default(), false, keeper.now());
+        for state in &states {
+            // All under the lock of the lease, so that a chunk that arrives is either taken here
+            // or still in flight.
+            table.visit_leases(*state, |entry| {
+                entry.interrupt(now, &table.settings);
+                entry.take_chunks(&mut todo);
+                is_fetching |= entry.is_fetching;
+            });
+        }
+        keeper.run(todo);
+        if !is_fetching && !states.iter().any(|state| in_flight.is_settling(*state)) {
+            return pause;
+        }
+        next_end.await;
+    }
+}
+
+/// Sends calls, and ends the pauses after the answers.
+///
+/// If the caller is cancelled, the store may still execute the calls. So a task awaits the answers
+/// in that case.
+pub(super) async fn send_paused<S: Store + 'static, C: Clock + 'static>(
+    keeper: &Arc<Keeper<S, C>>,
+    calls: &[Call<'_>],
+    pauses: Vec<Pause>,
+) -> Answers {
+    let keeper = Arc::clone(keeper);
+    let calls: Vec<_> = calls.iter().map(|call| OwnedCall::from(*call)).collect();
+    let answers = async move {
+        let calls: Vec<_> = calls.iter().map(OwnedCall::as_call).collect();
+        let answers = match &calls[..] {
+            [call] => vec![keeper.store().decide(*call).await],
+            calls => keeper.store().decide_many(calls).await,
+        };
+        drop(pauses);
+        answers
+    };
+    PausedCalls(Some(Box::pin(answers))).await
+}
+
+/// Calls in flight during a pause. A task completes them if they are dropped before the answers.
+struct PausedCalls(Option<Pin<Box<dyn Future<Output = Answers> + Send>>>);
+
+impl Future for PausedCalls {
+    type Output = Answers;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answers> {
+        let answers = match &mut self.0 {
+            Some(calls) => ready!(calls.as_mut().poll(context)),
+            None => Vec::new(),
+        };
+        self.0 = None;
+        Poll::Ready(answers)
+    }
+}
+
+impl Drop for PausedCalls {
+    fn drop(&mut self) {
+        if let Some(calls) = self.0.take()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            runtime.spawn(timeout(MAX_COMPLETION, calls));
+        }
+    }
+}

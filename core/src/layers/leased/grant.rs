@@ -1,0 +1,73 @@
+//! The calls by which this node gets chunks from the store and returns them. No other code of the
+//! layer charges or refunds a chunk.
+//!
+//! A chunk is a [hold](Operation::Hold), and its settlement returns the unspent cost. The store
+//! remembers with the hold when it was charged, which a decision does not say. So the settlement
+//! refunds the window in which the chunk was charged, it refunds more of a bucket than an undo, and
+//! it takes effect once.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::time::Duration;
+
+use super::todo::{Fetch, PerCharge, Unspent};
+use crate::{Call, CallId, Decision, Error, Operation, Store};
+
+/// The minimum time to live of a hold. A settlement may be late by this time.
+const MIN_TTL: Duration = Duration::from_secs(2);
+
+/// The maximum number of settlements in a batch.
+pub(super) const MAX_BATCH: usize = 128;
+
+/// Gets chunks from a store, and returns their unspent costs.
+#[derive(Debug)]
+pub(super) struct Grantor<S> {
+    pub(super) store: S,
+    /// The part of all ids that identifies this node. It is random, so that no two nodes have the
+    /// same ids.
+    node: [u64; 2],
+    ttl: Duration,
+}
+
+impl<S: Store> Grantor<S> {
+    pub(super) fn new(store: S, span: Duration) -> Self {
+        let node = [0, 1].map(|half| RandomState::new().hash_one(half));
+        // Two spans suffice, because a chunk is over and settled after one.
+        Self { store, node, ttl: span.saturating_mul(2).max(MIN_TTL) }
+    }
+
+    /// Charges a chunk.
+    pub(super) async fn hold(&self, fetch: &Fetch) -> Result<Decision, Error> {
+        let (charges, id): (PerCharge<_>, _) = (fetch.charges().collect(), self.id(fetch.number));
+        let call = Call::new(Operation::Hold, &charges).with_id(CallId::new(&id, self.ttl));
+        self.store.decide(call).await
+    }
+
+    /// Returns the unspent costs of chunks, at most [`MAX_BATCH`], and returns the refunded cost of
+    /// each. A settlement that fails has refunded 0.
+    pub(super) async fn settle(&self, batch: &[Unspent]) -> Vec<u64> {
+        let charges: Vec<_> = batch.iter().map(Unspent::charges).collect();
+        let ids: Vec<_> = batch.iter().map(|unspent| self.id(unspent.fetch.number)).collect();
+        let settlements = charges.iter().zip(&ids).map(|(charges, id)| {
+            Call::new(Operation::Settle, charges).with_id(CallId::new(id, self.ttl))
+        });
+        let calls: Vec<_> = settlements.collect();
+        let answers = match &calls[..] {
+            [call] => vec![self.store.decide(*call).await],
+            calls => self.store.decide_many(calls).await,
+        };
+        let refunded = |index: usize| match answers.get(index) {
+            Some(Ok(decision)) => decision.amounts().iter().sum(),
+            _ => 0,
+        };
+        (0..batch.len()).map(refunded).collect()
+    }
+
+    fn id(&self, number: u64) -> [u8; 30] {
+        let mut id = *b"lease.........................";
+        for (place, part) in [self.node[0], self.node[1], number].into_iter().enumerate() {
+            id[6 + 8 * place..][..8].copy_from_slice(&part.to_be_bytes());
+        }
+        id
+    }
+}

@@ -1,0 +1,167 @@
+//! Calls that no chunk admits: each goes to the store, alone or in a batch.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::barrier::{Answers, Barrier, return_chunks, send_paused};
+use super::keeper::Keeper;
+use super::key::{is_plain_acquire, state_keys};
+use super::refused::{cause, resolve};
+use super::table::StoreCall;
+use crate::{Answer, Call, Clock, Decision, Error, ErrorKind, Operation, Outcome, Store};
+
+/// Sends a call to the store, after the barrier that it requires.
+pub(super) fn pass<'a, S: Store + 'static, C: Clock + 'static>(
+    keeper: &'a Arc<Keeper<S, C>>,
+    sent: StoreCall<'a>,
+) -> Answer<'a, Result<Decision, Error>> {
+    match Barrier::before(&sent.call) {
+        Barrier::None => send(keeper, sent),
+        _ if sent.call.operation.is_acquire() && keeper.table.has_no_chunks() => send(keeper, sent),
+        Barrier::UnlessEnough => Answer::later(send_if_enough(keeper, sent)),
+        Barrier::Always => Answer::later(send_after_barrier(keeper, sent.call)),
+    }
+}
+
+/// Sends a call without a barrier.
+fn send<'a, S: Store + 'static, C: Clock + 'static>(
+    keeper: &'a Arc<Keeper<S, C>>,
+    sent: StoreCall<'a>,
+) -> Answer<'a, Result<Decision, Error>> {
+    let call = sent.call;
+    let settled = keeper.table.in_flight.settled();
+    let answer = keeper.store().decide(call);
+    if call.operation == Operation::Peek {
+        return answer.map(move |mut answer| {
+            if let Ok(decision) = &mut answer {
+                keeper.table.add_unspent(&call, decision, &keeper.clock);
+            }
+            answer
+        });
+    }
+    if !call.operation.is_acquire() {
+        return answer;
+    }
+    match answer.into_ready() {
+        Ok(answer) if cause(keeper, &call, &answer, settled).is_none() => {
+            keeper.record(sent, &answer);
+            Answer::ready(answer)
+        }
+        Ok(answer) => Answer::later(resolve(keeper, sent, answer, settled)),
+        Err(later) => {
+            Answer::later(async move { resolve(keeper, sent, later.await, settled).await })
+        }
+    }
+}
+
+/// Sends a call whose answer depends on the whole remaining budget.
+///
+/// If the store has enough for its whole cost, the chunks stay, so that a small share of such calls
+/// does not switch leases off.
+async fn send_if_enough<S: Store + 'static, C: Clock + 'static>(
+    keeper: &Arc<Keeper<S, C>>,
+    sent: StoreCall<'_>,
+) -> Result<Decision, Error> {
+    let call = sent.call;
+    if keeper.table.has_chunks_of(&state_keys(call.charges, &keeper.table.hasher)) {
+        let peek = Call { operation: Operation::Peek, id: None, ..call };
+        let has_enough = keeper.store().decide(peek).await.is_ok_and(|decision| {
+            let mut verdicts = decision.verdicts().iter();
+            decision.degraded().is_none()
+                && verdicts.all(|verdict| verdict.outcome() == Outcome::Allowed)
+        });
+        if !has_enough {
+            return send_after_barrier(keeper, call).await;
+        }
+    }
+    // Other callers may use the budget after the peek. A call that is refused because of that is
+    // sent again.
+    send(keeper, sent).await
+}
+
+async fn send_after_barrier<S: Store + 'static, C: Clock + 'static>(
+    keeper: &Arc<Keeper<S, C>>,
+    call: Call<'_>,
+) -> Result<Decision, Error> {
+    let pause = return_chunks(keeper, &call).await;
+    let answers = send_paused(keeper, &[call], vec![pause]).await;
+    answers.into_iter().next().unwrap_or_else(|| Err(missing()))
+}
+
+/// Admits calls of a batch from chunks, and sends the others to the store.
+pub(super) fn pass_many<'a, S: Store + 'static, C: Clock + 'static>(
+    keeper: &'a Arc<Keeper<S, C>>,
+    calls: &'a [Call<'a>],
+) -> Answer<'a, Answers> {
+    let hasher = &keeper.table.hasher;
+    // The decision on each call, or `None` for a call that is sent.
+    let mut local: Vec<Option<Decision>> = Vec::with_capacity(calls.len());
+    // A call that shares a state with an earlier call to the store is sent too, so that their order
+    // is kept.
+    let (mut all_sent, mut sent_states) = (vec![], HashSet::with_hasher(hasher.clone()));
+    for call in calls {
+        let states = state_keys(call.charges, hasher);
+        let is_first = !states.iter().any(|state| sent_states.contains(state));
+        let admission = match is_plain_acquire(call) {
+            true if is_first => keeper.admit(call.charges).map_err(Some),
+            true => Err(Some(keeper.table.candidate(call.charges))),
+            false => Err(None),
+        };
+        if let Err(candidate) = admission {
+            sent_states.extend(states);
+            all_sent.push(StoreCall { call: *call, candidate });
+        }
+        local.push(admission.ok());
+    }
+    let merge = |answers: Answers| {
+        let mut answers = answers.into_iter();
+        let mut next = || answers.next().unwrap_or_else(|| Err(missing()));
+        local.into_iter().map(|local| local.map_or_else(&mut next, Ok)).collect()
+    };
+    if all_sent.is_empty() {
+        return Answer::ready(merge(vec![]));
+    }
+    Answer::later(async move {
+        merge(match all_sent[..] {
+            [sent] => vec![pass(keeper, sent).await],
+            _ => send_many(keeper, &all_sent).await,
+        })
+    })
+}
+
+/// Sends calls in one batch, after the barriers that they require.
+async fn send_many<S: Store + 'static, C: Clock + 'static>(
+    keeper: &Arc<Keeper<S, C>>,
+    all_sent: &[StoreCall<'_>],
+) -> Answers {
+    let calls: Vec<_> = all_sent.iter().map(|sent| sent.call).collect();
+    let mut pauses = Vec::new();
+    for call in &calls {
+        // No call of a batch peeks, because a peek does not see the charges of earlier calls of
+        // the batch.
+        if Barrier::before(call) != Barrier::None {
+            pauses.push(return_chunks(keeper, call).await);
+        }
+    }
+    let settled = keeper.table.in_flight.settled();
+    let mut answers = if pauses.is_empty() {
+        keeper.store().decide_many(&calls).await
+    } else {
+        send_paused(keeper, &calls, pauses).await
+    };
+    for (sent, answer) in all_sent.iter().zip(&mut answers) {
+        if sent.call.operation.is_acquire() {
+            let first = std::mem::replace(answer, Err(missing()));
+            *answer = resolve(keeper, *sent, first, settled).await;
+        } else if sent.call.operation == Operation::Peek
+            && let Ok(decision) = answer
+        {
+            keeper.table.add_unspent(&sent.call, decision, &keeper.clock);
+        }
+    }
+    answers
+}
+
+fn missing() -> Error {
+    Error::new(ErrorKind::Protocol, "the store returned fewer answers than there were calls")
+}

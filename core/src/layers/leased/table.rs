@@ -1,0 +1,442 @@
+//! The table of all leases. Its size is bounded.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
+
+use smallvec::SmallVec;
+
+use super::chunk::Chunk;
+use super::config::Settings;
+use super::entry::{Entry, MIN_CALLS};
+use super::heat::Heat;
+use super::in_flight::InFlight;
+use super::key::{LeaseId, call_hash, can_be_leased, state_key, state_keys};
+use super::meter::LeaseMeter;
+use super::todo::{Fetch, Todo, Unspent};
+use crate::hash::spread;
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::hash::{FastRandomState, RandomState};
+use crate::sync::{Mutex, MutexGuard};
+use crate::{Call, Charges, Clock, Decision};
+
+const MAX_SHARDS: usize = 64;
+
+/// The number of leases per shard, if there are at least two shards.
+const LEASES_PER_SHARD: usize = 16;
+
+const HEAT_SLOTS_PER_LEASE: usize = 8;
+
+/// All leases of a node, found by call and by state.
+///
+/// The methods change the leases and return the [work](Todo) in the store that the change requires.
+/// They never wait for the store.
+#[derive(Debug)]
+pub(super) struct LeaseTable {
+    pub(super) settings: Settings,
+    pub(super) hasher: RandomState,
+    pub(super) meter: LeaseMeter,
+    pub(super) in_flight: Arc<InFlight>,
+    heat: Heat,
+    shards: Box<[Mutex<Shard>]>,
+    max_per_shard: usize,
+    /// The leases of each state. Never locked together with a shard.
+    by_state: Mutex<HashMap<u64, LeaseIds, RandomState>>,
+    len: AtomicUsize,
+    numbers: AtomicU64,
+    is_closed: AtomicBool,
+}
+
+type LeaseIds = SmallVec<[LeaseId; 1]>;
+
+#[derive(Debug, Default)]
+struct Shard {
+    entries: HashMap<u64, Entry, FastRandomState>,
+    /// The number of acquires that chunks have admitted.
+    local: u64,
+    /// The number of acquires that were sent to the store.
+    passed: u64,
+}
+
+/// An acquire that may be leased after the store has admitted it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Candidate {
+    hash: u64,
+    /// Whether the call is leased, and was made within the last span.
+    is_leased: bool,
+}
+
+/// A call to the store.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StoreCall<'a> {
+    pub(super) call: Call<'a>,
+    /// `None` if the call cannot be leased.
+    pub(super) candidate: Option<Candidate>,
+}
+
+/// The answer of the table to an acquire.
+#[derive(Debug)]
+pub(super) struct Admission {
+    /// The decision of a chunk, or the candidate that the store must decide.
+    pub(super) answer: Result<Decision, Candidate>,
+    pub(super) todo: Todo,
+}
+
+impl LeaseTable {
+    pub(super) fn new(settings: Settings) -> Self {
+        let max = settings.max_leases.max(1);
+        let shards = (max / LEASES_PER_SHARD).clamp(1, MAX_SHARDS);
+        let heat_slots = max.saturating_mul(HEAT_SLOTS_PER_LEASE);
+        Self {
+            settings,
+            hasher: RandomState::default(),
+            meter: LeaseMeter::default(),
+            in_flight: Arc::new(InFlight::new(max)),
+            heat: Heat::new(heat_slots, settings.hot_after, settings.span_micros()),
+            shards: (0..shards).map(|_| Mutex::default()).collect(),
+            max_per_shard: max / shards,
+            by_state: Mutex::default(),
+            len: AtomicUsize::new(0),
+            numbers: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        // Sequentially consistent, like the pauses: a call that pauses a state finds its lease, or
+        // the fetch of this lease finds the pause.
+        self.len.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Returns `true` if there is no chunk on this node, and none in flight in either direction.
+    pub(super) fn has_no_chunks(&self) -> bool {
+        self.len() == 0 && !self.in_flight.is_any_settling()
+    }
+
+    /// Returns the number of acquires that chunks have admitted.
+    pub(super) fn local(&self) -> u64 {
+        self.shards.iter().map(|shard| lock(shard).local).sum()
+    }
+
+    /// Returns the number of acquires that were sent to the store.
+    pub(super) fn passed(&self) -> u64 {
+        self.shards.iter().map(|shard| lock(shard).passed).sum()
+    }
+
+    /// Admits an acquire from its chunks if it is leased.
+    pub(super) fn admit(&self, charges: Charges<'_>, now: u64) -> Admission {
+        let hash = call_hash(charges, &self.hasher);
+        let mut shard = self.shard(hash);
+        let admission = self.admit_in(&mut shard, hash, charges, now);
+        shard.local += u64::from(admission.answer.is_ok());
+        shard.passed += u64::from(admission.answer.is_err());
+        drop(shard);
+        self.meter.call(admission.answer.is_ok());
+        admission
+    }
+
+    /// Admits an acquire that the store has refused from its chunks. The acquire then counts as
+    /// local, and not as passed.
+    pub(super) fn admit_refused(
+        &self,
+        candidate: Candidate,
+        charges: Charges<'_>,
+        now: u64,
+    ) -> Admission {
+        let mut shard = self.shard(candidate.hash);
+        let admission = self.admit_in(&mut shard, candidate.hash, charges, now);
+        if admission.answer.is_ok() {
+            shard.local += 1;
+            shard.passed = shard.passed.saturating_sub(1);
+        }
+        admission
+    }
+
+    fn admit_in(&self, shard: &mut Shard, hash: u64, charges: Charges<'_>, now: u64) -> Admission {
+        let mut candidate = Candidate { hash, is_leased: false };
+        let mut todo = Todo::default();
+        let entry = shard.entries.get_mut(&hash).filter(|entry| entry.matches(charges));
+        let Some(entry) = entry else { return Admission { answer: Err(candidate), todo } };
+        candidate.is_leased = entry.touch(now, self.settings.span_micros());
+        let decision = entry.admit(charges, now, &mut todo);
+        if decision.is_some()
+            && entry.needs_chunk(now)
+            && let Some(remaining) = entry.known_remaining()
+        {
+            todo.fetch = self.fetch(entry, charges, remaining.into_iter(), false, now);
+        }
+        Admission { answer: decision.ok_or(candidate), todo }
+    }
+
+    /// Returns `true` if the acquire is leased, and would be admitted from its chunks now.
+    pub(super) fn would_admit(&self, charges: Charges<'_>, now: u64) -> bool {
+        let hash = call_hash(charges, &self.hasher);
+        let shard = self.shard(hash);
+        let entry = shard.entries.get(&hash).filter(|entry| entry.matches(charges));
+        entry.is_some_and(|entry| entry.would_admit(charges, now))
+    }
+
+    /// Returns the candidate of an acquire that is passed to the store regardless of its chunks.
+    pub(super) fn candidate(&self, charges: Charges<'_>) -> Candidate {
+        Candidate { hash: call_hash(charges, &self.hasher), is_leased: false }
+    }
+
+    /// Records an acquire that the store has decided. Leases it if it was admitted and is hot.
+    pub(super) fn record(
+        &self,
+        candidate: Candidate,
+        charges: Charges<'_>,
+        decision: &Decision,
+        now: u64,
+    ) -> Todo {
+        let mut todo = Todo::default();
+        if decision.is_denied() || decision.degraded().is_some() {
+            return todo;
+        }
+        let Candidate { hash, is_leased } = candidate;
+        let is_hot = self.heat.record(hash, now);
+        if !is_hot && !is_leased
+            || self.is_closed()
+            || !can_be_leased(charges, self.settings.leases_sliding)
+            || !self.ensure_lease(hash, charges, now, &mut todo)
+        {
+            return todo;
+        }
+        let mut shard = self.shard(hash);
+        let entry = shard.entries.get_mut(&hash);
+        if let Some(entry) = entry.filter(|entry| entry.matches(charges) && entry.needs_chunk(now))
+        {
+            let remaining = decision.verdicts().iter().map(|verdict| verdict.remaining());
+            todo.fetch = self.fetch(entry, charges, remaining, is_hot, now);
+        }
+        todo
+    }
+
+    fn fetch(
+        &self,
+        entry: &mut Entry,
+        charges: Charges<'_>,
+        remaining: impl Iterator<Item = u64>,
+        is_hot: bool,
+        now: u64,
+    ) -> Option<Arc<Fetch>> {
+        // Read under the lock of the shard. A call pauses the states before it takes this lock, so
+        // that the fetch finds the pause, or the call finds the fetch.
+        if self.in_flight.is_paused(&entry.states) {
+            return None;
+        }
+        let costs = entry.next_costs(charges, remaining, is_hot, &self.settings, now)?;
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        Some(entry.start_fetch(number, costs))
+    }
+
+    /// Adds a lease unless there is one, and returns `true` if there is a lease now. If the table
+    /// is full, the lease replaces an unused one, whose chunks are added to `todo`.
+    fn ensure_lease(&self, hash: u64, charges: Charges<'_>, now: u64, todo: &mut Todo) -> bool {
+        let span_micros = self.settings.span_micros();
+        {
+            let shard = self.shard(hash);
+            if shard.entries.contains_key(&hash) {
+                return true;
+            }
+            if shard.entries.len() >= self.max_per_shard && shard.idle(now, span_micros).is_none() {
+                return false;
+            }
+        }
+        let id = LeaseId { hash, serial: self.numbers.fetch_add(1, Ordering::Relaxed) };
+        let (states, in_flight) = (state_keys(charges, &self.hasher), Arc::clone(&self.in_flight));
+        let entry = Entry::new(id, charges, states, in_flight, now);
+        // The index comes first: as soon as the lease is in its shard, a caller may fetch a chunk
+        // for it, and an operation on one of its states must find this chunk.
+        self.add_to_index(&entry);
+        let mut shard = self.shard(hash);
+        let has_room = shard.entries.len() < self.max_per_shard;
+        let idle = if has_room { None } else { shard.idle(now, span_micros) };
+        let exists = shard.entries.contains_key(&hash);
+        // Under the lock, because `close` sets the flag before it empties the shards.
+        let is_closed = self.is_closed();
+        if exists || is_closed || !has_room && idle.is_none() {
+            drop(shard);
+            self.remove_from_index(&entry);
+            return exists;
+        }
+        let mut replaced = idle.and_then(|idle| shard.entries.remove(&idle));
+        if let Some(replaced) = &mut replaced {
+            replaced.take_chunks(todo);
+        }
+        shard.entries.insert(hash, entry);
+        drop(shard);
+        if let Some(replaced) = replaced {
+            self.remove_from_index(&replaced);
+        }
+        true
+    }
+
+    fn add_to_index(&self, entry: &Entry) {
+        self.len.fetch_add(1, Ordering::SeqCst);
+        let mut by_state = lock(&self.by_state);
+        for state in &entry.states {
+            by_state.entry(*state).or_default().push(entry.id);
+        }
+    }
+
+    /// Removes a lease from the index. It must no longer be in its shard.
+    fn remove_from_index(&self, entry: &Entry) {
+        self.len.fetch_sub(1, Ordering::AcqRel);
+        let mut by_state = lock(&self.by_state);
+        for state in &entry.states {
+            if let Some(leases) = by_state.get_mut(state) {
+                leases.retain(|id| *id != entry.id);
+                if leases.is_empty() {
+                    by_state.remove(state);
+                }
+            }
+        }
+    }
+
+    /// Returns the settlement that cancels an unused hold. `cost` is the granted cost, or 0 if it
+    /// is not known.
+    pub(super) fn unused(&self, fetch: &Arc<Fetch>, cost: u64) -> Unspent {
+        Unspent::new(&self.in_flight, fetch, std::iter::repeat_n(0, fetch.charges.len()), cost)
+    }
+
+    /// Adds a chunk to the lease that has fetched it. If the lease was removed or the chunk is
+    /// over, the whole chunk is added to `todo` instead. Returns `true` if the chunk can be used.
+    pub(super) fn install(&self, chunk: Chunk, now: u64, todo: &mut Todo) -> bool {
+        let lease = chunk.fetch.lease;
+        if !chunk.is_over(now)
+            && let Some(entry) = self.shard(lease.hash).entry(lease)
+        {
+            todo.settle.extend(entry.install(chunk, now));
+            return true;
+        }
+        todo.settle.push(self.unused(&chunk.fetch, chunk.unspent().sum()));
+        false
+    }
+
+    /// Ends a fetch. The lease fetches no other chunk before this time.
+    pub(super) fn end_fetch(&self, fetch: &Fetch, no_fetch_before: u64) {
+        if let Some(entry) = self.shard(fetch.lease.hash).entry(fetch.lease) {
+            entry.is_fetching = false;
+            entry.prevent_fetch_until(no_fetch_before);
+        }
+    }
+
+    /// Removes a lease that has no chunk and was not used for a span. Returns the time of the next
+    /// attempt, if the lease was used and no other task makes this attempt.
+    pub(super) fn retire(&self, lease: LeaseId, now: u64) -> Option<u64> {
+        let mut shard = self.shard(lease.hash);
+        let at = shard.entry(lease)?.watch(now, self.settings.span_micros())?;
+        if now < at {
+            return Some(at);
+        }
+        let entry = shard.entries.remove(&lease.hash)?;
+        drop(shard);
+        self.remove_from_index(&entry);
+        None
+    }
+
+    /// Removes a chunk that is over. If the chunk has admitted few calls, removes the lease too,
+    /// with its next chunk.
+    pub(super) fn reap(&self, fetch: &Fetch, now: u64) -> Todo {
+        let mut todo = Todo::default();
+        let mut shard = self.shard(fetch.lease.hash);
+        let Some(entry) = shard.entry(fetch.lease) else { return todo };
+        let chunk = entry.take_chunk(fetch.number, now, &self.settings);
+        let Some(chunk) = chunk else { return todo };
+        todo.settle.extend(entry.unspent(&chunk));
+        if chunk.calls < MIN_CALLS
+            && !entry.is_fetching
+            && let Some(mut entry) = shard.entries.remove(&fetch.lease.hash)
+        {
+            entry.take_chunks(&mut todo);
+            drop(shard);
+            self.remove_from_index(&entry);
+        }
+        todo
+    }
+
+    /// Calls `visit` for each lease of a state, under the lock of the lease.
+    pub(super) fn visit_leases(&self, state: u64, mut visit: impl FnMut(&mut Entry)) {
+        for id in self.leases_of(state) {
+            if let Some(entry) = self.shard(id.hash).entry(id) {
+                visit(entry);
+            }
+        }
+    }
+
+    fn leases_of(&self, state: u64) -> LeaseIds {
+        if self.len() == 0 {
+            return LeaseIds::new();
+        }
+        lock(&self.by_state).get(&state).cloned().unwrap_or_default()
+    }
+
+    /// Returns `true` if a chunk of one of these states is on this node, or in flight in either
+    /// direction.
+    pub(super) fn has_chunks_of(&self, states: &[u64]) -> bool {
+        states.iter().any(|state| {
+            // A chunk is first in its lease, and then in flight to the store. The checks are in
+            // this order, so that they do not miss a chunk that moves in between.
+            let mut has_chunks = false;
+            self.visit_leases(*state, |entry| has_chunks |= entry.has_chunks());
+            has_chunks || self.in_flight.is_settling(*state)
+        })
+    }
+
+    /// Adds the unspent costs in the chunks of this node to the remaining amounts of a peek.
+    pub(super) fn add_unspent(&self, peek: &Call<'_>, decision: &mut Decision, clock: &impl Clock) {
+        if self.len() == 0 || decision.degraded().is_some() {
+            return;
+        }
+        let now = clock.now().as_micros();
+        for (verdict, charge) in decision.verdicts_mut().iter_mut().zip(peek.charges.iter()) {
+            let (state, mut unspent) = (state_key(&charge, &self.hasher), 0_u64);
+            self.visit_leases(state, |entry| {
+                unspent = unspent.saturating_add(entry.unspent_of(state, now));
+            });
+            *verdict = verdict.with_more_remaining(unspent, peek.charges.total_cost_for(&charge));
+        }
+    }
+
+    /// Removes all leases. No lease is added afterwards.
+    pub(super) fn close(&self) -> Todo {
+        self.is_closed.store(true, Ordering::Release);
+        let mut todo = Todo::default();
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            let mut entries = std::mem::take(&mut shard.entries);
+            entries.values_mut().for_each(|entry| entry.take_chunks(&mut todo));
+            drop(shard);
+            entries.values().for_each(|entry| self.remove_from_index(entry));
+        }
+        todo
+    }
+
+    fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
+        lock(&self.shards[spread(hash, self.shards.len())])
+    }
+}
+
+impl Shard {
+    fn entry(&mut self, id: LeaseId) -> Option<&mut Entry> {
+        self.entries.get_mut(&id.hash).filter(|entry| entry.id == id)
+    }
+
+    /// Returns the lease that was not used for the longest time, if that is at least a span. A
+    /// lease with a chunk in flight stays, so that other operations find this chunk.
+    fn idle(&self, now: u64, span_micros: u64) -> Option<u64> {
+        let unfetched = self.entries.iter().filter(|(_, entry)| !entry.is_fetching);
+        let (used_at, hash) = unfetched.map(|(hash, entry)| (entry.used_at, *hash)).min()?;
+        (now.saturating_sub(used_at) >= span_micros).then_some(hash)
+    }
+}
+
+/// Locks a mutex, even if a thread has panicked under its lock. No code that can panic runs between
+/// two changes that belong together.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
