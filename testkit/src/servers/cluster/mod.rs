@@ -15,22 +15,23 @@ use std::time::Duration;
 pub use builder::ClusterBuilder;
 use launch::Launcher;
 use slot::SLOTS;
-use view::View;
+use view::{Member, View};
 
 use super::{Error, Redis, eventually};
 
-/// How long a cluster may take for anything.
+/// The maximum time for any change of a cluster.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The nodes of a Redis Cluster on 127.0.0.1. Dropping it kills them all.
+/// The nodes of a Redis Cluster on 127.0.0.1. Dropping the value kills them all.
 ///
-/// A node is named by its number. In the beginning, the first ones are the primaries, with their shares of
-/// the slots in order, and of `n` primaries the one of node `i` is node `i % n`. Nodes keep their numbers
-/// whatever becomes of them: see [`primary_of_slot`](Self::primary_of_slot) for the present roles.
+/// A node is identified by its number. Initially the first `n` nodes are the primaries, which own
+/// equal ranges of the slots in order, and the primary of node `i` is node `i % n`. A node keeps
+/// its number regardless of its role. [`primary_of_slot`](Self::primary_of_slot) returns the
+/// current primary of a slot.
 ///
-/// Each node is a [`Redis`], and can be paused, killed and restarted as one. A restarted node knows that it
-/// belongs to the cluster. If it was and still is a primary, it refuses all commands with `CLUSTERDOWN` for
-/// 2 s more, as every server does.
+/// Each node is a [`Redis`], which can be paused, killed and restarted. A restarted node remembers
+/// that it belongs to the cluster. If it was a primary and has not been replaced, it rejects all
+/// commands with `CLUSTERDOWN` for 2 s more, as every Redis server does.
 ///
 /// ```no_run
 /// use tidegate_testkit::servers::Cluster;
@@ -50,48 +51,48 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts a cluster with the usual settings: three primaries and no replicas.
+    /// Starts a cluster with the default settings: three primaries without replicas.
     ///
     /// # Errors
-    /// As [`ClusterBuilder::start`].
+    /// Returns an error in the same cases as [`ClusterBuilder::start`].
     pub async fn start() -> Result<Self, Error> {
         Self::builder().start().await
     }
 
-    /// Starts a cluster with other settings.
+    /// Returns a builder for a cluster with other settings.
     pub fn builder() -> ClusterBuilder {
         ClusterBuilder::new()
     }
 
-    /// The slot of a key, by a reckoning of its own.
+    /// Returns the slot of a key, computed without the code under test.
     #[must_use]
     pub fn slot_of(key: &[u8]) -> u16 {
         slot::slot_of(key)
     }
 
-    /// Where the nodes listen, each with the password of the default user if there is one.
+    /// Returns the URLs of the nodes, each with the password of the default user if there is one.
     pub fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(Redis::url).collect()
     }
 
-    /// All nodes, in the order of their numbers.
+    /// Returns all nodes, in the order of their numbers.
     pub fn nodes(&self) -> &[Redis] {
         &self.nodes
     }
 
-    /// A node, by its number.
+    /// Returns the node with this number.
     ///
     /// # Panics
-    /// If there is no such node.
+    /// Panics if there is no such node.
     pub fn node(&self, number: usize) -> &Redis {
         &self.nodes[number]
     }
 
-    /// The number of the node that has a slot: of those that claim it, by their own word or by that of
-    /// another node that answers, the one that came to it last. It may be dead.
+    /// Returns the number of the node that owns a slot, which may be dead. If the nodes disagree,
+    /// the owner with the greatest epoch counts.
     ///
     /// # Errors
-    /// If no node knows.
+    /// Returns an error if no node that answers knows the owner.
     pub async fn primary_of_slot(&self, slot: u16) -> Result<usize, Error> {
         let mut newest = None;
         for view in self.views().await {
@@ -103,20 +104,20 @@ impl Cluster {
         self.number_at(port)
     }
 
-    /// The slots that a node has, according to itself: none if it is a replica.
+    /// Returns the slots of a node, according to the node itself. A replica has none.
     ///
     /// # Errors
-    /// If it does not answer.
+    /// Returns an error if the node does not answer.
     pub async fn slots_of(&self, number: usize) -> Result<Vec<RangeInclusive<u16>>, Error> {
-        let view = View::of(self.node(number)).await?;
+        let view = View::query(self.node(number)).await?;
         Ok(view.myself().map(|member| member.slots.clone()).unwrap_or_default())
     }
 
-    /// The numbers of the replicas of a node that run, according to themselves.
+    /// Returns the numbers of the running replicas of a node, according to the replicas.
     pub async fn replicas_of(&self, number: usize) -> Vec<usize> {
         let mut replicas = vec![];
         for (replica, node) in self.awake() {
-            let Ok(view) = View::of(node).await else { continue };
+            let Ok(view) = View::query(node).await else { continue };
             let primary = view.myself().and_then(|member| view.member(member.primary.as_deref()?));
             if primary.is_some_and(|primary| primary.port == self.node(number).port()) {
                 replicas.push(replica);
@@ -125,11 +126,12 @@ impl Cluster {
         replicas
     }
 
-    /// Waits until the nodes that run and are not held find each other and the cluster well, each slot is
-    /// served, they agree by whom, and the replicas among them get what their primaries write.
+    /// Waits until the cluster is well, according to all nodes that run and are not paused: they
+    /// are connected to each other, every slot is served, they agree on the owner of each slot, and
+    /// each replica receives the writes of its primary.
     ///
     /// # Errors
-    /// If that does not come to pass within 30 s.
+    /// Returns an error if this does not happen within 30 s.
     pub async fn wait_until_ok(&self) -> Result<(), Error> {
         let is_ok = async || self.is_ok().await.ok().filter(|&is_ok| is_ok).map(drop);
         eventually(PATIENCE, "the cluster to be well", is_ok).await
@@ -146,19 +148,20 @@ impl Cluster {
         }
         let views = self.views().await;
         let sees_all = |view: &View| {
-            self.awake().all(|(_, node)| view.at_port(node.port()).is_some_and(|it| it.is_well()))
+            self.awake().all(|(_, node)| view.at_port(node.port()).is_some_and(Member::is_well))
         };
         Ok(agree(&views) && views.iter().all(sees_all) && self.replicas_follow(&views).await)
     }
 
-    /// Whether each replica that is awake gets what its primary writes, if that is awake too.
+    /// Returns `true` if each replica that answers receives the writes of its primary. Primaries
+    /// that do not answer are ignored.
     async fn replicas_follow(&self, views: &[View]) -> bool {
         for view in views {
             let Some(replica) = view.myself() else { return false };
             let Some(primary) = replica.primary.as_deref() else { continue };
-            let port_of_primary = view.member(primary).map(|primary| primary.port);
+            let primary_port = view.member(primary).map(|primary| primary.port);
             let at = |port| self.awake().map(|(_, node)| node).find(|node| node.port() == port);
-            if let (Some(primary), Some(replica)) = (port_of_primary.and_then(at), at(replica.port))
+            if let (Some(primary), Some(replica)) = (primary_port.and_then(at), at(replica.port))
                 && !primary.streams_to(replica).await
             {
                 return false;
@@ -167,27 +170,29 @@ impl Cluster {
         true
     }
 
-    /// The nodes that can answer, with their numbers.
+    /// Returns the nodes that run and are not paused, with their numbers.
     fn awake(&self) -> impl Iterator<Item = (usize, &Redis)> {
         self.nodes.iter().enumerate().filter(|(_, node)| node.is_awake())
     }
 
-    /// What the nodes that answer say.
+    /// Returns the views of the nodes that answer.
     async fn views(&self) -> Vec<View> {
         let mut views = vec![];
         for (_, node) in self.awake() {
-            views.extend(View::of(node).await);
+            views.extend(View::query(node).await);
         }
         views
     }
 
     fn number_at(&self, port: u16) -> Result<usize, Error> {
         let number = self.nodes.iter().position(|node| node.port() == port);
-        number.ok_or_else(|| Error::new(format!("the node at port {port} is none of ours")))
+        number.ok_or_else(|| {
+            Error::new(format!("the port {port} belongs to no node of this cluster"))
+        })
     }
 }
 
-/// Whether they name the same owner for each slot.
+/// Returns `true` if the views contain the same owner of each slot.
 fn agree(views: &[View]) -> bool {
     views.windows(2).all(|pair| pair[0].claims() == pair[1].claims())
 }

@@ -14,21 +14,24 @@ pub(super) use launch::Refusal;
 use super::watchdog::{State, Watchdog};
 use super::{Client, Error, Reply, Version, eventually};
 
-/// How long a server may take to start, to end, or to follow another.
+/// The maximum time for a server to start, to end, or to replicate another server.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a server knows after a restart.
+/// The data of a server after a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Data {
-    /// What it knew before, if it was still running; after a crash, what had reached the disk.
+    /// The data from before the restart, if the server was running; after a crash, the data on its
+    /// disk.
     Kept,
-    /// Nothing.
+    /// No data.
     Lost,
 }
 
-/// A Redis (or Valkey) server of this test's own, on 127.0.0.1 and on a unix socket.
+/// A Redis (or Valkey) server that belongs to one test. It listens on 127.0.0.1 and on a unix
+/// socket.
 ///
-/// It writes nothing to disk unless told to, and `DEBUG` works. Dropping it kills it.
+/// By default the server does not write its data to disk, and the command `DEBUG` is enabled.
+/// Dropping the value kills the server.
 ///
 /// ```no_run
 /// use tidegate_testkit::servers::Redis;
@@ -48,55 +51,55 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Starts a server with the usual settings, and returns when it answers.
+    /// Starts a server with the default settings, and returns when it answers.
     ///
     /// # Errors
-    /// As [`RedisBuilder::start`].
+    /// Returns an error in the same cases as [`RedisBuilder::start`].
     pub async fn start() -> Result<Self, Error> {
         Self::builder().start().await
     }
 
-    /// Starts a server with other settings.
+    /// Returns a builder for a server with other settings.
     pub fn builder() -> RedisBuilder {
         RedisBuilder::default()
     }
 
-    /// The port on 127.0.0.1. It stays the same after a restart.
+    /// Returns the port on 127.0.0.1. A restart keeps the port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Where it listens, with the password of the default user if there is one.
+    /// Returns the URL of the server, with the password of the default user if there is one.
     pub fn url(&self) -> String {
         self.access.url(self.port)
     }
 
-    /// Where it listens, for this user.
+    /// Returns the URL of the server for this user.
     pub fn url_for(&self, user: &str, password: &str) -> String {
         self.access.url_for(user, password, self.port)
     }
 
-    /// The URL of the unix socket, with the password of the default user if there is one.
+    /// Returns the URL of the unix socket, with the password of the default user if there is one.
     pub fn socket_url(&self) -> String {
         self.access.socket_url(&self.socket_path())
     }
 
-    /// The path of the unix socket.
+    /// Returns the path of the unix socket.
     pub fn socket_path(&self) -> PathBuf {
         self.process.dir().join("redis.sock")
     }
 
-    /// The directory that it runs in.
+    /// Returns the directory in which the server runs.
     pub(in crate::servers) fn dir(&self) -> &Path {
         self.process.dir()
     }
 
-    /// The program that runs, and its version.
+    /// Returns the name and version of the server program.
     pub fn version(&self) -> &Version {
         &self.version
     }
 
-    /// The process id, while it runs.
+    /// Returns the process id, or `None` if the server does not run.
     pub fn pid(&self) -> Option<u32> {
         match self.process.state() {
             State::Running(pid) | State::Paused(pid) => Some(pid),
@@ -104,43 +107,44 @@ impl Redis {
         }
     }
 
-    /// Whether it runs and is not held.
+    /// Returns `true` if the server runs and is not paused.
     pub(in crate::servers) fn is_awake(&self) -> bool {
         matches!(self.process.state(), State::Running(_))
     }
 
-    /// What it has written to its log.
+    /// Returns the server's log.
     pub fn log(&self) -> String {
         self.process.log(0)
     }
 
-    /// Opens a connection of its own, over the unix socket.
+    /// Opens a new connection over the unix socket.
     ///
     /// # Errors
-    /// If it cannot be reached, or refuses the password.
+    /// Returns an error if the server cannot be reached, or rejects the password.
     pub async fn client(&self) -> Result<Client, Error> {
         let mut client = Client::connect_unix(&self.socket_path()).await?;
         if let Some(password) = &self.access.password {
-            succeeded("AUTH", client.call(&["AUTH", password]).await?)?;
+            accepted("AUTH", client.call(&["AUTH", password]).await?)?;
         }
         Ok(client)
     }
 
-    /// Runs a command, over a new connection.
+    /// Sends a command over a new connection and returns its reply.
     ///
     /// # Errors
-    /// If it cannot be reached, does not answer within 10 s, or refuses the command.
+    /// Returns an error if the server cannot be reached, does not reply within 10 s, or replies
+    /// with an error.
     pub async fn command(&self, command: &[impl AsRef<[u8]>]) -> Result<Reply, Error> {
         let reply = self.client().await?.call(command).await?;
         let name = command.first().map(|name| String::from_utf8_lossy(name.as_ref()));
-        succeeded(&name.unwrap_or_default(), reply)
+        accepted(&name.unwrap_or_default(), reply)
     }
 
-    /// All keys that begin with a prefix and a colon, and what is under them: the same bytes as long as
-    /// nothing changes there.
+    /// Returns all keys that begin with `prefix` and a colon, and their values, as bytes. Two dumps
+    /// are equal if no key or value has changed.
     ///
     /// # Errors
-    /// As [`command`](Self::command).
+    /// Returns an error in the same cases as [`command`](Self::command).
     pub async fn dump(&self, prefix: &str) -> Result<Vec<u8>, Error> {
         const DUMP: &str = "local all = {} \
              for i, key in ipairs(redis.call('KEYS', ARGV[1])) do \
@@ -149,24 +153,26 @@ impl Redis {
              table.sort(all) return table.concat(all)";
         match self.command(&["EVAL", DUMP, "0", &format!("{prefix}:*")]).await? {
             Reply::Bytes(dump) => Ok(dump),
-            other => Err(Error::new(format!("a dump is bytes, and not {other:?}"))),
+            other => Err(Error::new(format!("the reply to a dump is {other:?}; it must be bytes"))),
         }
     }
 
-    /// A field of `INFO`, such as `master_link_status`.
+    /// Returns a field of `INFO`, such as `master_link_status`.
     ///
     /// # Errors
-    /// As [`command`](Self::command), or if there is no such field.
+    /// Returns an error in the same cases as [`command`](Self::command), or if there is no such
+    /// field.
     pub async fn info(&self, field: &str) -> Result<String, Error> {
         let info = self.command(&["INFO"]).await?.text();
         let value = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         value.map(str::to_owned).ok_or_else(|| Error::new(format!("INFO has no field {field:?}")))
     }
 
-    /// The CPU time that the process has used so far, user and system, all threads.
+    /// Returns the CPU time that all threads of the process have used so far, in user and system
+    /// mode.
     ///
     /// # Errors
-    /// As [`command`](Self::command).
+    /// Returns an error in the same cases as [`command`](Self::command).
     pub async fn cpu_time(&self) -> Result<Duration, Error> {
         let info = self.command(&["INFO", "cpu"]).await?.text();
         let field = |name: &str| {
@@ -182,11 +188,11 @@ impl Redis {
         Ok(user + system)
     }
 
-    /// Makes it a replica of another server, and returns when it has that server's data and gets all that
-    /// is written from then on.
+    /// Makes this server a replica of `primary`. Returns when it has copied the primary's data and
+    /// receives all further writes.
     ///
     /// # Errors
-    /// If either cannot be reached, or the data does not arrive.
+    /// Returns an error if a server cannot be reached, or the data does not arrive in time.
     pub async fn replica_of(&self, primary: &Self) -> Result<(), Error> {
         if let Some(password) = &primary.access.password {
             self.command(&["CONFIG", "SET", "masterauth", password]).await?;
@@ -198,8 +204,10 @@ impl Redis {
         .await
     }
 
-    /// Whether a replica gets what is written here, according to both. That it is linked, as it says
-    /// itself, is not enough: for up to a second more it may get nothing, and nothing is lost more easily.
+    /// Returns `true` if both servers report that the replica receives the writes of this server.
+    /// The replica's own `master_link_status` is not enough: for up to a second after the link is
+    /// up, the primary may not send writes to the replica yet, and a failover in that second would
+    /// lose them.
     pub(in crate::servers) async fn streams_to(&self, replica: &Self) -> bool {
         let status = replica.info("master_link_status").await;
         let Ok(replicas) = self.command(&["INFO", "replication"]).await else { return false };
@@ -207,46 +215,46 @@ impl Redis {
         status.is_ok_and(|status| status == "up") && replicas.text().contains(&entry)
     }
 
-    /// Ends it by SIGTERM, as an operator would; returns when it is gone.
+    /// Ends the server with SIGTERM, as an operator would. Returns when the process has ended.
     ///
     /// # Errors
-    /// If it does not end.
+    /// Returns an error if the process does not end in time.
     pub async fn stop(&self) -> Result<(), Error> {
         if self.pid().is_some() {
-            // A server that is held would never get the other signal.
+            // A paused process would not receive SIGTERM.
             self.process.signal("CONT")?;
         }
         self.end("TERM").await
     }
 
-    /// Ends it by SIGKILL, as a crash would; returns when it is gone.
+    /// Ends the server with SIGKILL, like a crash. Returns when the process has ended.
     ///
     /// # Errors
-    /// If it does not end.
+    /// Returns an error if the process does not end in time.
     pub async fn kill(&self) -> Result<(), Error> {
         self.end("KILL").await
     }
 
-    /// Holds it by SIGSTOP: it keeps its connections and answers nothing.
+    /// Pauses the server with SIGSTOP: it keeps its connections and does not answer.
     ///
     /// # Errors
-    /// If it does not run.
+    /// Returns an error if the server does not run.
     pub async fn pause(&self) -> Result<(), Error> {
         self.must_run()?;
         self.process.signal("STOP")?;
-        let is_paused = |state| matches!(state, State::Paused(pid) if is_held(pid));
-        self.process.wait_for(PATIENCE, "the server to be held", is_paused).await.map(drop)
+        let is_paused = |state| matches!(state, State::Paused(pid) if is_stopped(pid));
+        self.process.wait_for(PATIENCE, "the server to pause", is_paused).await.map(drop)
     }
 
-    /// Lets it go on by SIGCONT.
+    /// Resumes the server with SIGCONT.
     ///
     /// # Errors
-    /// If it does not run.
+    /// Returns an error if the server does not run.
     pub async fn resume(&self) -> Result<(), Error> {
         self.must_run()?;
         self.process.signal("CONT")?;
         let is_running = |state| matches!(state, State::Running(_));
-        self.process.wait_for(PATIENCE, "the server to go on", is_running).await.map(drop)
+        self.process.wait_for(PATIENCE, "the server to resume", is_running).await.map(drop)
     }
 
     fn must_run(&self) -> Result<(), Error> {
@@ -262,17 +270,18 @@ impl Redis {
     }
 }
 
-/// A reply that is no refusal.
-fn succeeded(command: &str, reply: Reply) -> Result<Reply, Error> {
+/// Returns the reply, or an error if it is an error reply.
+fn accepted(command: &str, reply: Reply) -> Result<Reply, Error> {
     match reply {
-        Reply::Error(refusal) => Err(Error::new(format!("{command} was refused: {refusal}"))),
+        Reply::Error(refusal) => Err(Error::new(format!("{command} failed: {refusal}"))),
         reply => Ok(reply),
     }
 }
 
-/// Whether the system has come to hold the process: the signal is sent a moment before. Where there is
-/// no `/proc` to ask, sent must do.
-fn is_held(pid: u32) -> bool {
+/// Returns `true` if the system has stopped the process, which takes a moment after the signal was
+/// sent. Without `/proc` the state cannot be read, and the function assumes that the process has
+/// stopped.
+fn is_stopped(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
     status.map_or(true, |status| status.lines().any(|line| line.starts_with("State:\tT")))
 }

@@ -1,4 +1,4 @@
-//! A primary, its replicas, and the sentinels that watch them.
+//! A primary, its replicas, and three sentinels that watch them.
 
 mod builder;
 mod settings;
@@ -9,13 +9,13 @@ pub use builder::SentinelBuilder;
 
 use super::{Error, Redis, Reply, eventually};
 
-/// How long a group may take for anything.
+/// The maximum time for any change of a group.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How many sentinels there are.
+/// The number of sentinels.
 const SENTINELS: usize = 3;
 
-/// A primary, its replicas, and three sentinels, on 127.0.0.1. Dropping it kills them all.
+/// A primary, its replicas, and three sentinels, on 127.0.0.1. Dropping the value kills them all.
 ///
 /// ```no_run
 /// use tidegate_testkit::servers::Sentinel;
@@ -34,43 +34,43 @@ pub struct Sentinel {
 }
 
 impl Sentinel {
-    /// Starts a group with the usual settings: two replicas.
+    /// Starts a group with the default settings: two replicas.
     ///
     /// # Errors
-    /// As [`SentinelBuilder::start`].
+    /// Returns an error in the same cases as [`SentinelBuilder::start`].
     pub async fn start() -> Result<Self, Error> {
         Self::builder().start().await
     }
 
-    /// Starts a group with other settings.
+    /// Returns a builder for a group with other settings.
     pub fn builder() -> SentinelBuilder {
         SentinelBuilder::new()
     }
 
-    /// What the sentinels call the primary.
+    /// Returns the name under which the sentinels know the primary.
     pub fn master_name(&self) -> &str {
         &self.name
     }
 
-    /// Where the sentinels listen.
+    /// Returns the URLs of the sentinels.
     pub fn sentinel_urls(&self) -> Vec<String> {
         self.sentinels.iter().map(Redis::url).collect()
     }
 
-    /// The sentinels.
+    /// Returns the sentinels.
     pub fn sentinels(&self) -> &[Redis] {
         &self.sentinels
     }
 
-    /// The primary and the replicas, whichever is which now.
+    /// Returns the primary and the replicas. The order does not depend on the current roles.
     pub fn nodes(&self) -> &[Redis] {
         &self.nodes
     }
 
-    /// The port of the primary, according to the first sentinel that answers.
+    /// Returns the port of the primary, according to the first sentinel that answers.
     ///
     /// # Errors
-    /// If none knows.
+    /// Returns an error if no sentinel knows the primary.
     pub async fn primary_port(&self) -> Result<u16, Error> {
         for sentinel in self.sentinels.iter().filter(|sentinel| sentinel.is_awake()) {
             if let Some(port) = self.primary_of(sentinel).await {
@@ -80,25 +80,28 @@ impl Sentinel {
         Err(Error::new(format!("no sentinel knows the primary of {:?}", self.name)))
     }
 
-    /// The primary, as [`primary_port`](Self::primary_port) tells.
+    /// Returns the primary, according to [`primary_port`](Self::primary_port).
     ///
     /// # Errors
-    /// If no sentinel knows it.
+    /// Returns an error if no sentinel knows the primary.
     pub async fn primary(&self) -> Result<&Redis, Error> {
         let port = self.primary_port().await?;
         let node = self.nodes.iter().find(|node| node.port() == port);
-        node.ok_or_else(|| Error::new(format!("the primary at port {port} is none of ours")))
+        node.ok_or_else(|| {
+            Error::new(format!("the primary has port {port}; no server of this group has it"))
+        })
     }
 
-    /// Has a replica promoted, as an operator would, and returns the port of the new primary when all
-    /// sentinels know it and the old one has become a replica.
+    /// Promotes a replica, as an operator would. Returns the port of the new primary when all
+    /// sentinels know it and the old primary has become a replica.
     ///
     /// # Errors
-    /// If the sentinels do not do so in time.
+    /// Returns an error if the sentinels do not complete the failover in time.
     pub async fn failover(&self) -> Result<u16, Error> {
         let old = self.primary_port().await?;
         let sentinel = &self.sentinels[0];
-        // It refuses as long as a failover is under way, and may give one up: then it is asked again.
+        // The sentinel refuses the command while a failover is in progress, and may abandon a
+        // failover. The command is therefore sent again until the primary has changed.
         eventually(PATIENCE, "the sentinels to replace the primary", async || {
             if self.primary_of(sentinel).await? != old {
                 return Some(());
@@ -112,22 +115,22 @@ impl Sentinel {
         Ok(new)
     }
 
-    /// Kills the primary by SIGKILL, and returns its port. The sentinels notice later: see
+    /// Kills the primary with SIGKILL and returns its port. The sentinels notice this later: see
     /// [`primary_after`](Self::primary_after).
     ///
     /// # Errors
-    /// If no sentinel knows it, or it does not end.
+    /// Returns an error if no sentinel knows the primary, or it does not end in time.
     pub async fn kill_primary(&self) -> Result<u16, Error> {
         let primary = self.primary().await?;
         primary.kill().await?;
         Ok(primary.port())
     }
 
-    /// Waits until another than `old` is the primary, says so itself, and all sentinels that run, and are
-    /// not held, know it; returns its port.
+    /// Waits until a server other than `old` reports that it is the primary, and all sentinels that
+    /// run and are not paused agree. Returns its port.
     ///
     /// # Errors
-    /// If that does not come to pass in time.
+    /// Returns an error if this does not happen in time.
     pub async fn primary_after(&self, old: u16) -> Result<u16, Error> {
         eventually(PATIENCE, "another primary", async || {
             let port = self.agreed_port().await.filter(|&port| port != old)?;
@@ -138,7 +141,7 @@ impl Sentinel {
         .await
     }
 
-    /// The port of the primary, if all sentinels that run, and are not held, name the same.
+    /// Returns the port of the primary if all sentinels that run and are not paused agree on it.
     async fn agreed_port(&self) -> Option<u16> {
         let mut agreed = None;
         for sentinel in self.sentinels.iter().filter(|sentinel| sentinel.is_awake()) {
@@ -155,10 +158,10 @@ impl Sentinel {
         sentinel.command(&command).await.ok()?.list().get(1)?.text().parse().ok()
     }
 
-    /// Waits until all sentinels know each other and all running replicas, and all of these get what the
-    /// primary writes.
+    /// Waits until all sentinels know each other and all running replicas, and all these replicas
+    /// receive the writes of the primary.
     async fn settle(&self) -> Result<(), Error> {
-        let what = "the sentinels to know each other and the replicas to follow";
+        let what = "the sentinels to know each other and the replicas to be in sync";
         eventually(PATIENCE, what, async || {
             for sentinel in &self.sentinels {
                 self.is_settled(sentinel).await.ok().filter(|settled| *settled)?;
@@ -187,7 +190,7 @@ impl Sentinel {
     }
 }
 
-/// A field of a reply that lists names and values by turns.
+/// Returns a field of a reply that lists names and values alternately.
 fn field(reply: &Reply, name: &str) -> String {
     let pairs = reply.list().chunks_exact(2);
     pairs.filter(|pair| pair[0].text() == name).map(|pair| pair[1].text()).collect()
