@@ -1,4 +1,4 @@
-//! Stores to wait on, and what should come of it.
+//! Stores for tests of waiting, and the expected waits.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,21 +11,21 @@ use tidegate_core::{
 use tidegate_memory::MemoryStore;
 use tokio::time::Instant;
 
-/// A store in virtual time that notes each call and when it was made.
+/// A store in virtual time that records each call and its time.
 #[derive(Debug, Clone)]
-pub(crate) struct Noted<S = Arc<MemoryStore<TokioClock>>> {
+pub(crate) struct Recording<S = Arc<MemoryStore<TokioClock>>> {
     inner: S,
     started: Instant,
     calls: Arc<Mutex<Vec<(Operation, Duration)>>>,
 }
 
-impl Noted {
+impl Recording {
     pub(crate) fn new() -> Self {
         Self::over(Arc::new(MemoryStore::builder().clock(TokioClock::new()).build()))
     }
 }
 
-impl<S> Noted<S> {
+impl<S> Recording<S> {
     pub(crate) fn over(inner: S) -> Self {
         Self { inner, started: Instant::now(), calls: Arc::default() }
     }
@@ -34,8 +34,8 @@ impl<S> Noted<S> {
         self.calls.lock().unwrap().clone()
     }
 
-    pub(crate) fn count(&self, is_meant: impl Fn(&Operation) -> bool) -> usize {
-        self.calls().iter().filter(|(operation, _)| is_meant(operation)).count()
+    pub(crate) fn count(&self, filter: impl Fn(&Operation) -> bool) -> usize {
+        self.calls().iter().filter(|(operation, _)| filter(operation)).count()
     }
 
     pub(crate) fn reserves(&self) -> usize {
@@ -47,7 +47,7 @@ impl<S> Noted<S> {
     }
 }
 
-impl<S: Store> Store for Noted<S> {
+impl<S: Store> Store for Recording<S> {
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         self.calls.lock().unwrap().push((call.operation, self.started.elapsed()));
         self.inner.decide(call)
@@ -58,7 +58,7 @@ impl<S: Store> Store for Noted<S> {
     }
 }
 
-/// A store that takes its time: half of it before it decides, half of it until the answer is there.
+/// A store that is slow: half of its time passes before it decides, and half until it answers.
 #[derive(Debug)]
 pub(crate) struct Slow<S>(pub(crate) S, pub(crate) Duration);
 
@@ -85,21 +85,23 @@ pub(crate) fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Lets all other tasks run that can, without any time going by.
+/// Lets all other tasks run until they wait, without any time passing.
 pub(crate) async fn settle() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
 }
 
-/// Tasks that have not ended.
+/// Returns the number of tasks that have not ended.
 pub(crate) fn tasks() -> usize {
     tokio::runtime::Handle::current().metrics().num_alive_tasks()
 }
 
-/// A bucket of `capacity`, refilled by `rate` a second: what it owes, in millionths of a token.
+/// A bucket of `capacity` that is refilled by `rate` per second. Its debt is in millionths of a
+/// token.
 ///
-/// Written from the definition alone: it holds the waits of the library against it.
+/// It is written from the definition alone, so that the waits of the library can be compared with
+/// it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bucket {
     pub(crate) capacity: u64,
@@ -117,7 +119,7 @@ impl Bucket {
         format!("p: token-bucket {}/1s burst {}", self.rate, self.capacity)
     }
 
-    /// Books at a time (µs), and tells how long to wait (µs).
+    /// Books a place at a time in microseconds, and returns the wait in microseconds.
     pub(crate) fn book(&mut self, now: u64, cost: u64) -> u64 {
         self.debt = self.debt.saturating_sub((now - self.at) * self.rate);
         self.at = now;
@@ -130,22 +132,22 @@ pub(crate) fn micros(span: Duration) -> u64 {
     span.as_micros() as u64
 }
 
-/// Whether at most `capacity + more + rate · t` passed in each interval, if the clock tells times no
-/// finer than `grain` (µs). `passes`: when (µs), and at what cost.
-pub(crate) fn never_more(
+/// Checks that at most `capacity + more + rate · t` was admitted in each interval, if the clock has
+/// a resolution of `grain` microseconds. `admissions` contains times in microseconds and costs.
+pub(crate) fn check_bound(
     bucket: Bucket,
-    passes: &[(u64, u64)],
+    admissions: &[(u64, u64)],
     more: u64,
     grain: u64,
 ) -> TestCaseResult {
-    let mut passes = passes.to_vec();
-    passes.sort_unstable();
-    for (first, &(from, _)) in passes.iter().enumerate() {
+    let mut admissions = admissions.to_vec();
+    admissions.sort_unstable();
+    for (first, &(from, _)) in admissions.iter().enumerate() {
         let mut sum = 0;
-        for &(to, cost) in &passes[first..] {
+        for &(to, cost) in &admissions[first..] {
             sum += cost;
-            let most = (bucket.capacity + more) * 1_000_000 + (to - from + grain) * bucket.rate;
-            prop_assert!(sum * 1_000_000 <= most, "{sum} from {from} to {to}: {passes:?}");
+            let max = (bucket.capacity + more) * 1_000_000 + (to - from + grain) * bucket.rate;
+            prop_assert!(sum * 1_000_000 <= max, "{sum} from {from} to {to}: {admissions:?}");
         }
     }
     Ok(())
