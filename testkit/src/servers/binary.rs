@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::Error;
+use super::error::Error;
 
 /// The environment variable that names a server program to use instead of `redis-server`.
 const VARIABLE: &str = "TIDEGATE_REDIS_SERVER";

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use super::Error;
+use super::error::Error;
 
 /// The first port of the range from which ports are picked, and the number of ports in the range.
 ///

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Error;
+use super::error::Error;
 use super::watchdog::{State, Watchdog};
 
 /// A server process of a kind that this crate does not know, in a directory of its own. Dropping

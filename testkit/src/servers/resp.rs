@@ -10,7 +10,7 @@ use std::{fmt, io};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::Error;
+use super::error::Error;
 
 /// The maximum time for a reply. It ends the wait for a paused server, which never replies.
 const PATIENCE: Duration = Duration::from_secs(10);

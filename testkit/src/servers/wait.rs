@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::Error;
+use super::error::Error;
 
 /// The time between two checks of a condition.
 const INTERVAL: Duration = Duration::from_millis(5);

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use std::{fs, io, thread};
 
-use super::{Error, eventually};
+use super::error::Error;
+use super::wait::eventually;
 
 const SCRIPT: &str = include_str!("watchdog.sh");
 

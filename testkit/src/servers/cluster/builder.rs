@@ -1,9 +1,10 @@
 //! The settings of a cluster.
 
-use super::Cluster;
 use super::form::{self, Plan};
 use super::launch::Launcher;
-use crate::servers::{Error, Redis, RedisBuilder};
+use super::nodes::Cluster;
+use crate::servers::error::Error;
+use crate::servers::redis::{Redis, RedisBuilder};
 
 /// The settings of a cluster that is about to start.
 ///
@@ -63,10 +64,59 @@ impl ClusterBuilder {
     pub async fn start(self) -> Result<Cluster, Error> {
         let launcher = Launcher::new(self.node)?;
         let plan = Plan::new(self.primaries, self.replicas);
-        let nodes = launcher.launch(|places| plan.tables(places), plan.nodes()).await?;
+        let nodes = launcher.launch(|addresses| plan.tables(addresses), plan.nodes()).await?;
         let cluster = Cluster { launcher, nodes };
         form::promote(&cluster, &plan).await?;
         cluster.wait_until_ok().await?;
         Ok(cluster)
+    }
+}
+
+impl Cluster {
+    /// Starts a cluster with the default settings: three primaries without replicas.
+    ///
+    /// # Errors
+    /// Returns an error in the same cases as [`ClusterBuilder::start`].
+    pub async fn start() -> Result<Self, Error> {
+        Self::builder().start().await
+    }
+
+    /// Returns a builder for a cluster with other settings.
+    pub fn builder() -> ClusterBuilder {
+        ClusterBuilder::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::OnceCell;
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+    use crate::servers::cluster::launch::Address;
+
+    async fn start_although_another_process_takes(port: impl Fn(&Address) -> u16) {
+        let launcher = Launcher::new(Redis::builder()).unwrap();
+        let plan = Plan::new(2, 0);
+        let faster = OnceCell::new();
+        let tables = |addresses: &[Address]| {
+            let taken = port(&addresses[1]);
+            let _ = faster.get_or_init(|| TcpListener::bind((Ipv4Addr::LOCALHOST, taken)).unwrap());
+            plan.tables(addresses)
+        };
+        let nodes = launcher.launch(tables, 2).await.unwrap();
+        assert_eq!(nodes.len(), 2);
+        let taken = faster.get().unwrap().local_addr().unwrap().port();
+        assert!(nodes.iter().all(|node| node.is_awake() && node.port() != taken));
+    }
+
+    #[tokio::test]
+    async fn a_port_taken_by_another_process_is_replaced() {
+        start_although_another_process_takes(|address| address.port).await;
+    }
+
+    #[tokio::test]
+    async fn a_port_of_the_bus_taken_by_another_process_is_replaced() {
+        start_although_another_process_takes(|address| address.bus).await;
     }
 }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use super::nodes::{Cluster, PATIENCE, agree};
 use super::view::View;
-use super::{Cluster, PATIENCE, agree};
-use crate::servers::{Error, eventually};
+use crate::servers::error::Error;
+use crate::servers::wait::eventually;
 
 /// A replica abandons a failover after 5 s. This happens if the same slots failed over a moment
 /// ago, because the other primaries vote for them again only after two node timeouts.

@@ -7,10 +7,13 @@
 //! stand-in takes over its slots, the other nodes become replicas of these, and all nodes forget
 //! the stand-ins. This takes a tenth of the time and ends in the same state.
 
-use super::launch::{Place, random_id};
+use super::launch::{Address, random_id};
+use super::nodes::{Cluster, PATIENCE};
+use super::slot::SLOTS;
 use super::view::{Member, View};
-use super::{Cluster, PATIENCE, SLOTS};
-use crate::servers::{Error, Redis, eventually};
+use crate::servers::error::Error;
+use crate::servers::redis::Redis;
+use crate::servers::wait::eventually;
 
 /// The roles of the nodes.
 #[derive(Debug)]
@@ -31,13 +34,13 @@ impl Plan {
     }
 
     /// Returns the initial `nodes.conf` of each node.
-    pub(super) fn tables(&self, places: &[Place]) -> Vec<String> {
+    pub(super) fn tables(&self, addresses: &[Address]) -> Vec<String> {
         let count = self.stand_ins.len();
         let table = |own: usize| {
             let mut table = String::new();
-            for (number, place) in places.iter().enumerate() {
+            for (number, address) in addresses.iter().enumerate() {
                 let stand_in = &self.stand_ins[number % count];
-                table.push_str(&replica(place, stand_in, number == own));
+                table.push_str(&replica(address, stand_in, number == own));
             }
             for (number, id) in self.stand_ins.iter().enumerate() {
                 let first = |number| usize::from(SLOTS) * number / count;
@@ -46,13 +49,13 @@ impl Plan {
             }
             table + END
         };
-        (0..places.len()).map(table).collect()
+        (0..addresses.len()).map(table).collect()
     }
 }
 
 /// Returns the line of a replica in `nodes.conf`.
-pub(super) fn replica(place: &Place, primary: &str, is_myself: bool) -> String {
-    let Place { id, port, bus } = place;
+pub(super) fn replica(address: &Address, primary: &str, is_myself: bool) -> String {
+    let Address { id, port, bus } = address;
     let myself = if is_myself { "myself," } else { "" };
     format!("{id} 127.0.0.1:{port}@{bus} {myself}slave {primary} 0 0 0 connected\n")
 }

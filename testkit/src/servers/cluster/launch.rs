@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use tokio::task::JoinSet;
 
 use crate::servers::binary::Binary;
-use crate::servers::redis::Refusal;
-use crate::servers::{Error, Redis, RedisBuilder, free_port};
+use crate::servers::error::Error;
+use crate::servers::port::free_port;
+use crate::servers::redis::{Redis, RedisBuilder, Refusal};
 
 /// The maximum number of attempts, each with other ports, before the start fails.
 const ATTEMPTS: u8 = 10;
@@ -24,7 +25,7 @@ const PATIENT: &str = "15000";
 
 /// The id and the ports of a node.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct Address {
     pub(super) id: String,
     pub(super) port: u16,
     pub(super) bus: u16,
@@ -61,7 +62,7 @@ impl Launcher {
     /// initial `nodes.conf` of each node.
     pub(super) async fn launch(
         &self,
-        tables: impl Fn(&[Place]) -> Vec<String>,
+        tables: impl Fn(&[Address]) -> Vec<String>,
         count: usize,
     ) -> Result<Vec<Redis>, Error> {
         for _ in 1..ATTEMPTS {
@@ -76,7 +77,7 @@ impl Launcher {
 
     async fn try_to_launch(
         &self,
-        tables: impl Fn(&[Place]) -> Vec<String>,
+        tables: impl Fn(&[Address]) -> Vec<String>,
         count: usize,
     ) -> Result<Vec<Redis>, Refusal> {
         let nodes = self.prepare(tables, count).map_err(Refusal::Other)?;
@@ -86,14 +87,14 @@ impl Launcher {
     /// Creates the directories and settings of nodes, without starting them.
     fn prepare(
         &self,
-        tables: impl Fn(&[Place]) -> Vec<String>,
+        tables: impl Fn(&[Address]) -> Vec<String>,
         count: usize,
     ) -> Result<Vec<Redis>, Error> {
-        let places = (0..count).map(|_| self.place()).collect::<Result<Vec<_>, _>>()?;
-        let prepare = |(place, table): (&Place, String)| {
-            let mut builder = self.node.clone().port(place.port);
+        let addresses = (0..count).map(|_| self.address()).collect::<Result<Vec<_>, _>>()?;
+        let prepare = |(address, table): (&Address, String)| {
+            let mut builder = self.node.clone().port(address.port);
             if self.can_choose_bus() {
-                builder = builder.config("cluster-port", &place.bus.to_string());
+                builder = builder.config("cluster-port", &address.bus.to_string());
             }
             let node = Redis::prepare(&builder, &self.binary)?;
             let path = node.dir().join("nodes.conf");
@@ -101,7 +102,7 @@ impl Launcher {
                 .map_err(|error| Error::io(format!("cannot write {}", path.display()), error))?;
             Ok(node)
         };
-        places.iter().zip(tables(&places)).map(prepare).collect()
+        addresses.iter().zip(tables(&addresses)).map(prepare).collect()
     }
 
     /// Returns the password of the default user, if it has one.
@@ -109,15 +110,15 @@ impl Launcher {
         self.node.default_password()
     }
 
-    fn place(&self) -> Result<Place, Error> {
+    fn address(&self) -> Result<Address, Error> {
         let id = random_id();
         if self.can_choose_bus() {
-            return Ok(Place { id, port: free_port()?, bus: free_port()? });
+            return Ok(Address { id, port: free_port()?, bus: free_port()? });
         }
         loop {
             let port = free_port()?;
             if port <= LAST_WITH_BUS {
-                return Ok(Place { id, port, bus: port + BUS_DISTANCE });
+                return Ok(Address { id, port, bus: port + BUS_DISTANCE });
             }
         }
     }
@@ -167,38 +168,4 @@ pub(super) fn random_id() -> String {
     let mut id = format!("{:016x}{:016x}{:016x}", word(), word(), word());
     id.truncate(40);
     id
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cell::OnceCell;
-    use std::net::{Ipv4Addr, TcpListener};
-
-    use super::*;
-    use crate::servers::cluster::form::Plan;
-
-    async fn start_although_another_process_takes(port: impl Fn(&Place) -> u16) {
-        let launcher = Launcher::new(Redis::builder()).unwrap();
-        let plan = Plan::new(2, 0);
-        let faster = OnceCell::new();
-        let tables = |places: &[Place]| {
-            let taken = port(&places[1]);
-            let _ = faster.get_or_init(|| TcpListener::bind((Ipv4Addr::LOCALHOST, taken)).unwrap());
-            plan.tables(places)
-        };
-        let nodes = launcher.launch(tables, 2).await.unwrap();
-        assert_eq!(nodes.len(), 2);
-        let taken = faster.get().unwrap().local_addr().unwrap().port();
-        assert!(nodes.iter().all(|node| node.is_awake() && node.port() != taken));
-    }
-
-    #[tokio::test]
-    async fn a_port_taken_by_another_process_is_replaced() {
-        start_although_another_process_takes(|place| place.port).await;
-    }
-
-    #[tokio::test]
-    async fn a_port_of_the_bus_taken_by_another_process_is_replaced() {
-        start_although_another_process_takes(|place| place.bus).await;
-    }
 }

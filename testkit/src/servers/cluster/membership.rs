@@ -1,11 +1,12 @@
 //! Adds nodes to a cluster and removes them.
 
 use super::form::{self, END, replica, stand_in};
-use super::launch::{Place, random_id};
+use super::launch::{Address, random_id};
 use super::moving::id_of;
+use super::nodes::{Cluster, PATIENCE};
 use super::view::View;
-use super::{Cluster, PATIENCE};
-use crate::servers::{Error, eventually};
+use crate::servers::error::Error;
+use crate::servers::wait::eventually;
 
 impl Cluster {
     /// Starts one more node as a primary without slots. Returns its number when the node serves
@@ -16,8 +17,8 @@ impl Cluster {
     pub async fn add_node(&mut self) -> Result<usize, Error> {
         let stand_in = random_id();
         let table = self.table_without_me().await?;
-        let tables = |places: &[Place]| {
-            places.iter().map(|place| joined(&table, place, &stand_in)).collect()
+        let tables = |addresses: &[Address]| {
+            addresses.iter().map(|address| joined(&table, address, &stand_in)).collect()
         };
         let new = self.launcher.launch(tables, 1).await?;
         // The new node takes over from a stand-in, as when the cluster was formed, so that it need
@@ -76,6 +77,6 @@ impl Cluster {
 }
 
 /// Returns the `nodes.conf` of a new node that can serve immediately.
-fn joined(table: &str, place: &Place, primary: &str) -> String {
-    [table, &replica(place, primary, true), &stand_in(primary, ""), END].concat()
+fn joined(table: &str, address: &Address, primary: &str) -> String {
+    [table, &replica(address, primary, true), &stand_in(primary, ""), END].concat()
 }

@@ -1,8 +1,11 @@
 //! Moves slots from one node to another.
 
+use super::nodes::{Cluster, PATIENCE};
 use super::view::View;
-use super::{Cluster, PATIENCE};
-use crate::servers::{Error, Redis, Reply, eventually};
+use crate::servers::error::Error;
+use crate::servers::redis::Redis;
+use crate::servers::resp::Reply;
+use crate::servers::wait::eventually;
 
 /// The maximum number of keys that one command moves.
 const BATCH: usize = 100;

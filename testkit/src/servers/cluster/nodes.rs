@@ -1,26 +1,17 @@
-//! A Redis Cluster.
-
-mod builder;
-mod failover;
-mod form;
-mod launch;
-mod membership;
-mod moving;
-mod slot;
-mod view;
+//! The nodes of a cluster, and their views of it.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-pub use builder::ClusterBuilder;
-use launch::Launcher;
-use slot::SLOTS;
-use view::{Member, View};
-
-use super::{Error, Redis, eventually};
+use super::launch::Launcher;
+use super::slot::{self, SLOTS};
+use super::view::{Member, View};
+use crate::servers::error::Error;
+use crate::servers::redis::Redis;
+use crate::servers::wait::eventually;
 
 /// The maximum time for any change of a cluster.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The nodes of a Redis Cluster on 127.0.0.1. Dropping the value kills them all.
 ///
@@ -46,24 +37,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// ```
 #[derive(Debug)]
 pub struct Cluster {
-    launcher: Launcher,
-    nodes: Vec<Redis>,
+    pub(super) launcher: Launcher,
+    pub(super) nodes: Vec<Redis>,
 }
 
 impl Cluster {
-    /// Starts a cluster with the default settings: three primaries without replicas.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`ClusterBuilder::start`].
-    pub async fn start() -> Result<Self, Error> {
-        Self::builder().start().await
-    }
-
-    /// Returns a builder for a cluster with other settings.
-    pub fn builder() -> ClusterBuilder {
-        ClusterBuilder::new()
-    }
-
     /// Returns the slot of a key, computed without the code under test.
     #[must_use]
     pub fn slot_of(key: &[u8]) -> u16 {
@@ -171,12 +149,12 @@ impl Cluster {
     }
 
     /// Returns the nodes that run and are not paused, with their numbers.
-    fn awake(&self) -> impl Iterator<Item = (usize, &Redis)> {
+    pub(super) fn awake(&self) -> impl Iterator<Item = (usize, &Redis)> {
         self.nodes.iter().enumerate().filter(|(_, node)| node.is_awake())
     }
 
     /// Returns the views of the nodes that answer.
-    async fn views(&self) -> Vec<View> {
+    pub(super) async fn views(&self) -> Vec<View> {
         let mut views = vec![];
         for (_, node) in self.awake() {
             views.extend(View::query(node).await);
@@ -193,6 +171,6 @@ impl Cluster {
 }
 
 /// Returns `true` if the views contain the same owner of each slot.
-fn agree(views: &[View]) -> bool {
+pub(super) fn agree(views: &[View]) -> bool {
     views.windows(2).all(|pair| pair[0].claims() == pair[1].claims())
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use crate::servers::{Error, Redis};
+use crate::servers::error::Error;
+use crate::servers::redis::Redis;
 
 /// The nodes of the cluster, as one node knows them.
 #[derive(Debug, Clone, PartialEq, Eq)]

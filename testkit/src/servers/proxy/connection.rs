@@ -12,9 +12,9 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::Shared;
 use super::commands::Commands;
 use super::mode::{End, Fate};
+use super::shared::Shared;
 
 /// Bytes in flight, and the time at which they are delivered.
 type Delivery = (Instant, Vec<u8>);

@@ -3,6 +3,7 @@
 mod commands;
 mod connection;
 mod mode;
+mod shared;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -14,9 +15,11 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 pub use mode::{End, Mode};
+use shared::Shared;
 
+use super::error::Error;
 use super::port::free_port;
-use super::{Error, eventually};
+use super::wait::eventually;
 
 /// The maximum number of ports to try.
 const PORTS: u8 = 10;
@@ -40,20 +43,6 @@ pub struct Proxy {
     port: u16,
     shared: Arc<Shared>,
     task: JoinHandle<()>,
-}
-
-/// The state that the proxy and its connections share.
-#[derive(Debug)]
-struct Shared {
-    mode: watch::Sender<Mode>,
-    target: watch::Sender<SocketAddr>,
-    /// The way in which all open connections end when this value changes.
-    cut: watch::Sender<End>,
-    listening: watch::Sender<bool>,
-    connections: AtomicU64,
-    commands: AtomicU64,
-    to_server: AtomicU64,
-    to_client: AtomicU64,
 }
 
 /// The connections, commands and bytes that a proxy has forwarded.

@@ -6,9 +6,10 @@ use std::{fs, io};
 
 use tempfile::TempDir;
 
-use super::{Access, Redis};
-use crate::servers::binary::Binary;
-use crate::servers::{Error, Version};
+use super::access::Access;
+use super::server::Redis;
+use crate::servers::binary::{Binary, Version};
+use crate::servers::error::Error;
 
 /// The settings of a server that is about to start.
 ///
@@ -189,5 +190,20 @@ impl RedisBuilder {
             let _ = writeln!(text, "{name} {}", if value.is_empty() { "\"\"" } else { value });
         }
         Ok(text)
+    }
+}
+
+impl Redis {
+    /// Starts a server with the default settings, and returns when it answers.
+    ///
+    /// # Errors
+    /// Returns an error in the same cases as [`RedisBuilder::start`].
+    pub async fn start() -> Result<Self, Error> {
+        Self::builder().start().await
+    }
+
+    /// Returns a builder for a server with other settings.
+    pub fn builder() -> RedisBuilder {
+        RedisBuilder::default()
     }
 }

@@ -3,11 +3,14 @@
 use std::path::Path;
 use std::{fs, io};
 
-use super::{Data, PATIENCE, Redis, RedisBuilder};
+use super::builder::RedisBuilder;
+use super::server::{Data, PATIENCE, Redis};
 use crate::servers::binary::Binary;
+use crate::servers::error::Error;
 use crate::servers::port::free_port;
+use crate::servers::resp::Client;
+use crate::servers::wait::eventually;
 use crate::servers::watchdog::{State, Watchdog, tail};
-use crate::servers::{Client, Error, eventually};
 
 /// The maximum number of ports to try before the start fails.
 const PORTS: u8 = 10;

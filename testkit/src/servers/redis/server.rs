@@ -1,21 +1,17 @@
-//! One Redis server.
-
-mod access;
-mod builder;
-mod launch;
+//! A running server.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use access::Access;
-pub use builder::RedisBuilder;
-pub(super) use launch::Refusal;
-
-use super::watchdog::{State, Watchdog};
-use super::{Client, Error, Reply, Version, eventually};
+use super::access::Access;
+use crate::servers::binary::Version;
+use crate::servers::error::Error;
+use crate::servers::resp::{Client, Reply};
+use crate::servers::wait::eventually;
+use crate::servers::watchdog::{State, Watchdog};
 
 /// The maximum time for a server to start, to end, or to replicate another server.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The data of a server after a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,26 +40,13 @@ pub enum Data {
 /// ```
 #[derive(Debug)]
 pub struct Redis {
-    port: u16,
-    access: Access,
-    version: Version,
-    process: Watchdog,
+    pub(super) port: u16,
+    pub(super) access: Access,
+    pub(super) version: Version,
+    pub(super) process: Watchdog,
 }
 
 impl Redis {
-    /// Starts a server with the default settings, and returns when it answers.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`RedisBuilder::start`].
-    pub async fn start() -> Result<Self, Error> {
-        Self::builder().start().await
-    }
-
-    /// Returns a builder for a server with other settings.
-    pub fn builder() -> RedisBuilder {
-        RedisBuilder::default()
-    }
-
     /// Returns the port on 127.0.0.1. A restart keeps the port.
     pub fn port(&self) -> u16 {
         self.port

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use super::group::{SENTINELS, Sentinel};
 use super::settings::{self, Watched};
-use super::{SENTINELS, Sentinel};
-use crate::servers::{Error, Redis, RedisBuilder};
+use crate::servers::error::Error;
+use crate::servers::redis::{Redis, RedisBuilder};
 
 /// The settings of a Sentinel group that is about to start.
 #[derive(Debug, Clone)]
@@ -89,5 +90,20 @@ impl SentinelBuilder {
             settings::calm(sentinel).await?;
         }
         Ok(group)
+    }
+}
+
+impl Sentinel {
+    /// Starts a group with the default settings: two replicas.
+    ///
+    /// # Errors
+    /// Returns an error in the same cases as [`SentinelBuilder::start`].
+    pub async fn start() -> Result<Self, Error> {
+        Self::builder().start().await
+    }
+
+    /// Returns a builder for a group with other settings.
+    pub fn builder() -> SentinelBuilder {
+        SentinelBuilder::new()
     }
 }

@@ -1,19 +1,17 @@
-//! A primary, its replicas, and three sentinels that watch them.
-
-mod builder;
-mod settings;
+//! A running group.
 
 use std::time::Duration;
 
-pub use builder::SentinelBuilder;
-
-use super::{Error, Redis, Reply, eventually};
+use crate::servers::error::Error;
+use crate::servers::redis::Redis;
+use crate::servers::resp::Reply;
+use crate::servers::wait::eventually;
 
 /// The maximum time for any change of a group.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The number of sentinels.
-const SENTINELS: usize = 3;
+pub(super) const SENTINELS: usize = 3;
 
 /// A primary, its replicas, and three sentinels, on 127.0.0.1. Dropping the value kills them all.
 ///
@@ -28,25 +26,12 @@ const SENTINELS: usize = 3;
 /// ```
 #[derive(Debug)]
 pub struct Sentinel {
-    name: String,
-    nodes: Vec<Redis>,
-    sentinels: Vec<Redis>,
+    pub(super) name: String,
+    pub(super) nodes: Vec<Redis>,
+    pub(super) sentinels: Vec<Redis>,
 }
 
 impl Sentinel {
-    /// Starts a group with the default settings: two replicas.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`SentinelBuilder::start`].
-    pub async fn start() -> Result<Self, Error> {
-        Self::builder().start().await
-    }
-
-    /// Returns a builder for a group with other settings.
-    pub fn builder() -> SentinelBuilder {
-        SentinelBuilder::new()
-    }
-
     /// Returns the name under which the sentinels know the primary.
     pub fn master_name(&self) -> &str {
         &self.name
@@ -160,7 +145,7 @@ impl Sentinel {
 
     /// Waits until all sentinels know each other and all running replicas, and all these replicas
     /// receive the writes of the primary.
-    async fn settle(&self) -> Result<(), Error> {
+    pub(super) async fn settle(&self) -> Result<(), Error> {
         let what = "the sentinels to know each other and the replicas to be in sync";
         eventually(PATIENCE, what, async || {
             for sentinel in &self.sentinels {
