@@ -179,8 +179,8 @@ async fn charged(server: &Redis, outcomes: &Outcomes) -> HashSet<u64> {
     for policy in shared() {
         let charge = [Charge::new(&policy, "hot").cost(0)];
         let peek = store.decide(Call::new(Operation::Peek, &charge)).await.unwrap();
-        let taken = policy.limit() - peek.verdicts()[0].remaining();
-        assert_eq!(taken, charged.len() as u64, "{policy}");
+        let used = policy.limit() - peek.verdicts()[0].remaining();
+        assert_eq!(used, charged.len() as u64, "{policy}");
     }
     charged
 }

@@ -11,8 +11,8 @@
 use std::time::{Duration, Instant};
 
 use crate::scene::{
-    Event, Load, SOON, acquire, builder, is_of_a_change, policy, store, taken, tenant_at,
-    tenants_at, wide,
+    Event, Load, SOON, acquire, builder, is_caused_by_change, policy, store, tenant_at, tenants_at,
+    used, wide,
 };
 use tidegate_cluster::{ClusterStore, ErrorKind, Policy};
 use tidegate_testkit::servers::{Cluster, Redis, eventually};
@@ -76,7 +76,7 @@ async fn a_primary_killed_under_load_is_replaced_and_calls_succeed_within_a_seco
     let events = load.stop().await;
 
     let errors: Vec<_> = events.iter().filter_map(Event::error).collect();
-    assert!(errors.iter().all(|(kind, _)| is_of_a_change(*kind)), "{errors:?}");
+    assert!(errors.iter().all(|(kind, _)| is_caused_by_change(*kind)), "{errors:?}");
     let late = events.iter().filter(|event| event.started > replaced + Duration::from_secs(1));
     let failed: Vec<_> = late.filter_map(Event::error).collect();
     assert_eq!(failed, [], "more than a second after the replacement");
@@ -90,15 +90,15 @@ async fn a_primary_killed_under_load_is_replaced_and_calls_succeed_within_a_seco
         let admitted = u64::try_from(own().filter(|event| event.is_allowed()).count()).unwrap();
         let unknown = own().filter_map(Event::error);
         let unknown = unknown.filter(|(kind, _)| !kind.is_definitely_not_charged()).count();
-        let taken = taken(&store, policy, tenant).await;
+        let used = used(&store, policy, tenant).await;
         assert!(
-            taken <= admitted + u64::try_from(unknown).unwrap(),
+            used <= admitted + u64::try_from(unknown).unwrap(),
             "at most the calls that may be charged"
         );
         if subject >= 5 {
-            assert_eq!(taken, admitted);
+            assert_eq!(used, admitted);
         }
-        lost += admitted.saturating_sub(taken);
+        lost += admitted.saturating_sub(used);
     }
     // Only writes that the primary had not yet sent to the replica are lost: at most one call of
     // each caller.
@@ -174,12 +174,12 @@ async fn a_failover_that_an_operator_asks_for_loses_nothing_under_load() {
     for (subject, (policy, tenant)) in subjects.iter().enumerate() {
         let own = || events.iter().filter(|event| event.subject == subject);
         let errors: Vec<_> = own().filter_map(Event::error).collect();
-        assert!(errors.iter().all(|(kind, _)| is_of_a_change(*kind)), "{errors:?}");
+        assert!(errors.iter().all(|(kind, _)| is_caused_by_change(*kind)), "{errors:?}");
         let admitted = u64::try_from(own().filter(|event| event.is_allowed()).count()).unwrap();
         let unknown = errors.iter().filter(|(kind, _)| !kind.is_definitely_not_charged()).count();
-        let taken = taken(&store, policy, tenant).await;
+        let used = used(&store, policy, tenant).await;
         let max = admitted + u64::try_from(unknown).unwrap();
-        assert!((admitted..=max).contains(&taken), "{taken} is not within {admitted} to {max}");
+        assert!((admitted..=max).contains(&used), "{used} is not within {admitted} to {max}");
     }
     let errors: Vec<_> = events.iter().filter_map(Event::error).collect();
     println!("{} calls, {} errors: {errors:?}", events.len(), errors.len());

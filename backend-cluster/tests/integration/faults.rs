@@ -9,8 +9,8 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 
 use crate::scene::{
-    Event, Load, SOON, acquire, builder, command_count, is_of_a_change, store, taken, tenant_at,
-    tenants_at, wide,
+    Event, Load, SOON, acquire, builder, command_count, is_caused_by_change, store, tenant_at,
+    tenants_at, used, wide,
 };
 use tidegate_cluster::{Call, Charge, ClusterStore, ErrorKind, Store};
 use tidegate_testkit::servers::{Cluster, Data, Redis, eventually};
@@ -60,7 +60,7 @@ async fn calls_to_other_nodes(cluster: &Cluster, fault: impl AsyncFnOnce()) -> V
     tokio::time::sleep(2 * TIMEOUT).await;
     let sick = sick.stop().await;
     let failures: Vec<_> = sick.iter().filter_map(Event::error).collect();
-    assert!(!failures.is_empty() && failures.iter().all(|(kind, _)| is_of_a_change(*kind)));
+    assert!(!failures.is_empty() && failures.iter().all(|(kind, _)| is_caused_by_change(*kind)));
     well.stop().await.into_iter().filter(|event| event.started > from).collect()
 }
 
@@ -145,7 +145,7 @@ async fn b42_a_call_to_a_paused_node_is_executed_at_most_once() {
     cluster.wait_until_ok().await.unwrap();
     let executed = command_count(cluster.node(1), "evalsha").await - before;
     assert!(executed <= 2, "2 calls were executed {executed} times");
-    assert_eq!(taken(&store, &wide(), &tenant).await, 1 + executed);
+    assert_eq!(used(&store, &wide(), &tenant).await, 1 + executed);
 }
 
 /// Guards against a defect that was reported for other clients, which executed a call five times
@@ -166,8 +166,8 @@ async fn b42_a_batch_to_a_paused_node_is_executed_at_most_once_and_its_other_hal
     assert_eq!(answers[1].as_ref().unwrap().verdicts()[0].remaining(), 1_000_000 - 2);
     cluster.node(1).resume().await.unwrap();
     cluster.wait_until_ok().await.unwrap();
-    let taken = taken(&store, &wide, &held).await;
-    assert!((1..=2).contains(&taken), "{taken}");
+    let used = used(&store, &wide, &held).await;
+    assert!((1..=2).contains(&used), "{used}");
 }
 
 /// The charge at the node that answered must be undone, because the other node did not answer.
@@ -187,7 +187,7 @@ async fn a_call_across_tenants_charges_nothing_if_one_node_is_dead_or_paused() {
     for tenant in [dead, held] {
         assert!(across(tenant).await.unwrap().is_allowed());
     }
-    assert_eq!(taken(&store, &wide, &well).await, 2);
+    assert_eq!(used(&store, &wide, &well).await, 2);
     cluster.node(0).kill().await.unwrap();
     cluster.node(1).pause().await.unwrap();
     for (tenant, kinds) in [
@@ -196,7 +196,7 @@ async fn a_call_across_tenants_charges_nothing_if_one_node_is_dead_or_paused() {
     ] {
         let error = across(tenant).await.unwrap_err();
         assert!(kinds.contains(&error.kind()), "{error}");
-        assert_eq!(taken(&store, &wide, &well).await, 2, "{error}");
+        assert_eq!(used(&store, &wide, &well).await, 2, "{error}");
     }
 }
 
@@ -243,7 +243,7 @@ async fn a_restarted_node_is_used_again_within_a_second() {
     cluster.node(1).kill().await.unwrap();
     for _ in 0..20 {
         let error = acquire(&store, &wide(), &tenant).await.unwrap_err();
-        assert!(is_of_a_change(error.kind()), "{error}");
+        assert!(is_caused_by_change(error.kind()), "{error}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     cluster.node(1).restart(Data::Lost).await.unwrap();
@@ -280,5 +280,5 @@ async fn one_seed_that_is_up_is_enough_and_any_node_will_do() {
     let decision = acquire(&store, &wide(), &tenant).await.unwrap();
     assert!(decision.is_allowed());
     let one = ClusterStore::new([cluster.node(1).url()]).unwrap();
-    assert_eq!(taken(&one, &wide(), &tenant).await, 1);
+    assert_eq!(used(&one, &wide(), &tenant).await, 1);
 }

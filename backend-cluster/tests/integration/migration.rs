@@ -9,7 +9,7 @@
 use std::time::{Duration, Instant};
 
 use crate::scene::{
-    Event, Load, Outcome, acquire, policy, store, taken, tenant_at, tenants_at, wide,
+    Event, Load, Outcome, acquire, policy, store, tenant_at, tenants_at, used, wide,
 };
 use tidegate_cluster::{Call, Charge, ErrorKind, Policy, Store};
 use tidegate_testkit::servers::Cluster;
@@ -120,11 +120,11 @@ async fn in_the_middle_of_a_move_each_key_is_decided_at_its_node() {
     }
     let before = u64::try_from(policies.len()).unwrap() + 2;
     for policy in &policies {
-        assert_eq!(taken(&store, policy, &tenant).await, before, "{policy}");
+        assert_eq!(used(&store, policy, &tenant).await, before, "{policy}");
     }
     cluster.finish_moving_slot(slot, 1).await.unwrap();
     for policy in &policies {
-        assert_eq!(taken(&store, policy, &tenant).await, before, "{policy}");
+        assert_eq!(used(&store, policy, &tenant).await, before, "{policy}");
     }
 }
 
@@ -146,8 +146,8 @@ async fn keys_on_two_nodes_in_the_middle_of_a_move_are_decided_when_they_are_tog
     assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
     assert!(error.kind().is_definitely_not_charged());
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
-    assert_eq!(taken(&store, &one, &tenant).await, 1);
-    assert_eq!(taken(&store, &other, &tenant).await, 1);
+    assert_eq!(used(&store, &one, &tenant).await, 1);
+    assert_eq!(used(&store, &other, &tenant).await, 1);
 
     // A call that is made just before the keys are together waits until they are.
     let (decision, moved) = tokio::join!(store.decide(Call::acquire(&both)), async {
@@ -156,8 +156,8 @@ async fn keys_on_two_nodes_in_the_middle_of_a_move_are_decided_when_they_are_tog
     });
     moved.unwrap();
     assert!(decision.unwrap().is_allowed());
-    assert_eq!(taken(&store, &one, &tenant).await, 2);
-    assert_eq!(taken(&store, &other, &tenant).await, 2);
+    assert_eq!(used(&store, &one, &tenant).await, 2);
+    assert_eq!(used(&store, &other, &tenant).await, 2);
 }
 
 #[tokio::test]
@@ -223,8 +223,8 @@ async fn calls_across_tenants_charge_both_or_neither_while_one_slot_moves() {
         }
     }
     assert_eq!(allowed, 200, "exactly the narrow limit");
-    assert_eq!(taken(&store, &wide(), &moving).await, 200, "refused calls are undone");
-    assert_eq!(taken(&store, &narrow, &staying).await, 200);
+    assert_eq!(used(&store, &wide(), &moving).await, 200, "refused calls are undone");
+    assert_eq!(used(&store, &narrow, &staying).await, 200);
 }
 
 /// The redirect that shows that the slot map is outdated also corrects it immediately.
@@ -240,5 +240,5 @@ async fn a_moved_slot_costs_one_redirect() {
     }
     // Redis counts redirects since version 6.2.
     assert_eq!(crate::scene::error_count(cluster.node(0), "MOVED").await, 1);
-    assert_eq!(taken(&store, &wide(), &tenant).await, 11);
+    assert_eq!(used(&store, &wide(), &tenant).await, 11);
 }

@@ -179,9 +179,9 @@ async fn callers_that_charge_two_tenants_never_exceed_either_limit() {
             admitted.iter_mut().zip(own).for_each(|(all, own)| *all += own);
         }
         for (subject, admitted) in subjects.iter().zip(admitted) {
-            let taken = used(&store, Charge::new(&policy, subject)).await;
+            let used = used(&store, Charge::new(&policy, subject)).await;
             assert!(admitted <= 40, "{text}: {admitted}");
-            assert!(taken >= admitted, "{text}: {admitted} admitted, {taken} taken");
+            assert!(used >= admitted, "{text}: {admitted} admitted, {used} used");
         }
         assert!(admitted.iter().sum::<u64>() >= 60, "{text}: {admitted:?}");
         let reset = subjects.iter().map(|subject| Charge::new(&policy, subject));

@@ -143,9 +143,9 @@ impl<'f> Lane<'f> {
             2 => Operation::BlockAtLeast { span: Duration::from_micros(below(rng, 6)) },
             3..5 => Operation::Refund,
             5..9 if !self.charges.is_empty() => {
-                let (at, by, taken) = *one_of(rng, &self.charges);
+                let (at, by, charged_cost) = *one_of(rng, &self.charges);
                 if below(rng, 4) > 0 {
-                    (charged, cost) = (by, taken);
+                    (charged, cost) = (by, charged_cost);
                 }
                 let offset =
                     [0, 0, 0, 0, 0, 0, -1, 1, -7, 5][usize::try_from(below(rng, 10)).unwrap()];
@@ -397,16 +397,16 @@ async fn a_change_to_coarser_ticks_is_decided_as_in_the_core() {
     // A policy with ticks of a second.
     let coarse = policy("p: token-bucket 1400003/30s burst 100000000000000");
     for offset in [0, 1, 300_000, 500_000, 999_999] {
-        let taken = 1_790_000_000_000_000 + offset;
+        let charged_at = 1_790_000_000_000_000 + offset;
         let reserve = Operation::Reserve { max_wait: Duration::MAX };
-        let undo = Operation::Undo { at: Timestamp::from_micros(taken) };
+        let undo = Operation::Undo { at: Timestamp::from_micros(charged_at) };
         for (operation, cost) in [(reserve, coarse.limit()), (undo, 1_000_000_000)] {
             for after in [0, 1, 500_001, 1_000_000] {
                 let subject = format!("{offset} {cost} {after}");
                 for (now, operation, policy, cost) in [
-                    (taken, Operation::Acquire, &fine, 1_000_000_000),
-                    (taken + after, operation, &coarse, cost),
-                    (taken + after, Operation::Peek, &coarse, coarse.limit()),
+                    (charged_at, Operation::Acquire, &fine, 1_000_000_000),
+                    (charged_at + after, operation, &coarse, cost),
+                    (charged_at + after, Operation::Peek, &coarse, coarse.limit()),
                 ] {
                     both.set(now);
                     let charges = [Charge::new(policy, &subject).cost(cost)];

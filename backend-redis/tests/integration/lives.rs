@@ -44,7 +44,7 @@ struct Step {
     all: bool,
     policy: prop::sample::Index,
     /// The number of calls in a batch. From two calls on, the script for batches decides them.
-    at_once: usize,
+    batch_size: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -104,16 +104,16 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (-3..=1_i64).prop_map(Cost::Limit),
     ];
     let times = prop_oneof![1..4_usize, 4..20_usize];
-    let at_once = prop_oneof![3 => Just(1_usize), 1 => 2..4_usize];
-    (passes, operation, cost, times, any::<(bool, prop::sample::Index)>(), at_once).prop_map(
-        |(passes, operation, cost, times, (all, policy), at_once)| Step {
+    let batch_size = prop_oneof![3 => Just(1_usize), 1 => 2..4_usize];
+    (passes, operation, cost, times, any::<(bool, prop::sample::Index)>(), batch_size).prop_map(
+        |(passes, operation, cost, times, (all, policy), batch_size)| Step {
             passes,
             operation,
             cost,
             times,
             all,
             policy,
-            at_once,
+            batch_size,
         },
     )
 }
@@ -204,7 +204,7 @@ async fn run_steps(policies: &[Policy], steps: &[Step]) -> Result<(), String> {
                 Action::Unblock => Operation::Block { span: Duration::ZERO },
                 Action::Reset => Operation::Reset,
             };
-            let calls = vec![Call::new(operation, &charges); step.at_once];
+            let calls = vec![Call::new(operation, &charges); step.batch_size];
             scene.decide(&calls).await.map_err(|e| format!("step {index}, call {time}: {e}"))?;
         }
     }
@@ -381,13 +381,13 @@ async fn the_life_of_a_key_is_exact_to_the_millisecond() {
     ] {
         let policy = policy(text);
         for offset in [0, 1, 2, 499, 500, 998, 999] {
-            for at_once in [1, 2] {
+            for batch_size in [1, 2] {
                 // The server's clock continues between the script and the query of the key, but in
                 // some attempts by less than a millisecond.
                 let mut seen = vec![];
                 while !seen.iter().any(|(life, exact)| life == exact) && seen.len() < 300 {
                     seen.push(
-                        life_after_acquire(&policy, cost, START - 123 + offset, at_once).await,
+                        life_after_acquire(&policy, cost, START - 123 + offset, batch_size).await,
                     );
                 }
                 assert!(seen.iter().all(|(life, exact)| life <= exact), "{text}: {seen:?}");
@@ -399,7 +399,7 @@ async fn the_life_of_a_key_is_exact_to_the_millisecond() {
 
 /// Returns the life of a fresh subject's key after an acquire, and the time for which its state
 /// matters, both in the server's milliseconds.
-async fn life_after_acquire(policy: &Policy, cost: u64, now: u64, at_once: usize) -> (u64, u64) {
+async fn life_after_acquire(policy: &Policy, cost: u64, now: u64, batch_size: usize) -> (u64, u64) {
     let prefix = fresh_prefix();
     let store = builder_with(&prefix)
         .await
@@ -410,7 +410,7 @@ async fn life_after_acquire(policy: &Policy, cost: u64, now: u64, at_once: usize
     let charge = [Charge::new(policy, "s").cost(cost)];
     let other = [Charge::new(policy, "other")];
     // The other call of the batch is made first.
-    let answer = match at_once {
+    let answer = match batch_size {
         1 => store.decide(Call::acquire(&charge)).await,
         _ => store
             .decide_many(&[Call::new(Operation::Peek, &other), Call::acquire(&charge)])
@@ -498,7 +498,7 @@ async fn a_key_of_the_first_microsecond_expires() {
 async fn most_acquires_are_one_read_and_one_write() {
     const ACQUIRES: u64 = 80;
     let redis = Redis::start().await.unwrap();
-    for (text, at_once, max_expiries) in [
+    for (text, batch_size, max_expiries) in [
         ("p: fixed-window 500/10h", 1, 0),
         ("p: fixed-window 500/10h", 2, 0),
         ("p: fixed-window 500/10h anchored", 1, 0),
@@ -519,10 +519,10 @@ async fn most_acquires_are_one_read_and_one_write() {
         let store = builder.prefix(fresh_prefix()).build().unwrap();
         let policy = policy(text);
         let charges = [Charge::new(&policy, "s")];
-        let calls = vec![Call::acquire(&charges); usize::try_from(at_once).unwrap()];
+        let calls = vec![Call::acquire(&charges); usize::try_from(batch_size).unwrap()];
         assert!(store.decide_many(&calls).await.iter().all(Result::is_ok));
         redis.command(&["CONFIG", "RESETSTAT"]).await.unwrap();
-        for _ in 0..ACQUIRES / at_once {
+        for _ in 0..ACQUIRES / batch_size {
             clock.advance(Duration::from_secs(10));
             let answers = match calls[..] {
                 [call] => vec![store.decide(call).await],
@@ -540,7 +540,7 @@ async fn most_acquires_are_one_read_and_one_write() {
         let reads = total(&["get", "mget", "lindex", "getrange", "exists"]);
         let writes = total(&["set", "psetex", "setrange", "lset", "rpush", "ltrim", "unlink"]);
         let expiries = total(&["psetex", "pexpire"]);
-        assert_eq!(reads, ACQUIRES / at_once, "{text}");
+        assert_eq!(reads, ACQUIRES / batch_size, "{text}");
         // An element of a list is full after every 14 acquires.
         assert!(writes <= ACQUIRES + ACQUIRES / 14, "{text}: {writes}");
         assert!(expiries <= max_expiries, "{text}: {expiries}");
@@ -572,12 +572,12 @@ async fn a_full_refund_leaves_no_state() {
             (undo, &charge),
             (undo, &more),
         ] {
-            for (is_blocked, at_once) in [(false, 1), (false, 3), (true, 1), (true, 3)] {
+            for (is_blocked, batch_size) in [(false, 1), (false, 3), (true, 1), (true, 3)] {
                 let prefix = fresh_prefix();
                 let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
                 let block = Call::new(if is_blocked { blocked } else { Operation::Peek }, &charge);
                 let calls = [Call::acquire(&charge), block, Call::new(refund, charges)];
-                for calls in calls.chunks(at_once) {
+                for calls in calls.chunks(batch_size) {
                     assert!(store.decide_many(calls).await.iter().all(Result::is_ok));
                 }
                 let key = Keys::new(&prefix).of(&charge[0]);
@@ -585,7 +585,7 @@ async fn a_full_refund_leaves_no_state() {
                 // A value with only a block has a byte for the kind and the 7 bytes of the block's
                 // end.
                 let expected = if is_blocked { "8" } else { "0" };
-                assert_eq!(size, expected, "{text}: {refund:?} {is_blocked} {at_once}");
+                assert_eq!(size, expected, "{text}: {refund:?} {is_blocked} {batch_size}");
             }
         }
     }

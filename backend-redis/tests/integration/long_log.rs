@@ -519,7 +519,7 @@ async fn a_log_that_may_grow_long_is_a_list_and_any_other_a_string() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
     let [short, long] = ["p: sliding-log 128/1ms", "p: sliding-log 129/1ms"].map(policy);
     let mut client = client().await;
-    for (steps, at_once) in [
+    for (steps, batch_size) in [
         (&[(&short, 0, "string"), (&short, 9, "string"), (&long, 9, "list")][..], 1),
         (
             &[
@@ -546,11 +546,11 @@ async fn a_log_that_may_grow_long_is_a_list_and_any_other_a_string() {
         for (index, (policy, pause, expected)) in steps.iter().enumerate() {
             clock.advance(Duration::from_micros(*pause));
             let charges = [Charge::new(policy, "s")];
-            let calls = vec![Call::acquire(&charges); at_once];
+            let calls = vec![Call::acquire(&charges); batch_size];
             assert!(store.decide_many(&calls).await.iter().all(Result::is_ok));
             let key = Keys::new(&prefix).of(&charges[0]);
             let kind = client.call(&[&b"TYPE"[..], &key]).await.unwrap().text();
-            assert_eq!(kind, *expected, "{index}: {policy}, {at_once} calls");
+            assert_eq!(kind, *expected, "{index}: {policy}, {batch_size} calls");
         }
     }
 }
@@ -749,11 +749,11 @@ async fn a_forged_log_admits_no_more_than_the_limit() {
         for number in [1_u64 << 55, (1 << 56) - 1] {
             let mut forged = log.clone();
             forged[index..index + 7].copy_from_slice(&number.to_le_bytes()[..7]);
-            for at_once in [1, 2] {
+            for batch_size in [1, 2] {
                 client.call(&[&b"SET"[..], &key, &forged]).await.unwrap();
                 let mut admitted = 0;
-                for _ in 0..(LIMIT + 2).div_ceil(at_once) {
-                    let calls = vec![Call::acquire(&charges); at_once];
+                for _ in 0..(LIMIT + 2).div_ceil(batch_size) {
+                    let calls = vec![Call::acquire(&charges); batch_size];
                     let answers = match calls[..] {
                         [call] => vec![store.decide(call).await],
                         _ => store.decide_many(&calls).await,

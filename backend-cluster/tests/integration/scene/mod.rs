@@ -64,7 +64,7 @@ pub(crate) async fn acquire(
 /// Returns the amount that is used of the limit of a tenant's only subject. After a failed
 /// connection attempt, calls fail for a moment. Therefore this function retries until the store
 /// decides.
-pub(crate) async fn taken(store: &ClusterStore, policy: &Policy, tenant: &str) -> u64 {
+pub(crate) async fn used(store: &ClusterStore, policy: &Policy, tenant: &str) -> u64 {
     let charges = [Charge::new(policy, "s").tenant(tenant).cost(0)];
     let peek = async || store.decide(Call::new(Operation::Peek, &charges)).await.ok();
     let peek = eventually(Duration::from_secs(10), "the store decides", peek).await.unwrap();
@@ -72,7 +72,7 @@ pub(crate) async fn taken(store: &ClusterStore, policy: &Policy, tenant: &str) -
 }
 
 /// Returns `true` if a change of the cluster may cause errors of this kind.
-pub(crate) fn is_of_a_change(kind: ErrorKind) -> bool {
+pub(crate) fn is_caused_by_change(kind: ErrorKind) -> bool {
     use ErrorKind::{Busy, ReadOnly, Timeout, Unavailable};
     matches!(kind, Timeout | Unavailable | ReadOnly | Busy)
 }
