@@ -1,5 +1,5 @@
-//! The connections to the nodes look after themselves: what is lost is made anew, whatever the callers do,
-//! and no call is charged twice for it.
+//! Lost connections to the nodes are replaced within a bound, regardless of how the callers behave,
+//! and no call is charged twice because of a lost connection.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -21,20 +21,20 @@ use tokio::runtime::Runtime;
 /// The default of `response_timeout`.
 const RESPONSE: Duration = Duration::from_millis(500);
 
-/// What a recovery may take beyond what bounds it.
+/// The additional time that a recovery may take.
 const MORE: Duration = Duration::from_millis(200);
 
-/// What the machine may be busy with meanwhile.
+/// The delay that a busy machine may add.
 const BUSY: Duration = Duration::from_secs(1);
 
-/// How often the machine may be so busy that a connection seems silent, which replaces it.
+/// The number of connections that may be replaced because a busy machine made them seem silent.
 const STALLS: u64 = 3;
 
 const FIFTY: Duration = Duration::from_millis(50);
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// A node that has all slots, and names the proxy before it as its address.
+/// Starts a cluster of one node that announces the address of the returned proxy as its own.
 async fn node_and_proxy() -> (Redis, Proxy) {
     let port = free_port().unwrap();
     let proxy = Proxy::start(port).await.unwrap();
@@ -51,18 +51,19 @@ async fn node_and_proxy() -> (Redis, Proxy) {
     (node, proxy)
 }
 
-fn through(proxy: &Proxy) -> ClusterStore {
+fn store_through(proxy: &Proxy) -> ClusterStore {
     ClusterStore::new([proxy.url()]).unwrap()
 }
 
-/// A node's connection falls silent, and new ones would work: it is replaced within the bound.
-async fn is_replaced_within<S: Store + 'static>(
+/// Checks that a connection to a node that falls silent is replaced within the bound, if new
+/// connections work.
+async fn check_replaced_within<S: Store + 'static>(
     bound: Duration,
     compose: impl FnOnce(ClusterStore) -> S,
 ) {
     let (node, proxy) = node_and_proxy().await;
-    let ledger = Ledger::on(ClusterStore::new([node.url()]).unwrap());
-    let store = Arc::new(compose(through(&proxy)));
+    let ledger = Ledger::with_store(ClusterStore::new([node.url()]).unwrap());
+    let store = Arc::new(compose(store_through(&proxy)));
     decided(&ledger, &store).await;
     let before = proxy.counts().connections;
     proxy.cut(End::Hang);
@@ -81,12 +82,12 @@ async fn is_replaced_within<S: Store + 'static>(
 
 #[tokio::test]
 async fn b57_a_silent_connection_is_replaced() {
-    is_replaced_within(RESPONSE + MORE, |store| store).await;
+    check_replaced_within(RESPONSE + MORE, |store| store).await;
 }
 
 #[tokio::test]
 async fn b57_a_silent_connection_is_replaced_under_a_timeout() {
-    is_replaced_within(RESPONSE + MORE, |store| store.timeout(FIFTY)).await;
+    check_replaced_within(RESPONSE + MORE, |store| store.timeout(FIFTY)).await;
 }
 
 #[tokio::test]
@@ -94,10 +95,11 @@ async fn b56_a_connection_that_takes_longer_than_its_callers_is_made() {
     const SETUP: Duration = Duration::from_millis(200);
     let (node, proxy) = node_and_proxy().await;
     proxy.set(Mode::DelayFirstAnswer(SETUP)).await.unwrap();
-    let ledger = Ledger::on(ClusterStore::new([node.url()]).unwrap());
-    let store = Arc::new(through(&proxy).timeout(FIFTY));
+    let ledger = Ledger::with_store(ClusterStore::new([node.url()]).unwrap());
+    let store = Arc::new(store_through(&proxy).timeout(FIFTY));
     let load = Load::start(&ledger, &store, 64, None);
-    // Two are made, one after the other: the scout's to the seed, which tells of no other node.
+    // Two connections are made in sequence. The first one loads the slot map from the seed node,
+    // which is the only node.
     let took = load.first_decision(Instant::now()).await;
     load.stop().await;
     println!("decided after {took:?}");
@@ -106,16 +108,16 @@ async fn b56_a_connection_that_takes_longer_than_its_callers_is_made() {
     ledger.check().await;
 }
 
-/// Connections that were closed while they were idle fail no call.
-async fn nothing_fails_when_idle(connections: usize, close: impl AsyncFn(&Redis)) {
+/// Checks that connections that were closed while they were idle fail no call.
+async fn check_no_call_fails_after_idle_close(connections: usize, close: impl AsyncFn(&Redis)) {
     let cluster = Cluster::start().await.unwrap();
     let builder = || ClusterStore::builder().urls(cluster.urls());
-    // Long enough for a busy machine.
+    // The timeouts are long enough for a busy machine.
     let store = builder().connections(connections).connect_timeout(SOON).response_timeout(SOON);
     let store = store.build().unwrap().breaker(Breaker::new());
-    let ledger = Ledger::on(builder().build().unwrap());
+    let ledger = Ledger::with_store(builder().build().unwrap());
     for round in 0..4 {
-        // These are spread over all nodes and connections.
+        // The calls are spread over all nodes and connections.
         for _ in 0..10 * connections {
             ledger.call(&store).await;
         }
@@ -135,7 +137,7 @@ async fn nothing_fails_when_idle(connections: usize, close: impl AsyncFn(&Redis)
 #[tokio::test]
 async fn b62_connections_that_were_killed_while_idle_fail_no_call() {
     for connections in [1, 8] {
-        nothing_fails_when_idle(connections, async |node| {
+        check_no_call_fails_after_idle_close(connections, async |node| {
             node.command(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap();
         })
         .await;
@@ -144,7 +146,8 @@ async fn b62_connections_that_were_killed_while_idle_fail_no_call() {
 
 #[tokio::test]
 async fn b62_a_restart_while_idle_fails_no_call() {
-    nothing_fails_when_idle(1, async |node| node.restart(Data::Kept).await.unwrap()).await;
+    check_no_call_fails_after_idle_close(1, async |node| node.restart(Data::Kept).await.unwrap())
+        .await;
 }
 
 #[test]
@@ -152,7 +155,7 @@ fn b62_the_end_of_a_runtime_fails_no_call_on_the_next() {
     let first = Runtime::new().unwrap();
     let cluster = first.block_on(Cluster::start()).unwrap();
     let store = || ClusterStore::new(cluster.urls()).unwrap();
-    let (ledger, store) = (Ledger::on(store()), store());
+    let (ledger, store) = (Ledger::with_store(store()), store());
     for _ in 0..3 {
         Runtime::new().unwrap().block_on(async {
             for _ in 0..10 {
@@ -168,7 +171,7 @@ fn b62_the_end_of_a_runtime_fails_no_call_on_the_next() {
 async fn b42_connections_that_are_killed_under_load_lose_nothing_and_charge_nothing_twice() {
     let cluster = Cluster::start().await.unwrap();
     let store = || ClusterStore::new(cluster.urls()).unwrap();
-    let (ledger, store) = (Ledger::on(store()), Arc::new(store()));
+    let (ledger, store) = (Ledger::with_store(store()), Arc::new(store()));
     let load = Load::start(&ledger, &store, 32, None);
     for round in 0..60 {
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -179,9 +182,9 @@ async fn b42_connections_that_are_killed_under_load_lose_nothing_and_charge_noth
     ledger.check().await;
 }
 
-/// The clocks of all nodes are as good, so a node that hangs is not waited for.
+/// The store may read the time from any node, so that it must not wait for a node that hangs.
 #[tokio::test]
-async fn a_node_that_is_held_does_not_hold_up_the_time() {
+async fn a_paused_node_does_not_delay_the_servers_time() {
     let cluster = Cluster::start().await.unwrap();
     let builder = ClusterStore::builder().urls(cluster.urls());
     let store = builder.connect_timeout(SOON).response_timeout(SOON).build().unwrap();

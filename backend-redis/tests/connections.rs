@@ -1,5 +1,5 @@
-//! Connections look after themselves: what is lost is made anew, whatever the callers do, and no call is
-//! charged twice for it.
+//! Lost connections are replaced within a bound, regardless of how the callers behave, and no call
+//! is charged twice because of a lost connection.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -28,21 +28,21 @@ use tokio::runtime::Runtime;
 /// The default of `response_timeout`.
 const RESPONSE: Duration = Duration::from_millis(500);
 
-/// How long a circuit stays open.
+/// The time for which a circuit stays open.
 const OPEN: Duration = Duration::from_secs(1);
 
-/// What a recovery may take beyond what bounds it.
+/// The additional time that a recovery may take.
 const MORE: Duration = Duration::from_millis(200);
 
-/// What the machine may be busy with meanwhile.
+/// The delay that a busy machine may add.
 const BUSY: Duration = Duration::from_secs(1);
 
-/// How often the machine may be so busy that a connection seems silent, which replaces it.
+/// The number of connections that may be replaced because a busy machine made them seem silent.
 const STALLS: u64 = 3;
 
 const FIFTY: Duration = Duration::from_millis(50);
 
-/// A server, and a proxy before it.
+/// Starts a server and a proxy in front of it.
 async fn redis_and_proxy() -> (Redis, Proxy) {
     let redis = Redis::start().await.unwrap();
     let proxy = Proxy::start(redis.port()).await.unwrap();
@@ -53,14 +53,16 @@ fn builder(proxy: &Proxy) -> RedisStoreBuilder {
     RedisStore::builder().url(proxy.url())
 }
 
-/// A store whose timeouts are not what is tried, on a machine that may be busy.
+/// Builds a store with long timeouts, because the machine may be busy and the test does not depend
+/// on timeouts.
 fn patient(builder: RedisStoreBuilder) -> RedisStore {
     let patience = Duration::from_secs(20);
     builder.connect_timeout(patience).response_timeout(patience).build().unwrap()
 }
 
-/// A store's connection falls silent, and new ones would work: it is replaced within the bound.
-async fn is_replaced_within<S: Store + Send + Sync + 'static>(
+/// Checks that a connection that falls silent is replaced within the bound, if new connections
+/// work.
+async fn check_replaced_within<S: Store + Send + Sync + 'static>(
     bound: Duration,
     compose: impl FnOnce(RedisStoreBuilder) -> S,
 ) {
@@ -84,31 +86,31 @@ async fn is_replaced_within<S: Store + Send + Sync + 'static>(
 
 #[tokio::test]
 async fn b57_a_silent_connection_is_replaced() {
-    is_replaced_within(RESPONSE + MORE, |builder| builder.build().unwrap()).await;
+    check_replaced_within(RESPONSE + MORE, |builder| builder.build().unwrap()).await;
 }
 
 #[tokio::test]
 async fn b57_a_silent_connection_is_replaced_sooner_if_answers_are_expected_sooner() {
     let compose = |builder: RedisStoreBuilder| builder.response_timeout(FIFTY).build().unwrap();
-    is_replaced_within(FIFTY + MORE, compose).await;
+    check_replaced_within(FIFTY + MORE, compose).await;
 }
 
 #[tokio::test]
 async fn b57_a_silent_connection_is_replaced_under_a_timeout() {
-    is_replaced_within(RESPONSE + MORE, |builder| builder.build().unwrap().timeout(FIFTY)).await;
+    check_replaced_within(RESPONSE + MORE, |builder| builder.build().unwrap().timeout(FIFTY)).await;
 }
 
 #[tokio::test]
 async fn b57_a_silent_connection_is_replaced_under_a_timeout_and_a_breaker() {
-    is_replaced_within(OPEN + MORE, |builder| {
+    check_replaced_within(OPEN + MORE, |builder| {
         builder.build().unwrap().timeout(FIFTY).breaker(Breaker::new())
     })
     .await;
 }
 
 #[tokio::test]
-async fn b57_a_silent_connection_is_replaced_under_all_that_goes_around_a_store() {
-    is_replaced_within(OPEN + MORE, |builder| {
+async fn b57_a_silent_connection_is_replaced_under_all_layers() {
+    check_replaced_within(OPEN + MORE, |builder| {
         let store = builder.build().unwrap().timeout(FIFTY).breaker(Breaker::new());
         let store = store.deny_cache(DenyCache::new());
         store.or_fall_back_to(MemoryStore::new(), Share::new(1, 3).unwrap()).observed()
@@ -134,7 +136,7 @@ async fn a_server_slower_than_its_callers_keeps_its_connection() {
 }
 
 #[tokio::test]
-async fn b56_a_connection_that_takes_longer_than_its_callers_is_made() {
+async fn b56_a_connection_that_takes_longer_than_its_callers_wait_is_established() {
     const SETUP: Duration = Duration::from_millis(200);
     for (callers, timeout, patience) in
         [(64, OPEN, Duration::from_millis(5)), (64, FIFTY, OPEN), (1, FIFTY, OPEN)]
@@ -157,7 +159,8 @@ async fn b56_a_connection_that_takes_longer_than_its_callers_is_made() {
     }
 }
 
-/// Takes connections and says nothing; counts them.
+/// Starts a server that accepts connections and never replies. Returns its URL and the number of
+/// its connections.
 fn mute_server() -> (String, Arc<AtomicU64>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
@@ -174,7 +177,7 @@ fn mute_server() -> (String, Arc<AtomicU64>) {
 }
 
 #[tokio::test]
-async fn b56_a_server_that_never_answers_is_left_alone_between_attempts() {
+async fn b56_a_server_that_never_answers_gets_few_connection_attempts() {
     let span = Duration::from_secs(6);
     let attempts = async |connect_timeout, patience| {
         let (url, connections) = mute_server();
@@ -197,13 +200,14 @@ async fn b56_a_server_that_never_answers_is_left_alone_between_attempts() {
     }
 }
 
-async fn a_held_sentinel_holds_up_nothing(place: usize) {
+/// Checks that a paused Sentinel delays neither the first connection nor a failover.
+async fn check_paused_sentinel_delays_nothing(index: usize) {
     let group = Sentinel::start().await.unwrap();
     let builder = RedisStore::builder().sentinel(group.sentinel_urls(), group.master_name());
-    // An attempt that has begun before the promotion goes on after it.
+    // A connection attempt that began before the promotion continues after it.
     let builder = builder.connect_timeout(Duration::from_secs(20));
     let primary = group.primary().await.unwrap();
-    group.sentinels()[place].pause().await.unwrap();
+    group.sentinels()[index].pause().await.unwrap();
     let ledger = Ledger::new(&primary.url());
     let store = Arc::new(builder.build().unwrap());
     let start = Instant::now();
@@ -211,7 +215,7 @@ async fn a_held_sentinel_holds_up_nothing(place: usize) {
     assert_eq!(ledger.failures_since(start), []);
     assert!(start.elapsed() < Duration::from_secs(1) + BUSY);
     println!("connected after {:?}", start.elapsed());
-    // Now the host of the primary and of that Sentinel.
+    // Now the machine of the primary and of that Sentinel has failed.
     let old = primary.port();
     primary.pause().await.unwrap();
     let load = Load::start(&ledger, &store, 8, None);
@@ -227,21 +231,21 @@ async fn a_held_sentinel_holds_up_nothing(place: usize) {
 }
 
 #[tokio::test]
-async fn b58_the_first_sentinel_may_be_held() {
-    a_held_sentinel_holds_up_nothing(0).await;
+async fn b58_the_first_sentinel_may_be_paused() {
+    check_paused_sentinel_delays_nothing(0).await;
 }
 
 #[tokio::test]
-async fn b58_the_second_sentinel_may_be_held() {
-    a_held_sentinel_holds_up_nothing(1).await;
+async fn b58_the_second_sentinel_may_be_paused() {
+    check_paused_sentinel_delays_nothing(1).await;
 }
 
 #[tokio::test]
-async fn b58_the_third_sentinel_may_be_held() {
-    a_held_sentinel_holds_up_nothing(2).await;
+async fn b58_the_third_sentinel_may_be_paused() {
+    check_paused_sentinel_delays_nothing(2).await;
 }
 
-/// A Sentinel that names a server for ever, whatever the others say.
+/// Starts a fake Sentinel that always names the same server as the primary.
 fn stale_sentinel(named: u16) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
@@ -259,7 +263,7 @@ fn stale_sentinel(named: u16) -> String {
 }
 
 #[tokio::test]
-async fn a_replica_that_a_stale_sentinel_names_is_passed_over() {
+async fn a_replica_that_a_stale_sentinel_names_is_not_used() {
     let group = Sentinel::start().await.unwrap();
     let primary = group.primary().await.unwrap();
     let replica = group.nodes().iter().find(|node| node.port() != primary.port()).unwrap();
@@ -273,7 +277,7 @@ async fn a_replica_that_a_stale_sentinel_names_is_passed_over() {
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_ask_for_the_role_takes_the_sentinels_word() {
+async fn a_user_without_permission_to_query_the_role_trusts_the_sentinel() {
     let rules = "~tidegate:* +evalsha +eval +time +get +mget +set +psetex +pttl +pexpire";
     let node = Redis::builder().user("limiter", "secret", rules);
     let group = Sentinel::builder().node(node).start().await.unwrap();
@@ -286,7 +290,7 @@ async fn a_user_who_may_not_ask_for_the_role_takes_the_sentinels_word() {
 }
 
 #[tokio::test]
-async fn a_sentinel_that_knows_no_such_group_and_one_that_is_none_are_passed_over() {
+async fn a_sentinel_without_the_group_and_a_server_that_is_not_a_sentinel_are_skipped() {
     let group = Sentinel::start().await.unwrap();
     let (redis, other) = (Redis::start().await.unwrap(), Sentinel::builder().master_name("other"));
     let other = other.start().await.unwrap();
@@ -301,11 +305,11 @@ async fn a_sentinel_that_knows_no_such_group_and_one_that_is_none_are_passed_ove
     let start = Instant::now();
     ledger.call(&store.build().unwrap()).await;
     assert_eq!(ledger.failures_since(start), [ErrorKind::Unavailable]);
-    assert!(start.elapsed() < BUSY, "that is known at once");
+    assert!(start.elapsed() < BUSY, "the error needs no timeout");
 }
 
-/// Connections that were closed while they were idle fail no call.
-async fn nothing_fails_when_idle(connections: usize, close: impl AsyncFn(&Redis)) {
+/// Checks that connections that were closed while they were idle fail no call.
+async fn check_no_call_fails_after_idle_close(connections: usize, close: impl AsyncFn(&Redis)) {
     let redis = Redis::start().await.unwrap();
     let ledger = Ledger::new(&redis.url());
     let builder = RedisStore::builder().url(redis.url()).connections(connections);
@@ -328,17 +332,18 @@ async fn nothing_fails_when_idle(connections: usize, close: impl AsyncFn(&Redis)
 #[tokio::test]
 async fn b62_connections_that_were_killed_while_idle_fail_no_call() {
     for connections in [1, 4, 8] {
-        nothing_fails_when_idle(connections, async |redis| {
+        check_no_call_fails_after_idle_close(connections, async |redis| {
             redis.command(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap();
         })
         .await;
     }
 }
 
-/// Between the end of the connection and the next call, the runtime is not polled: it cannot know.
+/// The runtime is not polled between the end of the connection and the next call, so that the store
+/// cannot notice the end before the call.
 #[tokio::test]
-async fn b62_connections_that_were_killed_unseen_fail_no_call() {
-    nothing_fails_when_idle(4, async |redis| {
+async fn b62_connections_that_were_killed_without_notice_fail_no_call() {
+    check_no_call_fails_after_idle_close(4, async |redis| {
         std::thread::scope(|scope| {
             let kill = async || redis.command(&["CLIENT", "KILL", "TYPE", "normal"]).await;
             let kill = scope.spawn(move || Runtime::new().unwrap().block_on(kill()).map(drop));
@@ -351,7 +356,7 @@ async fn b62_connections_that_were_killed_unseen_fail_no_call() {
 #[tokio::test]
 async fn b62_a_restart_while_idle_fails_no_call() {
     for connections in [1, 8] {
-        nothing_fails_when_idle(connections, async |redis| {
+        check_no_call_fails_after_idle_close(connections, async |redis| {
             redis.restart(Data::Kept).await.unwrap();
         })
         .await;
@@ -359,7 +364,7 @@ async fn b62_a_restart_while_idle_fails_no_call() {
 }
 
 #[tokio::test]
-async fn b62_connections_that_the_server_finds_idle_fail_no_call() {
+async fn b62_connections_that_the_server_closes_as_idle_fail_no_call() {
     let redis = Redis::builder().config("timeout", "1").start().await.unwrap();
     let ledger = Ledger::new(&redis.url());
     let store = patient(RedisStore::builder().url(redis.url()).connections(2));
@@ -377,7 +382,7 @@ async fn b62_encrypted_connections_that_were_closed_while_idle_fail_no_call() {
     let certificates = Certificates::new();
     let redis = certificates.server().start().await.unwrap();
     let builder = || RedisStore::builder().url(redis.url()).root_certificates(certificates.root());
-    let ledger = Ledger::on(patient(builder()));
+    let ledger = Ledger::with_store(patient(builder()));
     let store = patient(builder().connections(3));
     for unseen in [false, true, false, true] {
         for _ in 0..6 {
@@ -392,7 +397,8 @@ async fn b62_encrypted_connections_that_were_closed_while_idle_fail_no_call() {
         } else {
             kill().await.unwrap();
         }
-        // What is just coming in is taken for an answer.
+        // The TLS records of the close must have arrived. Otherwise, the store could take them for
+        // the answer to the next call.
         std::thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(ledger.failures_since(ledger.start()), []);
@@ -416,9 +422,9 @@ fn b62_the_end_of_a_runtime_fails_no_call_on_the_next() {
     first.block_on(ledger.check());
 }
 
-/// A runtime that is not polled neither makes a connection nor carries one.
+/// A runtime that is not polled neither establishes a connection nor drives an open one.
 #[test]
-fn a_runtime_that_stands_still_holds_up_one_call_of_another() {
+fn a_runtime_that_is_not_polled_delays_one_call_of_another_runtime() {
     let current_thread = || tokio::runtime::Builder::new_current_thread().enable_all().build();
     let (still, other) = (current_thread().unwrap(), current_thread().unwrap());
     let redis = other.block_on(Redis::start()).unwrap();
@@ -435,7 +441,7 @@ fn a_runtime_that_stands_still_holds_up_one_call_of_another() {
 }
 
 #[test]
-fn a_runtime_that_stands_still_while_it_connects_holds_up_one_call_of_another() {
+fn a_runtime_that_is_not_polled_while_it_connects_delays_one_call_of_another_runtime() {
     let current_thread = || tokio::runtime::Builder::new_current_thread().enable_all().build();
     let (still, other) = (current_thread().unwrap(), current_thread().unwrap());
     let (redis, proxy) = other.block_on(redis_and_proxy());
@@ -451,7 +457,7 @@ fn a_runtime_that_stands_still_while_it_connects_holds_up_one_call_of_another() 
     };
     other.block_on(calls());
     assert_eq!(ledger.failures_since(ledger.start()), [ErrorKind::Unavailable]);
-    // What comes of the attempt that was given up changes nothing.
+    // The outcome of the abandoned attempt changes nothing.
     still.block_on(async { tokio::time::sleep(FIFTY).await });
     other.block_on(calls());
     assert_eq!(ledger.failures_since(ledger.start()), [ErrorKind::Unavailable]);
@@ -474,7 +480,7 @@ async fn b42_connections_that_are_killed_under_load_lose_nothing_and_charge_noth
 }
 
 #[tokio::test]
-async fn b42_what_may_have_been_sent_is_not_sent_again() {
+async fn b42_a_call_that_may_have_been_sent_is_not_sent_again() {
     let redis = Redis::start().await.unwrap();
     for mode in [
         Mode::LoseAnswer(End::Close),
@@ -497,7 +503,7 @@ async fn b42_what_may_have_been_sent_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn what_callers_drop_breaks_no_connection() {
+async fn dropped_calls_break_no_connection() {
     let (redis, proxy) = redis_and_proxy().await;
     let ledger = Ledger::new(&redis.url());
     let store = Arc::new(builder(&proxy).build().unwrap());
@@ -510,8 +516,8 @@ async fn what_callers_drop_breaks_no_connection() {
     ledger.check().await;
 }
 
-/// A server that logs clients in, and then sends zeros without end. Returns its URL, and how much it could
-/// send on all connections.
+/// Starts a server that accepts logins, replies with `head`, and then sends zeros without end.
+/// Returns its URL and the number of bytes that it has sent on all connections.
 fn endless_server(head: &'static [u8]) -> (String, Arc<AtomicU64>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
@@ -533,7 +539,7 @@ fn endless_server(head: &'static [u8]) -> (String, Arc<AtomicU64>) {
 }
 
 #[tokio::test]
-async fn an_answer_without_end_ends_its_connection_and_fills_no_memory() {
+async fn an_endless_answer_ends_its_connection_and_fills_no_memory() {
     for head in [&b"$100000000000\r\n"[..], b"+"] {
         let (url, sent) = endless_server(head);
         let ledger = Ledger::new(&url);
@@ -544,10 +550,10 @@ async fn an_answer_without_end_ends_its_connection_and_fills_no_memory() {
         assert!(
             !failures.is_empty() && failures.iter().all(|kind| !kind.is_definitely_not_charged())
         );
-        assert!(!failures.contains(&ErrorKind::Timeout), "that is no matter of time");
-        // The system buffers some megabytes that are not read.
+        assert!(!failures.contains(&ErrorKind::Timeout), "the store must not wait for the timeout");
+        // The system buffers some megabytes that the store does not read.
         let sent = sent.load(Ordering::SeqCst);
-        assert!(sent < 16 << 20, "{sent} bytes were taken");
+        assert!(sent < 16 << 20, "{sent} bytes were sent");
     }
 }
 
@@ -569,7 +575,7 @@ async fn no_task_is_left_when_a_store_is_dropped() {
     for store in [&silent, &connecting] {
         drop_after(FIFTY, ledger.call(store)).await;
     }
-    // The proxy has a task for each of its connections.
+    // The proxy has a task for each connection.
     assert!(tasks() > before + 8);
     drop((store, silent, connecting, proxy));
     drop(ledger);
@@ -578,7 +584,7 @@ async fn no_task_is_left_when_a_store_is_dropped() {
 }
 
 #[tokio::test]
-async fn all_connections_are_made_at_most_once_whatever_the_rush() {
+async fn each_connection_is_established_once_under_many_callers() {
     let (redis, proxy) = redis_and_proxy().await;
     let ledger = Ledger::new(&redis.url());
     let store = Arc::new(patient(builder(&proxy).connections(4)));

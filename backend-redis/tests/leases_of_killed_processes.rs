@@ -1,4 +1,5 @@
-//! Leases of real processes, of which half are killed: what they have admitted in all is at most the limit.
+//! Leases of real processes. Half of the processes are killed, and all together must admit at most
+//! the limit.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -20,12 +21,13 @@ const LIMIT: u64 = 100_000;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Killed when the test ends, whether it fails or not.
+/// A child process that is killed when the value is dropped, so that it ends even if the test
+/// fails.
 struct Process(Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // SIGKILL: nothing of the process runs after it.
+        // After SIGKILL, no code of the process runs.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -36,7 +38,9 @@ fn store(url: &str) -> RedisStore {
     builder.response_timeout(PATIENCE).build().unwrap()
 }
 
-async fn half_are_killed(policy: &str) {
+/// Runs processes that share a limit by leases, kills half of them, and checks how much all of them
+/// have admitted.
+async fn check_with_half_killed(policy: &str) {
     let redis = Redis::start().await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let ledger = |number: usize| folder.path().join(number.to_string());
@@ -44,7 +48,7 @@ async fn half_are_killed(policy: &str) {
     let mut processes: Vec<_> = (0..PROCESSES)
         .map(|number| {
             let child = Command::new(std::env::current_exe().unwrap())
-                .args(["--ignored", "--exact", "the_process_that_may_be_killed"])
+                .args(["--ignored", "--exact", "process_that_may_be_killed"])
                 .env("LEASES_URL", redis.socket_url())
                 .env("LEASES_POLICY", policy)
                 .env("LEASES_LEDGER", ledger(number))
@@ -54,18 +58,19 @@ async fn half_are_killed(policy: &str) {
             Process(child.unwrap())
         })
         .collect();
-    // All begin together, so that none is left without a part on a busy machine.
-    let all_are_there = async || (0..PROCESSES).all(|number| ledger(number).exists()).then_some(());
-    eventually(PATIENCE, "all processes to be there", all_are_there).await.unwrap();
+    // All processes begin to admit at the same time, so that each gets a part of the limit even on
+    // a busy machine.
+    let all_are_ready = async || (0..PROCESSES).all(|number| ledger(number).exists()).then_some(());
+    eventually(PATIENCE, "all processes to be ready", all_are_ready).await.unwrap();
     File::create(&start).unwrap();
-    // A byte for each admission.
+    // Each process writes one byte per admission.
     let admitted = |number: usize| fs::metadata(ledger(number)).map_or(0, |file| file.len());
     let total = || (0..PROCESSES).map(admitted).sum::<u64>();
-    let all_are_at_it = async || {
+    let all_admit = async || {
         let all = (0..PROCESSES).all(|number| admitted(number) > LIMIT / 1_000);
         (all && total() > LIMIT / 5).then_some(())
     };
-    eventually(PATIENCE, "all processes to admit", all_are_at_it).await.unwrap();
+    eventually(PATIENCE, "all processes to admit", all_admit).await.unwrap();
     processes.drain(..PROCESSES / 2);
     let when_killed = total();
     for process in &mut processes {
@@ -76,32 +81,32 @@ async fn half_are_killed(policy: &str) {
     let charges = [Charge::new(&policy, "s").cost(0)];
     let direct = store(&redis.socket_url());
     let peek = direct.decide(Call::new(Operation::Peek, &charges)).await.unwrap();
-    let (total, left) = (total(), peek.verdicts()[0].remaining());
+    let (total, remaining) = (total(), peek.verdicts()[0].remaining());
     println!(
-        "{policy}: {when_killed} admitted when half were killed, {total} in the end, {left} left"
+        "{policy}: {when_killed} admitted when half were killed, {total} at the end, {remaining} remaining"
     );
-    assert!(when_killed < LIMIT, "they were killed while they admitted");
+    assert!(when_killed < LIMIT, "the processes must be killed while they admit");
     assert!(total <= LIMIT, "{total} are admitted");
-    // Those that live get all but what the others held.
+    // The other processes get everything except the chunks of the killed processes.
     assert!(total >= LIMIT - LIMIT / 20, "{total} are admitted");
-    // A part of a token may have come back.
-    assert!(left <= 1, "what is left was refused");
+    // A part of a token may have been refilled.
+    assert!(remaining <= 1, "the processes admit until the limit is used up");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn half_the_processes_are_killed_and_the_window_holds() {
-    half_are_killed("p: fixed-window 100000/10d anchored").await;
+async fn a_window_is_not_exceeded_if_half_the_processes_are_killed() {
+    check_with_half_killed("p: fixed-window 100000/10d anchored").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn half_the_processes_are_killed_and_the_bucket_holds() {
-    half_are_killed("p: gcra 1/1h burst 100000").await;
+async fn a_bucket_is_not_exceeded_if_half_the_processes_are_killed() {
+    check_with_half_killed("p: gcra 1/1h burst 100000").await;
 }
 
-/// A process of the tests above: it admits until it is refused for a while.
+/// The program of a process of the tests above. It admits until it has been refused for a while.
 #[tokio::test]
 #[ignore = "is run by the tests above"]
-async fn the_process_that_may_be_killed() {
+async fn process_that_may_be_killed() {
     let Ok(url) = std::env::var("LEASES_URL") else { return };
     let policy: Policy = std::env::var("LEASES_POLICY").unwrap().parse().unwrap();
     let ledger = std::env::var_os("LEASES_LEDGER").unwrap();
@@ -115,7 +120,7 @@ async fn the_process_that_may_be_killed() {
         .unwrap();
     let charges = [Charge::new(&policy, "s")];
     let mut refused = 0;
-    // Longer than a chunk of another process lasts.
+    // Refusals must last longer than the span of another process's chunk.
     while refused < 1_000 {
         for _ in 0..10 {
             if store.decide(Call::acquire(&charges)).await.unwrap().is_allowed() {

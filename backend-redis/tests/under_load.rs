@@ -1,7 +1,7 @@
-//! What happens to a server while many callers are at it, accounted for call by call.
+//! Faults of a server under load, with a record of every call.
 //!
-//! Each call charges one key that all callers share, under every algorithm, and one of its own. So
-//! what the server knows in the end tells for each single call whether it was charged, and how often.
+//! Each call charges one key per algorithm that all callers share, and one key of its own. The
+//! states on the server therefore show how often every single call was charged.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -22,19 +22,20 @@ use tokio::task::JoinSet;
 
 use common::policy;
 
-/// How many callers there are.
+/// The number of callers.
 const TASKS: usize = 32;
 
-/// How many calls fit under the shared key.
+/// The number of calls that the shared keys admit.
 const LIMIT: u64 = 12_000;
 
-/// How long a caller rests between calls, so that something is left when all has happened.
-const REST: Duration = Duration::from_millis(20);
+/// The pause of a caller between calls. It is so long that the limit is not exhausted before the
+/// fault is over.
+const PAUSE: Duration = Duration::from_millis(20);
 
-/// How long the callers of a store wait for an answer, and for a connection.
+/// The timeouts of the store for answers and for connections.
 const TIMEOUT: Duration = Duration::from_millis(400);
 
-/// The policies of the key that all share: each admits `LIMIT` calls within a run.
+/// Returns the policies of the shared keys. Each admits `LIMIT` calls within a run.
 fn shared() -> Vec<Policy> {
     let texts = [
         "w: fixed-window 12000/1d anchored",
@@ -46,26 +47,27 @@ fn shared() -> Vec<Policy> {
     texts.map(policy).into()
 }
 
-/// The policy of the key that each call has for itself.
+/// Returns the policy of the key that each call has for itself.
 fn own() -> Policy {
     policy("own: fixed-window 9/1d anchored")
 }
 
-/// What the callers saw, by the numbers of their calls.
+/// The outcomes of the calls, by their numbers, according to the callers.
 #[derive(Default)]
-struct Seen {
+struct Outcomes {
     admitted: HashSet<u64>,
     denied: HashSet<u64>,
     failed: HashMap<u64, ErrorKind>,
     longest: Duration,
 }
 
-/// Callers that go on until the shared key admits no more.
+/// Callers that make calls until the shared keys admit no more.
 struct Load {
     store: RedisStore,
     next: Arc<AtomicU64>,
-    seen: Arc<Mutex<Seen>>,
-    /// Whether all has happened: then callers rest no more, and go when nothing is left to admit.
+    outcomes: Arc<Mutex<Outcomes>>,
+    /// Whether the fault is over. From then on, callers do not pause, and end when a call is
+    /// denied.
     over: Arc<AtomicBool>,
     tasks: JoinSet<()>,
 }
@@ -75,7 +77,7 @@ impl Load {
         let mut load = Self {
             store,
             next: Arc::default(),
-            seen: Arc::default(),
+            outcomes: Arc::default(),
             over: Arc::default(),
             tasks: JoinSet::new(),
         };
@@ -85,78 +87,85 @@ impl Load {
         load
     }
 
-    /// The calls that were admitted so far.
+    /// Returns the calls that have been admitted so far.
     fn admitted(&self) -> HashSet<u64> {
-        self.seen.lock().unwrap().admitted.clone()
+        self.outcomes.lock().unwrap().admitted.clone()
     }
 
-    /// Waits until so many calls from this one on were answered.
-    async fn answers(&self, calls: usize, from: u64) {
+    /// Waits until `calls` calls with numbers of at least `from` have been answered.
+    async fn wait_for_answers(&self, calls: usize, from: u64) {
         let enough = || {
-            let seen = self.seen.lock().unwrap();
-            let answered = seen.admitted.iter().chain(&seen.denied).filter(|&&call| call >= from);
+            let outcomes = self.outcomes.lock().unwrap();
+            let answered =
+                outcomes.admitted.iter().chain(&outcomes.denied).filter(|&&call| call >= from);
             std::future::ready((answered.count() >= calls).then_some(()))
         };
         eventually(Duration::from_secs(60), "calls to be answered", enough).await.unwrap();
     }
 
-    /// The number of the next call.
+    /// Returns the number of the next call.
     fn next(&self) -> u64 {
         self.next.load(Ordering::Relaxed)
     }
 
-    /// Waits for all callers, which proves that the service came back to each of them.
-    async fn finish(mut self) -> Seen {
+    /// Waits for all callers to end, which proves that each of them was served again after the
+    /// fault.
+    async fn finish(mut self) -> Outcomes {
         self.over.store(true, Ordering::Relaxed);
         let all = async { while self.tasks.join_next().await.transpose().unwrap().is_some() {} };
         tokio::time::timeout(Duration::from_secs(60), all).await.unwrap();
-        std::mem::take(&mut *self.seen.lock().unwrap())
+        std::mem::take(&mut *self.outcomes.lock().unwrap())
     }
 
-    /// One caller.
+    /// Returns the future of one caller.
     fn caller(&self) -> impl Future<Output = ()> + Send + 'static {
-        let (store, next, seen, over) =
-            (self.store.clone(), self.next.clone(), self.seen.clone(), self.over.clone());
+        let (store, next, outcomes, over) =
+            (self.store.clone(), self.next.clone(), self.outcomes.clone(), self.over.clone());
         async move {
             loop {
                 let is_over = over.load(Ordering::Relaxed);
-                match call(&store, next.fetch_add(1, Ordering::Relaxed), &seen).await {
+                match call(&store, next.fetch_add(1, Ordering::Relaxed), &outcomes).await {
                     Ok(true) if is_over => {}
                     Ok(false) if is_over => return,
-                    _ => tokio::time::sleep(REST).await,
+                    _ => tokio::time::sleep(PAUSE).await,
                 }
             }
         }
     }
 }
 
-/// Makes the call of this number, and tells whether it was admitted, if it was answered.
-async fn call(store: &RedisStore, number: u64, seen: &Mutex<Seen>) -> Result<bool, ErrorKind> {
+/// Makes the call with this number. Returns whether it was admitted.
+async fn call(
+    store: &RedisStore,
+    number: u64,
+    outcomes: &Mutex<Outcomes>,
+) -> Result<bool, ErrorKind> {
     let (shared, own, name) = (shared(), own(), number.to_string());
     let mut charges = vec![Charge::new(&own, &name)];
     charges.extend(shared.iter().map(|policy| Charge::new(policy, "hot")));
     let start = Instant::now();
     let answer = store.decide(Call::acquire(&charges)).await;
-    let mut seen = seen.lock().unwrap();
-    seen.longest = seen.longest.max(start.elapsed());
+    let mut outcomes = outcomes.lock().unwrap();
+    outcomes.longest = outcomes.longest.max(start.elapsed());
     let answer = answer.map(|decision| decision.is_allowed()).map_err(|error| error.kind());
     match answer {
-        Ok(true) => drop(seen.admitted.insert(number)),
-        Ok(false) => drop(seen.denied.insert(number)),
-        Err(kind) => drop(seen.failed.insert(number, kind)),
+        Ok(true) => drop(outcomes.admitted.insert(number)),
+        Ok(false) => drop(outcomes.denied.insert(number)),
+        Err(kind) => drop(outcomes.failed.insert(number, kind)),
     }
     answer
 }
 
-/// The calls that the server knows of, each of which it charged once, and to all keys or to none.
-async fn charged(server: &Redis, seen: &Seen) -> HashSet<u64> {
+/// Returns the calls that the server has charged. Panics if a call was charged more than once, or
+/// if the shared keys were charged for other calls.
+async fn charged(server: &Redis, outcomes: &Outcomes) -> HashSet<u64> {
     let builder = RedisStore::builder().url(server.url());
     let store = builder.response_timeout(Duration::from_secs(30)).build().unwrap();
     let own = own();
-    let known = seen.admitted.iter().chain(&seen.denied).chain(seen.failed.keys());
+    let known = outcomes.admitted.iter().chain(&outcomes.denied).chain(outcomes.failed.keys());
     let calls: Vec<(u64, String)> = known.map(|&call| (call, call.to_string())).collect();
     let charges: Vec<_> = calls.iter().map(|(_, n)| [Charge::new(&own, n).cost(0)]).collect();
-    let peeks: Vec<_> = charges.iter().map(|it| Call::new(Operation::Peek, it)).collect();
+    let peeks: Vec<_> = charges.iter().map(|charges| Call::new(Operation::Peek, charges)).collect();
     let mut charged = HashSet::new();
     for ((call, _), answer) in calls.iter().zip(store.decide_many(&peeks).await) {
         match own.limit() - answer.unwrap().verdicts()[0].remaining() {
@@ -170,37 +179,39 @@ async fn charged(server: &Redis, seen: &Seen) -> HashSet<u64> {
     for policy in shared() {
         let charge = [Charge::new(&policy, "hot").cost(0)];
         let peek = store.decide(Call::new(Operation::Peek, &charge)).await.unwrap();
-        let taken = policy.limit() - peek.verdicts()[0].remaining();
-        assert_eq!(taken, charged.len() as u64, "{policy}");
+        let used = policy.limit() - peek.verdicts()[0].remaining();
+        assert_eq!(used, charged.len() as u64, "{policy}");
     }
     charged
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b42_a_server_asleep_in_mid_run_costs_timeouts_and_charges_each_call_once_at_most() {
+async fn b42_a_server_that_sleeps_during_the_load_causes_timeouts_and_charges_each_call_at_most_once()
+ {
     const SLEEP: Duration = Duration::from_secs(3);
     let redis = Redis::start().await.unwrap();
     let builder = RedisStore::builder().url(redis.url());
     let load =
         Load::start(builder.connect_timeout(TIMEOUT).response_timeout(TIMEOUT).build().unwrap());
-    load.answers(500, 0).await;
+    load.wait_for_answers(500, 0).await;
     redis.command(&["DEBUG", "SLEEP", &SLEEP.as_secs().to_string()]).await.unwrap();
-    load.answers(500, load.next()).await;
-    let seen = load.finish().await;
+    load.wait_for_answers(500, load.next()).await;
+    let outcomes = load.finish().await;
 
-    // A call may wait for a connection and then for its answer, and for a slow machine.
-    assert!(seen.longest < 2 * TIMEOUT + Duration::from_secs(1), "{:?}", seen.longest);
-    let kinds: HashSet<_> = seen.failed.values().copied().collect();
+    // A call may wait for a connection and then for its answer. One second is added for a slow
+    // machine.
+    assert!(outcomes.longest < 2 * TIMEOUT + Duration::from_secs(1), "{:?}", outcomes.longest);
+    let kinds: HashSet<_> = outcomes.failed.values().copied().collect();
     assert!(kinds.contains(&ErrorKind::Timeout), "{kinds:?}");
     assert!(kinds.iter().all(|k| [ErrorKind::Timeout, ErrorKind::Unavailable].contains(k)));
-    let charged = charged(&redis, &seen).await;
-    assert_eq!(charged.len() as u64, LIMIT, "admitted until nothing was left");
-    assert!(charged.is_superset(&seen.admitted), "what was admitted is charged");
-    assert!(charged.is_disjoint(&seen.denied), "what was denied is not");
+    let charged = charged(&redis, &outcomes).await;
+    assert_eq!(charged.len() as u64, LIMIT, "the limit is used up exactly");
+    assert!(charged.is_superset(&outcomes.admitted), "every admitted call is charged");
+    assert!(charged.is_disjoint(&outcomes.denied), "no denied call is charged");
 }
 
-/// Between two writes to the primary, and so in all that was admitted before, every replica has what the
-/// primary has.
+/// Waits until every replica has received all writes so far, and thereby all calls that have been
+/// admitted.
 async fn replicas_catch_up(group: &Sentinel) {
     let mut client = group.primary().await.unwrap().client().await.unwrap();
     client.call(&["INCR", "marker"]).await.unwrap();
@@ -209,42 +220,48 @@ async fn replicas_catch_up(group: &Sentinel) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_promoted_in_mid_run_admits_again_only_what_it_had_not_received() {
-    // What was the primary, and does not know it yet, has lost its replicas, and so admits nothing.
+async fn a_replica_promoted_during_the_load_admits_again_only_what_it_had_not_received() {
+    // An old primary that does not know about the failover yet has lost its replicas. With this
+    // setting it rejects writes, so that it admits nothing.
     let node = Redis::builder().config("min-replicas-to-write", "1");
     let group = Sentinel::builder().node(node).start().await.unwrap();
     let builder = RedisStore::builder().sentinel(group.sentinel_urls(), group.master_name());
-    // A connection asks up to three Sentinels, and a dead primary may have to be found out first.
+    // A connection may have to query three Sentinels, and to notice first that a primary is dead.
     let builder = builder.connect_timeout(Duration::from_secs(1)).response_timeout(TIMEOUT);
     let load = Load::start(builder.build().unwrap());
 
-    load.answers(800, 0).await;
+    load.wait_for_answers(800, 0).await;
     let mut safe = load.admitted();
     replicas_catch_up(&group).await;
     let first = group.primary_port().await.unwrap();
     assert_ne!(group.failover().await.unwrap(), first);
 
-    // Back in service, before the next blow. No call that begins now reaches the old primary.
+    // Before the next fault, the load is served by the new primary. No call that begins now reaches
+    // the old primary.
     let begins = load.next();
-    load.answers(800, begins).await;
+    load.wait_for_answers(800, begins).await;
     safe.extend(load.admitted().into_iter().filter(|&call| call >= begins));
     replicas_catch_up(&group).await;
     let second = group.kill_primary().await.unwrap();
     group.primary_after(second).await.unwrap();
-    let seen = load.finish().await;
+    let outcomes = load.finish().await;
 
     let documented = [
         ErrorKind::Timeout,
         ErrorKind::Unavailable,
         ErrorKind::ReadOnly,
-        // What was the primary loads what the new one has.
+        // The old primary replies LOADING while it loads the data of the new primary.
         ErrorKind::Busy,
     ];
-    assert!(seen.failed.values().all(|kind| documented.contains(kind)), "{:?}", seen.failed);
-    let charged = charged(group.primary().await.unwrap(), &seen).await;
-    assert_eq!(charged.len() as u64, LIMIT, "admitted until nothing was left");
-    assert!(charged.is_disjoint(&seen.denied));
-    let lost: HashSet<_> = seen.admitted.difference(&charged).copied().collect();
-    assert!(lost.is_disjoint(&safe), "what every replica had received is not lost");
-    assert!(seen.admitted.len() as u64 <= LIMIT + lost.len() as u64, "{} lost", lost.len());
+    assert!(
+        outcomes.failed.values().all(|kind| documented.contains(kind)),
+        "{:?}",
+        outcomes.failed
+    );
+    let charged = charged(group.primary().await.unwrap(), &outcomes).await;
+    assert_eq!(charged.len() as u64, LIMIT, "the limit is used up exactly");
+    assert!(charged.is_disjoint(&outcomes.denied));
+    let lost: HashSet<_> = outcomes.admitted.difference(&charged).copied().collect();
+    assert!(lost.is_disjoint(&safe), "a call that every replica had received is not lost");
+    assert!(outcomes.admitted.len() as u64 <= LIMIT + lost.len() as u64, "{} lost", lost.len());
 }

@@ -1,6 +1,8 @@
-//! How long a decision takes through the stores around a store, while it is well and while it is down.
+//! Measures the time of a decision through the layers around a store, while the store works and
+//! while it is down.
 //!
-//! `cargo bench -p tidegate-core --bench degraded`; an argument is the number of decisions of each.
+//! Usage: `cargo bench -p tidegate-core --bench degraded`. An optional argument is the number of
+//! decisions of each case.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark stops where it does not work")]
 
@@ -44,7 +46,7 @@ fn main() {
     measure("open, falls back", &opened().or_fall_back_to(MemoryStore::new(), half), count);
 }
 
-fn measure(what: &str, store: &dyn Store, count: usize) {
+fn measure(name: &str, store: &dyn Store, count: usize) {
     let policy: Policy = "p: token-bucket 1000/1s burst 1000".parse().unwrap();
     let charges = [Charge::new(&policy, "203.0.113.9")];
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -52,14 +54,14 @@ fn measure(what: &str, store: &dyn Store, count: usize) {
         let _ = store.decide(Call::acquire(&charges)).await; // opens the circuit
         let mut times = Vec::with_capacity(count);
         for _ in 0..count {
-            let begun = Instant::now();
+            let start = Instant::now();
             let answer = store.decide(Call::acquire(&charges)).await;
-            times.push(begun.elapsed());
+            times.push(start.elapsed());
             drop(answer);
         }
         times
     });
     times.sort_unstable();
     let at = |per_mille: usize| times[(count - 1) * per_mille / 1_000];
-    println!("{what:20} {:>12?} {:>10?} {:>10?}", at(500), at(990), at(999));
+    println!("{name:20} {:>12?} {:>10?} {:>10?}", at(500), at(990), at(999));
 }

@@ -1,6 +1,6 @@
-//! What an admission from a leased chunk costs the client.
+//! Measures the time that a caller needs for an admission from a leased chunk.
 //!
-//! `cargo bench -p tidegate-core --bench leased`
+//! Usage: `cargo bench -p tidegate-core --bench leased`
 
 #![expect(clippy::unwrap_used, reason = "a benchmark stops where it does not work")]
 
@@ -15,7 +15,7 @@ const ROUNDS: u32 = 7;
 const CALLS: u32 = 1_000_000;
 
 fn main() {
-    // The tasks run on another thread, as those of a server do.
+    // The tasks of the lease run on another thread, as in a server.
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let _context = runtime.enter();
@@ -23,7 +23,7 @@ fn main() {
     let policies: [Policy; 2] = ["a: fixed-window 1000000000000/1d", "b: gcra 1000000000/1s"]
         .map(|text| text.parse().unwrap());
     let charges = policies.each_ref().map(|policy| Charge::new(policy, "203.0.113.9"));
-    for (what, charges) in [("one policy", &charges[..1]), ("two policies", &charges[..])] {
+    for (name, charges) in [("one policy", &charges[..1]), ("two policies", &charges[..])] {
         let call = Call::acquire(charges);
         let mut times: Vec<_> = (0..ROUNDS)
             .map(|_| {
@@ -35,8 +35,8 @@ fn main() {
             })
             .collect();
         times.sort_unstable();
-        println!("{what}: {:?}", times.get(times.len() / 2));
+        println!("{name}: {:?}", times.get(times.len() / 2));
     }
     let stats = store.stats();
-    println!("{} of {} in chunks", stats.local(), stats.local() + stats.passed());
+    println!("{} of {} admitted from chunks", stats.local(), stats.local() + stats.passed());
 }

@@ -1,4 +1,4 @@
-//! Users, passwords and encrypted connections to all nodes of a cluster; and what a recorder is told.
+//! Users, passwords and TLS connections to all nodes of a cluster, and the metrics of the scripts.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -18,7 +18,7 @@ use tidegate_testkit::servers::{Cluster, Redis, eventually};
 use crate::certificates::Certificates;
 use crate::common::{patient, policy};
 
-/// Acquires for so many subjects that each node has some of them.
+/// Acquires for several subjects, so that each node has some of them.
 async fn acquire_on_all(store: &ClusterStore) -> Result<(), Error> {
     let policy = policy("p: gcra 500/1h");
     for subject in ["a", "b", "c", "d", "e", "f"] {
@@ -88,6 +88,7 @@ fn the_time_of_each_round_trip_is_taken_by_the_script() {
         });
     });
     let series = format!("{}{{script=\"token_bucket\"}}", names::SCRIPT_SECONDS.name);
-    // The first may find no script on its node.
+    // The first call may find that its node does not have the script. Then it needs a second round
+    // trip.
     assert!((3..=4).contains(&recorder.times(&series).unwrap()));
 }

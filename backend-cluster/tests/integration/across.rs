@@ -1,8 +1,8 @@
-//! Calls across slots that are refused, on a real cluster: they leave the other slots alone.
+//! Calls across slots on a real cluster: a refused call does not change the other slots.
 //!
-//! Such calls once took in every slot first, and undid that where another slot refused. With many of
-//! them in flight, the undoing gave back less than was taken: one user over its own limit emptied the
-//! bucket that it shared with all others.
+//! Earlier, such calls first charged every slot, and undid the charges if another slot refused.
+//! With many such calls in flight, the undo refunded less than was charged. A single user over its
+//! own limit thereby emptied the bucket that it shared with all other users.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -13,31 +13,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate_cluster::{
-    Call, Charge, ClusterStore, ManualClock, Operation, Policy, Store, Timestamp,
-};
-use tidegate_testkit::servers::Cluster;
+use tidegate_cluster::{Call, Charge, ManualClock, Operation, Policy, Store, Timestamp};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use crate::common::{cluster, fresh_prefix, patient, policy, subject_on};
+use crate::common::{cluster, dump, fresh_prefix, patient, policy, subject_on, used};
 
-/// How long the callers of a case in real time go on, and how many cases run side by side.
+/// The time for which the callers of a case make calls, and the number of cases that run
+/// concurrently.
 const SPAN: Duration = Duration::from_secs(1);
-const CASES_AT_ONCE: usize = 4;
+const CONCURRENT_CASES: usize = 4;
 
-async fn taken(store: &ClusterStore, charge: Charge<'_>) -> u64 {
-    let peek = store.decide(Call::new(Operation::Peek, &[charge.cost(0)])).await.unwrap();
-    charge.policy.limit() - peek.verdicts()[0].remaining()
-}
-
-/// Two subjects on two nodes.
+/// Returns two subjects whose states are on two nodes.
 async fn two_subjects() -> [String; 2] {
     let cluster = cluster().await;
     [subject_on(cluster, 0, 0).await, subject_on(cluster, 1, 0).await]
 }
 
-/// A policy that others share, a policy that refuses, and at what cost it is asked.
+/// A policy that all callers share, a policy that refuses every call, and the cost that is charged
+/// to it.
 struct Case {
     shared: Policy,
     refuses: Policy,
@@ -56,7 +50,8 @@ impl Case {
             "sliding-counter 1000/1h",
             "fixed-window 1000/1h",
         ];
-        // Used up; or asked for more than it ever admits, which no wait mends.
+        // The first limit is exhausted. The second is smaller than the cost, so that no wait can
+        // help.
         let refusals = [("fixed-window 1/10d anchored", 1), ("fixed-window 9/10d anchored", 10)];
         shared.into_iter().flat_map(move |shared| {
             refusals.into_iter().flat_map(move |(refuses, cost)| {
@@ -94,14 +89,14 @@ impl Case {
         let shared = Charge::new(&case.shared, &subjects[0]);
         let name = format!("{} callers, {} and {}", case.callers, case.shared, case.refuses);
         let start = Instant::now();
-        // On a busy machine it takes longer until enough calls have met.
+        // On a busy machine it takes longer until enough calls have overlapped.
         while start.elapsed() < SPAN || refused.load(Ordering::Relaxed) < 2 * case.callers {
             sleep(Duration::from_millis(20)).await;
-            assert_eq!(taken(&store, shared).await, 0, "{name}");
+            assert_eq!(used(&store, shared).await, 0, "{name}");
         }
         is_over.store(true, Ordering::Relaxed);
         callers.join_all().await;
-        assert_eq!(taken(&store, shared).await, 0, "{name}, in the end");
+        assert_eq!(used(&store, shared).await, 0, "{name}, at the end");
     }
 }
 
@@ -111,16 +106,17 @@ async fn refused_calls_leave_the_limits_of_other_slots_alone() {
     let mut all = Case::all().peekable();
     while all.peek().is_some() {
         let mut cases = JoinSet::new();
-        for case in all.by_ref().take(CASES_AT_ONCE) {
+        for case in all.by_ref().take(CONCURRENT_CASES) {
             cases.spawn(case.run(subjects.clone()));
         }
         cases.join_all().await;
     }
 }
 
-/// All users share one bucket, and each has a limit of its own. One is over it and does not stop asking.
+/// All users share one bucket, and each user has its own limit. One user exceeds its own limit and
+/// keeps calling.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_over_its_limit_takes_nothing_from_the_others() {
+async fn a_user_over_its_limit_does_not_use_up_the_shared_limit() {
     let cluster = cluster().await;
     let store = patient(cluster).prefix(fresh_prefix()).build().unwrap();
     let all = policy("all: token-bucket 100/1s burst 100");
@@ -131,7 +127,7 @@ async fn a_user_over_its_limit_takes_nothing_from_the_others() {
 
     let is_over = Arc::new(AtomicBool::new(false));
     let mut callers = JoinSet::new();
-    // Half of them ask for more than the limit of a user ever admits.
+    // The cost of every other caller exceeds the limit of a user, so that no wait can help.
     for cost in [1, 101].repeat(32) {
         let (store, all, user) = (store.clone(), all.clone(), user.clone());
         let (shared, greedy, is_over) = (shared.clone(), greedy.clone(), Arc::clone(&is_over));
@@ -162,12 +158,13 @@ async fn a_user_over_its_limit_takes_nothing_from_the_others() {
     let admitted: u32 = others.join_all().await.into_iter().sum();
     is_over.store(true, Ordering::Relaxed);
     callers.join_all().await;
-    // A fifth of what the bucket refills: without the greedy user, all of them.
+    // The users need a fifth of what the bucket refills. Without the greedy user, all their calls
+    // would be admitted.
     assert!(admitted * 100 >= 5 * 10 * 95, "{admitted} of 50");
 }
 
-/// A limit that refills is never used up for long: of many callers at once that see its next token, one
-/// gets it, and the others must not have taken of the limit that all users share.
+/// Many concurrent callers see the next token of a limit that refills, and one of them gets it. The
+/// calls of the others must not have charged the limit that all users share.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_that_race_for_the_rest_of_a_limit_leave_other_slots_alone() {
     const CALLERS: u64 = 64;
@@ -196,31 +193,23 @@ async fn callers_that_race_for_the_rest_of_a_limit_leave_other_slots_alone() {
         let start = Instant::now();
         while start.elapsed() < SPAN * 2 {
             sleep(Duration::from_millis(50)).await;
-            let used = taken(&store, charge).await;
-            let most = CALLERS + admitted.load(Ordering::Relaxed);
-            assert!(used <= most, "{text}: {used} used, which is more than {most}");
+            let used = used(&store, charge).await;
+            let max = CALLERS + admitted.load(Ordering::Relaxed);
+            assert!(used <= max, "{text}: {used} used, which is more than {max}");
         }
         is_over.store(true, Ordering::Relaxed);
         callers.join_all().await;
-        let (used, admitted) = (taken(&store, charge).await, admitted.load(Ordering::Relaxed));
+        let (used, admitted) = (used(&store, charge).await, admitted.load(Ordering::Relaxed));
         if text.starts_with("sliding-log") {
-            assert_eq!(used, admitted, "what was admitted, and nothing else");
+            assert_eq!(used, admitted, "only admitted calls may be charged");
         } else {
-            // It refills five times as much as was admitted.
-            assert!(used <= 10, "{text}: {used} used in the end");
+            // The bucket refills five times as fast as calls are admitted.
+            assert!(used <= 10, "{text}: {used} used at the end");
         }
     }
 }
 
-async fn dump(cluster: &Cluster, prefix: &str) -> Vec<u8> {
-    let mut all = vec![];
-    for node in cluster.nodes() {
-        all.extend(node.dump(prefix).await.unwrap());
-    }
-    all
-}
-
-/// What an older setting of a name has written is only replaced by calls that are admitted.
+/// A state that an older setting of a policy has written is replaced only by an admitted call.
 #[tokio::test]
 async fn a_refused_call_leaves_states_of_older_settings_as_they_are() {
     let cluster = cluster().await;
@@ -251,12 +240,12 @@ async fn a_refused_call_leaves_states_of_older_settings_as_they_are() {
             assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_denied());
             assert_eq!(dump(cluster, &prefix).await, before, "{older}, then {newer}");
         }
-        assert_eq!(taken(&store, Charge::new(&older, &subjects[0])).await, limit, "{older}");
+        assert_eq!(used(&store, Charge::new(&older, &subjects[0])).await, limit, "{older}");
     }
 }
 
 #[tokio::test]
-async fn a_refusal_blocks_its_own_subject_and_takes_nothing_of_the_other() {
+async fn a_refusal_blocks_its_own_subject_and_charges_nothing_in_the_other_slot() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_123));
     let store =
         patient(cluster().await).prefix(fresh_prefix()).clock(clock.clone()).build().unwrap();
@@ -269,12 +258,13 @@ async fn a_refusal_blocks_its_own_subject_and_takes_nothing_of_the_other() {
         assert_eq!(decision.refused_by().collect::<Vec<_>>(), [1]);
         let block = decision.verdicts()[1].blocked_for();
         assert_eq!(block, Duration::from_secs(minutes * 60), "refusals do not extend it");
-        assert_eq!(taken(&store, charges[0]).await, 1);
+        assert_eq!(used(&store, charges[0]).await, 1);
         clock.advance(Duration::from_secs(60));
     }
 }
 
-/// A wait that one slot does not grant books nothing of the other, however long that one's queue.
+/// If one slot refuses to wait, the call books no place in the queue of the other slot, regardless
+/// of the length of that queue.
 #[tokio::test]
 async fn a_reservation_that_one_slot_refuses_books_nothing_in_the_other() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_123));
@@ -283,13 +273,17 @@ async fn a_reservation_that_one_slot_refuses_books_nothing_in_the_other() {
     let policies = [policy("fast: token-bucket 1/1s"), policy("slow: token-bucket 1/10s")];
     let subjects = two_subjects().await;
     let charges = [0, 1].map(|n| Charge::new(&policies[n], &subjects[n]));
-    let reserve = |most| Operation::Reserve { max_wait: Duration::from_secs(most) };
+    let reserve = |max_wait| Operation::Reserve { max_wait: Duration::from_secs(max_wait) };
     assert!(store.decide(Call::new(reserve(0), &charges)).await.unwrap().is_allowed());
     let before = dump(cluster().await, &prefix).await;
-    for most in [0, 1, 9] {
-        let decision = store.decide(Call::new(reserve(most), &charges)).await.unwrap();
+    for max_wait in [0, 1, 9] {
+        let decision = store.decide(Call::new(reserve(max_wait), &charges)).await.unwrap();
         let refused: Vec<_> = decision.refused_by().collect();
-        assert_eq!(refused, if most == 0 { vec![0, 1] } else { vec![1] }, "within {most} s");
+        assert_eq!(
+            refused,
+            if max_wait == 0 { vec![0, 1] } else { vec![1] },
+            "within {max_wait} s"
+        );
         assert_eq!(dump(cluster().await, &prefix).await, before);
     }
     let decision = store.decide(Call::new(reserve(10), &charges)).await.unwrap();

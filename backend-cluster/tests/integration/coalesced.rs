@@ -1,4 +1,4 @@
-//! Batches of the callers of a cluster: each node has its own.
+//! Coalesced calls on a cluster: each node has batches of its own.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
 use tidegate_cluster::{Call, Charge, ClusterStore, Error, Policy, Store, StoreExt};
@@ -19,12 +19,12 @@ fn acquire(store: &Coalesced, policy: &Policy, tenant: &str) -> JoinHandle<Resul
 }
 
 #[tokio::test]
-async fn a_node_that_hangs_holds_back_no_calls_to_others() {
+async fn a_hanging_node_does_not_delay_calls_to_other_nodes() {
     let cluster = Cluster::start().await.unwrap();
     let store = patient(&cluster).build().unwrap().coalesced();
     let policy = policy("p: fixed-window 1000/10d anchored");
     let tenants = [tenants_at(&cluster, 0, 3).await, tenants_at(&cluster, 1, 3).await];
-    // Loads the slot map, which tells the nodes apart.
+    // The first calls load the slot map, so that the store knows the node of each tenant.
     for tenant in tenants.iter().flatten() {
         assert!(acquire(&store, &policy, tenant).await.unwrap().unwrap());
     }
@@ -58,7 +58,7 @@ async fn calls_of_many_slots_are_counted_exactly() {
                 let charges = [Charge::new(&user, "s").tenant(&tenant)];
                 let decision = store.decide(Call::acquire(&charges)).await.unwrap();
                 single += usize::from(decision.is_allowed());
-                // In two slots, so alone.
+                // This call is across two slots, so that it is not batched.
                 let charges = [Charge::new(&all, &tenant), Charge::new(&all, "everybody")];
                 let decision = store.decide(Call::acquire(&charges)).await.unwrap();
                 across += usize::from(decision.is_allowed());
@@ -68,8 +68,8 @@ async fn calls_of_many_slots_are_counted_exactly() {
     }
     let (mut singles, mut across) = (0, 0);
     while let Some(admitted) = callers.join_next().await {
-        let (its_single, its_across) = admitted.unwrap();
-        (singles, across) = (singles + its_single, across + its_across);
+        let (caller_single, caller_across) = admitted.unwrap();
+        (singles, across) = (singles + caller_single, across + caller_across);
     }
     assert_eq!((singles, across), (20 * 7, 100));
 }

@@ -1,5 +1,5 @@
-//! The conformance suite of the testkit, in virtual time on a real cluster. Its subjects lie in many
-//! slots, and so do the charges of its calls: what is decided there is decided across slots.
+//! The conformance suite of the testkit, in virtual time, on a real cluster. Its subjects are
+//! spread over many slots, so that calls with several charges are decided across slots.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
 use tidegate_cluster::{ClusterStore, ManualClock, StoreExt};
@@ -9,7 +9,7 @@ use crate::common::{cluster, fresh_prefix, patient};
 
 tidegate_testkit::conformance!(cluster_store, fixture: OnCluster);
 
-/// Opens stores on the shared cluster, each with a prefix of its own.
+/// Creates stores on the shared cluster, each with its own prefix.
 struct OnCluster;
 
 impl Fixture for OnCluster {
@@ -29,11 +29,7 @@ impl Fixture for OnCluster {
     }
 
     async fn snapshot(&self, store: &Self::Store) -> Option<Vec<u8>> {
-        let mut all = vec![];
-        for node in cluster().await.nodes() {
-            all.extend(node.dump(&store.as_layer().0).await.unwrap());
-        }
-        Some(all)
+        Some(crate::common::dump(cluster().await, &store.as_layer().0).await)
     }
 
     fn steps(&self) -> u32 {

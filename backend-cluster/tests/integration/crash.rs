@@ -1,4 +1,4 @@
-//! A client that dies between the steps of calls across slots.
+//! A client that dies between the steps of a call across slots.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -15,23 +15,24 @@ use tidegate_testkit::servers::{Redis, eventually};
 
 use crate::fake_nodes::node::{Node, Say};
 
-/// At the beginning of an hour and of a second.
+/// A time at the beginning of an hour and of a second.
 const START: u64 = 1_790_002_800_000_000;
 
-/// How many calls a client has in flight when it dies.
+/// The number of calls that are in flight when the client dies.
 const IN_FLIGHT: u64 = 16;
 
-/// Subjects in the first half of the slots and in the second.
+/// A subject in the first half of the slots and one in the second half.
 const LOW: &str = "low-1";
 const HIGH: &str = "high-2";
 
-async fn taken(store: &RedisStore, policy: &Policy) -> u64 {
+async fn used(store: &RedisStore, policy: &Policy) -> u64 {
     let charges = [Charge::new(policy, LOW).cost(0)];
     let peek = store.decide(Call::new(Operation::Peek, &charges)).await.unwrap();
     policy.limit() - peek.verdicts()[0].remaining()
 }
 
-/// The nodes: one that carries out what it is asked, and one that answers the look and no more.
+/// Two nodes: a real one that executes every request, and a fake one that answers the peek of a
+/// call and nothing after it.
 struct Halves {
     low: Redis,
     high: Node,
@@ -50,7 +51,7 @@ impl Halves {
         builder.clock(clock.clone()).build().unwrap()
     }
 
-    /// What is stored, read by another client.
+    /// Returns another client, which reads the states of the real node.
     fn observer(&self, clock: &ManualClock) -> RedisStore {
         let builder = RedisStore::builder().url(self.low.url());
         let builder = builder.response_timeout(Duration::from_secs(30));
@@ -59,7 +60,7 @@ impl Halves {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_dead_client_took_comes_back_by_itself_and_lets_nothing_more_pass() {
+async fn charges_of_a_dead_client_recover_by_themselves_and_admit_nothing_extra() {
     let halves = Halves::start().await;
     let refill = Duration::from_millis(10) * 16;
     for (wide, recovers) in [
@@ -67,20 +68,22 @@ async fn what_a_dead_client_took_comes_back_by_itself_and_lets_nothing_more_pass
         ("a: fixed-window 50/1h anchored", Duration::from_secs(3_600)),
         ("l: sliding-log 50/1h", Duration::from_secs(3_600)),
         ("c: sliding-counter 50/1h", Duration::from_secs(7_200)),
-        // A token each 10 ms, for 16 calls.
+        // One token per 10 ms, for 16 calls.
         ("b: token-bucket 100/1s burst 1000", refill),
         ("g: gcra 100/1s burst 1000", refill),
-        // At the end of the period, for up to 100 of them.
+        // Up to 100 tokens are refilled at the end of each period.
         ("i: token-bucket 100/1s burst 1000 by-interval", Duration::from_secs(1)),
     ] {
         let clock = ManualClock::new(Timestamp::from_micros(START));
         let policies: [Policy; 2] =
             [wide, "other: fixed-window 900/1d"].map(|text| text.parse().unwrap());
         let observer = halves.observer(&clock);
-        // A runtime of its own ends as a process does: with all that was about to be done.
+        // Shutting down a runtime has the effect of a killed process: unfinished tasks never run
+        // again.
         let process = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         for number in 1..=IN_FLIGHT {
-            // Each on a connection of its own, as the one that is not answered is blocked.
+            // Each client has its own connection, because an unanswered request blocks its
+            // connection.
             let client = halves.client(&clock);
             halves.high.says([Say::Admit, Say::Nothing]);
             let own = policies.clone();
@@ -88,12 +91,12 @@ async fn what_a_dead_client_took_comes_back_by_itself_and_lets_nothing_more_pass
                 let charges = [Charge::new(&own[0], LOW), Charge::new(&own[1], HIGH)];
                 client.decide(Call::acquire(&charges)).await
             });
-            let took = async || (taken(&observer, &policies[0]).await == number).then_some(());
-            eventually(Duration::from_secs(30), "the second step", took).await.unwrap();
+            let is_charged = async || (used(&observer, &policies[0]).await == number).then_some(());
+            eventually(Duration::from_secs(30), "the second step", is_charged).await.unwrap();
         }
         process.shutdown_background();
 
-        // What was in flight stays taken, so that less passes, and never more.
+        // The charges of the calls in flight remain, so that less is admitted, and never more.
         let limit = policies[0].limit();
         let one = Charge::new(&policies[0], LOW);
         let rest = observer.decide(Call::acquire(&[one.cost(limit - IN_FLIGHT)])).await.unwrap();
@@ -101,11 +104,12 @@ async fn what_a_dead_client_took_comes_back_by_itself_and_lets_nothing_more_pass
         assert!(observer.decide(Call::acquire(&[one])).await.unwrap().is_denied(), "{wide}");
         let refund = [one.cost(limit - IN_FLIGHT)];
         let _ = observer.decide(Call::new(Operation::Refund, &refund)).await.unwrap();
-        assert_eq!(taken(&observer, &policies[0]).await, IN_FLIGHT, "{wide}");
-        // Until it has recovered, as it would have if it had been admitted; and no longer.
+        assert_eq!(used(&observer, &policies[0]).await, IN_FLIGHT, "{wide}");
+        // The charges remain until the state recovers, as if the calls had been admitted, and no
+        // longer.
         clock.advance(recovers - Duration::from_micros(1));
-        assert!(taken(&observer, &policies[0]).await >= 1, "{wide}");
+        assert!(used(&observer, &policies[0]).await >= 1, "{wide}");
         clock.advance(Duration::from_micros(1));
-        assert_eq!(taken(&observer, &policies[0]).await, 0, "{wide}");
+        assert_eq!(used(&observer, &policies[0]).await, 0, "{wide}");
     }
 }

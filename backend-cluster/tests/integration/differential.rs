@@ -1,5 +1,5 @@
-//! The same calls, at the same virtual time, on a real cluster and through the core: identical decisions.
-//! The subjects lie in two slots, of different nodes.
+//! Makes the same calls at the same virtual time on a real cluster and through the core. The
+//! decisions must be identical. The subjects are in two slots of different nodes.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -12,10 +12,10 @@ use tidegate_testkit::servers::{Client, Cluster};
 
 tidegate_testkit::differential!(cluster_store, stores);
 
-/// How many scenarios are played at the same time, each on keys of its own.
-const AT_ONCE: usize = 8;
+/// The number of scenarios that run concurrently, each with its own keys.
+const CONCURRENT_SCENARIOS: usize = 8;
 
-/// A store, with a prefix of its own.
+/// A store with its own prefix.
 struct OnCluster {
     store: ClusterStore,
     clock: ManualClock,
@@ -24,10 +24,11 @@ struct OnCluster {
 }
 
 async fn stores() -> (Vec<OnCluster>, Cluster) {
-    // One for each test, as keys are looked for by their prefix: the fewer there are, the faster.
+    // Each test has its own cluster, because keys are found by scanning for their prefix, which is
+    // faster with fewer keys.
     let cluster = Cluster::start().await.unwrap();
     let mut stores = vec![];
-    for _ in 0..AT_ONCE {
+    for _ in 0..CONCURRENT_SCENARIOS {
         let (clock, prefix) = (ManualClock::default(), crate::common::fresh_prefix());
         let builder = crate::common::patient(&cluster).prefix(&prefix).clock(clock.clone());
         let mut nodes = vec![];
@@ -50,7 +51,8 @@ impl DifferentialStore for OnCluster {
         &self.clock
     }
 
-    /// The scripts have been tried on one Redis; what is to be tried here are the ways to the slots.
+    /// The scripts have been tested on a single Redis. This test is about the routing to slots, so
+    /// that it needs fewer operations.
     fn operations() -> usize {
         20_000
     }

@@ -1,4 +1,4 @@
-//! What errors of a cluster say, and the check at the start of a program.
+//! The messages of a cluster's errors, and the readiness check at the start of a program.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -20,23 +20,24 @@ async fn acquire(store: &ClusterStore, subject: &str) -> Result<bool, Error> {
     store.decide(Call::acquire(&charge)).await.map(|decision| decision.is_allowed())
 }
 
-/// Walks an error as a report does: no text holds another, and none is empty or a password.
+/// Checks the chain of an error's sources: no text contains another one, and no text is empty or
+/// contains a password.
 fn check_chain(error: &Error) {
     let chain: Vec<String> = std::iter::successors(Some(error as &dyn StdError), |&e| e.source())
         .map(ToString::to_string)
         .collect();
     println!("{}", chain.join("\n  because: "));
-    for (place, text) in chain.iter().enumerate() {
+    for (index, text) in chain.iter().enumerate() {
         assert!(!text.is_empty() && !text.contains("S3CRET"), "{chain:?}");
-        for (other_place, other) in chain.iter().enumerate() {
-            assert!(place == other_place || !text.contains(other.as_str()), "{chain:?}");
+        for (other_index, other) in chain.iter().enumerate() {
+            assert!(index == other_index || !text.contains(other.as_str()), "{chain:?}");
         }
     }
     assert_eq!(format!("{error:#}"), chain.join(": "));
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_not_there_is_named_by_a_node() {
+async fn an_unreachable_cluster_is_an_error_that_names_a_node() {
     let ports = [free_port().unwrap(), free_port().unwrap()];
     let urls = ports.map(|port| format!("redis://user:S3CRET@127.0.0.1:{port}"));
     let store = ClusterStore::new(urls).unwrap();
@@ -71,7 +72,7 @@ fn a_url_that_cannot_be_used_is_refused_with_the_url_and_the_forms() {
 }
 
 #[tokio::test]
-async fn all_primaries_are_tried_and_keep_nothing_of_it() {
+async fn readiness_is_checked_on_all_primaries_and_stores_nothing() {
     let cluster = Cluster::start().await.unwrap();
     let store = patient(&cluster).build().unwrap();
     store.ready().await.unwrap();
@@ -89,7 +90,7 @@ async fn all_primaries_are_tried_and_keep_nothing_of_it() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_told_with_the_node_and_a_right_one_is_ready() {
+async fn a_wrong_password_is_an_error_that_names_the_node_and_a_right_one_is_ready() {
     let rules = "~tidegate:* +evalsha +eval +time +get +mget +set +psetex +getrange +setrange +exists \
                  +pttl +pexpire +unlink +llen +lindex +lset +ltrim +rpush +cluster +asking";
     let node = Redis::builder().user("limiter", "secret", rules);
@@ -105,7 +106,7 @@ async fn a_wrong_password_is_told_with_the_node_and_a_right_one_is_ready() {
 }
 
 #[test]
-fn outside_of_a_runtime_a_call_is_an_error_that_says_what_is_missing() {
+fn a_call_outside_of_a_runtime_is_an_error_that_names_the_runtime() {
     let store = ClusterStore::new(["redis://127.0.0.1:1"]).unwrap();
     let policy = policy("p: fixed-window 5/1h");
     let charges = [Charge::new(&policy, "s"), Charge::new(&policy, "t")];
@@ -115,17 +116,17 @@ fn outside_of_a_runtime_a_call_is_an_error_that_says_what_is_missing() {
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         assert!(error.to_string().contains("within a Tokio runtime"), "{error}");
     };
-    check(now(store.decide(call)).unwrap_err());
-    check(now(store.decide(calls[0])).unwrap_err());
-    check(now(store.decide_many(&calls)).remove(0).unwrap_err());
-    check(now(store.now()).unwrap_err());
-    check(now(store.ready()).unwrap_err());
+    check(ready_output(store.decide(call)).unwrap_err());
+    check(ready_output(store.decide(calls[0])).unwrap_err());
+    check(ready_output(store.decide_many(&calls)).remove(0).unwrap_err());
+    check(ready_output(store.now()).unwrap_err());
+    check(ready_output(store.ready()).unwrap_err());
 }
 
-/// The output of a future that has no need to wait.
-fn now<T>(future: impl Future<Output = T>) -> T {
+/// Returns the output of a future that is ready immediately.
+fn ready_output<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
-        Poll::Pending => panic!("it waits"),
+        Poll::Pending => panic!("the future is pending"),
     }
 }

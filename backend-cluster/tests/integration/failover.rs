@@ -1,7 +1,7 @@
-//! A replica takes over: how long nothing is served, and what is forgotten.
+//! Failovers: the time until calls succeed again, and the charges that are lost.
 //!
-//! Replication is asynchronous, so that a primary's last admissions may be lost with it: those that the
-//! replica did not have. These tests count them.
+//! Replication is asynchronous. If a primary dies, the admissions that its replica had not received
+//! are lost. These tests count them.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -11,13 +11,13 @@
 use std::time::{Duration, Instant};
 
 use crate::scene::{
-    Event, Load, SOON, acquire, builder, is_of_a_change, policy, store, taken, tenant_at,
-    tenants_at, wide,
+    Event, Load, SOON, acquire, builder, is_caused_by_change, policy, store, tenant_at, tenants_at,
+    used, wide,
 };
 use tidegate_cluster::{ClusterStore, ErrorKind, Policy};
 use tidegate_testkit::servers::{Cluster, Redis, eventually};
 
-/// What the nodes of a cluster with replicas ask each other for.
+/// The password of the nodes. Replicas need it to connect to their primaries.
 const PASSWORD: &str = "secret";
 
 async fn with_replicas() -> Cluster {
@@ -25,21 +25,21 @@ async fn with_replicas() -> Cluster {
     Cluster::builder().node(node).replicas(1).start().await.unwrap()
 }
 
-/// Takes a tenant's limit until so many more are admitted.
+/// Makes `count` calls that must all be admitted.
 async fn admit(store: &ClusterStore, policy: &Policy, tenant: &str, count: usize) {
     for _ in 0..count {
         assert!(acquire(store, policy, tenant).await.unwrap().is_allowed());
     }
 }
 
-/// Waits until the replicas of a node have what it has been told so far.
+/// Waits until the replicas of a node have received all writes so far.
 async fn replicate(cluster: &Cluster, node: usize, tenant: &str) {
     let mut client = cluster.node(node).client().await.unwrap();
     client.call(&["SET", &format!("{{{tenant}}}marker"), ""]).await.unwrap();
     assert_eq!(client.call(&["WAIT", "1", "9000"]).await.unwrap().text(), "1");
 }
 
-/// Lets nothing more through to a replica: it knows no password that its primary would take.
+/// Disconnects a replica: its password is changed, so that its primary rejects it.
 async fn cut_off(replica: &Redis) {
     replica.command(&["CONFIG", "SET", "masterauth", "wrong"]).await.unwrap();
     replica.command(&["CLIENT", "KILL", "TYPE", "master"]).await.unwrap();
@@ -50,7 +50,8 @@ async fn cut_off(replica: &Redis) {
     eventually(SOON, "the replica to be cut off", is_cut).await.unwrap();
 }
 
-/// Kills a primary, and returns when its replica has taken over: that it took so long is the cluster's.
+/// Kills a primary, and returns when its replica has taken over. The cluster determines how long
+/// this takes, not the store.
 async fn replace(cluster: &Cluster, primary: usize, tenant: &str) {
     cluster.node(primary).kill().await.unwrap();
     let slot = Cluster::slot_of(tenant.as_bytes());
@@ -58,15 +59,16 @@ async fn replace(cluster: &Cluster, primary: usize, tenant: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_primary_killed_under_load_is_replaced_and_service_is_back_within_a_second_of_that() {
+async fn a_primary_killed_under_load_is_replaced_and_calls_succeed_within_a_second_of_that() {
     let cluster = with_replicas().await;
     let store = store(&cluster);
     let mut subjects = vec![];
     for node in 0..3 {
-        subjects.extend(tenants_at(&cluster, node, 5).await.into_iter().map(|it| (wide(), it)));
+        subjects
+            .extend(tenants_at(&cluster, node, 5).await.into_iter().map(|tenant| (wide(), tenant)));
     }
     let load = Load::start(&store, subjects.clone(), 16).await;
-    load.go_on_for(1_000).await;
+    load.wait_for_calls(1_000).await;
     let killed = Instant::now();
     replace(&cluster, 0, &subjects[0].1).await;
     let replaced = Instant::now();
@@ -74,13 +76,13 @@ async fn a_primary_killed_under_load_is_replaced_and_service_is_back_within_a_se
     let events = load.stop().await;
 
     let errors: Vec<_> = events.iter().filter_map(Event::error).collect();
-    assert!(errors.iter().all(|(kind, _)| is_of_a_change(*kind)), "{errors:?}");
-    let late = events.iter().filter(|event| event.asked > replaced + Duration::from_secs(1));
+    assert!(errors.iter().all(|(kind, _)| is_caused_by_change(*kind)), "{errors:?}");
+    let late = events.iter().filter(|event| event.started > replaced + Duration::from_secs(1));
     let failed: Vec<_> = late.filter_map(Event::error).collect();
     assert_eq!(failed, [], "more than a second after the replacement");
     let elsewhere = events.iter().filter(|event| event.subject >= 5);
     let failed: Vec<_> = elsewhere.filter_map(Event::error).collect();
-    assert_eq!(failed, [], "the two other nodes have not changed");
+    assert_eq!(failed, [], "the two other nodes are not affected");
 
     let mut lost = 0;
     for (subject, (policy, tenant)) in subjects.iter().enumerate() {
@@ -88,30 +90,33 @@ async fn a_primary_killed_under_load_is_replaced_and_service_is_back_within_a_se
         let admitted = u64::try_from(own().filter(|event| event.is_allowed()).count()).unwrap();
         let unknown = own().filter_map(Event::error);
         let unknown = unknown.filter(|(kind, _)| !kind.is_definitely_not_charged()).count();
-        let taken = taken(&store, policy, tenant).await;
-        assert!(taken <= admitted + u64::try_from(unknown).unwrap(), "more than was asked for");
+        let used = used(&store, policy, tenant).await;
+        assert!(
+            used <= admitted + u64::try_from(unknown).unwrap(),
+            "at most the calls that may be charged"
+        );
         if subject >= 5 {
-            assert_eq!(taken, admitted);
+            assert_eq!(used, admitted);
         }
-        lost += admitted.saturating_sub(taken);
+        lost += admitted.saturating_sub(used);
     }
-    // Only what was written and not yet on its way to the replica when the primary died: of each caller
-    // one call at most.
-    assert!(lost <= 16, "{lost} admissions are forgotten");
-    let back = events.iter().filter(|event| event.subject < 5 && event.is_allowed());
-    let back =
-        back.map(Event::answered).filter(|&at| at > killed + Duration::from_millis(100)).min();
+    // Only writes that the primary had not yet sent to the replica are lost: at most one call of
+    // each caller.
+    assert!(lost <= 16, "{lost} admissions are lost");
+    let served = events.iter().filter(|event| event.subject < 5 && event.is_allowed());
+    let served =
+        served.map(Event::answered).filter(|&at| at > killed + Duration::from_millis(100)).min();
     println!(
         "replaced after {:?}, served again after {:?}; {} errors, {lost} admissions lost",
         replaced - killed,
-        back.unwrap() - killed,
+        served.unwrap() - killed,
         errors.len()
     );
 }
 
-/// The bound that the documentation states.
+/// Checks the bound that the documentation states.
 #[tokio::test]
-async fn a_failover_forgets_what_no_replica_had_and_nothing_else() {
+async fn a_failover_loses_exactly_the_charges_that_no_replica_had() {
     let cluster = with_replicas().await;
     let store = store(&cluster);
     let tenant = tenant_at(&cluster, 1).await;
@@ -124,14 +129,14 @@ async fn a_failover_forgets_what_no_replica_had_and_nothing_else() {
 
     let again = async || acquire(&store, &limit, &tenant).await.ok();
     let first = eventually(Duration::from_secs(1), "the store", again).await.unwrap();
-    assert_eq!(first.verdicts()[0].remaining(), 100 - 61, "all of 60, and none of 25");
-    // So 25 more pass than the limit says, and no more.
+    assert_eq!(first.verdicts()[0].remaining(), 100 - 61, "all 60 are kept, and none of the 25");
+    // So 25 calls more than the limit are admitted, and no more.
     admit(&store, &limit, &tenant, 39).await;
     assert!(acquire(&store, &limit, &tenant).await.unwrap().is_denied());
 }
 
 #[tokio::test]
-async fn who_waits_for_a_replica_admits_nothing_that_a_failover_would_forget() {
+async fn waiting_for_a_replica_admits_nothing_that_a_failover_would_lose() {
     let cluster = with_replicas().await;
     let patience = Duration::from_millis(100);
     let store = builder(&cluster).wait_for_replicas(1, patience).build().unwrap();
@@ -149,7 +154,7 @@ async fn who_waits_for_a_replica_admits_nothing_that_a_failover_would_forget() {
     let without = crate::scene::store(&cluster);
     let again = async || acquire(&without, &limit, &tenant).await.ok();
     let first = eventually(Duration::from_secs(1), "the store", again).await.unwrap();
-    assert_eq!(first.verdicts()[0].remaining(), 100 - 61, "all that were admitted");
+    assert_eq!(first.verdicts()[0].remaining(), 100 - 61, "all admitted calls are kept");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -158,28 +163,30 @@ async fn a_failover_that_an_operator_asks_for_loses_nothing_under_load() {
     let store = builder(&cluster).response_timeout(Duration::from_secs(5)).build().unwrap();
     let mut subjects = vec![];
     for node in 0..3 {
-        subjects.extend(tenants_at(&cluster, node, 2).await.into_iter().map(|it| (wide(), it)));
+        subjects
+            .extend(tenants_at(&cluster, node, 2).await.into_iter().map(|tenant| (wide(), tenant)));
     }
     let load = Load::start(&store, subjects.clone(), 16).await;
-    load.go_on_for(500).await;
+    load.wait_for_calls(500).await;
     assert_eq!(cluster.fail_over(0).await.unwrap(), 3);
-    load.go_on_for(2_000).await;
+    load.wait_for_calls(2_000).await;
     let events = load.stop().await;
     for (subject, (policy, tenant)) in subjects.iter().enumerate() {
         let own = || events.iter().filter(|event| event.subject == subject);
         let errors: Vec<_> = own().filter_map(Event::error).collect();
-        assert!(errors.iter().all(|(kind, _)| is_of_a_change(*kind)), "{errors:?}");
+        assert!(errors.iter().all(|(kind, _)| is_caused_by_change(*kind)), "{errors:?}");
         let admitted = u64::try_from(own().filter(|event| event.is_allowed()).count()).unwrap();
         let unknown = errors.iter().filter(|(kind, _)| !kind.is_definitely_not_charged()).count();
-        let taken = taken(&store, policy, tenant).await;
-        let most = admitted + u64::try_from(unknown).unwrap();
-        assert!((admitted..=most).contains(&taken), "{taken} of {admitted} to {most}");
+        let used = used(&store, policy, tenant).await;
+        let max = admitted + u64::try_from(unknown).unwrap();
+        assert!((admitted..=max).contains(&used), "{used} is not within {admitted} to {max}");
     }
     let errors: Vec<_> = events.iter().filter_map(Event::error).collect();
     println!("{} calls, {} errors: {errors:?}", events.len(), errors.len());
 }
 
-/// The old primary comes back as a replica, and refuses writes. Who still believes in it learns better.
+/// After the failover, the old primary is a replica and rejects writes. A store that still uses it
+/// must find the new primary.
 #[tokio::test]
 async fn a_store_that_slept_through_a_failover_finds_the_new_primary_at_its_first_call() {
     let cluster = with_replicas().await;

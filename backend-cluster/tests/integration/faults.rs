@@ -1,4 +1,4 @@
-//! What goes wrong with one node, and what the others have to do with it: nothing.
+//! Faults of one node, which must not affect the other nodes.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -9,17 +9,17 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 
 use crate::scene::{
-    Event, Load, SOON, acquire, builder, count_of, is_of_a_change, store, taken, tenant_at,
-    tenants_at, wide,
+    Event, Load, SOON, acquire, builder, command_count, is_caused_by_change, store, tenant_at,
+    tenants_at, used, wide,
 };
 use tidegate_cluster::{Call, Charge, ClusterStore, ErrorKind, Store};
 use tidegate_testkit::servers::{Cluster, Data, Redis, eventually};
 
-/// After how long a call to the node in question is given up.
+/// The timeout of calls to the faulty node.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 #[tokio::test]
-async fn b22_an_unknown_script_is_cured_on_its_node_while_another_is_dead() {
+async fn b22_an_unknown_script_is_sent_again_while_another_node_is_dead() {
     let cluster = Cluster::start().await.unwrap();
     let store = store(&cluster);
     let tenants =
@@ -30,39 +30,44 @@ async fn b22_an_unknown_script_is_cured_on_its_node_while_another_is_dead() {
     cluster.node(0).kill().await.unwrap();
     for round in 2..=10 {
         cluster.node(1).command(&["SCRIPT", "FLUSH"]).await.unwrap();
-        let others = count_of(cluster.node(2), "eval").await;
+        let others = command_count(cluster.node(2), "eval").await;
         let decision = acquire(&store, &wide(), &tenants[1]).await.unwrap();
         assert_eq!(decision.verdicts()[0].remaining(), 1_000_000 - round);
-        assert_eq!(count_of(cluster.node(2), "eval").await, others, "its neighbour is left alone");
+        assert_eq!(
+            command_count(cluster.node(2), "eval").await,
+            others,
+            "the script is not sent to the other node"
+        );
     }
-    assert_eq!(count_of(cluster.node(1), "script|load").await, 0);
+    assert_eq!(command_count(cluster.node(1), "script|load").await, 0);
     let error = acquire(&store, &wide(), &tenants[0]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
-/// 16 callers at two nodes, and 4 at the third; then something happens to the third. Returns what the
-/// 16 see from then on, while the 4 go on.
-async fn others_while(cluster: &Cluster, happens: impl AsyncFnOnce()) -> Vec<Event> {
-    // So long that the machine may be busy, and no longer than a test may take.
+/// Runs 16 callers at two nodes and 4 callers at the third node, then lets a fault happen to the
+/// third node. Returns the calls of the 16 callers since the fault, while the 4 callers continue.
+async fn calls_to_other_nodes(cluster: &Cluster, fault: impl AsyncFnOnce()) -> Vec<Event> {
+    // The timeouts are long enough for a busy machine, and short enough for a test.
     let builder = builder(cluster).connect_timeout(TIMEOUT).response_timeout(TIMEOUT);
     let store = builder.build().unwrap();
-    let of = |tenants: Vec<String>| tenants.into_iter().map(|tenant| (wide(), tenant)).collect();
-    let sick = Load::start(&store, of(tenants_at(cluster, 0, 2).await), 4).await;
+    let subjects =
+        |tenants: Vec<String>| tenants.into_iter().map(|tenant| (wide(), tenant)).collect();
+    let sick = Load::start(&store, subjects(tenants_at(cluster, 0, 2).await), 4).await;
     let well = [tenants_at(cluster, 1, 8).await, tenants_at(cluster, 2, 8).await].concat();
-    let well = Load::start(&store, of(well), 16).await;
+    let well = Load::start(&store, subjects(well), 16).await;
     let from = Instant::now();
-    happens().await;
+    fault().await;
     tokio::time::sleep(2 * TIMEOUT).await;
     let sick = sick.stop().await;
     let failures: Vec<_> = sick.iter().filter_map(Event::error).collect();
-    assert!(!failures.is_empty() && failures.iter().all(|(kind, _)| is_of_a_change(*kind)));
-    well.stop().await.into_iter().filter(|event| event.asked > from).collect()
+    assert!(!failures.is_empty() && failures.iter().all(|(kind, _)| is_caused_by_change(*kind)));
+    well.stop().await.into_iter().filter(|event| event.started > from).collect()
 }
 
 fn assert_undisturbed(events: &[Event]) {
     let errors: Vec<_> = events.iter().filter_map(Event::error).collect();
-    assert_eq!(errors, [], "of {} calls", events.len());
-    let mut times: Vec<_> = events.iter().map(|event| event.took).collect();
+    assert_eq!(errors, [], "errors among {} calls", events.len());
+    let mut times: Vec<_> = events.iter().map(|event| event.duration).collect();
     times.sort_unstable();
     let within = |percent: usize| times[(times.len() - 1) * percent / 100];
     println!(
@@ -76,39 +81,43 @@ fn assert_undisturbed(events: &[Event]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_to_the_other_nodes_do_not_feel_that_one_is_held() {
+async fn a_paused_node_does_not_affect_calls_to_other_nodes() {
     let cluster = Cluster::start().await.unwrap();
-    let events = others_while(&cluster, async || cluster.node(0).pause().await.unwrap()).await;
+    let events =
+        calls_to_other_nodes(&cluster, async || cluster.node(0).pause().await.unwrap()).await;
     assert_undisturbed(&events);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_to_the_other_nodes_do_not_feel_that_one_is_dead() {
+async fn a_dead_node_does_not_affect_calls_to_other_nodes() {
     let cluster = Cluster::start().await.unwrap();
-    let events = others_while(&cluster, async || cluster.node(0).kill().await.unwrap()).await;
+    let events =
+        calls_to_other_nodes(&cluster, async || cluster.node(0).kill().await.unwrap()).await;
     assert_undisturbed(&events);
 }
 
-/// Connections to a machine that is lost are neither made nor refused: each attempt takes its time.
+/// A lost machine neither accepts nor rejects connections, so that each attempt takes until its
+/// timeout.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_to_the_other_nodes_do_not_feel_that_one_is_gone_without_a_word() {
+async fn an_unreachable_node_does_not_affect_calls_to_other_nodes() {
     let cluster = Cluster::start().await.unwrap();
-    let mut nobody = None;
-    let events = others_while(&cluster, async || {
+    let mut listener = None;
+    let events = calls_to_other_nodes(&cluster, async || {
         cluster.node(0).kill().await.unwrap();
-        // The system makes connections for it, and nobody takes them.
-        nobody = Some(TcpListener::bind((Ipv4Addr::LOCALHOST, cluster.node(0).port())).unwrap());
+        // The system accepts connections to this port, but no process answers on them.
+        listener = Some(TcpListener::bind((Ipv4Addr::LOCALHOST, cluster.node(0).port())).unwrap());
     })
     .await;
     assert_undisturbed(&events);
 }
 
-/// A slot that moved has the nodes asked for the whole table, and the one that is held does not answer.
+/// After a slot has moved, the store queries the nodes for the slot map, and the paused node does
+/// not answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_to_the_other_nodes_do_not_feel_that_one_is_held_while_slots_move() {
+async fn a_paused_node_does_not_affect_calls_to_other_nodes_while_slots_move() {
     let cluster = Cluster::start().await.unwrap();
     let slot = Cluster::slot_of(tenant_at(&cluster, 1).await.as_bytes());
-    let events = others_while(&cluster, async || {
+    let events = calls_to_other_nodes(&cluster, async || {
         cluster.node(0).pause().await.unwrap();
         for to in [2, 1, 2, 1] {
             cluster.move_slot(slot, to).await.unwrap();
@@ -118,30 +127,31 @@ async fn calls_to_the_other_nodes_do_not_feel_that_one_is_held_while_slots_move(
     assert_undisturbed(&events);
 }
 
-/// Who resends a call that timed out has it executed as often as it was sent.
+/// A client that resends a call after a timeout would have it executed several times.
 #[tokio::test]
-async fn b42_a_call_to_a_held_node_is_executed_once_at_most() {
+async fn b42_a_call_to_a_paused_node_is_executed_at_most_once() {
     let cluster = Cluster::start().await.unwrap();
     let store = store(&cluster);
     let tenant = tenant_at(&cluster, 1).await;
     assert!(acquire(&store, &wide(), &tenant).await.unwrap().is_allowed());
-    let before = count_of(cluster.node(1), "evalsha").await;
+    let before = command_count(cluster.node(1), "evalsha").await;
     cluster.node(1).pause().await.unwrap();
-    // After the first the connection is given up, and another one cannot be made.
+    // The first call times out, which drops the connection. A new connection cannot be established.
     for kind in [ErrorKind::Timeout, ErrorKind::Unavailable] {
         let error = acquire(&store, &wide(), &tenant).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
     }
     cluster.node(1).resume().await.unwrap();
     cluster.wait_until_ok().await.unwrap();
-    let executed = count_of(cluster.node(1), "evalsha").await - before;
+    let executed = command_count(cluster.node(1), "evalsha").await - before;
     assert!(executed <= 2, "2 calls were executed {executed} times");
-    assert_eq!(taken(&store, &wide(), &tenant).await, 1 + executed);
+    assert_eq!(used(&store, &wide(), &tenant).await, 1 + executed);
 }
 
-/// As others say about other clients: a call was executed five times in the second that a node was held.
+/// Guards against a defect that was reported for other clients, which executed a call five times
+/// while a node was paused for one second.
 #[tokio::test]
-async fn b42_a_batch_to_a_held_node_is_executed_once_at_most_and_its_other_half_at_once() {
+async fn b42_a_batch_to_a_paused_node_is_executed_at_most_once_and_its_other_half_immediately() {
     let cluster = Cluster::start().await.unwrap();
     let store = store(&cluster);
     let (held, free) = (tenant_at(&cluster, 1).await, tenant_at(&cluster, 2).await);
@@ -156,13 +166,13 @@ async fn b42_a_batch_to_a_held_node_is_executed_once_at_most_and_its_other_half_
     assert_eq!(answers[1].as_ref().unwrap().verdicts()[0].remaining(), 1_000_000 - 2);
     cluster.node(1).resume().await.unwrap();
     cluster.wait_until_ok().await.unwrap();
-    let taken = taken(&store, &wide, &held).await;
-    assert!((1..=2).contains(&taken), "{taken}");
+    let used = used(&store, &wide, &held).await;
+    assert!((1..=2).contains(&used), "{used}");
 }
 
-/// What was taken where a node answered is given back as no answer came from the other.
+/// The charge at the node that answered must be undone, because the other node did not answer.
 #[tokio::test]
-async fn a_call_across_tenants_takes_nothing_if_the_node_of_one_is_dead_or_held() {
+async fn a_call_across_tenants_charges_nothing_if_one_node_is_dead_or_paused() {
     let cluster = Cluster::start().await.unwrap();
     let store = store(&cluster);
     let tenants = [tenant_at(&cluster, 0).await, tenant_at(&cluster, 1).await];
@@ -177,7 +187,7 @@ async fn a_call_across_tenants_takes_nothing_if_the_node_of_one_is_dead_or_held(
     for tenant in [dead, held] {
         assert!(across(tenant).await.unwrap().is_allowed());
     }
-    assert_eq!(taken(&store, &wide, &well).await, 2);
+    assert_eq!(used(&store, &wide, &well).await, 2);
     cluster.node(0).kill().await.unwrap();
     cluster.node(1).pause().await.unwrap();
     for (tenant, kinds) in [
@@ -186,7 +196,7 @@ async fn a_call_across_tenants_takes_nothing_if_the_node_of_one_is_dead_or_held(
     ] {
         let error = across(tenant).await.unwrap_err();
         assert!(kinds.contains(&error.kind()), "{error}");
-        assert_eq!(taken(&store, &wide, &well).await, 2, "{error}");
+        assert_eq!(used(&store, &wide, &well).await, 2, "{error}");
     }
 }
 
@@ -198,34 +208,34 @@ async fn a_cluster_that_is_down_says_so_and_serves_again_when_it_is_up() {
     let tenant = tenant_at(&cluster, 2).await;
     assert!(acquire(&store, &wide(), &tenant).await.unwrap().is_allowed());
     cluster.node(0).kill().await.unwrap();
-    // The others notice after a while.
-    let is_down = async || acquire(&store, &wide(), &tenant).await.err();
-    let error = eventually(SOON, "CLUSTERDOWN", is_down).await.unwrap();
+    // The other nodes notice the failure after a while.
+    let failure = async || acquire(&store, &wide(), &tenant).await.err();
+    let error = eventually(SOON, "CLUSTERDOWN", failure).await.unwrap();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    let before = written_at(cluster.node(2)).await;
+    let before = write_count(cluster.node(2)).await;
     assert!(before > 0);
     let error = acquire(&store, &wide(), &tenant).await.unwrap_err();
     assert!(format!("{error:#}").contains("down"), "{error}");
-    assert_eq!(written_at(cluster.node(2)).await, before, "nothing was written");
+    assert_eq!(write_count(cluster.node(2)).await, before, "nothing was written");
 
     cluster.node(0).restart(Data::Lost).await.unwrap();
     cluster.wait_until_ok().await.unwrap();
-    assert_back_within_a_second(&store, &tenant).await;
+    assert_served_within_a_second(&store, &tenant).await;
 }
 
-/// How often scripts have written at a node.
-async fn written_at(node: &Redis) -> u64 {
-    count_of(node, "set").await + count_of(node, "psetex").await
+/// Returns the number of writes that scripts have made at a node.
+async fn write_count(node: &Redis) -> u64 {
+    command_count(node, "set").await + command_count(node, "psetex").await
 }
 
-async fn assert_back_within_a_second(store: &ClusterStore, tenant: &str) {
-    let back = async || acquire(store, &wide(), tenant).await.ok();
-    let decision = eventually(Duration::from_secs(1), "the store", back).await.unwrap();
+async fn assert_served_within_a_second(store: &ClusterStore, tenant: &str) {
+    let decided = async || acquire(store, &wide(), tenant).await.ok();
+    let decision = eventually(Duration::from_secs(1), "the store", decided).await.unwrap();
     assert!(decision.is_allowed());
 }
 
 #[tokio::test]
-async fn a_node_that_comes_back_is_used_again_within_a_second() {
+async fn a_restarted_node_is_used_again_within_a_second() {
     let cluster = Cluster::start().await.unwrap();
     let store = store(&cluster);
     let tenant = tenant_at(&cluster, 1).await;
@@ -233,16 +243,16 @@ async fn a_node_that_comes_back_is_used_again_within_a_second() {
     cluster.node(1).kill().await.unwrap();
     for _ in 0..20 {
         let error = acquire(&store, &wide(), &tenant).await.unwrap_err();
-        assert!(is_of_a_change(error.kind()), "{error}");
+        assert!(is_caused_by_change(error.kind()), "{error}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     cluster.node(1).restart(Data::Lost).await.unwrap();
     cluster.wait_until_ok().await.unwrap();
-    assert_back_within_a_second(&store, &tenant).await;
+    assert_served_within_a_second(&store, &tenant).await;
 }
 
 #[tokio::test]
-async fn b48_a_cluster_that_is_gone_delays_no_building_and_fails_calls_soon() {
+async fn b48_a_dead_cluster_delays_no_building_and_fails_calls_soon() {
     let cluster = Cluster::start().await.unwrap();
     for node in cluster.nodes() {
         node.kill().await.unwrap();
@@ -258,7 +268,7 @@ async fn b48_a_cluster_that_is_gone_delays_no_building_and_fails_calls_soon() {
         node.restart(Data::Lost).await.unwrap();
     }
     cluster.wait_until_ok().await.unwrap();
-    assert_back_within_a_second(&store, "t").await;
+    assert_served_within_a_second(&store, "t").await;
 }
 
 #[tokio::test]
@@ -270,5 +280,5 @@ async fn one_seed_that_is_up_is_enough_and_any_node_will_do() {
     let decision = acquire(&store, &wide(), &tenant).await.unwrap();
     assert!(decision.is_allowed());
     let one = ClusterStore::new([cluster.node(1).url()]).unwrap();
-    assert_eq!(taken(&one, &wide(), &tenant).await, 1);
+    assert_eq!(used(&one, &wide(), &tenant).await, 1);
 }

@@ -14,7 +14,7 @@ use tidegate_cluster::{
 use tidegate_testkit::ModelStore;
 use tidegate_testkit::servers::{Cluster, Redis, eventually};
 
-use crate::common::{cluster, fresh_prefix, patient, policy, store_at, subject_on};
+use crate::common::{cluster, fresh_prefix, patient, policy, store_at, subject_on, used};
 use crate::scene::tenant_at;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -29,13 +29,8 @@ async fn decide(
     store.decide(Call::new(operation, charges).with_id(CallId::new(id, HOUR))).await
 }
 
-async fn taken(store: &ClusterStore, charge: Charge<'_>) -> u64 {
-    let peek = store.decide(Call::new(Operation::Peek, &[charge.cost(0)])).await.unwrap();
-    charge.policy.limit() - peek.verdicts()[0].remaining()
-}
-
 #[tokio::test]
-async fn a_hold_over_slots_is_refused_and_holds_nothing() {
+async fn a_hold_across_slots_is_an_error_and_holds_nothing() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_123));
     let cluster = cluster().await;
     let (one, other) = (subject_on(cluster, 0, 0).await, subject_on(cluster, 1, 0).await);
@@ -59,7 +54,7 @@ async fn a_hold_over_slots_is_refused_and_holds_nothing() {
             assert!(message.contains("this hold") && message.contains("tenant"), "{message}");
         }
     }
-    assert_eq!([taken(&store, apart[0]).await, taken(&store, apart[1]).await], [0, 0]);
+    assert_eq!([used(&store, apart[0]).await, used(&store, apart[1]).await], [0, 0]);
     let together = apart.map(|charge| charge.tenant("acme"));
     assert!(decide(&store, Operation::Hold, "id", &together).await.unwrap().is_allowed());
     let actual = [together[0].cost(1), together[1].cost(5)];
@@ -67,9 +62,10 @@ async fn a_hold_over_slots_is_refused_and_holds_nothing() {
     assert_eq!(settled.amounts(), [2, 2]);
 }
 
-/// A peek over slots says of each charge what is held in its slot, and a refused acquire, which peeks too, says nothing.
+/// A peek across slots reports the unspent amount of each charge from its slot. An acquire that is
+/// refused also peeks, and must not report unspent amounts.
 #[tokio::test]
-async fn a_peek_over_slots_says_what_is_held_in_each() {
+async fn a_peek_across_slots_reports_the_unspent_amounts_of_each_slot() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_123));
     let cluster = cluster().await;
     let (one, other) = (subject_on(cluster, 0, 0).await, subject_on(cluster, 1, 0).await);
@@ -95,7 +91,7 @@ async fn a_peek_over_slots_says_what_is_held_in_each() {
     }
 }
 
-/// Holds and settlements are sent by themselves, in their turn.
+/// Holds and settlements are not batched, but they are executed in the order of the batch.
 #[tokio::test]
 async fn a_batch_with_holds_is_decided_in_order() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_123));
@@ -113,7 +109,8 @@ async fn a_batch_with_holds_is_decided_in_order() {
     assert_eq!(answers.collect::<Vec<_>>(), [98, 88, 87, 86, 88, 92, 91, 92, 88]);
 }
 
-/// The record is in the slot of the hold: it moves with it, and a replica has it with what was charged.
+/// The record of a hold is in the slot of its states. It moves with the slot, and is replicated
+/// together with the charges.
 #[tokio::test]
 async fn a_hold_is_settled_after_its_slot_has_moved_and_after_a_failover_that_kept_the_data() {
     let node = Redis::builder().password("secret");
@@ -144,13 +141,15 @@ async fn a_hold_is_settled_after_its_slot_has_moved_and_after_a_failover_that_ke
             let settled = eventually(SOON, "the new primary", again).await.unwrap();
             assert_eq!(settled.amounts(), [3, 3], "{id}");
         }
-        assert_eq!([taken(&store, held[0]).await, taken(&store, held[1]).await], [8, 10]);
+        assert_eq!([used(&store, held[0]).await, used(&store, held[1]).await], [8, 10]);
     }
 }
 
-/// A setting without `refund-lapsed` sees what lapses under another one, within a slot, in a batch and across slots.
+/// A policy without `refund-lapsed` shares its state with the same policy with `refund-lapsed`. It
+/// must see lapses under the other one as the core does: within a slot, in a batch and across
+/// slots.
 #[tokio::test]
-async fn another_setting_sees_what_lapses_as_the_core_does() {
+async fn a_policy_without_refund_lapsed_sees_lapses_as_the_core_does() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_123));
     let cluster = cluster().await;
     let (one, other) = (subject_on(cluster, 0, 0).await, subject_on(cluster, 1, 0).await);
@@ -158,17 +157,17 @@ async fn another_setting_sees_what_lapses_as_the_core_does() {
     let model = ModelStore::keeping_all(clock.clone());
     let plain = [policy("p: gcra 9/1h burst 9"), policy("q: token-bucket 9/1h by-interval")];
     let lapsing = plain.clone().map(Policy::refund_lapsed);
-    let [of_plain, of_lapsing] = [&plain, &lapsing]
+    let [plain_charges, lapsing_charges] = [&plain, &lapsing]
         .map(|policies| [Charge::new(&policies[0], &one), Charge::new(&policies[1], &other)]);
     for seconds in [0, 59, 1, 40, 100] {
         clock.advance(Duration::from_secs(seconds));
-        for (number, charge) in of_lapsing.into_iter().enumerate() {
+        for (number, charge) in lapsing_charges.into_iter().enumerate() {
             let (id, held) = (format!("{number} {seconds}"), [charge.cost(4)]);
             let id = CallId::new(&id, Duration::from_secs(60));
             let call = Call::new(Operation::Hold, &held).with_id(id);
             assert_eq!(store.decide(call).await.unwrap(), model.decide(call).await.unwrap());
         }
-        for all in [of_plain, of_lapsing] {
+        for all in [plain_charges, lapsing_charges] {
             for charges in [&all[..1], &all[1..], &all[..]] {
                 for operation in [
                     Operation::Peek,
@@ -181,7 +180,7 @@ async fn another_setting_sees_what_lapses_as_the_core_does() {
                     assert_eq!(store.decide(call).await.unwrap(), expected, "{seconds}: {call:?}");
                 }
             }
-            let calls = [&all[..1], &all[1..]].map(|it| Call::new(Operation::Peek, it));
+            let calls = [&all[..1], &all[1..]].map(|charges| Call::new(Operation::Peek, charges));
             let answers = store.decide_many(&calls).await;
             for (answer, call) in answers.into_iter().zip(&calls) {
                 assert_eq!(answer.unwrap(), model.decide(*call).await.unwrap(), "{call:?}");

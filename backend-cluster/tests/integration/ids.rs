@@ -1,4 +1,5 @@
-//! Calls with an id, and charges beyond the limit, up to a cost and check-only, on a real cluster.
+//! Calls with an id, charges beyond the limit, acquires up to a cost and check-only charges, on a
+//! real cluster.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -13,18 +14,13 @@ use tidegate_cluster::{
 };
 use tidegate_testkit::servers::{Cluster, Redis, eventually};
 
-use crate::common::{cluster, fresh_prefix, patient, policy, store_at, subject_on};
+use crate::common::{cluster, fresh_prefix, patient, policy, store_at, subject_on, used};
 use crate::scene::tenant_at;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const SOON: Duration = Duration::from_secs(9);
 
-async fn taken(store: &ClusterStore, charge: Charge<'_>) -> u64 {
-    let peek = store.decide(Call::new(Operation::Peek, &[charge.cost(0)])).await.unwrap();
-    charge.policy.limit() - peek.verdicts()[0].remaining()
-}
-
-/// A store in virtual time, and subjects of two nodes.
+/// Returns a store in virtual time, and subjects on two nodes.
 async fn scene() -> (ClusterStore, [String; 2]) {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_123));
     let cluster = cluster().await;
@@ -33,7 +29,7 @@ async fn scene() -> (ClusterStore, [String; 2]) {
 }
 
 #[tokio::test]
-async fn an_id_of_a_call_over_slots_is_refused_and_charges_nothing() {
+async fn an_id_of_a_call_across_slots_is_an_error_and_charges_nothing() {
     let (store, [one, other]) = scene().await;
     let (p, q) = (policy("p: fixed-window 9/1d"), policy("q: gcra 9/1d burst 9"));
     let id = CallId::new("id", HOUR);
@@ -46,24 +42,27 @@ async fn an_id_of_a_call_over_slots_is_refused_and_charges_nothing() {
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         assert!(error.to_string().contains("tenant"), "{error}");
     }
-    assert_eq!([taken(&store, apart[0]).await, taken(&store, apart[1]).await], [0, 0]);
+    assert_eq!([used(&store, apart[0]).await, used(&store, apart[1]).await], [0, 0]);
     let together = apart.map(|charge| charge.tenant("acme"));
     for _ in 0..3 {
         let call = Call::acquire(&together).with_id(id);
         let decision = store.decide(call).await.unwrap();
-        assert_eq!(decision.verdicts().iter().map(|it| it.remaining()).collect::<Vec<_>>(), [8, 8]);
+        assert_eq!(
+            decision.verdicts().iter().map(|verdict| verdict.remaining()).collect::<Vec<_>>(),
+            [8, 8]
+        );
     }
 }
 
-/// Those with an id are sent by themselves, in their turn.
+/// Calls with an id are not batched, but they are executed in the order of the batch.
 #[tokio::test]
 async fn a_batch_with_ids_is_decided_in_order() {
     let (store, subjects) = scene().await;
     let p = policy("p: fixed-window 9/1d");
     let charges = subjects.each_ref().map(|subject| [Charge::new(&p, subject)]);
     let across = [charges[0][0], charges[1][0]];
-    let id = |place: usize, id| Call::acquire(&charges[place]).with_id(CallId::new(id, HOUR));
-    let plain = |place: usize| Call::acquire(&charges[place]);
+    let id = |index: usize, id| Call::acquire(&charges[index]).with_id(CallId::new(id, HOUR));
+    let plain = |index: usize| Call::acquire(&charges[index]);
     let calls = [
         plain(0),
         id(0, "a"),
@@ -85,7 +84,7 @@ async fn a_batch_with_ids_is_decided_in_order() {
 }
 
 #[tokio::test]
-async fn a_charge_over_slots_is_recorded_in_each_and_its_amounts_are_in_order() {
+async fn a_charge_across_slots_is_made_in_each_slot_and_its_amounts_are_in_order() {
     let (store, [one, other]) = scene().await;
     let (p, q) = (policy("p: fixed-window 9/1d"), policy("q: gcra 9/1d burst 9"));
     let charges = [
@@ -95,7 +94,7 @@ async fn a_charge_over_slots_is_recorded_in_each_and_its_amounts_are_in_order() 
         Charge::new(&p, &other).check_only(),
     ];
     let charged = store.decide(Call::new(Operation::Charge, &charges)).await.unwrap();
-    // 2^51 µs until it is repaid, a token in 9,600 s.
+    // The maximum debt takes 2^51 µs to refill, at one token per 9,600 s.
     let max = (1 << 51) / 9_600_000_000;
     assert_eq!(charged.amounts(), [20, max, 3, 0]);
     let refunded = store.decide(Call::new(Operation::Refund, &charges)).await.unwrap();
@@ -103,26 +102,26 @@ async fn a_charge_over_slots_is_recorded_in_each_and_its_amounts_are_in_order() 
 }
 
 #[tokio::test]
-async fn a_check_in_another_slot_refuses_the_whole_and_takes_nothing() {
+async fn a_check_only_charge_in_another_slot_refuses_the_call_and_charges_nothing() {
     let (store, [one, other]) = scene().await;
     let (p, q) = (policy("p: fixed-window 9/1d"), policy("q: gcra 2/1d burst 2 block 1h"));
     let charges = [Charge::new(&p, &one), Charge::new(&q, &other).check_only()];
     for round in 1..=3 {
         let decision = store.decide(Call::acquire(&charges)).await.unwrap();
         assert!(decision.is_allowed());
-        assert_eq!(taken(&store, charges[0]).await, round);
-        assert_eq!(taken(&store, charges[1]).await, 0);
+        assert_eq!(used(&store, charges[0]).await, round);
+        assert_eq!(used(&store, charges[1]).await, 0);
     }
     let full = [Charge::new(&q, &other).cost(2)];
     assert!(store.decide(Call::acquire(&full)).await.unwrap().is_allowed());
     let refused = store.decide(Call::acquire(&charges)).await.unwrap();
     assert_eq!(refused.refused_by().collect::<Vec<_>>(), [1]);
     assert_eq!(refused.verdicts()[1].blocked_for(), HOUR);
-    assert_eq!(taken(&store, charges[0]).await, 3);
+    assert_eq!(used(&store, charges[0]).await, 3);
 }
 
 #[tokio::test]
-async fn a_common_amount_over_slots_is_unsupported() {
+async fn an_acquire_up_to_a_cost_across_slots_is_unsupported() {
     let (store, [one, other]) = scene().await;
     let p = policy("p: fixed-window 9/1d");
     let up_to = Operation::AcquireUpTo { min: 1 };
@@ -130,7 +129,7 @@ async fn a_common_amount_over_slots_is_unsupported() {
     let error = store.decide(Call::new(up_to, &apart)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert!(error.to_string().contains("tenant"), "{error}");
-    assert_eq!(taken(&store, apart[0]).await, 0);
+    assert_eq!(used(&store, apart[0]).await, 0);
     let together = apart.map(|charge| charge.tenant("acme"));
     for amount in [5, 4] {
         let decision = store.decide(Call::new(up_to, &together)).await.unwrap();
@@ -138,7 +137,8 @@ async fn a_common_amount_over_slots_is_unsupported() {
     }
 }
 
-/// A record is in the slot of its call: it moves with it, and a replica has it with what was charged.
+/// The record of an id is in the slot of its call. It moves with the slot, and is replicated
+/// together with the charges.
 #[tokio::test]
 async fn an_id_is_known_after_its_slot_has_moved_and_after_a_failover_that_kept_the_data() {
     let node = Redis::builder().password("secret");
@@ -166,6 +166,6 @@ async fn an_id_is_known_after_its_slot_has_moved_and_after_a_failover_that_kept_
     for store in [store, open()] {
         let again = async || store.decide(call).await.ok();
         assert_eq!(eventually(SOON, "the new primary", again).await.unwrap(), first);
-        assert_eq!(taken(&store, charges[0]).await, 7);
+        assert_eq!(used(&store, charges[0]).await, 7);
     }
 }

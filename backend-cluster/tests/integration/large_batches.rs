@@ -1,4 +1,4 @@
-//! Batches far larger than what one script call, or one write, may hold.
+//! Batches that are far larger than one script call or one write.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
 use tidegate_cluster::{Call, Charge, ClusterStore, Store};
@@ -6,8 +6,8 @@ use tidegate_testkit::servers::Cluster;
 
 const CALLS: usize = 300_000;
 
-/// Once this was a few script calls of seconds each, in one write: all calls timed out, and all were
-/// charged.
+/// Guards against a defect: the store sent such a batch as a few script calls in one write. Each
+/// took several seconds, so that all calls timed out although all were charged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_call_of_a_batch_of_a_hot_subject_is_answered() {
     let cluster = Cluster::start().await.unwrap();
@@ -16,8 +16,8 @@ async fn every_call_of_a_batch_of_a_hot_subject_is_answered() {
     let charge = [Charge::new(&policy, "hot")];
     let calls = vec![Call::acquire(&charge); CALLS];
     let mut admitted = 0;
-    for (place, answer) in store.decide_many(&calls).await.into_iter().enumerate() {
-        let decision = answer.unwrap_or_else(|error| panic!("call {place}: {error}"));
+    for (index, answer) in store.decide_many(&calls).await.into_iter().enumerate() {
+        let decision = answer.unwrap_or_else(|error| panic!("call {index}: {error}"));
         admitted += u64::from(decision.is_allowed());
     }
     assert!((200_000..200_100).contains(&admitted), "{admitted}");

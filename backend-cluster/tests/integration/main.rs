@@ -1,5 +1,5 @@
-//! The tests against real clusters which do not measure how fast service is back: those are programs of their
-//! own, so that nothing runs beside them.
+//! The tests on real clusters that do not measure recovery times. Tests that do are programs of
+//! their own, so that no other test runs at the same time.
 
 mod access;
 mod across;

@@ -1,4 +1,5 @@
-//! Slots that move while the store decides: no error, no wrong answer, and every admission counts.
+//! Slots that move while the store decides. No call may fail, no answer may be wrong, and every
+//! admission must be charged.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -8,16 +9,16 @@
 use std::time::{Duration, Instant};
 
 use crate::scene::{
-    Event, Load, Outcome, acquire, policy, store, taken, tenant_at, tenants_at, wide,
+    Event, Load, Outcome, acquire, policy, store, tenant_at, tenants_at, used, wide,
 };
 use tidegate_cluster::{Call, Charge, ErrorKind, Policy, Store};
 use tidegate_testkit::servers::Cluster;
 use tokio::task::JoinSet;
 
-/// The limit of each policy that is under load: soon reached, so that denials are tried as well.
+/// The limit of each policy under load. It is reached soon, so that denials are tested too.
 const LIMIT: u64 = 300;
 
-/// Policies of one tenant, and so in one slot, in keys of their own.
+/// Returns policies whose states for one tenant are in one slot, each under its own key.
 fn policies() -> Vec<Policy> {
     let texts = [
         "window: fixed-window 300/10d anchored",
@@ -28,27 +29,31 @@ fn policies() -> Vec<Policy> {
     texts.map(policy).to_vec()
 }
 
-/// Each admission took one more of the limit, and none was made twice or beyond it.
+/// Checks that each admission used one more unit of the limit, and that no unit was admitted twice
+/// or beyond the limit.
 fn assert_exact(events: &[Event], subjects: usize) {
     for subject in 0..subjects {
         let own = || events.iter().filter(|event| event.subject == subject);
         let errors: Vec<_> = own().filter_map(Event::error).collect();
-        assert_eq!(errors, [], "of {} calls", own().count());
-        let mut left: Vec<u64> = own()
+        assert_eq!(errors, [], "errors among {} calls", own().count());
+        let mut remaining: Vec<u64> = own()
             .filter_map(|event| match event.outcome {
                 Outcome::Allowed { remaining } => Some(remaining),
                 _ => None,
             })
             .collect();
-        left.sort_unstable_by(|a, b| b.cmp(a));
+        remaining.sort_unstable_by(|a, b| b.cmp(a));
         let admitted = LIMIT.min(u64::try_from(own().count()).unwrap());
         let expected: Vec<u64> = (LIMIT - admitted..LIMIT).rev().collect();
-        assert_eq!(left, expected, "what remained after each admission of subject {subject}");
+        assert_eq!(
+            remaining, expected,
+            "the remaining amounts after the admissions of subject {subject}"
+        );
     }
 }
 
-/// A slot goes round the nodes, its keys one by one, while callers want them.
-async fn a_slot_moves_under(callers: usize) {
+/// Moves a slot around all nodes, key by key, while callers use the keys.
+async fn move_slot_under_load(callers: usize) {
     let cluster = Cluster::start().await.unwrap();
     let store =
         crate::scene::builder(&cluster).response_timeout(Duration::from_secs(5)).build().unwrap();
@@ -62,14 +67,14 @@ async fn a_slot_moves_under(callers: usize) {
     for step in 1..=3 {
         let to = (home + step) % 3;
         cluster.begin_moving_slot(slot, to).await.unwrap();
-        load.go_on_for(40).await;
+        load.wait_for_calls(40).await;
         while cluster.move_keys(slot, to, 1).await.unwrap() > 0 {
-            load.go_on_for(40).await;
+            load.wait_for_calls(40).await;
         }
         cluster.finish_moving_slot(slot, to).await.unwrap();
-        load.go_on_for(40).await;
+        load.wait_for_calls(40).await;
     }
-    load.go_on_for(usize::try_from(LIMIT).unwrap() * count).await;
+    load.wait_for_calls(usize::try_from(LIMIT).unwrap() * count).await;
     let events = load.stop().await;
     assert_exact(&events, count);
     assert_eq!(cluster.primary_of_slot(slot).await.unwrap(), home);
@@ -77,22 +82,22 @@ async fn a_slot_moves_under(callers: usize) {
 
 #[tokio::test]
 async fn a_slot_that_moves_under_one_caller_fails_and_forgets_nothing() {
-    a_slot_moves_under(1).await;
+    move_slot_under_load(1).await;
 }
 
 #[tokio::test]
 async fn a_slot_that_moves_under_16_callers_fails_and_forgets_nothing() {
-    a_slot_moves_under(16).await;
+    move_slot_under_load(16).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_that_moves_under_64_callers_fails_and_forgets_nothing() {
-    a_slot_moves_under(64).await;
+    move_slot_under_load(64).await;
 }
 
-/// While a slot moves, its new node serves a key only to who asks for it, each time.
+/// While a slot moves, its new node serves a key only if the client sends ASKING before each call.
 #[tokio::test]
-async fn in_the_middle_of_a_move_each_key_is_decided_where_it_is() {
+async fn in_the_middle_of_a_move_each_key_is_decided_at_its_node() {
     let cluster = Cluster::start().await.unwrap();
     let store = store(&cluster);
     let tenant = tenant_at(&cluster, 0).await;
@@ -107,22 +112,25 @@ async fn in_the_middle_of_a_move_each_key_is_decided_where_it_is() {
             assert!(acquire(&store, policy, &tenant).await.unwrap().is_allowed());
         }
         let new = policy(&format!("new{moved}: gcra 300/300d"));
-        assert!(acquire(&store, &new, &tenant).await.unwrap().is_allowed(), "a key of nobody yet");
+        assert!(
+            acquire(&store, &new, &tenant).await.unwrap().is_allowed(),
+            "a key that exists on neither node"
+        );
         cluster.move_keys(slot, 1, 1).await.unwrap();
     }
     let before = u64::try_from(policies.len()).unwrap() + 2;
     for policy in &policies {
-        assert_eq!(taken(&store, policy, &tenant).await, before, "{policy}");
+        assert_eq!(used(&store, policy, &tenant).await, before, "{policy}");
     }
     cluster.finish_moving_slot(slot, 1).await.unwrap();
     for policy in &policies {
-        assert_eq!(taken(&store, policy, &tenant).await, before, "{policy}");
+        assert_eq!(used(&store, policy, &tenant).await, before, "{policy}");
     }
 }
 
-/// A node answers TRYAGAIN to who wants two keys of which it has one.
+/// A node replies TRYAGAIN to a call with two keys if it has only one of them.
 #[tokio::test]
-async fn keys_that_are_apart_in_the_middle_of_a_move_are_decided_when_they_are_together() {
+async fn keys_on_two_nodes_in_the_middle_of_a_move_are_decided_when_they_are_together() {
     let cluster = Cluster::start().await.unwrap();
     let store = store(&cluster);
     let tenant = tenant_at(&cluster, 2).await;
@@ -138,18 +146,18 @@ async fn keys_that_are_apart_in_the_middle_of_a_move_are_decided_when_they_are_t
     assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
     assert!(error.kind().is_definitely_not_charged());
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
-    assert_eq!(taken(&store, &one, &tenant).await, 1);
-    assert_eq!(taken(&store, &other, &tenant).await, 1);
+    assert_eq!(used(&store, &one, &tenant).await, 1);
+    assert_eq!(used(&store, &other, &tenant).await, 1);
 
-    // One that comes just before they are together waits for it.
+    // A call that is made just before the keys are together waits until they are.
     let (decision, moved) = tokio::join!(store.decide(Call::acquire(&both)), async {
         tokio::time::sleep(Duration::from_millis(20)).await;
         cluster.finish_moving_slot(slot, 0).await
     });
     moved.unwrap();
     assert!(decision.unwrap().is_allowed());
-    assert_eq!(taken(&store, &one, &tenant).await, 2);
-    assert_eq!(taken(&store, &other, &tenant).await, 2);
+    assert_eq!(used(&store, &one, &tenant).await, 2);
+    assert_eq!(used(&store, &other, &tenant).await, 2);
 }
 
 #[tokio::test]
@@ -169,17 +177,18 @@ async fn a_node_that_joins_and_takes_slots_under_load_is_used_and_nothing_fails(
     let new = cluster.add_node().await.unwrap();
     for tenant in &moving {
         cluster.move_slot(Cluster::slot_of(tenant.as_bytes()), new).await.unwrap();
-        load.go_on_for(100).await;
+        load.wait_for_calls(100).await;
     }
-    load.go_on_for(usize::try_from(LIMIT).unwrap() * count).await;
+    load.wait_for_calls(usize::try_from(LIMIT).unwrap() * count).await;
     assert_exact(&load.stop().await, count);
-    let decided = crate::scene::count_of(cluster.node(new), "evalsha").await;
+    let decided = crate::scene::command_count(cluster.node(new), "evalsha").await;
     assert!(decided > 100, "{decided} decisions at the new node");
 }
 
-/// Two tenants are two slots, and two steps: take in both, and give back where only one admitted.
+/// The states of two tenants are in two slots, so that the call charges both, and undoes a charge
+/// if only one slot admits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_across_tenants_take_all_or_nothing_while_one_of_the_slots_moves() {
+async fn calls_across_tenants_charge_both_or_neither_while_one_slot_moves() {
     let cluster = Cluster::start().await.unwrap();
     let store =
         crate::scene::builder(&cluster).response_timeout(Duration::from_secs(5)).build().unwrap();
@@ -213,14 +222,14 @@ async fn calls_across_tenants_take_all_or_nothing_while_one_of_the_slots_moves()
             allowed += caller.unwrap();
         }
     }
-    assert_eq!(allowed, 200, "just what the narrow limit lets pass");
-    assert_eq!(taken(&store, &wide(), &moving).await, 200, "what was refused is given back");
-    assert_eq!(taken(&store, &narrow, &staying).await, 200);
+    assert_eq!(allowed, 200, "exactly the narrow limit");
+    assert_eq!(used(&store, &wide(), &moving).await, 200, "refused calls are undone");
+    assert_eq!(used(&store, &narrow, &staying).await, 200);
 }
 
-/// The table of slots is corrected by the answer that showed it wrong, and at once.
+/// The redirect that shows that the slot map is outdated also corrects it immediately.
 #[tokio::test]
-async fn a_slot_that_moved_costs_one_detour() {
+async fn a_moved_slot_costs_one_redirect() {
     let cluster = Cluster::start().await.unwrap();
     let store = store(&cluster);
     let tenant = tenant_at(&cluster, 0).await;
@@ -229,7 +238,7 @@ async fn a_slot_that_moved_costs_one_detour() {
     for _ in 0..10 {
         assert!(acquire(&store, &wide(), &tenant).await.unwrap().is_allowed());
     }
-    // Redis counts them from 6.2 on.
-    assert_eq!(crate::scene::errors_of(cluster.node(0), "MOVED").await, 1);
-    assert_eq!(taken(&store, &wide(), &tenant).await, 11);
+    // Redis counts redirects since version 6.2.
+    assert_eq!(crate::scene::error_count(cluster.node(0), "MOVED").await, 1);
+    assert_eq!(used(&store, &wide(), &tenant).await, 11);
 }

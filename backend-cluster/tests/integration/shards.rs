@@ -1,4 +1,4 @@
-//! A hot tenant on a real cluster: its limit is split over shards that lie on all nodes.
+//! A hot tenant on a real cluster, whose limit is split over shards on all nodes.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -13,14 +13,15 @@ use crate::common::{cluster, fresh_prefix, patient, policy};
 
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
-/// Stores that share their states, as in several processes.
+/// Returns stores that share their states, like several processes.
 async fn clients(count: usize, prefix: &str, clock: &ManualClock) -> Vec<ClusterStore> {
     let cluster = cluster().await;
     let builder = || patient(cluster).prefix(prefix).clock(clock.clone());
     (0..count).map(|_| builder().build().unwrap()).collect()
 }
 
-/// How many of so many requests at once are admitted, made by the clients in turn.
+/// Makes `requests` concurrent requests with the clients in turn, and returns the number of
+/// admitted requests.
 async fn admitted(clients: &[ClusterStore], policy: &Policy, requests: usize) -> u64 {
     let mut tasks = JoinSet::new();
     for number in 0..requests {
@@ -39,7 +40,7 @@ async fn admitted(clients: &[ClusterStore], policy: &Policy, requests: usize) ->
     admitted
 }
 
-/// How many keys of a prefix each node has.
+/// Returns the number of keys with the prefix on each node.
 async fn keys(prefix: &str) -> Vec<usize> {
     let mut counts = vec![];
     for node in cluster().await.nodes() {
@@ -61,7 +62,7 @@ async fn a_limit_in_shards_is_kept_exactly_by_many_clients_at_once() {
     ] {
         let prefix = fresh_prefix();
         let clients = clients(4, &prefix, &clock).await;
-        // Many more than the limit, so that each shard is used up.
+        // There are many more requests than the limit, so that every shard is exhausted.
         let admitted = admitted(&clients, &policy(text), 40 * limit).await;
         assert_eq!(admitted, u64::try_from(limit).unwrap(), "{text}");
         let shards: usize = keys(&prefix).await.iter().sum();
@@ -70,7 +71,7 @@ async fn a_limit_in_shards_is_kept_exactly_by_many_clients_at_once() {
 }
 
 #[tokio::test]
-async fn each_node_has_its_part_of_the_shards() {
+async fn each_node_has_an_equal_part_of_the_shards() {
     let (clock, prefix) = (ManualClock::new(START), fresh_prefix());
     let clients = clients(1, &prefix, &clock).await;
     admitted(&clients, &policy("hot: sliding-log 600/1m shards 6"), 60).await;
@@ -78,7 +79,7 @@ async fn each_node_has_its_part_of_the_shards() {
 }
 
 #[tokio::test]
-async fn another_number_of_shards_admits_at_most_what_both_settings_do() {
+async fn another_number_of_shards_admits_at_most_the_limit_again() {
     let (clock, prefix) = (ManualClock::new(START), fresh_prefix());
     let clients = clients(3, &prefix, &clock).await;
     let (four, five) = ("hot: sliding-log 20/1m shards 4", "hot: sliding-log 20/1m shards 5");
@@ -89,7 +90,7 @@ async fn another_number_of_shards_admits_at_most_what_both_settings_do() {
 }
 
 #[tokio::test]
-async fn a_call_is_decided_together_by_a_limit_in_shards_and_one_without() {
+async fn a_call_combines_a_sharded_and_an_unsharded_limit() {
     let (clock, prefix) = (ManualClock::new(START), fresh_prefix());
     let clients = clients(2, &prefix, &clock).await;
     let (hot, user) = (policy("hot: sliding-log 40/1m shards 4"), policy("user: sliding-log 3/1m"));
@@ -104,6 +105,6 @@ async fn a_call_is_decided_together_by_a_limit_in_shards_and_one_without() {
         admitted += u64::from(decision.is_allowed());
     }
     assert_eq!(admitted, 15, "five users, three each");
-    // What a user's limit refused was given back to the tenant's.
+    // Requests that a user's limit refused were undone in the tenant's limit.
     assert_eq!(self::admitted(&clients, &hot, 400).await, 25);
 }

@@ -13,14 +13,9 @@ use tidegate_cluster::{
 use tidegate_redis::wire::Keys;
 use tidegate_testkit::servers::Cluster;
 
-use crate::common::{builder, cluster, fresh_prefix, patient, policy, store_at, subject_on};
+use crate::common::{builder, cluster, fresh_prefix, patient, policy, store_at, subject_on, used};
 
-async fn taken(store: &ClusterStore, charge: Charge<'_>) -> u64 {
-    let peek = store.decide(Call::new(Operation::Peek, &[charge.cost(0)])).await.unwrap();
-    charge.policy.limit() - peek.verdicts()[0].remaining()
-}
-
-/// Script calls that the nodes have carried out, by name and in full.
+/// Returns the number of script calls that each node has executed, by EVALSHA and by EVAL.
 async fn script_calls(cluster: &Cluster) -> Vec<u64> {
     let mut calls = vec![];
     for node in cluster.nodes() {
@@ -44,7 +39,7 @@ async fn the_limits_of_a_tenant_are_decided_together_in_one_script_call() {
     let subjects = ["alice", "10.0.0.1", "{all}"];
     let charges = policies.iter().zip(subjects).map(|(p, s)| Charge::new(p, s).tenant("acme"));
     let charges: Vec<_> = charges.collect();
-    // The first call brings the script.
+    // The first call loads the script.
     assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
     let before = script_calls(&cluster).await;
     for round in 2..=5 {
@@ -58,7 +53,7 @@ async fn the_limits_of_a_tenant_are_decided_together_in_one_script_call() {
     let after = script_calls(&cluster).await;
     assert_eq!(after.iter().sum::<u64>(), before.iter().sum::<u64>() + 4);
     for charge in charges {
-        assert_eq!(taken(&store, charge).await, 3, "a refusal takes nothing of any");
+        assert_eq!(used(&store, charge).await, 3, "a refusal charges no limit");
     }
 }
 
@@ -76,23 +71,24 @@ async fn a_batch_for_many_tenants_is_one_script_call_for_each() {
     for round in 0..2 {
         let before = script_calls(&cluster).await;
         let answers = store.decide_many(&calls).await;
-        for (place, answer) in answers.into_iter().enumerate() {
+        for (index, answer) in answers.into_iter().enumerate() {
             let remaining = answer.unwrap().verdicts()[0].remaining();
-            let used = if place < 600 { 2 * round + 1 + place as u64 / 300 } else { round + 1 };
-            assert_eq!(remaining, 3_u64.saturating_sub(used), "{place}");
+            let used = if index < 600 { 2 * round + 1 + index as u64 / 300 } else { round + 1 };
+            assert_eq!(remaining, 3_u64.saturating_sub(used), "{index}");
         }
         let after = script_calls(&cluster).await;
         let slots: std::collections::HashSet<_> =
             tenants.iter().map(|tenant| Cluster::slot_of(tenant.as_bytes())).collect();
         let made = after.iter().sum::<u64>() - before.iter().sum::<u64>();
         if round > 0 {
-            assert_eq!(made, slots.len() as u64, "one for each slot");
+            assert_eq!(made, slots.len() as u64, "one script call for each slot");
         }
     }
 }
 
-/// Two charges on two nodes, of which the second is used up.
-async fn one_of_two(clock: &ManualClock) -> (ClusterStore, [Policy; 2], [String; 2]) {
+/// Returns a store, two policies and subjects on two nodes. The second policy is exhausted after
+/// two calls.
+async fn wide_and_narrow(clock: &ManualClock) -> (ClusterStore, [Policy; 2], [String; 2]) {
     let store = store_at(clock).await;
     let cluster = cluster().await;
     let subjects = [subject_on(cluster, 0, 0).await, subject_on(cluster, 1, 0).await];
@@ -101,40 +97,45 @@ async fn one_of_two(clock: &ManualClock) -> (ClusterStore, [Policy; 2], [String;
 }
 
 #[tokio::test]
-async fn a_call_across_slots_takes_of_all_or_of_none() {
+async fn a_call_across_slots_charges_all_or_none() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_123));
-    let (store, policies, subjects) = one_of_two(&clock).await;
+    let (store, policies, subjects) = wide_and_narrow(&clock).await;
     let charges: Vec<_> = policies.iter().zip(&subjects).map(|(p, s)| Charge::new(p, s)).collect();
     for round in 1..=4 {
         let decision = store.decide(Call::acquire(&charges)).await.unwrap();
         assert_eq!(decision.is_allowed(), round <= 2);
         let remaining: Vec<_> = decision.verdicts().iter().map(|v| v.remaining()).collect();
-        assert_eq!(remaining, [5 - round.min(2), 2 - round.min(2)], "as it is after the call");
+        assert_eq!(
+            remaining,
+            [5 - round.min(2), 2 - round.min(2)],
+            "the remaining amounts after the call"
+        );
     }
-    assert_eq!(taken(&store, charges[0]).await, 2);
-    assert_eq!(taken(&store, charges[1]).await, 2);
+    assert_eq!(used(&store, charges[0]).await, 2);
+    assert_eq!(used(&store, charges[1]).await, 2);
 }
 
 #[tokio::test]
-async fn a_reservation_across_slots_waits_for_the_last_and_books_of_all_or_of_none() {
+async fn a_reservation_across_slots_waits_for_the_last_and_books_in_all_or_none() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_123));
-    let (store, _, subjects) = one_of_two(&clock).await;
+    let (store, _, subjects) = wide_and_narrow(&clock).await;
     let buckets = [policy("fast: token-bucket 1/1s"), policy("slow: token-bucket 1/10s")];
     let charges: Vec<_> = buckets.iter().zip(&subjects).map(|(p, s)| Charge::new(p, s)).collect();
-    let reserve = |most| Operation::Reserve { max_wait: Duration::from_secs(most) };
+    let reserve = |max_wait| Operation::Reserve { max_wait: Duration::from_secs(max_wait) };
     let mut waits = vec![];
-    for most in [0, 10, 19, 20] {
-        let decision = store.decide(Call::new(reserve(most), &charges)).await.unwrap();
+    for max_wait in [0, 10, 19, 20] {
+        let decision = store.decide(Call::new(reserve(max_wait), &charges)).await.unwrap();
         waits.push(decision.is_allowed().then_some(decision.wait().as_secs()));
     }
     assert_eq!(waits, [Some(0), Some(10), None, Some(20)]);
-    // What the refused one had booked of the first is booked no more: three are.
+    // The place that the refused reservation had booked in the first bucket is free again: three
+    // places are booked.
     let next = store.decide(Call::new(reserve(100), &charges[..1])).await.unwrap();
     assert_eq!(next.wait(), Duration::from_secs(3));
 }
 
 #[tokio::test]
-async fn an_error_in_one_slot_leaves_nothing_taken_in_the_others() {
+async fn an_error_in_one_slot_leaves_nothing_charged_in_the_others() {
     let (cluster, prefix) = (cluster().await, fresh_prefix());
     let store = patient(cluster).prefix(&prefix).build().unwrap();
     let subjects = [subject_on(cluster, 0, 0).await, subject_on(cluster, 1, 0).await];
@@ -144,12 +145,12 @@ async fn an_error_in_one_slot_leaves_nothing_taken_in_the_others() {
     cluster.node(1).command(&[&b"SET"[..], &key, b"foreign"]).await.unwrap();
     let error = store.decide(Call::acquire(&charges)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ForeignValue, "{error}");
-    assert_eq!(taken(&store, charges[0]).await, 0);
+    assert_eq!(used(&store, charges[0]).await, 0);
 }
 
-/// Many callers, each of whom takes of two tenants at once.
+/// Many callers charge two tenants in each call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn callers_who_take_of_two_tenants_never_get_more_than_either_has() {
+async fn callers_that_charge_two_tenants_never_exceed_either_limit() {
     let store = builder().await.build().unwrap();
     let cluster = cluster().await;
     for text in ["p: fixed-window 40/1d anchored", "p: sliding-log 40/1d", "p: gcra 40/1d"] {
@@ -178,9 +179,9 @@ async fn callers_who_take_of_two_tenants_never_get_more_than_either_has() {
             admitted.iter_mut().zip(own).for_each(|(all, own)| *all += own);
         }
         for (subject, admitted) in subjects.iter().zip(admitted) {
-            let taken = taken(&store, Charge::new(&policy, subject)).await;
+            let used = used(&store, Charge::new(&policy, subject)).await;
             assert!(admitted <= 40, "{text}: {admitted}");
-            assert!(taken >= admitted, "{text}: {admitted} admitted, {taken} taken");
+            assert!(used >= admitted, "{text}: {admitted} admitted, {used} used");
         }
         assert!(admitted.iter().sum::<u64>() >= 60, "{text}: {admitted:?}");
         let reset = subjects.iter().map(|subject| Charge::new(&policy, subject));
@@ -189,9 +190,9 @@ async fn callers_who_take_of_two_tenants_never_get_more_than_either_has() {
     }
 }
 
-/// A caller that goes away, as at a timeout, leaves nothing half done.
+/// A cancelled call, as at a timeout, must not stay half executed.
 #[tokio::test]
-async fn a_call_across_slots_whose_caller_goes_away_is_carried_to_its_end() {
+async fn a_cancelled_call_across_slots_is_completed() {
     let store = builder().await.build().unwrap();
     let cluster = cluster().await;
     let subjects = [subject_on(cluster, 0, 0).await, subject_on(cluster, 1, 0).await];
@@ -207,9 +208,9 @@ async fn a_call_across_slots_whose_caller_goes_away_is_carried_to_its_end() {
             tokio::task::yield_now().await;
         }
     }
-    // Some were dropped before they were sent, and each of the others takes of both.
+    // Some calls were dropped before they were sent. Each of the others must charge both subjects.
     let in_both = async || {
-        let (one, other) = (taken(&store, charges[0]).await, taken(&store, charges[1]).await);
+        let (one, other) = (used(&store, charges[0]).await, used(&store, charges[1]).await);
         (one == other && one > 0).then_some(())
     };
     let within = Duration::from_secs(10);
@@ -217,7 +218,7 @@ async fn a_call_across_slots_whose_caller_goes_away_is_carried_to_its_end() {
 }
 
 #[tokio::test]
-async fn b22_a_script_that_is_flushed_on_each_node_costs_no_error_and_no_count() {
+async fn b22_flushed_scripts_cause_no_error_and_no_wrong_count() {
     let store = builder().await.build().unwrap();
     let cluster = cluster().await;
     let policies = [policy("w: fixed-window 1000/1d"), policy("b: gcra 1000/1d")];

@@ -1,4 +1,4 @@
-//! What goes wrong in a row.
+//! The faults of the matrix.
 
 use std::time::Duration;
 
@@ -10,35 +10,36 @@ use crate::ledger::{Ledger, Outcome};
 use crate::load::Load;
 use crate::place::{Backend, Place};
 
-/// How long a fault lasts that ends by itself: longer than a call waits.
+/// The duration of a temporary fault. It is longer than the timeout of a call.
 const SPAN: Duration = Duration::from_millis(700);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The connections that are open fall silent for ever; new ones are well.
+    /// All open connections fall silent forever. New connections work.
     Silent,
-    /// Connections are lost, and new ones take longer to set up than a caller waits.
+    /// All connections are closed, and new ones take longer to set up than a caller waits.
     SlowSetUp,
-    /// Connections are closed while no call is on its way.
+    /// Connections are closed while no call is in flight.
     ClosedWhileIdle,
-    /// The server is killed, and comes back with its data.
+    /// The server is killed and restarts with its data.
     Killed,
-    /// The server is stopped (SIGSTOP), and goes on.
+    /// The server is paused (SIGSTOP) and resumed.
     Paused,
-    /// Calls are carried out, and then their connections are reset instead of an answer.
+    /// The server executes calls, but their connections are reset before the answer.
     AnswersReset,
-    /// Calls are carried out, and nothing is heard of it until the connections are reset.
+    /// The server executes calls, but all answers are dropped until the connections are reset.
     AnswersSwallowed,
-    /// The callers wait only for moments, from the first call on.
+    /// The callers wait at most 9 ms for their answers, from the first call on.
     CallersGiveUp,
-    /// Two settings of one policy take turns, as while a new one is rolled out. Nothing else goes wrong.
+    /// Calls alternate between two settings of one policy, as during a rollout. There is no other
+    /// fault.
     SettingsInTurns,
-    /// The first of the Sentinels hangs, and connections are lost.
+    /// The first Sentinel hangs, and connections are closed.
     HungSentinel,
 }
 
 impl Fault {
-    pub(crate) fn all_of(backend: Backend) -> impl Iterator<Item = Self> {
+    pub(crate) fn all_for(backend: Backend) -> impl Iterator<Item = Self> {
         let all = [
             Self::Silent,
             Self::SlowSetUp,
@@ -54,8 +55,8 @@ impl Fault {
         all.into_iter().chain(hung)
     }
 
-    /// Lets the fault happen, and returns from when on the store can decide again.
-    pub(crate) async fn come_and_go(self, place: &Place, load: &Load) -> Instant {
+    /// Runs the fault. Returns the time from which the store can decide again.
+    pub(crate) async fn run(self, place: &Place, load: &Load) -> Instant {
         let proxy = &place.proxy;
         match self {
             Self::Silent => proxy.cut(End::Hang),
@@ -64,12 +65,12 @@ impl Fault {
                 proxy.cut(End::Close);
             }
             Self::ClosedWhileIdle => {
-                load.rest().await;
+                load.pause().await;
                 proxy.cut(End::Close);
                 sleep(Duration::from_millis(200)).await;
-                let well = Instant::now();
-                load.go_on();
-                return well;
+                let end = Instant::now();
+                load.resume();
+                return end;
             }
             Self::Killed => {
                 place.node().kill().await.unwrap();
@@ -92,7 +93,7 @@ impl Fault {
                 proxy.set(Mode::SwallowAnswers).await.unwrap();
                 sleep(SPAN).await;
                 proxy.set(Mode::Pass).await.unwrap();
-                // A stream from which bytes are missing never goes on.
+                // A stream from which bytes are missing cannot continue.
                 proxy.cut(End::Reset);
             }
             Self::CallersGiveUp => {
@@ -100,16 +101,16 @@ impl Fault {
                 let mode = Mode::Delay { requests: Duration::ZERO, answers: late };
                 proxy.set(mode).await.unwrap();
                 proxy.cut(End::Close);
-                load.give_up(true);
-                // From then on at the latest, some of the calls must be answered.
-                let well = Instant::now();
+                load.set_impatient(true);
+                // From now on at the latest, some calls must be answered.
+                let end = Instant::now();
                 sleep(SPAN).await;
-                return well;
+                return end;
             }
             Self::SettingsInTurns => {
-                let well = Instant::now();
+                let end = Instant::now();
                 sleep(SPAN).await;
-                return well;
+                return end;
             }
             Self::HungSentinel => {
                 place.sentinels()[0].pause().await.unwrap();
@@ -119,7 +120,7 @@ impl Fault {
         Instant::now()
     }
 
-    /// Ends what the fault has left behind.
+    /// Removes the remaining effects of the fault.
     pub(crate) async fn clear(self, place: &Place) {
         place.proxy.set(Mode::Pass).await.unwrap();
         if self == Self::HungSentinel {
@@ -127,17 +128,22 @@ impl Fault {
         }
     }
 
-    /// What else does not hold, of the calls that were made since then.
-    pub(crate) fn complaints(self, ledger: &Ledger, since: Instant) -> Vec<String> {
+    /// Returns the violations that are specific to this fault, among the calls since `since`.
+    pub(crate) fn violations(self, ledger: &Ledger, since: Instant) -> Vec<String> {
         if self != Self::ClosedWhileIdle {
             return vec![];
         }
-        // Nothing was sent on the connections that were lost, so nothing is lost with them.
+        // Nothing was sent on the lost connections, so that no call may fail.
         let lost = Outcome::Failed(ErrorKind::Unavailable);
         let entries = ledger.entries().into_iter();
-        let failed = entries.filter(|it| it.asked >= since && it.outcome == lost).count();
+        let failed =
+            entries.filter(|entry| entry.started >= since && entry.outcome == lost).count();
         (failed > 0)
-            .then(|| format!("{failed} calls failed for want of a connection"))
+            .then(|| {
+                format!(
+                    "{failed} calls failed because their connection was closed while it was idle"
+                )
+            })
             .into_iter()
             .collect()
     }

@@ -1,4 +1,4 @@
-//! What is around a store.
+//! The layers around a store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tidegate_cluster::{Breaker, DenyCache};
 use tidegate_cluster::{Share, Store, StoreExt};
 use tidegate_memory::MemoryStore;
 
-/// A composition of layers, each within the next, as the README puts them together.
+/// A composition of layers as in the README. Each variant adds a layer to the previous variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layers {
     None,
@@ -17,7 +17,7 @@ pub(crate) enum Layers {
     Whole,
 }
 
-/// How long the circuit is open before it tries the store again.
+/// The time for which the circuit stays open before it probes the store.
 const OPEN_FOR: Duration = Duration::from_millis(200);
 
 impl Layers {
@@ -40,11 +40,11 @@ impl Layers {
         }
     }
 
-    /// By how much the layers delay that a store that is well again is asked.
+    /// Returns the additional time that the layers take to use a recovered store again.
     pub(crate) fn delay(self) -> Duration {
         match self {
             Self::None | Self::Timeout => Duration::ZERO,
-            // The probe that is on its way may fail, and then the circuit opens once more.
+            // A probe that is in flight may fail, and then the circuit opens once more.
             _ => OPEN_FOR * 2,
         }
     }

@@ -1,4 +1,4 @@
-//! What became of each call, by the callers' account and by that of the server.
+//! The outcome of each call, according to the callers and according to the server.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,19 +11,19 @@ use tokio::time::Instant;
 
 use crate::fault::Fault;
 
-/// What a caller has learnt of its call.
+/// The outcome of a call for its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Admitted,
     Refused,
-    /// An error; or a decision that was made otherwise, as there was one.
+    /// An error, or a degraded decision, which was made because of an error.
     Failed(ErrorKind),
     /// The caller did not wait for the answer.
     GivenUp,
 }
 
 impl Outcome {
-    pub(crate) fn of(answer: Option<Result<Decision, Error>>) -> Self {
+    pub(crate) fn from_answer(answer: Option<Result<Decision, Error>>) -> Self {
         match answer {
             None => Self::GivenUp,
             Some(Err(error)) => Self::Failed(error.kind()),
@@ -44,29 +44,31 @@ impl Outcome {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
     number: usize,
-    pub(crate) asked: Instant,
+    pub(crate) started: Instant,
     pub(crate) answered: Instant,
     pub(crate) outcome: Outcome,
 }
 
-/// All calls of a row.
+/// All calls of a row of the matrix.
 pub(crate) struct Ledger {
     tenant: String,
-    /// In another slot, at another node; some calls charge both.
+    /// A tenant in another slot, at another node. Some calls charge both tenants.
     other_tenant: Option<String>,
-    /// Of the subjects that one call each is made for.
+    /// The policy of the subjects that are used by one call each.
     own: Policy,
-    /// Of the subject that is called for in between: of several settings, they take turns.
+    /// The policies of the subject that is used by many calls. If there are several settings, they
+    /// alternate.
     shared: Vec<Policy>,
     next: AtomicUsize,
     entries: Mutex<Vec<Entry>>,
 }
 
-/// One call in this number is for the shared subject.
+/// Every fourth call is for the shared subject.
 const SHARED: usize = 4;
-/// One call in this number is across slots, where there is another tenant.
+/// Every fifth call is across slots if there is another tenant.
 const ACROSS: usize = 5;
-/// Much more than one call takes, so that a second charge shows.
+/// The limit of a subject that one call uses. It is greater than one, so that a second charge is
+/// detected.
 const OWN_LIMIT: u64 = 9;
 const SHARED_LIMIT: u64 = 20;
 
@@ -89,21 +91,21 @@ impl Ledger {
         }
     }
 
-    /// The numbers of the next `count` calls.
+    /// Returns the numbers of the next `count` calls.
     pub(crate) fn next(&self, count: usize) -> Range<usize> {
         let first = self.next.fetch_add(count, Ordering::Relaxed);
         first..first + count
     }
 
-    /// Makes these calls, in one batch.
+    /// Makes the calls with these numbers, in one batch if there are several.
     pub(crate) async fn call(
         &self,
         store: &dyn Store,
         numbers: Range<usize>,
     ) -> Vec<Result<Decision, Error>> {
-        let subjects: Vec<String> = numbers.clone().map(subject_of).collect();
+        let subjects: Vec<String> = numbers.clone().map(subject_for).collect();
         let charges = numbers.clone().zip(&subjects).map(|(number, subject)| {
-            let charge = Charge::new(self.policy_of(number), subject);
+            let charge = Charge::new(self.policy_for(number), subject);
             let mut charges = vec![charge.tenant(&self.tenant)];
             if self.is_across(number)
                 && let Some(other) = &self.other_tenant
@@ -120,8 +122,8 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn enter(&self, number: usize, asked: Instant, outcome: Outcome) {
-        let entry = Entry { number, asked, answered: Instant::now(), outcome };
+    pub(crate) fn enter(&self, number: usize, started: Instant, outcome: Outcome) {
+        let entry = Entry { number, started, answered: Instant::now(), outcome };
         self.entries.lock().unwrap().push(entry);
     }
 
@@ -129,7 +131,7 @@ impl Ledger {
         self.entries.lock().unwrap().clone()
     }
 
-    fn policy_of(&self, number: usize) -> &Policy {
+    fn policy_for(&self, number: usize) -> &Policy {
         if is_shared(number) {
             &self.shared[number / SHARED % self.shared.len()]
         } else {
@@ -141,60 +143,60 @@ impl Ledger {
         self.other_tenant.is_some() && !is_shared(number) && number % ACROSS == 1
     }
 
-    /// Compares the account with what the servers have, each of one tenant. Returns where they differ.
-    pub(crate) async fn look_up(&self, observers: &[Box<dyn Store>]) -> Vec<String> {
+    /// Compares the entries with the states of the servers. Each observer reads the states of one
+    /// tenant. Returns the violations.
+    pub(crate) async fn check(&self, observers: &[Box<dyn Store>]) -> Vec<String> {
         let entries = self.entries();
         let is_own = |entry: &&Entry| !is_shared(entry.number);
         let own: Vec<&Entry> = entries.iter().filter(is_own).collect();
-        let mut findings = self.look_up_own(&*observers[0], &self.tenant, own).await;
+        let mut findings = self.check_own(&*observers[0], &self.tenant, own).await;
         if let (Some(tenant), [_, observer]) = (&self.other_tenant, observers) {
             let is_across = |entry: &&Entry| self.is_across(entry.number);
             let across: Vec<&Entry> = entries.iter().filter(is_across).collect();
-            findings.extend(self.look_up_own(&**observer, tenant, across).await);
+            findings.extend(self.check_own(&**observer, tenant, across).await);
         }
-        findings.extend(self.look_up_shared(&*observers[0], &entries).await);
+        findings.extend(self.check_shared(&*observers[0], &entries).await);
         findings
     }
 
-    async fn look_up_own(
-        &self,
-        observer: &dyn Store,
-        tenant: &str,
-        own: Vec<&Entry>,
-    ) -> Vec<String> {
+    async fn check_own(&self, observer: &dyn Store, tenant: &str, own: Vec<&Entry>) -> Vec<String> {
         let mut findings = BTreeMap::new();
-        let subjects: Vec<String> = own.iter().map(|entry| subject_of(entry.number)).collect();
+        let subjects: Vec<String> = own.iter().map(|entry| subject_for(entry.number)).collect();
         let used = used(observer, &self.own, tenant, &subjects).await;
         for (entry, used) in own.into_iter().zip(used) {
             let finding = match (entry.outcome, used) {
                 (_, 2..) => "charged twice",
-                (Outcome::Admitted, 0) => "answered, and not charged",
-                (Outcome::Refused, _) => "refused, though nothing else charged its subject",
+                (Outcome::Admitted, 0) => "admitted and not charged",
+                (Outcome::Refused, _) => "refused, although no other call charged its subject",
                 (Outcome::Failed(kind), 1) if kind.is_definitely_not_charged() => {
-                    "charged, though surely not"
+                    "charged, although the error says that it is definitely not charged"
                 }
                 _ => continue,
             };
-            let told = format!("{finding}: {:?}", entry.outcome);
-            *findings.entry(told).or_insert(0) += 1;
+            let violation = format!("{finding}: {:?}", entry.outcome);
+            *findings.entry(violation).or_insert(0) += 1;
         }
-        findings.into_iter().map(|(told, count)| format!("{count} calls {told}")).collect()
+        findings
+            .into_iter()
+            .map(|(violation, count)| format!("{count} calls {violation}"))
+            .collect()
     }
 
-    async fn look_up_shared(&self, observer: &dyn Store, entries: &[Entry]) -> Vec<String> {
+    async fn check_shared(&self, observer: &dyn Store, entries: &[Entry]) -> Vec<String> {
         let admitted = entries.iter().filter(|entry| is_shared(entry.number));
         let admitted = admitted.filter(|entry| entry.outcome == Outcome::Admitted).count() as u64;
-        let most = SHARED_LIMIT * self.shared.len() as u64;
+        let max = SHARED_LIMIT * self.shared.len() as u64;
         let mut charged = 0;
         for policy in &self.shared {
-            charged += used_of(observer, policy, &self.tenant).await;
+            charged += shared_used(observer, policy, &self.tenant).await;
         }
         let mut findings = vec![];
-        if admitted > most {
-            findings.push(format!("of {most} {admitted} were admitted"));
+        if admitted > max {
+            findings.push(format!("{admitted} calls were admitted; the maximum is {max}"));
         }
         if admitted > charged {
-            findings.push(format!("{admitted} were admitted, and {charged} are charged"));
+            findings
+                .push(format!("{admitted} calls were admitted, but only {charged} are charged"));
         }
         findings
     }
@@ -204,15 +206,15 @@ fn is_shared(number: usize) -> bool {
     number.is_multiple_of(SHARED)
 }
 
-fn subject_of(number: usize) -> String {
+fn subject_for(number: usize) -> String {
     if is_shared(number) { "shared".to_owned() } else { format!("s{number}") }
 }
 
-async fn used_of(observer: &dyn Store, policy: &Policy, tenant: &str) -> u64 {
+async fn shared_used(observer: &dyn Store, policy: &Policy, tenant: &str) -> u64 {
     used(observer, policy, tenant, &["shared".to_owned()]).await[0]
 }
 
-/// How much is taken of the limit of each subject.
+/// Returns the amount that is used of the limit of each subject.
 async fn used(
     observer: &dyn Store,
     policy: &Policy,
@@ -227,9 +229,9 @@ async fn used(
     answers.map(|answer| policy.limit() - answer.unwrap().verdicts()[0].remaining()).collect()
 }
 
-/// A row in which only the reports are wrong.
+/// Checks the ledger itself, with entries that contradict the server.
 #[tokio::test]
-async fn an_account_that_is_wrong_is_noticed() {
+async fn an_entry_that_contradicts_the_server_is_reported() {
     for (charges, outcome, finding) in [
         (1, Outcome::Admitted, None),
         (0, Outcome::Failed(ErrorKind::Busy), None),
@@ -238,17 +240,21 @@ async fn an_account_that_is_wrong_is_noticed() {
         (1, Outcome::GivenUp, None),
         (2, Outcome::Admitted, Some("charged twice")),
         (2, Outcome::GivenUp, Some("charged twice")),
-        (0, Outcome::Admitted, Some("answered, and not charged")),
-        (1, Outcome::Failed(ErrorKind::Busy), Some("charged, though surely not")),
+        (0, Outcome::Admitted, Some("admitted and not charged")),
+        (
+            1,
+            Outcome::Failed(ErrorKind::Busy),
+            Some("charged, although the error says that it is definitely not charged"),
+        ),
         (0, Outcome::Refused, Some("refused")),
     ] {
         for across in [false, true] {
             let ledger = Ledger::new(Fault::Silent, "t", Some("u"));
             let store = MemoryStore::new();
             let (number, tenant) = if across { (ACROSS + 1, "u") } else { (2, "t") };
-            let (policy, subject) = (&ledger.own, subject_of(number));
+            let (policy, subject) = (&ledger.own, subject_for(number));
             if across {
-                // The account of the first slot is right.
+                // The entry of the first slot is right.
                 let right = u64::from(outcome == Outcome::Admitted);
                 let first = [Charge::new(policy, &subject).tenant("t").cost(right)];
                 let _ = store.decide(Call::acquire(&first)).await.unwrap();
@@ -258,11 +264,14 @@ async fn an_account_that_is_wrong_is_noticed() {
             ledger.enter(number, Instant::now(), outcome);
             let store = Arc::new(store);
             let observers: [Box<dyn Store>; 2] = [Box::new(Arc::clone(&store)), Box::new(store)];
-            let findings = ledger.look_up(&observers).await;
+            let findings = ledger.check(&observers).await;
             match finding {
                 None => assert!(findings.is_empty(), "{findings:?}"),
                 Some(finding) => {
-                    assert!(findings.iter().any(|it| it.contains(finding)), "{findings:?}");
+                    assert!(
+                        findings.iter().any(|violation| violation.contains(finding)),
+                        "{findings:?}"
+                    );
                 }
             }
         }
@@ -270,7 +279,7 @@ async fn an_account_that_is_wrong_is_noticed() {
 }
 
 #[tokio::test]
-async fn more_than_the_limit_is_noticed() {
+async fn more_admissions_than_the_limit_are_reported() {
     let ledger = Ledger::new(Fault::Silent, "t", None);
     let store = Arc::new(MemoryStore::new());
     let all = [Charge::new(&ledger.shared[0], "shared").tenant("t").cost(SHARED_LIMIT)];
@@ -279,8 +288,8 @@ async fn more_than_the_limit_is_noticed() {
     for _ in 0..SHARED_LIMIT {
         ledger.enter(SHARED, Instant::now(), Outcome::Admitted);
     }
-    assert!(ledger.look_up(&observers).await.is_empty());
+    assert!(ledger.check(&observers).await.is_empty());
     ledger.enter(SHARED, Instant::now(), Outcome::Admitted);
-    let findings = ledger.look_up(&observers).await;
+    let findings = ledger.check(&observers).await;
     assert_eq!(findings.len(), 2, "{findings:?}");
 }

@@ -1,4 +1,4 @@
-//! Callers that do not stop calling.
+//! Callers that make calls until the load is stopped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,14 +12,14 @@ use crate::ledger::{Ledger, Outcome};
 
 const CALLERS: usize = 3;
 
-/// One turn in `BATCHED` is a batch, of `BATCH` calls.
+/// One of `BATCHED` turns of a caller is a batch of `BATCH` calls.
 const BATCHED: usize = 4;
 const BATCH: usize = 5;
 
-/// How long a caller rests between its calls, as the machine has to run the servers too.
-const REST: Duration = Duration::from_millis(6);
+/// The pause of a caller between two calls, which leaves time for the servers.
+const PAUSE: Duration = Duration::from_millis(6);
 
-/// How often the account is looked at while something is waited for.
+/// The interval at which the ledger is checked while a test waits.
 const INTERVAL: Duration = Duration::from_millis(5);
 
 pub(crate) struct Load {
@@ -32,7 +32,7 @@ struct Shared {
     ledger: Arc<Ledger>,
     is_over: AtomicBool,
     is_idle: AtomicBool,
-    gives_up: AtomicBool,
+    is_impatient: AtomicBool,
     in_flight: AtomicUsize,
 }
 
@@ -43,7 +43,7 @@ impl Load {
             ledger,
             is_over: AtomicBool::new(false),
             is_idle: AtomicBool::new(false),
-            gives_up: AtomicBool::new(false),
+            is_impatient: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
         });
         let mut callers = JoinSet::new();
@@ -53,29 +53,30 @@ impl Load {
         Self { callers, shared }
     }
 
-    /// Lets the callers rest, and returns when no call is on its way.
-    pub(crate) async fn rest(&self) {
+    /// Pauses the callers, and returns when no call is in flight.
+    pub(crate) async fn pause(&self) {
         self.shared.is_idle.store(true, Ordering::SeqCst);
         while self.shared.in_flight.load(Ordering::SeqCst) > 0 {
             sleep(INTERVAL).await;
         }
     }
 
-    pub(crate) fn go_on(&self) {
+    pub(crate) fn resume(&self) {
         self.shared.is_idle.store(false, Ordering::SeqCst);
     }
 
-    /// Has the callers give their calls up after up to 9 ms, or be patient again.
-    pub(crate) fn give_up(&self, gives_up: bool) {
-        self.shared.gives_up.store(gives_up, Ordering::SeqCst);
+    /// Makes the callers wait at most 9 ms for each answer, or makes them patient again.
+    pub(crate) fn set_impatient(&self, is_impatient: bool) {
+        self.shared.is_impatient.store(is_impatient, Ordering::SeqCst);
     }
 
-    /// Waits until a call that was made from then on is decided by the store, and returns how long that
-    /// took; `None` if it takes longer than the bound.
+    /// Waits until the store has decided a call that was made at or after `from`, and returns the
+    /// time since `from`. Returns `None` if this takes longer than the bound.
     pub(crate) async fn until_decided(&self, from: Instant, bound: Duration) -> Option<Duration> {
         loop {
             let entries = self.shared.ledger.entries();
-            let decided = entries.iter().filter(|it| it.asked >= from && it.outcome.is_decided());
+            let decided =
+                entries.iter().filter(|entry| entry.started >= from && entry.outcome.is_decided());
             if let Some(first) = decided.map(|entry| entry.answered).min() {
                 return Some(first - from).filter(|took| *took <= bound);
             }
@@ -86,7 +87,7 @@ impl Load {
         }
     }
 
-    /// Ends when all calls have.
+    /// Stops the callers, and returns when all calls have ended.
     pub(crate) async fn stop(self) {
         self.shared.is_over.store(true, Ordering::SeqCst);
         let _ = self.callers.join_all().await;
@@ -97,13 +98,13 @@ async fn call_again_and_again(shared: Arc<Shared>) {
     let mut turn = 0;
     while !shared.is_over.load(Ordering::SeqCst) {
         shared.in_flight.fetch_add(1, Ordering::SeqCst);
-        // A request to rest either sees this call in flight, or is seen here.
+        // Either `pause` sees that this call is in flight, or this task sees that it must pause.
         if !shared.is_idle.load(Ordering::SeqCst) {
             turn = (turn + 1) % BATCHED;
             let numbers = shared.ledger.next(if turn == 0 { BATCH } else { 1 });
-            let asked = Instant::now();
+            let started = Instant::now();
             let calls = shared.ledger.call(&*shared.store, numbers.clone());
-            let answers = if shared.gives_up.load(Ordering::SeqCst) {
+            let answers = if shared.is_impatient.load(Ordering::SeqCst) {
                 let patience = Duration::from_millis(numbers.start as u64 % 10);
                 timeout(patience, calls).await.ok()
             } else {
@@ -111,10 +112,10 @@ async fn call_again_and_again(shared: Arc<Shared>) {
             };
             let mut answers = answers.into_iter().flatten();
             for number in numbers {
-                shared.ledger.enter(number, asked, Outcome::of(answers.next()));
+                shared.ledger.enter(number, started, Outcome::from_answer(answers.next()));
             }
         }
         shared.in_flight.fetch_sub(1, Ordering::SeqCst);
-        sleep(REST).await;
+        sleep(PAUSE).await;
     }
 }

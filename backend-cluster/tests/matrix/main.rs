@@ -1,5 +1,5 @@
-//! Every composition of layers, on every store, under every fault: the compositions that applications use,
-//! and not just those of which one part is tried by itself.
+//! Every composition of layers, on every store, under every fault. Other tests cover each part by
+//! itself; this matrix covers the compositions that applications use.
 //!
 //! | dimension | |
 //! |---|---|
@@ -7,18 +7,19 @@
 //! | stores | one Redis, the primary of a Sentinel group, a node of a cluster |
 //! | faults | see [`Fault`] |
 //!
-//! In each row callers do not stop calling while the fault comes and goes: single calls, batches, and, on a
-//! cluster, calls across slots. Each call is on a subject of its own, which is looked up afterwards,
-//! past the fault, so that it is known of each single call what became of it
-//! ([`Ledger`](ledger::Ledger)):
+//! In each row, callers keep making calls while the fault begins and ends: single calls, batches,
+//! and, on a cluster, calls across slots. Most calls have a subject of their own. Afterwards the
+//! states of all subjects are read directly from the servers, without the fault, so that the
+//! outcome of each single call is known ([`Ledger`](ledger::Ledger)):
 //!
-//! * nothing is charged twice;
-//! * what was answered is charged: nothing was lost;
-//! * what failed with an error that says that it was surely not charged was not;
-//! * of a subject that all callers share, no more passed than the limit;
-//! * decisions come again soon after the fault, and connections are not made by the hundred meanwhile.
+//! * No call is charged twice.
+//! * Every admitted call is charged.
+//! * A call that failed with an error that says that it is definitely not charged is not charged.
+//! * For the subject that all callers share, no more calls are admitted than the limit.
+//! * The store decides again soon after the fault, and does not make hundreds of connections during
+//!   it.
 //!
-//! All rows are run; the test then fails with a list of those in which something did not hold.
+//! The test runs all rows, and then fails with a list of all violations.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -43,27 +44,28 @@ use ledger::Ledger;
 use load::Load;
 use place::{Backend, Place};
 
-/// How long a call waits for an answer: the stores' default.
+/// The time for which a call waits for an answer: the default of the stores.
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How much longer than that it may take until the store decides again.
+/// The additional time that may pass until the store decides again.
 const RECOVERY: Duration = Duration::from_millis(200);
 
-/// What the machine that runs the tests may add, as it has other things to do.
+/// The delay that a busy machine may add.
 const MARGIN: Duration = Duration::from_millis(800);
 
-/// Attempts to connect are spaced out, whatever the callers do: more than this in a row is a storm.
+/// The maximum number of connections in a row. Connection attempts are spaced out, regardless of
+/// the callers, so that more connections would be a connection storm.
 const MAX_CONNECTIONS: u64 = 60;
 
-/// How long the callers go on before and after.
-const WELL: Duration = Duration::from_millis(100);
+/// The time for which the callers make calls before and after the fault.
+const CALM: Duration = Duration::from_millis(100);
 
-/// How often a row is tried that is late: a machine that does something else for a second looks the same
-/// once. What is wrong with an account counts each time.
+/// The number of attempts for a row that is too late, because a machine that stalls for a second
+/// has the same effect. A violation in the ledger counts in every attempt.
 const ATTEMPTS: usize = 3;
 
-/// One row of the matrix. Returns what did not hold, and how long it took until the store decided again, if
-/// that was soon.
+/// Runs one row of the matrix. Returns the violations, and the time until the store decided again
+/// if that was within the bound.
 async fn row(
     place: &Place,
     layers: Layers,
@@ -78,43 +80,44 @@ async fn row(
     let load = Load::start(store, Arc::clone(&ledger));
     if fault != Fault::CallersGiveUp {
         load.until_decided(Instant::now(), Duration::from_secs(10)).await;
-        sleep(WELL).await;
+        sleep(CALM).await;
     }
     let before = place.connections();
-    let well = fault.come_and_go(place, &load).await;
+    let end = fault.run(place, &load).await;
     let bound = RESPONSE_TIMEOUT + RECOVERY + layers.delay() + MARGIN;
-    let took = load.until_decided(well, bound).await;
-    sleep(WELL).await;
+    let took = load.until_decided(end, bound).await;
+    sleep(CALM).await;
     load.stop().await;
     let connections = place.connections() - before;
     if connections > MAX_CONNECTIONS {
         findings.push(format!("{connections} connections were made"));
     }
-    findings.extend(fault.complaints(&ledger, well));
+    findings.extend(fault.violations(&ledger, end));
     fault.clear(place).await;
-    findings.extend(ledger.look_up(&place.observers(&prefix)).await);
+    findings.extend(ledger.check(&place.observers(&prefix)).await);
     (findings, took)
 }
 
-/// All rows of a store: those of one composition of layers after each other on servers of their own.
+/// Runs all rows of a store. Each composition of layers has its own servers, on which its rows run
+/// one after another.
 async fn all_rows(backend: Backend) {
     let mut lanes = JoinSet::new();
     for layers in Layers::ALL {
         lanes.spawn(async move {
             let place = Place::start(backend).await;
             let mut failed = vec![];
-            for fault in Fault::all_of(backend) {
+            for fault in Fault::all_for(backend) {
                 let name = format!("{backend:?}, {layers:?}, {fault:?}");
-                let mut soon = None;
+                let mut recovery = None;
                 for attempt in 1..=ATTEMPTS {
                     let (findings, took) = row(&place, layers, fault, attempt).await;
-                    failed.extend(findings.into_iter().map(|it| format!("{name}: {it}")));
-                    soon = took;
-                    if soon.is_some() {
+                    failed.extend(findings.into_iter().map(|finding| format!("{name}: {finding}")));
+                    recovery = took;
+                    if recovery.is_some() {
                         break;
                     }
                 }
-                match soon {
+                match recovery {
                     Some(took) => println!("{name}: decides again after {took:?}"),
                     None => failed.push(format!("{name}: no decision within the bound")),
                 }

@@ -1,4 +1,4 @@
-//! The servers of a lane, and the way to them.
+//! The servers of a row, and the connection to them.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tidegate_cluster::{ClusterStore, Store};
 use tidegate_redis::RedisStore;
 use tidegate_testkit::servers::{Cluster, Proxy, Redis, Sentinel, eventually};
 
-/// Which store is asked.
+/// The kind of store under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Backend {
     Redis,
@@ -14,13 +14,13 @@ pub(crate) enum Backend {
     Cluster,
 }
 
-/// Servers, of which one is asked through a proxy.
+/// Servers. One of them is reached through a proxy.
 pub(crate) struct Place {
     servers: Servers,
     pub(crate) proxy: Proxy,
-    /// All keys are its own; in a cluster, the node behind the proxy has its slot.
+    /// The tenant of all keys. In a cluster, its slot is at the node behind the proxy.
     pub(crate) tenant: String,
-    /// A tenant that another node of the cluster has.
+    /// A tenant whose slot is at another node of the cluster.
     pub(crate) other_tenant: Option<String>,
 }
 
@@ -30,7 +30,7 @@ enum Servers {
     Cluster(Cluster),
 }
 
-/// What the Sentinels call the proxy.
+/// The name under which the Sentinels know the proxy.
 const GROUP: &str = "behind-the-proxy";
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -43,7 +43,7 @@ impl Place {
                 Servers::Sentinel(Sentinel::builder().replicas(1).start().await.unwrap())
             }
             Backend::Cluster => {
-                // A fault that lasts for a moment is none that the other nodes do anything about.
+                // The other nodes must not react to a temporary fault.
                 let cluster = Cluster::builder().config("cluster-node-timeout", "5000");
                 Servers::Cluster(cluster.start().await.unwrap())
             }
@@ -56,7 +56,7 @@ impl Place {
             _ => ("t".to_owned(), None),
         };
         let place = Self { servers, proxy, tenant, other_tenant };
-        // What a server has answered it still has after it was killed.
+        // With an append-only file, a killed server still has all writes that it has acknowledged.
         place.set("appendonly", "yes").await;
         place.set("appendfsync", "no").await;
         place.lead_through_the_proxy().await;
@@ -68,13 +68,14 @@ impl Place {
         self.node().command(&["CONFIG", "SET", name, value]).await.unwrap();
     }
 
-    /// Has the other servers name the proxy where they name the server.
+    /// Makes the other servers announce the proxy instead of the server.
     async fn lead_through_the_proxy(&self) {
         let port = self.proxy.port().to_string();
         match &self.servers {
             Servers::Redis(_) => {}
             Servers::Sentinel(group) => {
-                // These would fail over to it, or lead it through the proxy as well.
+                // The replica is killed, because the Sentinels would otherwise fail over to it.
+                // Then the Sentinels forget the group and watch the proxy.
                 group.nodes()[1].kill().await.unwrap();
                 for sentinel in group.sentinels() {
                     let remove = ["SENTINEL", "REMOVE", group.master_name()];
@@ -102,7 +103,7 @@ impl Place {
         }
     }
 
-    /// The server behind the proxy.
+    /// Returns the server behind the proxy.
     pub(crate) fn node(&self) -> &Redis {
         self.servers.node()
     }
@@ -114,12 +115,12 @@ impl Place {
         }
     }
 
-    /// How many connections were made to the server so far.
+    /// Returns the number of connections through the proxy so far.
     pub(crate) fn connections(&self) -> u64 {
         self.proxy.counts().connections
     }
 
-    /// A store that has not connected yet.
+    /// Returns a new store that has not connected yet.
     pub(crate) fn store(&self, prefix: &str) -> Box<dyn Store> {
         match &self.servers {
             Servers::Redis(_) => {
@@ -139,7 +140,7 @@ impl Place {
         }
     }
 
-    /// Stores with the same keys, past the proxy: one for each tenant.
+    /// Returns stores with the same keys that bypass the proxy: one for each tenant.
     pub(crate) fn observers(&self, prefix: &str) -> Vec<Box<dyn Store>> {
         let mut nodes = vec![self.node()];
         if let Servers::Cluster(cluster) = &self.servers {
@@ -153,7 +154,8 @@ impl Place {
         nodes.into_iter().map(observer).collect()
     }
 
-    /// Waits until the server takes writes. One of a cluster refuses them for a while after it was started.
+    /// Waits until the server accepts writes. A restarted node of a cluster rejects them for a
+    /// while.
     pub(crate) async fn until_it_writes(&self) {
         let key = format!("{{{}}}", self.tenant);
         eventually(PATIENCE, "the server to take writes", async || {

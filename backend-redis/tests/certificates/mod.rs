@@ -1,4 +1,4 @@
-//! Certificates for servers of tests.
+//! Certificates for the servers of tests.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use tempfile::TempDir;
 use tidegate_testkit::servers::{Redis, RedisBuilder};
 
-/// A root, and a certificate for this machine that it has signed.
+/// The files of a root certificate, and of a certificate for this machine that the root has signed.
 pub(crate) struct Certificates(TempDir);
 
 impl Certificates {
@@ -40,9 +40,9 @@ impl Certificates {
         Redis::builder().tls(self.path("certificate"), self.path("key"), self.path("root"))
     }
 
-    /// A certificate that the root has signed, and its key.
+    /// Returns the certificate that the root has signed, and its key.
     #[allow(dead_code, reason = "not every test program uses it")]
-    pub(crate) fn of_client(&self) -> [Vec<u8>; 2] {
+    pub(crate) fn client_certificate(&self) -> [Vec<u8>; 2] {
         ["certificate", "key"].map(|name| std::fs::read(self.path(name)).unwrap())
     }
 

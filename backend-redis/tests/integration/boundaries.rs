@@ -1,5 +1,5 @@
-//! Random calls with numbers at the boundaries, against the core: few limits, costs and times, each of
-//! them just where a comparison, a division or an exact number ends.
+//! Compares random calls on numbers at boundaries with the core. The limits, costs and times are
+//! few, and are chosen at the bounds of comparisons, divisions and exact numbers.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -19,9 +19,10 @@ use tidegate_testkit::generate::seeded_rng;
 
 use crate::common::{policy, store_at};
 
-/// Policies that are charged in turn, mostly of one name, and costs besides those near their limits.
+/// The policies that are charged in turn, most of them with one name, and costs in addition to
+/// those near their limits.
 const FAMILIES: &[(&[&str], &[u64])] = &[
-    // Buckets with other rates, other units in a token, and other ticks: 1, 10 and 100 µs.
+    // Buckets with different rates, units per token and ticks: 1, 10 and 100 µs.
     (&["p: token-bucket 2/3us burst 4 block 1us", "p: gcra 1/2us burst 1"], &[]),
     (
         &[
@@ -45,9 +46,9 @@ const FAMILIES: &[(&[&str], &[u64])] = &[
         ],
         &[1, 7, 703_687_441_777, 7_036_874_417_767, 14_073_748_835_532, 1 << 46, 1 << 47],
     ),
-    // Of 2^27 units a token.
+    // A token of 2^27 units.
     (&["p: token-bucket 1/134217728us burst 9"], &[]),
-    // What is booked reaches 2^52.
+    // The debt of reservations reaches 2^52.
     (
         &["p: token-bucket 562949953421312/1us burst 2251799813685248"],
         &[1 << 48, 1 << 49, 1 << 50, 1 << 51],
@@ -66,18 +67,18 @@ const FAMILIES: &[(&[&str], &[u64])] = &[
     (&["p: fixed-window 4503599627370496/9us", "p: fixed-window 9/9us"], &[1 << 50, 1 << 51]),
     (&["p: sliding-counter 3/5us", "p: sliding-counter 7/5us"], &[]),
     (&["p: sliding-counter 9/7us block 1us"], &[]),
-    // By ticks of 1 and 10 µs.
+    // Ticks of 1 and 10 µs.
     (
         &["p: sliding-counter 112589990684262/40us", "p: sliding-counter 1125899906842624/40us"],
         &[1 << 40, 1 << 45, 1 << 48, 1 << 49],
     ),
     (&["p: sliding-log 4/9us", "p: sliding-log 7/9us"], &[]),
     (&["p: sliding-log 5/9us grain 2us block 1us", "p: sliding-log 2/9us grain 2us"], &[]),
-    // A string and a list.
+    // A log in a string and a log in a list.
     (&["p: sliding-log 60/90us", "p: sliding-log 150/90us block 1us"], &[1, 1, 1, 8]),
     (&["p: sliding-log 300/500us"], &[1, 2, 3]),
     (&["p: sliding-log 100/250us", "p: sliding-log 128/250us"], &[1]),
-    // Running totals that wrap around, and some that are just 0.
+    // Running totals that wrap around. Some of them become exactly 0.
     (
         &[
             "p: sliding-log 4503599627370496/40us grain 1us",
@@ -92,7 +93,7 @@ const FAMILIES: &[(&[&str], &[u64])] = &[
     ),
 ];
 
-/// A random number below a bound.
+/// Returns a random number below a bound.
 fn below(rng: &mut TestRng, bound: u64) -> u64 {
     rng.next_u64() % bound
 }
@@ -101,25 +102,26 @@ fn one_of<'a, T>(rng: &mut TestRng, all: &'a [T]) -> &'a T {
     &all[usize::try_from(below(rng, all.len() as u64)).unwrap()]
 }
 
-/// One subject, which is charged by the policies of one family.
+/// One subject, which is charged under the policies of one family.
 struct Lane<'f> {
     policies: &'f [Policy],
     costs: &'f [u64],
-    /// What was taken lately, and when.
-    takes: Vec<(u64, &'f Policy, u64)>,
-    /// What the last answer said remains.
+    /// The latest charges: the time, the policy and the cost.
+    charges: Vec<(u64, &'f Policy, u64)>,
+    /// The remaining amount in the last answer.
     remaining: u64,
     history: String,
 }
 
 impl<'f> Lane<'f> {
     fn new((policies, costs): &'f (Vec<Policy>, Vec<u64>)) -> Self {
-        Self { policies, costs, takes: vec![], remaining: 0, history: String::new() }
+        Self { policies, costs, charges: vec![], remaining: 0, history: String::new() }
     }
 
     fn cost(&self, rng: &mut TestRng, policy: &Policy) -> u64 {
         let limit = policy.limit();
-        // Where costs are given, those near the limit would fill it for long.
+        // If costs are given, costs near the limit are rare, because they would exhaust the limit
+        // for a long time.
         let near_the_limit = if self.costs.is_empty() { 4 } else { 40 };
         match below(rng, near_the_limit) {
             0 => limit.saturating_sub(2) + below(rng, 4),
@@ -140,22 +142,22 @@ impl<'f> Lane<'f> {
             1 => Operation::Block { span: Duration::from_micros(below(rng, 6)) },
             2 => Operation::BlockAtLeast { span: Duration::from_micros(below(rng, 6)) },
             3..5 => Operation::Refund,
-            5..9 if !self.takes.is_empty() => {
-                let (at, by, taken) = *one_of(rng, &self.takes);
+            5..9 if !self.charges.is_empty() => {
+                let (at, by, charged_cost) = *one_of(rng, &self.charges);
                 if below(rng, 4) > 0 {
-                    (charged, cost) = (by, taken);
+                    (charged, cost) = (by, charged_cost);
                 }
-                let beside =
+                let offset =
                     [0, 0, 0, 0, 0, 0, -1, 1, -7, 5][usize::try_from(below(rng, 10)).unwrap()];
-                Operation::Undo { at: Timestamp::from_micros(at.saturating_add_signed(beside)) }
+                Operation::Undo { at: Timestamp::from_micros(at.saturating_add_signed(offset)) }
             }
             9 | 10 => Operation::Peek,
             11..16 if policy.rule().can_reserve() => {
-                let most = *one_of(rng, &[12, 12, 120, 400]);
-                Operation::Reserve { max_wait: Duration::from_micros(below(rng, most)) }
+                let bound = *one_of(rng, &[12, 12, 120, 400]);
+                Operation::Reserve { max_wait: Duration::from_micros(below(rng, bound)) }
             }
             16 | 17 => {
-                // Seldom as much as any state can hold, as that is there for long.
+                // The maximum that any state can hold is rare, because it recovers slowly.
                 if below(rng, 20) == 0 {
                     let max = [1 << 51, 1 << 52, u64::MAX];
                     cost = one_of(rng, &max).saturating_sub(below(rng, 2) + self.remaining);
@@ -169,7 +171,7 @@ impl<'f> Lane<'f> {
         (operation, charged, cost)
     }
 
-    fn answered(
+    fn record(
         &mut self,
         decision: &Decision,
         operation: Operation,
@@ -184,18 +186,18 @@ impl<'f> Lane<'f> {
             _ => 0,
         };
         if cost > 0 && decision.is_allowed() {
-            self.takes.push((now, policy, cost));
-            if self.takes.len() > 6 {
-                self.takes.remove(0);
+            self.charges.push((now, policy, cost));
+            if self.charges.len() > 6 {
+                self.charges.remove(0);
             }
         }
     }
 }
 
-/// What the core answers, and what the store does.
+/// The answer of the core and the answer of the store.
 type Answers = (Result<Decision, Error>, Result<Decision, Error>);
 
-/// The store and the core, which are asked the same at the same time.
+/// The store and the core, which receive the same calls at the same time.
 struct Both {
     store: RedisStore,
     model: ModelStore,
@@ -213,7 +215,7 @@ impl Both {
         self.clock.set(Timestamp::from_micros(now));
     }
 
-    async fn ask(&self, calls: &[Call<'_>]) -> Vec<Answers> {
+    async fn decide(&self, calls: &[Call<'_>]) -> Vec<Answers> {
         let expected = self.model.decide_many(calls).await;
         let answers = match calls {
             [call] => vec![self.store.decide(*call).await],
@@ -231,21 +233,21 @@ fn agree((expected, answer): &Answers) -> bool {
     }
 }
 
-/// Plays random calls; `stream` distinguishes the random numbers of several plays.
-async fn play(start: u64, steps: u64, stream: u64, moves: bool) {
+/// Makes random calls. `stream` selects the random numbers of a run.
+async fn run(start: u64, steps: u64, stream: u64, moves: bool) {
     let families: Vec<(Vec<Policy>, Vec<u64>)> = FAMILIES
         .iter()
         .map(|(texts, costs)| (texts.iter().map(|text| policy(text)).collect(), costs.to_vec()))
         .collect();
     let full = policy("full: gcra 1/20us burst 1");
-    let subjects: Vec<String> = (0..2 * families.len()).map(|place| place.to_string()).collect();
+    let subjects: Vec<String> = (0..2 * families.len()).map(|index| index.to_string()).collect();
     let mut lanes: Vec<Lane<'_>> =
-        (0..subjects.len()).map(|place| Lane::new(&families[place / 2])).collect();
+        (0..subjects.len()).map(|index| Lane::new(&families[index / 2])).collect();
     let mut rng = seeded_rng(stream);
     let both = Both::new().await;
     let mut now = start;
     for _ in 0..steps {
-        let passes = match below(&mut rng, 24) {
+        let elapsed = match below(&mut rng, 24) {
             0 => -below(&mut rng, 9).cast_signed(),
             1 => below(&mut rng, 40).cast_signed(),
             2 => below(&mut rng, 150).cast_signed(),
@@ -253,12 +255,12 @@ async fn play(start: u64, steps: u64, stream: u64, moves: bool) {
             7..15 => 1,
             _ => 0,
         };
-        now = now.saturating_add_signed(if moves { passes } else { 0 });
+        now = now.saturating_add_signed(if moves { elapsed } else { 0 });
         both.set(now);
-        // Each lane in a batch, now and then with two calls; or a few, each by itself.
+        // Either one batch with a call of each lane, or sometimes two; or a few single calls.
         let is_batch = below(&mut rng, 2) == 0;
-        let mut asked = vec![];
-        for (place, lane) in lanes.iter_mut().enumerate() {
+        let mut requests = vec![];
+        for (index, lane) in lanes.iter_mut().enumerate() {
             let times = match (is_batch, below(&mut rng, 8)) {
                 (true, 0..2) => 2,
                 (true, _) | (false, 0) => 1,
@@ -266,17 +268,17 @@ async fn play(start: u64, steps: u64, stream: u64, moves: bool) {
             };
             for _ in 0..times {
                 let (operation, policy, cost) = lane.operation(&mut rng, now);
-                // With another that mostly refuses.
+                // The second charge is under a policy that usually refuses.
                 let is_two = policy.rule().can_reserve() && below(&mut rng, 6) == 0;
-                // Refuses the whole call, and takes nothing.
+                // A check-only charge can refuse the whole call and is not made.
                 let is_check_only = below(&mut rng, 12) == 0;
-                asked.push((place, operation, policy, cost, is_two, is_check_only));
+                requests.push((index, operation, policy, cost, is_two, is_check_only));
             }
         }
-        let charges: Vec<Vec<Charge<'_>>> = asked
+        let charges: Vec<Vec<Charge<'_>>> = requests
             .iter()
-            .map(|(place, _, policy, cost, is_two, is_check_only)| {
-                let subject = &subjects[*place];
+            .map(|(index, _, policy, cost, is_two, is_check_only)| {
+                let subject = &subjects[*index];
                 let mut charge = Charge::new(policy, subject).cost(*cost);
                 if *is_check_only {
                     charge = charge.check_only();
@@ -284,21 +286,25 @@ async fn play(start: u64, steps: u64, stream: u64, moves: bool) {
                 if *is_two { vec![charge, Charge::new(&full, subject)] } else { vec![charge] }
             })
             .collect();
-        let calls: Vec<Call<'_>> = asked
+        let calls: Vec<Call<'_>> = requests
             .iter()
             .zip(&charges)
-            .map(|(asked, charges)| Call::new(asked.1, charges))
+            .map(|(request, charges)| Call::new(request.1, charges))
             .collect();
-        let at_once = if is_batch { calls.len().max(1) } else { 1 };
-        for (calls, asked) in calls.chunks(at_once).zip(asked.chunks(at_once)) {
-            for (answers, asked) in both.ask(calls).await.iter().zip(asked) {
-                let (place, operation, policy, cost, _, is_check_only) = *asked;
-                let lane = &mut lanes[place];
-                assert!(agree(answers), "{}\nthe last of them: {answers:#?}", lane.history);
+        let chunk = if is_batch { calls.len().max(1) } else { 1 };
+        for (calls, requests) in calls.chunks(chunk).zip(requests.chunks(chunk)) {
+            for (answers, request) in both.decide(calls).await.iter().zip(requests) {
+                let (index, operation, policy, cost, _, is_check_only) = *request;
+                let lane = &mut lanes[index];
+                assert!(
+                    agree(answers),
+                    "{}\nthe answers of the core and the store to the last call: {answers:#?}",
+                    lane.history
+                );
                 if let (Ok(decision), _) = answers
                     && !is_check_only
                 {
-                    lane.answered(decision, operation, now, policy, cost);
+                    lane.record(decision, operation, now, policy, cost);
                 }
             }
         }
@@ -307,19 +313,20 @@ async fn play(start: u64, steps: u64, stream: u64, moves: bool) {
 
 #[tokio::test]
 async fn numbers_at_their_boundaries_are_decided_as_in_the_core() {
-    play(1_790_000_000_000_000, 1_400, 1, true).await;
+    run(1_790_000_000_000_000, 1_400, 1, true).await;
 }
 
 #[tokio::test]
 async fn the_first_and_the_last_times_are_decided_as_in_the_core() {
-    play(0, 100, 2, false).await;
-    play(0, 200, 3, true).await;
-    play(Timestamp::MAX.as_micros() - 300, 200, 4, true).await;
+    run(0, 100, 2, false).await;
+    run(0, 200, 3, true).await;
+    run(Timestamp::MAX.as_micros() - 300, 200, 4, true).await;
 }
 
-/// A block that is over counts again once the clock has stepped back: what changed nothing has to leave it.
+/// A block that has ended applies again if the clock steps back. Therefore an undo that changes
+/// nothing must not remove it.
 #[tokio::test]
-async fn an_undo_that_takes_nothing_back_leaves_a_block_as_in_the_core() {
+async fn an_undo_that_changes_nothing_leaves_a_block_as_in_the_core() {
     const START: u64 = 1_790_000_000_000_000;
     let both = Both::new().await;
     for text in [
@@ -332,23 +339,27 @@ async fn an_undo_that_takes_nothing_back_leaves_a_block_as_in_the_core() {
         "p: token-bucket 2/10us by-interval burst 9",
     ] {
         let policy = policy(text);
-        // What is undone: when it was taken, and its cost.
+        // The age and the cost of each charge to undo.
         let undone: Vec<_> = [0, 1, 4, 5, 6, 9, 10, 11, 15, 19, 20, 21, 25, 35, 50]
             .into_iter()
             .flat_map(|ago| [1, 2, 3, 4].map(|cost| (ago, cost)))
             .collect();
         let subjects: Vec<String> = undone.iter().map(|undone| format!("{undone:?}")).collect();
-        let steps =
-            [(0, 3, Does::Take), (10, 4, Does::Take), (10, 0, Does::Block), (15, 0, Does::Undo)];
-        for (after, cost, does) in
-            steps.into_iter().chain([(12, 1, Does::Peek), (16, 1, Does::Peek)])
+        let steps = [
+            (0, 3, Step::Acquire),
+            (10, 4, Step::Acquire),
+            (10, 0, Step::Block),
+            (15, 0, Step::Undo),
+        ];
+        for (after, cost, step) in
+            steps.into_iter().chain([(12, 1, Step::Peek), (16, 1, Step::Peek)])
         {
             both.set(START + after);
             let charges: Vec<_> = undone
                 .iter()
                 .zip(&subjects)
                 .map(|((_, undone), subject)| {
-                    let cost = if does == Does::Undo { *undone } else { cost };
+                    let cost = if step == Step::Undo { *undone } else { cost };
                     [Charge::new(&policy, subject).cost(cost)]
                 })
                 .collect();
@@ -357,48 +368,49 @@ async fn an_undo_that_takes_nothing_back_leaves_a_block_as_in_the_core() {
                 .zip(&charges)
                 .map(|((ago, _), charge)| {
                     let at = Timestamp::from_micros(START + 15 - ago);
-                    let operation = match does {
-                        Does::Take => Operation::Acquire,
-                        Does::Block => Operation::Block { span: Duration::from_micros(4) },
-                        Does::Undo => Operation::Undo { at },
-                        Does::Peek => Operation::Peek,
+                    let operation = match step {
+                        Step::Acquire => Operation::Acquire,
+                        Step::Block => Operation::Block { span: Duration::from_micros(4) },
+                        Step::Undo => Operation::Undo { at },
+                        Step::Peek => Operation::Peek,
                     };
                     Call::new(operation, charge)
                 })
                 .collect();
-            for (decisions, subject) in both.ask(&calls).await.iter().zip(&subjects) {
+            for (decisions, subject) in both.decide(&calls).await.iter().zip(&subjects) {
                 assert!(
                     agree(decisions),
-                    "{text}, {subject}, {does:?} after {after}: {decisions:?}"
+                    "{text}, {subject}, {step:?} after {after}: {decisions:?}"
                 );
             }
         }
     }
 }
 
-/// A bucket's time that was written by finer ticks counts from the next coarse one on: in the wait of what is
-/// reserved, and for what came back since a take that is undone.
+/// The time of a bucket may have been written under a policy with finer ticks. Under coarser ticks
+/// it must count from the next coarse tick, both in the wait of a reservation and in the refill
+/// since a charge that is undone.
 #[tokio::test]
-async fn ticks_that_become_coarser_are_counted_as_in_the_core() {
+async fn a_change_to_coarser_ticks_is_decided_as_in_the_core() {
     let both = Both::new().await;
     let fine = policy("p: token-bucket 50000000/30s burst 1000000000000");
-    // By ticks of a second.
+    // A policy with ticks of a second.
     let coarse = policy("p: token-bucket 1400003/30s burst 100000000000000");
-    for beside in [0, 1, 300_000, 500_000, 999_999] {
-        let taken = 1_790_000_000_000_000 + beside;
+    for offset in [0, 1, 300_000, 500_000, 999_999] {
+        let charged_at = 1_790_000_000_000_000 + offset;
         let reserve = Operation::Reserve { max_wait: Duration::MAX };
-        let undo = Operation::Undo { at: Timestamp::from_micros(taken) };
+        let undo = Operation::Undo { at: Timestamp::from_micros(charged_at) };
         for (operation, cost) in [(reserve, coarse.limit()), (undo, 1_000_000_000)] {
             for after in [0, 1, 500_001, 1_000_000] {
-                let subject = format!("{beside} {cost} {after}");
+                let subject = format!("{offset} {cost} {after}");
                 for (now, operation, policy, cost) in [
-                    (taken, Operation::Acquire, &fine, 1_000_000_000),
-                    (taken + after, operation, &coarse, cost),
-                    (taken + after, Operation::Peek, &coarse, coarse.limit()),
+                    (charged_at, Operation::Acquire, &fine, 1_000_000_000),
+                    (charged_at + after, operation, &coarse, cost),
+                    (charged_at + after, Operation::Peek, &coarse, coarse.limit()),
                 ] {
                     both.set(now);
                     let charges = [Charge::new(policy, &subject).cost(cost)];
-                    let answers = both.ask(&[Call::new(operation, &charges)]).await;
+                    let answers = both.decide(&[Call::new(operation, &charges)]).await;
                     assert!(agree(&answers[0]), "{operation:?} {after}: {:#?}", answers[0]);
                 }
             }
@@ -406,10 +418,10 @@ async fn ticks_that_become_coarser_are_counted_as_in_the_core() {
     }
 }
 
-/// What has expired is not undone: once the clock has stepped back, it counts again. Also in 1970, whose first
-/// microsecond is the time 0.
+/// A charge that has expired is not undone, because it would count again if the clock stepped back.
+/// This also holds in 1970, at the time 0.
 #[tokio::test]
-async fn an_undo_of_what_has_expired_changes_nothing_as_in_the_core() {
+async fn an_undo_of_an_expired_charge_changes_nothing_as_in_the_core() {
     let both = Both::new().await;
     for text in [
         "p: fixed-window 9/20us anchored",
@@ -431,14 +443,15 @@ async fn an_undo_of_what_has_expired_changes_nothing_as_in_the_core() {
                 (0, Call::new(Operation::Reset, &charges)),
             ] {
                 both.set(start + after);
-                let answers = both.ask(&[call]).await;
+                let answers = both.decide(&[call]).await;
                 assert!(agree(&answers[0]), "{text}: {call:?}: {:#?}", answers[0]);
             }
         }
     }
 }
 
-/// What a state can hold, and how soon a debt is repaid: charges beyond the limit fill it up to there.
+/// Charges beyond the limit fill a state up to its bound: the maximum amount that it can hold, or
+/// the maximum time until its debt is refilled.
 #[tokio::test]
 async fn a_charge_beyond_the_limit_fills_a_state_up_to_its_bound_as_in_the_core() {
     const START: u64 = 1_790_000_000_000_000;
@@ -454,17 +467,17 @@ async fn a_charge_beyond_the_limit_fills_a_state_up_to_its_bound_as_in_the_core(
         ("p: sliding-log 200/20us", MAX_EXACT),
         ("p: sliding-counter 9/20us", MAX_EXACT),
         ("p: sliding-counter 1125899906842624/40us", MAX_EXACT),
-        // 2^51 µs until it is repaid.
+        // A debt of at most 2^51 µs.
         ("p: token-bucket 1/1us burst 9", 1 << 51),
         ("p: token-bucket 2/3us burst 9", 1_501_199_875_790_165),
         ("p: token-bucket 1/1d burst 9", 26_062),
         ("p: token-bucket 1/7us by-interval burst 9", 321_685_687_669_321),
         ("p: token-bucket 5/1d by-interval burst 9", 130_310),
-        // 2^52 units.
+        // A debt of at most 2^52 units.
         ("p: token-bucket 70368744177665/100us burst 140737488355328", MAX_EXACT / 20),
         ("p: token-bucket 562949953421312/1us burst 2251799813685248", MAX_EXACT),
         ("p: token-bucket 562949953421312/1us by-interval burst 2251799813685248", MAX_EXACT),
-        // By ticks of 100 µs.
+        // Ticks of 100 µs.
         ("p: token-bucket 7/100us burst 9", MAX_EXACT / 100),
     ] {
         let policy = policy(text);
@@ -493,7 +506,7 @@ async fn a_charge_beyond_the_limit_fills_a_state_up_to_its_bound_as_in_the_core(
                 (0, Call::new(Operation::Refund, &all)),
             ] {
                 both.set(START + after);
-                let answers = both.ask(&[call]).await;
+                let answers = both.decide(&[call]).await;
                 assert!(agree(&answers[0]), "{text} {before}: {call:?}: {:#?}", answers[0]);
                 let decision = answers.into_iter().next().unwrap().1.unwrap();
                 recorded.extend(decision.amounts().first());
@@ -503,7 +516,7 @@ async fn a_charge_beyond_the_limit_fills_a_state_up_to_its_bound_as_in_the_core(
     }
 }
 
-/// A debt is repaid within 2^51 microseconds, and what is charged then is recorded again.
+/// A debt is refilled within 2^51 microseconds, and the refilled amount can be charged again.
 #[tokio::test]
 async fn a_debt_is_repaid_within_the_maximum_span_as_in_the_core() {
     const START: u64 = 1_000_000_000_000_000;
@@ -527,16 +540,17 @@ async fn a_debt_is_repaid_within_the_maximum_span_as_in_the_core() {
                 Call::new(Operation::Charge, if after == 0 { &charges } else { &one }),
                 Call::new(Operation::AcquireUpTo { min: 1 }, &nine),
             ] {
-                let answers = both.ask(&[call]).await;
+                let answers = both.decide(&[call]).await;
                 assert!(agree(&answers[0]), "{text} {after}: {call:?}: {:#?}", answers[0]);
             }
         }
     }
 }
 
-/// An amount is common to all charges: no policy in force admits more, and nothing is taken of a check.
+/// An acquire up to a cost takes one amount of all charges. No enforced policy admits more than
+/// this amount, and check-only charges are not made.
 #[tokio::test]
-async fn a_common_amount_is_taken_as_in_the_core() {
+async fn an_acquire_up_to_a_cost_is_decided_as_in_the_core() {
     let both = Both::new().await;
     both.set(1_790_000_000_000_000);
     let policies = [
@@ -549,28 +563,28 @@ async fn a_common_amount_is_taken_as_in_the_core() {
         "g: gcra 30/20us burst 30 block 9us",
     ]
     .map(policy);
-    // How much is used up of each before, which of them is only checked, and the minimum.
+    // The amounts that are used before, the index of the check-only charge, and the minimum.
     for used in [[0; 7], [85, 0, 0, 0, 0, 0, 0], [0, 0, 68, 0, 49, 0, 0], [0, 0, 0, 0, 0, 40, 29]] {
         for checked in [None, Some(0), Some(2), Some(4), Some(6)] {
             for min in [1, 5, 33] {
                 let subject = format!("{used:?} {checked:?} {min}");
-                let charge = |place: usize, cost: u64| {
-                    let charge = Charge::new(&policies[place], &subject).cost(cost);
-                    if checked == Some(place) { charge.check_only() } else { charge }
+                let charge = |index: usize, cost: u64| {
+                    let charge = Charge::new(&policies[index], &subject).cost(cost);
+                    if checked == Some(index) { charge.check_only() } else { charge }
                 };
                 let before: Vec<_> = (0..7)
-                    .map(|place| Charge::new(&policies[place], &subject).cost(used[place]))
+                    .map(|index| Charge::new(&policies[index], &subject).cost(used[index]))
                     .collect();
                 let charges: Vec<_> =
-                    (0..7).map(|place| charge(place, 33 + place as u64)).collect();
-                let pairs: Vec<_> = (0..6).map(|place| [charges[place], charges[6]]).collect();
+                    (0..7).map(|index| charge(index, 33 + index as u64)).collect();
+                let pairs: Vec<_> = (0..6).map(|index| [charges[index], charges[6]]).collect();
                 let up_to = |charges| Call::new(Operation::AcquireUpTo { min }, charges);
                 let mut calls = vec![Call::acquire(&before), up_to(&charges)];
                 calls.extend(pairs.iter().map(|pair| up_to(pair)));
                 calls.extend(charges.iter().map(|charge| up_to(std::slice::from_ref(charge))));
                 calls.push(Call::new(Operation::Peek, &charges));
                 for call in calls {
-                    let answers = both.ask(&[call]).await;
+                    let answers = both.decide(&[call]).await;
                     assert!(agree(&answers[0]), "{call:?}: {:#?}", answers[0]);
                 }
             }
@@ -578,7 +592,7 @@ async fn a_common_amount_is_taken_as_in_the_core() {
     }
 }
 
-/// A refusal may block for longer than 2^48 microseconds, which are 9 years.
+/// A refusal may block for longer than 2^48 microseconds, which is 9 years.
 #[tokio::test]
 async fn a_block_of_years_ends_as_in_the_core() {
     let both = Both::new().await;
@@ -594,7 +608,7 @@ async fn a_block_of_years_ends_as_in_the_core() {
         for now in [0, 1, 4_000 * 86_400_000_000, 4_000 * 86_400_000_001] {
             both.set(1_790_000_000_000_000 + now);
             for calls in [&[take][..], &[take, Call::acquire(&other)]] {
-                for answers in both.ask(calls).await {
+                for answers in both.decide(calls).await {
                     assert!(agree(&answers), "{text} {now}: {answers:#?}");
                 }
             }
@@ -603,8 +617,8 @@ async fn a_block_of_years_ends_as_in_the_core() {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Does {
-    Take,
+enum Step {
+    Acquire,
     Block,
     Undo,
     Peek,

@@ -1,4 +1,4 @@
-//! Callers that share batches: the conformance suite, and an account of each call while connections fail.
+//! Coalesced calls: the conformance suite, and a record of each call while connections fail.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -45,7 +45,7 @@ impl Fixture for OnRedis {
 const TIMEOUT: Duration = Duration::from_millis(200);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_becomes_of_a_batch_each_call_is_charged_at_most_once() {
+async fn each_call_of_a_batch_is_charged_at_most_once_under_every_fault() {
     let redis = Redis::start().await.unwrap();
     let proxy = Proxy::start(redis.port()).await.unwrap();
     let ledger = Ledger::new(&redis.url());
@@ -53,7 +53,7 @@ async fn whatever_becomes_of_a_batch_each_call_is_charged_at_most_once() {
     let store = Arc::new(builder.build().unwrap().coalesced());
     decided(&ledger, &store).await;
     let before = proxy.counts().commands;
-    // Some of them give up while their calls wait, or are in flight.
+    // The callers of `impatient` cancel calls that wait or are in flight.
     let load = Load::start(&ledger, &store, 64, None);
     let impatient = Load::start(&ledger, &store, 16, Some(Duration::from_millis(3)));
     tokio::time::sleep(TIMEOUT).await;
@@ -79,18 +79,19 @@ async fn whatever_becomes_of_a_batch_each_call_is_charged_at_most_once() {
     impatient.stop().await;
     load.stop().await;
     let failures = ledger.failures_since(ledger.start());
-    assert!(failures.contains(&ErrorKind::Timeout), "of silent connections");
-    assert!(failures.contains(&ErrorKind::Unavailable), "of lost ones");
+    assert!(failures.contains(&ErrorKind::Timeout), "silent connections must cause timeouts");
+    assert!(failures.contains(&ErrorKind::Unavailable), "lost connections must cause errors");
     assert!(!failures.contains(&ErrorKind::TooManyWaiters), "{failures:?}");
     ledger.check().await;
 }
 
 #[tokio::test]
-async fn several_connections_have_batches_of_their_own_and_count_one_limit() {
+async fn several_connections_have_separate_batches_and_share_one_limit() {
     let prefix = fresh_prefix();
     let store = builder_with(&prefix).await.connections(3).build().unwrap().coalesced();
     let policies: Arc<[Policy; 2]> = Arc::new(
-        ["a: fixed-window 50/10d anchored", "b: sliding-log 70/10d"].map(|it| it.parse().unwrap()),
+        ["a: fixed-window 50/10d anchored", "b: sliding-log 70/10d"]
+            .map(|text| text.parse().unwrap()),
     );
     let mut callers = JoinSet::new();
     for caller in 0..90 {
@@ -102,7 +103,7 @@ async fn several_connections_have_batches_of_their_own_and_count_one_limit() {
                 let charge = Charge::new(&policies[number % 2], &subject);
                 let charges = [charge];
                 let call = Call::acquire(&charges);
-                // Now and then one that goes alone.
+                // Every fifth call has an id and is not batched.
                 let id = format!("{id}-{number}");
                 let id = CallId::new(&id, Duration::from_secs(60));
                 let call = if number % 5 == 0 { call.with_id(id) } else { call };
@@ -112,8 +113,8 @@ async fn several_connections_have_batches_of_their_own_and_count_one_limit() {
         });
     }
     let mut admitted = 0;
-    while let Some(its) = callers.join_next().await {
-        admitted += its.unwrap();
+    while let Some(count) = callers.join_next().await {
+        admitted += count.unwrap();
     }
     assert_eq!(admitted, 3 * (50 + 70));
 }

@@ -1,4 +1,5 @@
-//! Many callers, many connections, one key: exact counts by the server's own clock.
+//! Many callers on many connections use one key. The counts must be exact by the server's own
+//! clock.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -11,7 +12,7 @@ use tidegate_redis::{Call, Charge, ManualClock, RedisStore, Store, Timestamp};
 
 use crate::common::{builder, policy, server};
 
-/// B24: 10 clients with 64 tasks each, on one key.
+/// B24: 10 clients with 64 tasks each use one key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn b24_ten_clients_of_sixty_four_tasks_are_counted_exactly() {
     for text in [
@@ -51,7 +52,7 @@ async fn b24_ten_clients_of_sixty_four_tasks_are_counted_exactly() {
     }
 }
 
-/// B27: a thousand calls within one microsecond all count.
+/// B27: a thousand calls within one microsecond are all counted.
 #[tokio::test]
 async fn b27_a_thousand_calls_in_one_microsecond_all_count() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_123));
@@ -67,7 +68,7 @@ async fn b27_a_thousand_calls_in_one_microsecond_all_count() {
     }
 }
 
-/// A batch larger than one script call may be.
+/// A batch that is larger than one script call may be.
 #[tokio::test]
 async fn ten_thousand_subjects_fit_in_one_batch() {
     let store = builder().await.response_timeout(Duration::from_secs(30)).build().unwrap();

@@ -1,4 +1,4 @@
-//! The conformance suite of the testkit, in virtual time through the real Lua.
+//! The conformance suite of the testkit, in virtual time, on a real server.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
 use tidegate_redis::{ManualClock, RedisStore, StoreExt};
@@ -8,7 +8,7 @@ use crate::common::{builder_with, fresh_prefix, server};
 
 tidegate_testkit::conformance!(redis_store, fixture: OnRedis);
 
-/// Opens stores on the shared server, each with a prefix of its own.
+/// Creates stores on the shared server, each with its own prefix.
 struct OnRedis;
 
 impl Fixture for OnRedis {

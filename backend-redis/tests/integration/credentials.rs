@@ -1,5 +1,5 @@
-//! Logins with a credentials provider, whose passwords change, and connections that the application
-//! has made.
+//! Credentials providers whose passwords change, and connections that the application has
+//! established.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -58,7 +58,7 @@ fn patient(builder: RedisStoreBuilder) -> RedisStoreBuilder {
     builder.connect_timeout(PATIENCE).response_timeout(PATIENCE)
 }
 
-fn at(url: &str) -> RedisStoreBuilder {
+fn builder(url: &str) -> RedisStoreBuilder {
     RedisStore::builder().url(url)
 }
 
@@ -78,17 +78,17 @@ async fn kill(redis: &Redis, user: &str) {
 /// Returns the identifiers of a user's connections.
 async fn connections(redis: &Redis, user: &str) -> Vec<String> {
     let list = redis.command(&["CLIENT", "LIST"]).await.unwrap().text();
-    let is_of = |line: &&str| line.split(' ').any(|field| field == format!("user={user}"));
+    let is_of_user = |line: &&str| line.split(' ').any(|field| field == format!("user={user}"));
     let id = |line: &str| line.split(' ').next().unwrap().to_owned();
-    list.lines().filter(is_of).map(id).collect()
+    list.lines().filter(is_of_user).map(id).collect()
 }
 
 #[tokio::test]
 async fn a_provider_is_called_at_each_login_so_that_a_password_can_change() {
     let redis = Redis::builder().user("limits", "one", RULES).start().await.unwrap();
     let provider = Provider::new(Credentials::new("limits", "one"));
-    let store = provider.store(at(&redis.url()).user("nobody", "nothing"));
-    let fixed = patient(at(&redis.url()).user("limits", "one")).build().unwrap();
+    let store = provider.store(builder(&redis.url()).user("nobody", "nothing"));
+    let fixed = patient(builder(&redis.url()).user("limits", "one")).build().unwrap();
     assert_eq!(acquire(&store).await.unwrap(), 0);
     assert_eq!(acquire(&fixed).await.unwrap(), 1);
     for (number, password) in ["two", "three"].into_iter().enumerate() {
@@ -108,13 +108,13 @@ async fn a_provider_is_called_at_each_login_so_that_a_password_can_change() {
 }
 
 #[tokio::test]
-async fn credentials_without_a_user_are_of_the_user_of_the_url() {
+async fn credentials_without_a_user_name_belong_to_the_user_of_the_url() {
     let redis = Redis::builder().user("limits", "one", RULES).start().await.unwrap();
     let provider = Provider::new(Credentials::from_password("one").renew_after(Duration::ZERO));
-    let store = provider.store(at(&redis.url_for("limits", "old")));
+    let store = provider.store(builder(&redis.url_for("limits", "old")));
     assert!(acquire(&store).await.is_ok());
     assert_eq!(connections(&redis, "limits").await.len(), 1);
-    // A second login is of the same user.
+    // A second login must use the same user.
     eventually(PATIENCE, "a second login", async || (provider.calls() > 2).then_some(()))
         .await
         .unwrap();
@@ -123,11 +123,11 @@ async fn credentials_without_a_user_are_of_the_user_of_the_url() {
 
 #[tokio::test]
 async fn a_connection_logs_in_again_before_its_credentials_expire() {
-    let builder = Redis::builder().user("first", "one", RULES).user("second", "two", RULES);
-    let redis = builder.start().await.unwrap();
+    let server = Redis::builder().user("first", "one", RULES).user("second", "two", RULES);
+    let redis = server.start().await.unwrap();
     let soon = Duration::from_millis(30);
     let provider = Provider::new(Credentials::new("first", "one").renew_after(soon));
-    let store = provider.store(at(&redis.url()));
+    let store = provider.store(builder(&redis.url()));
     assert_eq!(acquire(&store).await.unwrap(), 0);
     let before = connections(&redis, "first").await;
     assert_eq!(before.len(), 1);
@@ -147,7 +147,7 @@ async fn a_connection_whose_second_login_fails_stays_in_use() {
     let redis = Redis::builder().user("limits", "one", RULES).start().await.unwrap();
     let soon = Duration::from_millis(30);
     let provider = Provider::new(Credentials::new("limits", "one").renew_after(soon));
-    let store = provider.store(at(&redis.url()));
+    let store = provider.store(builder(&redis.url()));
     assert_eq!(acquire(&store).await.unwrap(), 0);
     let before = connections(&redis, "limits").await;
     provider.set(Credentials::new("limits", "wrong"));
@@ -164,7 +164,7 @@ async fn a_connection_whose_second_login_fails_stays_in_use() {
 async fn b52_the_connection_of_a_dropped_store_ends_although_it_would_log_in_again() {
     let redis = Redis::builder().user("limits", "one", RULES).start().await.unwrap();
     let credentials = Credentials::new("limits", "one").renew_after(Duration::from_secs(3_600));
-    let store = Provider::new(credentials).store(at(&redis.url()));
+    let store = Provider::new(credentials).store(builder(&redis.url()));
     assert!(acquire(&store).await.is_ok());
     assert_eq!(connections(&redis, "limits").await.len(), 1);
     drop(store);
@@ -185,7 +185,7 @@ async fn an_error_of_the_provider_is_the_source_of_the_error_of_the_call() {
             })
         }
     };
-    let store = patient(at(&redis.url())).credentials(provider).build().unwrap();
+    let store = patient(builder(&redis.url())).credentials(provider).build().unwrap();
     let error = acquire(&store).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.is_definitely_not_charged());
@@ -200,7 +200,7 @@ async fn an_error_of_the_provider_is_the_source_of_the_error_of_the_call() {
 async fn a_provider_that_hangs_is_named_by_the_error() {
     let redis = Redis::start().await.unwrap();
     let soon = Duration::from_millis(100);
-    let builder = at(&redis.url()).connect_timeout(soon).credentials(pending);
+    let builder = builder(&redis.url()).connect_timeout(soon).credentials(pending);
     let error = acquire(&builder.build().unwrap()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     let expected = "within 100ms: the credentials provider gave no answer";
@@ -233,7 +233,7 @@ async fn a_store_decides_on_an_existing_connection_as_on_its_own() {
     let redis = Redis::start().await.unwrap();
     let connection = existing(&redis).await;
     let store = patient(RedisStore::builder().connection(connection.clone())).build().unwrap();
-    let own = patient(at(&redis.url())).build().unwrap();
+    let own = patient(builder(&redis.url())).build().unwrap();
     store.ready().await.unwrap();
     for used in 0..6 {
         let store = if used % 2 == 0 { &store } else { &own };
@@ -250,7 +250,7 @@ async fn a_store_decides_on_an_existing_connection_as_on_its_own() {
     let settled = own.decide(Call::new(Operation::Settle, &used).with_id(id)).await.unwrap();
     assert_eq!(settled.amounts(), [3]);
     drop(store);
-    // The connection is the application's.
+    // The connection belongs to the application, which can still use it.
     let mut connection = connection;
     assert_eq!(redis::cmd("PING").query_async::<String>(&mut connection).await.unwrap(), "PONG");
 
@@ -289,7 +289,7 @@ async fn a_silent_server_is_a_timeout_on_an_existing_connection() {
 }
 
 #[tokio::test]
-async fn settings_that_an_existing_connection_would_ignore_are_refused() {
+async fn settings_that_an_existing_connection_would_ignore_are_errors() {
     let redis = Redis::start().await.unwrap();
     let connection = existing(&redis).await;
     let builder = || RedisStore::builder().connection(connection.clone());

@@ -1,5 +1,5 @@
-//! Three nodes that fall back to a third of the budget each, on a real Redis that goes wrong in every way
-//! while they ask: no more is admitted than the limit by Redis, and once more by the nodes.
+//! Three nodes use a real Redis with many faults, and fall back to a third of the limit each. Redis
+//! admits at most the limit, and the nodes together admit at most the limit once more.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -22,22 +22,22 @@ const NODES: u32 = 3;
 const TASKS: usize = 8;
 const CALLS: usize = 40;
 
-/// What a node has seen.
+/// The outcomes of a node's calls.
 #[derive(Debug, Default, Clone, Copy)]
-struct Seen {
+struct Outcomes {
     by_redis: u64,
     by_node: u64,
     denied: u64,
 }
 
-/// A node, and what is between it and Redis.
+/// A node, and the proxy between the node and Redis.
 struct Node {
     proxy: Proxy,
     store: Arc<dyn Store>,
 }
 
 impl Node {
-    async fn of(redis: &Redis) -> Self {
+    async fn start(redis: &Redis) -> Self {
         let proxy = Proxy::start(redis.port()).await.unwrap();
         let store = RedisStore::builder()
             .url(proxy.url())
@@ -50,13 +50,13 @@ impl Node {
         Self { proxy, store: Arc::new(store) }
     }
 
-    /// Asks from several tasks at once.
-    async fn ask(&self, policy: &Policy) -> Seen {
+    /// Makes calls in several concurrent tasks.
+    async fn make_calls(&self, policy: &Policy) -> Outcomes {
         let mut tasks = JoinSet::new();
         for _ in 0..TASKS {
             let (store, policy) = (Arc::clone(&self.store), policy.clone());
             tasks.spawn(async move {
-                let mut seen = Seen::default();
+                let mut outcomes = Outcomes::default();
                 for _ in 0..CALLS {
                     let charges = [Charge::new(&policy, "s")];
                     let decision = store.decide(Call::acquire(&charges)).await.unwrap();
@@ -72,30 +72,31 @@ impl Node {
                             )
                     }));
                     match (decision.is_allowed(), degraded) {
-                        (false, _) => seen.denied += 1,
-                        (true, None) => seen.by_redis += 1,
-                        (true, Some(_)) => seen.by_node += 1,
+                        (false, _) => outcomes.denied += 1,
+                        (true, None) => outcomes.by_redis += 1,
+                        (true, Some(_)) => outcomes.by_node += 1,
                     }
                 }
-                seen
+                outcomes
             });
         }
         let all = tasks.join_all().await;
-        all.into_iter().fold(Seen::default(), |all, seen| Seen {
-            by_redis: all.by_redis + seen.by_redis,
-            by_node: all.by_node + seen.by_node,
-            denied: all.denied + seen.denied,
+        all.into_iter().fold(Outcomes::default(), |all, outcomes| Outcomes {
+            by_redis: all.by_redis + outcomes.by_redis,
+            by_node: all.by_node + outcomes.by_node,
+            denied: all.denied + outcomes.denied,
         })
     }
 }
 
 #[tokio::test]
-async fn whatever_goes_wrong_no_more_passes_than_the_stated_bound() {
+async fn no_more_than_the_stated_bound_is_admitted_under_any_fault() {
     let redis = Redis::start().await.unwrap();
     for text in ["w: fixed-window 900/1d anchored", "l: sliding-log 900/1d", "b: gcra 900/1d"] {
         let policy = policy(text);
-        let nodes = [Node::of(&redis).await, Node::of(&redis).await, Node::of(&redis).await];
-        let mut all = Seen::default();
+        let nodes =
+            [Node::start(&redis).await, Node::start(&redis).await, Node::start(&redis).await];
+        let mut all = Outcomes::default();
         let faults = [
             Mode::Pass,
             Mode::LoseAnswer(End::Reset),
@@ -111,20 +112,24 @@ async fn whatever_goes_wrong_no_more_passes_than_the_stated_bound() {
                 node.proxy.cut(End::Close);
             }
             let [first, second, third] = &nodes;
-            let seen = tokio::join!(first.ask(&policy), second.ask(&policy), third.ask(&policy));
-            for seen in [seen.0, seen.1, seen.2] {
-                all.by_redis += seen.by_redis;
-                all.by_node += seen.by_node;
-                all.denied += seen.denied;
-                assert!(seen.by_node <= 300, "{text}, {fault:?}: {seen:?}");
+            let outcomes = tokio::join!(
+                first.make_calls(&policy),
+                second.make_calls(&policy),
+                third.make_calls(&policy)
+            );
+            for outcomes in [outcomes.0, outcomes.1, outcomes.2] {
+                all.by_redis += outcomes.by_redis;
+                all.by_node += outcomes.by_node;
+                all.denied += outcomes.denied;
+                assert!(outcomes.by_node <= 300, "{text}, {fault:?}: {outcomes:?}");
             }
         }
-        // In a day that lasts seconds, a bucket gives back one token at most.
+        // The test lasts seconds of a window of a day, in which a bucket refills one token at most.
         assert!(all.by_redis <= 901 && all.by_node <= 901, "{text}: {all:?}");
         assert!(all.by_redis > 0 && all.by_node > 0 && all.denied > 0, "{text}: {all:?}");
-        // A crash that loses everything is one limit more, and no more than that.
+        // A crash that loses all data allows one more limit, and no more than that.
         redis.restart(Data::Lost).await.unwrap();
-        let after = nodes[0].ask(&policy).await;
+        let after = nodes[0].make_calls(&policy).await;
         assert!(after.by_redis <= 900 && all.by_node + after.by_node <= 901, "{text}: {after:?}");
     }
 }

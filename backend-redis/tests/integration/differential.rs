@@ -1,5 +1,5 @@
-//! The same calls, at the same virtual time, through the real Lua and through the core: identical
-//! decisions, at least 100,000 operations for each algorithm.
+//! Makes the same calls at the same virtual time through the scripts and through the core. The
+//! decisions must be identical, for at least 100,000 operations per algorithm.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -15,30 +15,31 @@ use tidegate_testkit::servers::{Client, Redis};
 
 tidegate_testkit::differential!(redis_store, stores);
 
-/// How many scenarios are played at the same time.
-const AT_ONCE: u16 = 8;
+/// The number of scenarios that run concurrently.
+const CONCURRENT_SCENARIOS: u16 = 8;
 
-/// A store, in a database of its own.
-struct Lua {
+/// A store with a database of its own.
+struct DatabaseStore {
     store: RedisStore,
     clock: ManualClock,
     client: Client,
 }
 
-async fn stores() -> (Vec<Lua>, Redis) {
+async fn stores() -> (Vec<DatabaseStore>, Redis) {
     let redis = Redis::start().await.unwrap();
     let mut stores = vec![];
-    for database in 0..AT_ONCE {
-        stores.push(Lua::new(&redis, database).await);
+    for database in 0..CONCURRENT_SCENARIOS {
+        stores.push(DatabaseStore::new(&redis, database).await);
     }
     (stores, redis)
 }
 
-impl Lua {
+impl DatabaseStore {
     async fn new(redis: &Redis, database: u16) -> Self {
         let clock = ManualClock::default();
         let builder = RedisStore::builder().url(redis.socket_url()).database(database);
-        // The machine that runs the tests may be slow; none of them is about a timeout.
+        // The timeouts are long because the machine may be slow and these tests do not depend on
+        // timeouts.
         let patience = Duration::from_secs(30);
         let builder =
             builder.connect_timeout(patience).response_timeout(patience).clock(clock.clone());
@@ -64,12 +65,13 @@ impl DifferentialStore for Lua {
     }
 }
 
-/// What was booked beyond the capacity passes in a microsecond: one that waits for nothing is not to see
-/// it as passed, when it is refunded or reset, and when another charge of the call refuses.
+/// Debt beyond the capacity may be due to recover in the very next microsecond. A call that does
+/// not wait must not count it as recovered: neither when the debt is refunded or reset, nor when
+/// another charge of the call refuses.
 #[tokio::test]
-async fn what_passes_in_a_microsecond_has_not_passed() {
+async fn debt_that_recovers_in_the_next_microsecond_is_not_recovered_yet() {
     let (mut stores, _redis) = stores().await;
-    let Lua { store, clock, .. } = &mut stores[0];
+    let DatabaseStore { store, clock, .. } = &mut stores[0];
     let model = ModelStore::keeping_all(clock.clone());
     let texts = ["p: token-bucket 1/100us burst 3", "p: token-bucket 1/100us by-interval burst 3"];
     for text in texts {
@@ -82,8 +84,8 @@ async fn what_passes_in_a_microsecond_has_not_passed() {
             expected
         };
         let now = 1_790_000_000_000_000;
-        for (place, before) in [0, 1, 2].into_iter().enumerate() {
-            let subject = format!("{text} {place}");
+        for (index, before) in [0, 1, 2].into_iter().enumerate() {
+            let subject = format!("{text} {index}");
             let charge = Charge::new(&policy, &subject);
             clock.set(Timestamp::from_micros(now));
             let max_wait = Duration::from_secs(1);
@@ -91,7 +93,7 @@ async fn what_passes_in_a_microsecond_has_not_passed() {
             for _ in 0..6 {
                 let _ = both(Operation::Reserve { max_wait }, &[charge]).await;
             }
-            // Three are within the burst, the wait of the next is 400 µs.
+            // Three reservations are within the burst. The wait of the next one is 400 µs.
             clock.set(Timestamp::from_micros(now + 400 - before));
             let refused = [charge, Charge::new(&full, &subject)];
             let decision = both(Operation::Reserve { max_wait }, &refused).await;
@@ -112,12 +114,12 @@ async fn what_passes_in_a_microsecond_has_not_passed() {
     }
 }
 
-/// When a debt of a million days ends does not fit into a value: 2^53 µs was told in its place, 228 years instead of
-/// 2,738.
+/// Guards against a defect: the end of a debt that lasts a million days does not fit into a value.
+/// The scripts stored 2^53 µs instead, which is 228 years after the start instead of 2,738 years.
 #[tokio::test]
 async fn a_debt_that_lasts_for_millennia_ends_as_in_the_core() {
     let (mut stores, _redis) = stores().await;
-    let Lua { store, clock, .. } = &mut stores[0];
+    let DatabaseStore { store, clock, .. } = &mut stores[0];
     let model = ModelStore::keeping_all(clock.clone());
     let texts = ["1000000/1d burst 1000000", "1/1d burst 1"];
     let [fast, slow] =
@@ -135,20 +137,22 @@ async fn a_debt_that_lasts_for_millennia_ends_as_in_the_core() {
     }
 }
 
-/// A debt is carried over into another unit by a product, which is exact up to 2^52: here it is just that.
+/// A debt is converted into another unit by a product, which is exact up to 2^52. Here the product
+/// is exactly 2^52.
 #[tokio::test]
-async fn a_fraction_at_the_bound_is_carried_over_as_in_the_core() {
+async fn a_fraction_at_the_bound_is_converted_as_in_the_core() {
     let (mut stores, _redis) = stores().await;
-    let Lua { store, clock, .. } = &mut stores[0];
+    let DatabaseStore { store, clock, .. } = &mut stores[0];
     let model = ModelStore::keeping_all(clock.clone());
-    // Of 2^27 units a token, and of 2^26.
+    // Policies with 2^27 and 2^26 units per token.
     let texts = ["p: token-bucket 1/134217728us burst 9", "p: token-bucket 1/67108864us burst 9"];
     let [before, after] = texts.map(|text| text.parse::<Policy>().unwrap());
-    for beside in [0, 1, 2] {
-        let subject = format!("{beside}");
+    for offset in [0, 1, 2] {
+        let subject = format!("{offset}");
         let now = 1_790_000_000_000_000;
-        // Half a token has come back: 2^26 units are left of it, times 2^26.
-        for (policy, micros) in [(&before, 0), (&before, (1 << 26) + beside - 1), (&after, 1 << 26)]
+        // Half a token has been refilled: 2^26 units of the debt remain, and are multiplied by
+        // 2^26.
+        for (policy, micros) in [(&before, 0), (&before, (1 << 26) + offset - 1), (&after, 1 << 26)]
         {
             clock.set(Timestamp::from_micros(now + micros));
             let charge = [Charge::new(policy, &subject)];

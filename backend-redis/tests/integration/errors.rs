@@ -1,4 +1,5 @@
-//! What an error says: which server, what happened, what to do; and nothing twice.
+//! The messages of errors. A message names the server, the problem and its solution, and repeats
+//! nothing.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -26,14 +27,16 @@ async fn acquire(store: &impl Store) -> Result<bool, Error> {
     store.decide(Call::acquire(&charge)).await.map(|decision| decision.is_allowed())
 }
 
-/// A store whose timeouts are not what is tried here, on a machine that may be slow.
-fn at(url: &str) -> RedisStoreBuilder {
+/// Returns a builder with long timeouts, because the machine may be slow and these tests do not
+/// depend on timeouts.
+fn builder(url: &str) -> RedisStoreBuilder {
     let patience = Duration::from_secs(10);
     RedisStore::builder().url(url).connect_timeout(patience).response_timeout(patience)
 }
 
-/// The error of a call, which says each thing once, and no password.
-async fn error_of(builder: RedisStoreBuilder) -> Error {
+/// Returns the error of a call. Checks that a batch fails with the same kind, and that the errors
+/// repeat nothing and contain no password.
+async fn call_error(builder: RedisStoreBuilder) -> Error {
     let store = builder.build().unwrap();
     let error = acquire(&store).await.unwrap_err();
     check_chain(&error);
@@ -47,23 +50,24 @@ async fn error_of(builder: RedisStoreBuilder) -> Error {
     error
 }
 
-/// Walks an error as a report does: no text holds another, and none is empty or a password.
+/// Checks the chain of an error's sources: no text contains another one, and no text is empty or
+/// contains a password.
 fn check_chain(error: &Error) {
     let chain: Vec<String> = std::iter::successors(Some(error as &dyn StdError), |&e| e.source())
         .map(ToString::to_string)
         .collect();
     println!("{}", chain.join("\n  because: "));
-    for (place, text) in chain.iter().enumerate() {
+    for (index, text) in chain.iter().enumerate() {
         assert!(!text.is_empty() && !text.contains("S3CRET"), "{chain:?}");
-        for (other_place, other) in chain.iter().enumerate() {
-            assert!(place == other_place || !text.contains(other.as_str()), "{chain:?}");
+        for (other_index, other) in chain.iter().enumerate() {
+            assert!(index == other_index || !text.contains(other.as_str()), "{chain:?}");
         }
     }
     assert_eq!(format!("{error:#}"), chain.join(": "));
 }
 
 #[track_caller]
-fn says(error: &Error, kind: ErrorKind, texts: &[&str]) {
+fn check_message(error: &Error, kind: ErrorKind, texts: &[&str]) {
     assert_eq!(error.kind(), kind, "{error:#}");
     for text in texts {
         assert!(error.to_string().contains(text), "`{text}` is not in: {error}");
@@ -71,18 +75,18 @@ fn says(error: &Error, kind: ErrorKind, texts: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_named() {
+async fn an_unreachable_server_is_named_by_the_error() {
     let port = free_port().unwrap();
     let server = format!("127.0.0.1:{port}");
-    let error = error_of(at(&format!("redis://user:S3CRET@{server}/1"))).await;
-    says(&error, ErrorKind::Unavailable, &[&server, "nothing accepts connections there"]);
+    let error = call_error(builder(&format!("redis://user:S3CRET@{server}/1"))).await;
+    check_message(&error, ErrorKind::Unavailable, &[&server, "nothing accepts connections there"]);
     assert!(error.is_definitely_not_charged());
-    let error = error_of(at("unix:///nowhere/redis.sock?pass=S3CRET")).await;
-    says(&error, ErrorKind::Unavailable, &["/nowhere/redis.sock", "no such socket"]);
-    let error = error_of(at("redis://nowhere.invalid:7000")).await;
-    says(&error, ErrorKind::Unavailable, &["nowhere.invalid:7000", "cannot be resolved"]);
-    let error = error_of(at(&format!("redis://[::1]:{port}"))).await;
-    says(&error, ErrorKind::Unavailable, &[&format!("[::1]:{port}")]);
+    let error = call_error(builder("unix:///nowhere/redis.sock?pass=S3CRET")).await;
+    check_message(&error, ErrorKind::Unavailable, &["/nowhere/redis.sock", "no such socket"]);
+    let error = call_error(builder("redis://nowhere.invalid:7000")).await;
+    check_message(&error, ErrorKind::Unavailable, &["nowhere.invalid:7000", "cannot be resolved"]);
+    let error = call_error(builder(&format!("redis://[::1]:{port}"))).await;
+    check_message(&error, ErrorKind::Unavailable, &[&format!("[::1]:{port}")]);
 }
 
 #[tokio::test]
@@ -94,9 +98,9 @@ async fn a_lost_connection_and_a_late_answer_name_the_server() {
     redis.pause().await.unwrap();
     let error = acquire(&store).await.unwrap_err();
     check_chain(&error);
-    says(&error, ErrorKind::Timeout, &[&server, "has not answered within 500ms"]);
+    check_message(&error, ErrorKind::Timeout, &[&server, "has not answered within 500ms"]);
     redis.resume().await.unwrap();
-    let store = at(&redis.url()).build().unwrap();
+    let store = builder(&redis.url()).build().unwrap();
     assert!(acquire(&store).await.unwrap());
     redis.pause().await.unwrap();
     let (lost, killed) = tokio::join!(acquire(&store), async {
@@ -106,30 +110,35 @@ async fn a_lost_connection_and_a_late_answer_name_the_server() {
     killed.unwrap();
     let error = lost.unwrap_err();
     check_chain(&error);
-    says(&error, ErrorKind::Unavailable, &[&server, "was lost"]);
+    check_message(&error, ErrorKind::Unavailable, &[&server, "was lost"]);
     assert!(!error.is_definitely_not_charged());
 }
 
 #[tokio::test]
-async fn an_error_of_the_server_is_told_with_the_server() {
+async fn an_error_reply_is_reported_with_the_server() {
     let redis = Redis::start().await.unwrap();
     let server = format!("127.0.0.1:{}", redis.port());
     redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await.unwrap();
-    let error = error_of(at(&redis.url())).await;
-    says(&error, ErrorKind::OutOfMemory, &[&server, "has no memory left"]);
+    let error = call_error(builder(&redis.url())).await;
+    check_message(&error, ErrorKind::OutOfMemory, &[&server, "has no memory left"]);
     assert!(error.source().unwrap().to_string().starts_with("OOM "), "{error:#}");
 }
 
 #[tokio::test]
-async fn a_silent_server_is_told_from_one_that_is_not_there() {
+async fn a_silent_server_is_distinguished_from_an_unreachable_one() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let server = listener.local_addr().unwrap().to_string();
     let soon = Duration::from_secs(1);
-    let error = error_of(at(&format!("redis://{server}")).connect_timeout(soon)).await;
-    says(&error, ErrorKind::Unavailable, &[&server, "within 1s", "no answer to the login"]);
+    let error = call_error(builder(&format!("redis://{server}")).connect_timeout(soon)).await;
+    check_message(
+        &error,
+        ErrorKind::Unavailable,
+        &[&server, "within 1s", "no answer to the login"],
+    );
 }
 
-/// Answers whatever comes with this, and closes the connection.
+/// Starts a server that replies to each connection with `answer` and closes it. Returns its
+/// address.
 fn server_that_says(answer: &'static [u8]) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -143,7 +152,7 @@ fn server_that_says(answer: &'static [u8]) -> String {
 }
 
 #[tokio::test]
-async fn what_is_no_redis_server_is_told_in_one_line_with_what_it_says() {
+async fn a_server_that_is_not_redis_is_reported_in_one_line_with_its_reply() {
     for (answer, said) in [
         (&b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n\r\n"[..], "`HTTP/1.1 400 Bad Request`"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "`SSH-2.0-OpenSSH_9.2`"),
@@ -151,67 +160,81 @@ async fn what_is_no_redis_server_is_told_in_one_line_with_what_it_says() {
         (b"\x15\x03\x01\x00\x02\x02\x46", "speaks TLS, for which a URL begins with `rediss://`"),
     ] {
         let server = server_that_says(answer);
-        let error = error_of(at(&format!("redis://:S3CRET@{server}"))).await;
+        let error = call_error(builder(&format!("redis://:S3CRET@{server}"))).await;
         let message = format!("{server} does not answer as a Redis server: ");
-        says(&error, ErrorKind::Unavailable, &[&message, said]);
+        check_message(&error, ErrorKind::Unavailable, &[&message, said]);
         assert!(error.source().is_none(), "{error:#}");
     }
     let closes = server_that_says(b"");
-    let error = error_of(at(&format!("redis://{closes}"))).await;
-    says(&error, ErrorKind::Unavailable, &[&closes, "closed the connection", "`rediss://`"]);
+    let error = call_error(builder(&format!("redis://{closes}"))).await;
+    check_message(
+        &error,
+        ErrorKind::Unavailable,
+        &[&closes, "closed the connection", "`rediss://`"],
+    );
 }
 
 #[tokio::test]
-async fn encryption_on_one_side_only_is_told() {
+async fn encryption_on_one_side_only_is_reported() {
     let certificates = Certificates::new();
     let encrypted = certificates.server().start().await.unwrap();
-    let error = error_of(at(&encrypted.url().replace("rediss://", "redis://"))).await;
-    says(&error, ErrorKind::Unavailable, &[&format!("{}", encrypted.port()), "TLS", "`rediss://`"]);
-    // A plain server waits for more of what it takes for a command, or says that there is no such command.
+    let error = call_error(builder(&encrypted.url().replace("rediss://", "redis://"))).await;
+    check_message(
+        &error,
+        ErrorKind::Unavailable,
+        &[&format!("{}", encrypted.port()), "TLS", "`rediss://`"],
+    );
+    // A plain server reads the TLS handshake as the start of a command. It waits for more bytes, or
+    // replies that the command is unknown.
     let plain = Redis::start().await.unwrap();
     let server = format!("127.0.0.1:{}", plain.port());
     let soon = Duration::from_secs(1);
-    let error = error_of(at(&format!("rediss://{server}")).connect_timeout(soon)).await;
-    says(&error, ErrorKind::Unavailable, &[&server, "TLS", "`redis://`"]);
+    let error = call_error(builder(&format!("rediss://{server}")).connect_timeout(soon)).await;
+    check_message(&error, ErrorKind::Unavailable, &[&server, "TLS", "`redis://`"]);
     let http = server_that_says(b"HTTP/1.1 400 Bad Request\r\n\r\n");
-    let error = error_of(at(&format!("rediss://{http}"))).await;
-    says(&error, ErrorKind::Unavailable, &[&http, "does not answer in TLS"]);
+    let error = call_error(builder(&format!("rediss://{http}"))).await;
+    check_message(&error, ErrorKind::Unavailable, &[&http, "does not answer in TLS"]);
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_not_trusted_or_names_another_host_is_told() {
+async fn a_certificate_that_is_not_trusted_or_names_another_host_is_reported() {
     let certificates = Certificates::new();
     let redis = certificates.server().config("bind", "127.0.0.1 127.0.0.2").start().await.unwrap();
     let server = format!("127.0.0.1:{}", redis.port());
-    let error = error_of(at(&redis.url())).await;
-    says(&error, ErrorKind::Misconfigured, &[&server, "its certificate is not trusted"]);
+    let error = call_error(builder(&redis.url())).await;
+    check_message(&error, ErrorKind::Misconfigured, &[&server, "its certificate is not trusted"]);
     assert!(error.is_definitely_not_charged());
     let elsewhere = redis.url().replace("127.0.0.1", "127.0.0.2");
-    let error = error_of(at(&elsewhere).root_certificates(certificates.root())).await;
-    says(&error, ErrorKind::Misconfigured, &["127.0.0.2", "its certificate is for another name"]);
+    let error = call_error(builder(&elsewhere).root_certificates(certificates.root())).await;
+    check_message(
+        &error,
+        ErrorKind::Misconfigured,
+        &["127.0.0.2", "its certificate is for another name"],
+    );
 }
 
 #[tokio::test]
-async fn sentinels_and_what_they_name_are_named() {
+async fn errors_name_the_sentinels_and_the_group() {
     let port = free_port().unwrap();
     let nowhere = format!("127.0.0.1:{port}");
-    let with = |urls: Vec<String>, group: &str| at("redis://a").sentinel(urls, group);
-    let error = error_of(with(vec![format!("redis://:S3CRET@{nowhere}")], "limits")).await;
+    let with = |urls: Vec<String>, group: &str| builder("redis://a").sentinel(urls, group);
+    let error = call_error(with(vec![format!("redis://:S3CRET@{nowhere}")], "limits")).await;
     let texts = ["the primary of `limits`", &format!("Sentinel at {nowhere}")];
-    says(&error, ErrorKind::Unavailable, &texts);
+    check_message(&error, ErrorKind::Unavailable, &texts);
     let group = Sentinel::start().await.unwrap();
-    let error = error_of(with(group.sentinel_urls(), "other")).await;
-    says(&error, ErrorKind::Unavailable, &["`other`", "Sentinel at ", "knows no primary"]);
+    let error = call_error(with(group.sentinel_urls(), "other")).await;
+    check_message(&error, ErrorKind::Unavailable, &["`other`", "Sentinel at ", "knows no primary"]);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let silent = listener.local_addr().unwrap().to_string();
     let builder = with(vec![format!("redis://{silent}")], "limits");
-    let error = error_of(builder.connect_timeout(Duration::from_millis(200))).await;
-    says(&error, ErrorKind::Unavailable, &["`limits`", &silent]);
+    let error = call_error(builder.connect_timeout(Duration::from_millis(200))).await;
+    check_message(&error, ErrorKind::Unavailable, &["`limits`", &silent]);
 }
 
-/// The server refuses the user, and says why; and the message says that it is for the settings.
-fn refuses_the_login(error: &Error, server: &str, why: &str) {
-    says(
+/// Checks that the server rejects the login: the source of the error is the server's reply, and the
+/// message points at the settings.
+fn check_login_error(error: &Error, server: &str, why: &str) {
+    check_message(
         error,
         ErrorKind::Misconfigured,
         &[server, "refuses the user, the password or the database"],
@@ -221,105 +244,106 @@ fn refuses_the_login(error: &Error, server: &str, why: &str) {
 }
 
 #[tokio::test]
-async fn a_wrong_password_or_database_is_of_a_kind_of_its_own() {
+async fn a_wrong_password_or_database_is_misconfigured() {
     let redis = Redis::builder().password("sesame").start().await.unwrap();
     let server = format!("127.0.0.1:{}", redis.port());
     let url = |login: &str, database: &str| format!("redis://{login}{server}{database}");
     for login in [":S3CRET@", "nobody:S3CRET@", "default:S3CRET@"] {
-        refuses_the_login(&error_of(at(&url(login, ""))).await, &server, "WRONGPASS ");
+        check_login_error(&call_error(builder(&url(login, ""))).await, &server, "WRONGPASS ");
     }
-    refuses_the_login(&error_of(at(&url(":sesame@", "/99"))).await, &server, "ERR DB index");
-    // Without a password nothing is refused before the first call.
-    let error = error_of(at(&url("", ""))).await;
-    says(&error, ErrorKind::Misconfigured, &[&server]);
+    check_login_error(&call_error(builder(&url(":sesame@", "/99"))).await, &server, "ERR DB index");
+    // Without a password, the server rejects nothing before the first call.
+    let error = call_error(builder(&url("", ""))).await;
+    check_message(&error, ErrorKind::Misconfigured, &[&server]);
     assert!(error.source().unwrap().to_string().starts_with("NOAUTH "), "{error:#}");
     assert!(error.is_definitely_not_charged());
     let open = Redis::start().await.unwrap();
     let needless = open.url().replace("redis://", "redis://:S3CRET@");
-    refuses_the_login(&error_of(at(&needless)).await, "127.0.0.1", "ERR AUTH ");
+    check_login_error(&call_error(builder(&needless)).await, "127.0.0.1", "ERR AUTH ");
 }
 
 #[tokio::test]
-async fn a_password_may_be_set_apart_from_the_user() {
+async fn a_password_may_be_set_separately_from_the_user() {
     let redis =
         Redis::builder().user("limiter", "secret", "~tidegate:* +@all").start().await.unwrap();
     let url = format!("redis://limiter:S3CRET@127.0.0.1:{}", redis.port());
-    assert!(acquire(&at(&url).password("secret").build().unwrap()).await.unwrap());
-    let of_user = at(&url).user("limiter", "S3CRET").password("secret");
-    assert!(acquire(&of_user.build().unwrap()).await.unwrap());
-    let error = error_of(at(&url)).await;
-    says(&error, ErrorKind::Misconfigured, &["refuses the user, the password"]);
+    assert!(acquire(&builder(&url).password("secret").build().unwrap()).await.unwrap());
+    let with_user = builder(&url).user("limiter", "S3CRET").password("secret");
+    assert!(acquire(&with_user.build().unwrap()).await.unwrap());
+    let error = call_error(builder(&url)).await;
+    check_message(&error, ErrorKind::Misconfigured, &["refuses the user, the password"]);
 }
 
-/// A full server answers the login with this, which once was taken for a wrong password.
+/// Guards against a defect: a full server replies to the login with this error, which was reported
+/// as a wrong password.
 #[tokio::test]
-async fn a_server_with_too_many_clients_is_no_wrong_password() {
+async fn a_server_with_too_many_clients_is_not_reported_as_a_wrong_password() {
     for login in ["", ":S3CRET@"] {
         let server = server_that_says(b"-ERR max number of clients reached\r\n");
-        let error = error_of(at(&format!("redis://{login}{server}"))).await;
-        says(&error, ErrorKind::Unavailable, &[&server, "refuses the connection"]);
+        let error = call_error(builder(&format!("redis://{login}{server}"))).await;
+        check_message(&error, ErrorKind::Unavailable, &[&server, "refuses the connection"]);
         assert!(error.source().unwrap().to_string().contains("max number of clients"), "{error:#}");
     }
     let server = server_that_says(b"-DENIED Redis is running in protected mode\r\n");
-    let error = error_of(at(&format!("redis://{server}"))).await;
-    says(&error, ErrorKind::Misconfigured, &[&server]);
+    let error = call_error(builder(&format!("redis://{server}"))).await;
+    check_message(&error, ErrorKind::Misconfigured, &[&server]);
 }
 
 #[tokio::test]
-async fn failure_policies_and_breakers_do_not_hide_a_wrong_password_unless_asked_to() {
+async fn failure_policies_and_breakers_hide_a_wrong_password_only_if_configured() {
     let redis = Redis::builder().password("sesame").start().await.unwrap();
     let url = format!("redis://:guess@127.0.0.1:{}", redis.port());
-    let open = at(&url).build().unwrap().breaker(Breaker::new().failures(2)).or_fail_open();
+    let open = builder(&url).build().unwrap().breaker(Breaker::new().failures(2)).or_fail_open();
     for _ in 0..9 {
         assert_eq!(acquire(&open).await.unwrap_err().kind(), ErrorKind::Misconfigured);
     }
     assert_eq!(open.inner().state(), CircuitState::Closed);
-    let asked = OnFailure::open().also_on(ErrorKind::Misconfigured);
-    assert!(acquire(&at(&url).build().unwrap().on_failure(asked)).await.unwrap());
-    // And where the server is away the policy still helps.
+    let policy = OnFailure::open().also_on(ErrorKind::Misconfigured);
+    assert!(acquire(&builder(&url).build().unwrap().on_failure(policy)).await.unwrap());
+    // If the server is unavailable, the failure policy still applies.
     redis.kill().await.unwrap();
     let passes = async || acquire(&open).await.ok();
     assert!(eventually(Duration::from_secs(5), "to fail open", passes).await.unwrap());
 }
 
 #[tokio::test]
-async fn a_password_that_is_set_right_on_the_server_is_enough() {
+async fn a_corrected_password_on_the_server_needs_no_restart_of_the_client() {
     let rules = "~tidegate:* +@all";
     let redis = Redis::builder().user("limiter", "old", rules).start().await.unwrap();
-    let store = at(&redis.url()).user("limiter", "new").build().unwrap();
+    let store = builder(&redis.url()).user("limiter", "new").build().unwrap();
     assert_eq!(acquire(&store).await.unwrap_err().kind(), ErrorKind::Misconfigured);
     redis.command(&["ACL", "SETUSER", "limiter", ">new"]).await.unwrap();
-    let is_back = async || acquire(&store).await.ok();
-    assert!(eventually(Duration::from_secs(5), "the login", is_back).await.unwrap());
-    // A permission is taken away and given back, on the same connection.
+    let decided = async || acquire(&store).await.ok();
+    assert!(eventually(Duration::from_secs(5), "the login", decided).await.unwrap());
+    // A permission is revoked and granted again on an open connection.
     redis.command(&["ACL", "SETUSER", "limiter", "-evalsha"]).await.unwrap();
     let error = acquire(&store).await.unwrap_err();
     check_chain(&error);
-    says(&error, ErrorKind::Misconfigured, &["permission"]);
-    assert!(error.is_definitely_not_charged(), "the call was refused as a whole");
+    check_message(&error, ErrorKind::Misconfigured, &["permission"]);
+    assert!(error.is_definitely_not_charged(), "the server rejected the script call before it ran");
     redis.command(&["ACL", "SETUSER", "limiter", "+evalsha"]).await.unwrap();
     assert!(acquire(&store).await.unwrap());
-    // A user that is deleted loses its connections.
+    // Deleting a user closes its connections.
     redis.command(&["ACL", "DELUSER", "limiter"]).await.unwrap();
-    let refused =
+    let rejected =
         async || acquire(&store).await.err().filter(|e| e.kind() == ErrorKind::Misconfigured);
-    eventually(Duration::from_secs(5), "the refusal", refused).await.unwrap();
+    eventually(Duration::from_secs(5), "the error", rejected).await.unwrap();
     redis
         .command(&["ACL", "SETUSER", "limiter", "on", ">new", "~tidegate:*", "+@all"])
         .await
         .unwrap();
-    assert!(eventually(Duration::from_secs(5), "the login", is_back).await.unwrap());
+    assert!(eventually(Duration::from_secs(5), "the login", decided).await.unwrap());
 }
 
-/// What a script lacks a permission for may come after its first write.
+/// A script may need the missing permission after its first write.
 #[tokio::test]
-async fn a_permission_that_a_script_lacks_leaves_open_whether_it_charged() {
+async fn a_missing_permission_of_a_script_leaves_open_whether_it_charged() {
     let rules = "~tidegate:* +@all -set -psetex";
     let redis = Redis::builder().user("limiter", "secret", rules).start().await.unwrap();
-    let store = at(&redis.url()).user("limiter", "secret").build().unwrap();
+    let store = builder(&redis.url()).user("limiter", "secret").build().unwrap();
     let error = acquire(&store).await.unwrap_err();
     check_chain(&error);
-    says(&error, ErrorKind::Misconfigured, &["permission"]);
+    check_message(&error, ErrorKind::Misconfigured, &["permission"]);
     assert!(!error.is_definitely_not_charged());
     redis.command(&["ACL", "SETUSER", "limiter", "+set", "+psetex"]).await.unwrap();
     assert!(acquire(&store).await.unwrap());
@@ -328,7 +352,7 @@ async fn a_permission_that_a_script_lacks_leaves_open_whether_it_charged() {
 #[tokio::test]
 async fn a_restarted_server_with_another_password_refuses_until_it_has_the_old_one() {
     let redis = Redis::start().await.unwrap();
-    let store = at(&format!("redis://127.0.0.1:{}", redis.port())).build().unwrap();
+    let store = builder(&format!("redis://127.0.0.1:{}", redis.port())).build().unwrap();
     assert!(acquire(&store).await.unwrap());
     redis.command(&["CONFIG", "SET", "requirepass", "sesame"]).await.unwrap();
     let mut operator = redis.client().await.unwrap();
@@ -336,8 +360,8 @@ async fn a_restarted_server_with_another_password_refuses_until_it_has_the_old_o
     let kill = ["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"];
     operator.call(&kill).await.unwrap();
     let error = acquire(&store).await.unwrap_err();
-    says(&error, ErrorKind::Misconfigured, &[&format!("{}", redis.port())]);
+    check_message(&error, ErrorKind::Misconfigured, &[&format!("{}", redis.port())]);
     operator.call(&["CONFIG", "SET", "requirepass", ""]).await.unwrap();
-    let is_back = async || acquire(&store).await.ok();
-    assert!(eventually(Duration::from_secs(5), "the login", is_back).await.unwrap());
+    let decided = async || acquire(&store).await.ok();
+    assert!(eventually(Duration::from_secs(5), "the login", decided).await.unwrap());
 }

@@ -1,4 +1,4 @@
-//! Keys by the server's own clock: what lives how long, and what is not ours.
+//! Keys by the server's own clock: their times to live, and values that Tidegate did not write.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -16,9 +16,9 @@ use tidegate_redis::{
 use tidegate_testkit::generate::{ClockKind, Kind, Trace, policy as any_policy, scenario};
 use tidegate_testkit::servers::{Redis, Reply};
 
-use crate::common::{key_of, policy, store_at};
+use crate::common::{key, policy, store_at};
 
-/// B11, B15, B16: after every operation each key has a time to live, within the stated bound.
+/// B11, B15, B16: after every operation, each key has a time to live within the stated bound.
 #[test]
 fn b11_every_key_has_a_bounded_life_after_every_operation() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -30,8 +30,8 @@ fn b11_every_key_has_a_bounded_life_after_every_operation() {
         let any = |name| Kind::any().prop_flat_map(move |kind| any_policy(kind, name));
         let policies = (any("p"), any("q")).prop_map(|(p, q)| vec![p, q]);
         let scenarios = scenario(policies, ClockKind::Forwards, 40, 3);
-        // 71 years: the longest window there is, and the longest block; a reservation that waits as
-        // long again, and the grain or window before it.
+        // The longest window and the longest block are 71 years each. A reservation can wait for as
+        // long again, and the grain or window before it is added.
         let bound = 3 * (1_i64 << 51) / 1_000;
         for _ in 0..100 {
             let scenario = scenarios.new_tree(&mut runner).unwrap().current();
@@ -54,12 +54,12 @@ fn b11_every_key_has_a_bounded_life_after_every_operation() {
     });
 }
 
-/// By the server's clock a key is there just as long as its state matters, and then is gone.
+/// By the server's clock, a key exists exactly as long as its state matters.
 #[tokio::test]
 async fn a_key_lives_until_its_state_has_recovered_and_no_longer() {
     let redis = Redis::start().await.unwrap();
     let store = RedisStore::new(&redis.url()).unwrap();
-    for (text, most) in [
+    for (text, max) in [
         ("w: fixed-window 5/1h", 3_600_000),
         ("a: fixed-window 5/1h anchored", 3_600_000),
         ("l: sliding-log 5/1h", 3_600_000),
@@ -77,14 +77,14 @@ async fn a_key_lives_until_its_state_has_recovered_and_no_longer() {
             let decision = store.decide(Call::acquire(&charge)).await.unwrap();
             reset = decision.verdicts()[0].reset_after();
         }
-        let key = key_of(&policy);
+        let key = key(&policy);
         let life =
             redis.command(&[b"PTTL", &key[..]]).await.unwrap().text().parse::<u64>().unwrap();
-        assert!(life <= most + 1, "{text}: {life}");
+        assert!(life <= max + 1, "{text}: {life}");
         let reset = u64::try_from(reset.as_millis()).unwrap();
         assert!(life + 500 >= reset && life <= reset + 2, "{text}: {life} and {reset}");
     }
-    // Real time passes: B12, B13.
+    // This part needs real time: B12, B13.
     let short = policy("short: sliding-log 1/60ms");
     let charge = [Charge::new(&short, "s")];
     assert!(store.decide(Call::acquire(&charge)).await.unwrap().is_allowed());
@@ -95,9 +95,9 @@ async fn a_key_lives_until_its_state_has_recovered_and_no_longer() {
     assert!(store.now().await.unwrap() > Timestamp::from_micros(1_700_000_000_000_000));
 }
 
-/// B18: what is not ours, of every type, is a clear error, and stays as it is.
+/// B18: a foreign value of any type is a clear error, and stays unchanged.
 #[tokio::test]
-async fn b18_a_foreign_value_is_an_error_and_is_left_alone() {
+async fn b18_a_foreign_value_is_an_error_and_stays_unchanged() {
     let redis = Redis::start().await.unwrap();
     let store = RedisStore::new(&redis.socket_url()).unwrap();
     let foreign: [&[&[u8]]; 13] = [
@@ -107,7 +107,8 @@ async fn b18_a_foreign_value_is_an_error_and_is_left_alone() {
         &[b"SET", b"KEY", b"\x96too short"],
         &[b"SET", b"KEY", b"\xb6\0\0"],
         &[b"SET", b"KEY", b"\x94 a log with half a record"],
-        // It begins and ends as a log does, and lacks what every log has: whole records are missing.
+        // This value begins and ends like a log, but its size does not match that of any number of
+        // records.
         &[b"SET", b"KEY", b"\x94 seventeen byte\x94"],
         &[b"RPUSH", b"KEY", b"a", b"b"],
         &[b"HSET", b"KEY", b"a", b"b"],
@@ -128,7 +129,7 @@ async fn b18_a_foreign_value_is_an_error_and_is_left_alone() {
         for command in foreign {
             redis.command(&["FLUSHALL"]).await.unwrap();
             let mut command = command.to_vec();
-            let key = key_of(&policy);
+            let key = key(&policy);
             command[1] = &key;
             redis.command(&command).await.unwrap();
             let dump = redis.command(&[b"DUMP", &key[..]]).await.unwrap();
@@ -147,7 +148,7 @@ async fn b18_a_foreign_value_is_an_error_and_is_left_alone() {
                     assert_eq!(error.kind(), ErrorKind::ForeignValue, "{text} {command:?}");
                 }
             }
-            // In a batch the others are decided.
+            // The other calls of a batch are decided.
             let batch = [Call::acquire(&two[..1]), Call::acquire(&one), Call::acquire(&two)];
             let answers = store.decide_many(&batch).await;
             assert!(answers[0].as_ref().unwrap().is_allowed());
@@ -170,7 +171,7 @@ async fn a_list_with_an_element_of_another_program_is_foreign() {
     for _ in 0..600 {
         assert!(store.decide(Call::acquire(&charge)).await.unwrap().is_allowed());
     }
-    redis.command(&[b"LPUSH", &key_of(&log)[..], b"what is this"]).await.unwrap();
+    redis.command(&[b"LPUSH", &key(&log)[..], b"what is this"]).await.unwrap();
     let undo = Operation::Undo { at: store.now().await.unwrap() };
     for operation in [Operation::Acquire, undo, Operation::Refund] {
         let error = store.decide(Call::new(operation, &charge)).await.unwrap_err();
@@ -178,9 +179,10 @@ async fn a_list_with_an_element_of_another_program_is_foreign() {
     }
 }
 
-/// B20: all of a state is under one key, so that whichever key is lost, there is one fresh budget.
+/// B20: the whole state is under one key. Therefore a lost key gives one fresh limit and no
+/// inconsistent state.
 #[tokio::test]
-async fn b20_a_key_that_is_lost_is_one_fresh_budget() {
+async fn b20_a_lost_key_gives_one_fresh_limit() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
     let store = store_at(&clock).await;
     let redis = crate::common::server().await;
@@ -198,10 +200,10 @@ async fn b20_a_key_that_is_lost_is_one_fresh_budget() {
     }
 }
 
-/// A value of ours with another kind, or with a byte too many or too few, is not ours; nor is a string that
-/// begins as a log but does not end as one.
+/// A Tidegate value becomes a foreign value if its kind is changed, if a byte is added or removed,
+/// or if a string that begins like a log does not end like one.
 #[tokio::test]
-async fn b18_what_is_nearly_ours_is_an_error_and_is_left_alone() {
+async fn b18_a_slightly_changed_value_is_an_error_and_stays_unchanged() {
     let redis = Redis::start().await.unwrap();
     let store = RedisStore::new(&redis.socket_url()).unwrap();
     let good = policy("good: fixed-window 1000/1h");
@@ -225,14 +227,14 @@ async fn b18_what_is_nearly_ours_is_an_error_and_is_left_alone() {
         for _ in 0..5 {
             assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
         }
-        let key = key_of(&policy);
+        let key = key(&policy);
         let Reply::Bytes(value) = redis.command(&[&b"GET"[..], &key]).await.unwrap() else {
-            panic!("a string");
+            panic!("the value must be a string");
         };
-        for (place, change) in changes.iter().enumerate() {
-            let mut nearly = value.clone();
-            change(&mut nearly);
-            redis.command(&[&b"SET"[..], &key, &nearly]).await.unwrap();
+        for (index, change) in changes.iter().enumerate() {
+            let mut forged = value.clone();
+            change(&mut forged);
+            redis.command(&[&b"SET"[..], &key, &forged]).await.unwrap();
             for operation in [
                 Operation::Refund,
                 Operation::Undo { at: store.now().await.unwrap() },
@@ -240,18 +242,19 @@ async fn b18_what_is_nearly_ours_is_an_error_and_is_left_alone() {
                 Operation::Block { span: Duration::from_secs(9) },
             ] {
                 let error = store.decide(Call::new(operation, &charges)).await.unwrap_err();
-                assert_eq!(error.kind(), ErrorKind::ForeignValue, "{text} {place}");
+                assert_eq!(error.kind(), ErrorKind::ForeignValue, "{text} {index}");
             }
             for operation in [Operation::Acquire, Operation::Peek] {
                 let error = store.decide(Call::new(operation, &two)).await.unwrap_err();
-                assert_eq!(error.kind(), ErrorKind::ForeignValue, "{text} {place}");
+                assert_eq!(error.kind(), ErrorKind::ForeignValue, "{text} {index}");
             }
-            assert_eq!(redis.command(&[&b"GET"[..], &key]).await.unwrap(), Reply::Bytes(nearly));
+            assert_eq!(redis.command(&[&b"GET"[..], &key]).await.unwrap(), Reply::Bytes(forged));
         }
     }
 }
 
-/// Other versions of this crate, and other programs, read what stands here: the first byte says what it is.
+/// Other versions of this crate and other programs rely on this layout: the first byte of a value
+/// is its kind.
 #[tokio::test]
 async fn the_first_byte_of_a_value_is_its_kind_and_whether_it_blocks() {
     const NOW: u64 = 1_790_000_000_000_000;
@@ -271,7 +274,7 @@ async fn the_first_byte_of_a_value_is_its_kind_and_whether_it_blocks() {
         let store =
             crate::common::builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
         let charges = [Charge::new(&policy, "s")];
-        let key = crate::common::key_with(&prefix, &policy);
+        let key = crate::common::key_with_prefix(&prefix, &policy);
         let until = (NOW + 60_000_000).to_le_bytes();
         let block = Operation::Block { span: Duration::from_secs(60) };
         for (operation, is_there, flag) in [
@@ -292,7 +295,7 @@ async fn the_first_byte_of_a_value_is_its_kind_and_whether_it_blocks() {
                 (false, 0) => assert!(value.is_empty(), "{text}: {reply:?}"),
                 (true, 0) => assert_eq!(value[0], kind, "{text}"),
                 (true, _) => assert_eq!(value[0], kind + flag, "{text}"),
-                // Nothing but a block.
+                // A value that contains only a block.
                 (false, _) => assert_eq!(value[0], 0xb0, "{text}"),
             }
             assert!(flag == 0 || value.ends_with(&until[..7]), "{text}: {value:?}");
@@ -300,14 +303,14 @@ async fn the_first_byte_of_a_value_is_its_kind_and_whether_it_blocks() {
     }
 }
 
-/// What a block is written to lives as long as before, if that is longer.
+/// A block must not shorten the time to live of the key to which it is written.
 #[tokio::test]
-async fn a_block_leaves_a_key_its_life() {
+async fn a_block_does_not_shorten_the_life_of_a_key() {
     let redis = Redis::start().await.unwrap();
     let store = RedisStore::new(&redis.socket_url()).unwrap();
     for text in ["w: fixed-window 5/9d anchored", "s: sliding-log 5/9d", "l: sliding-log 500/9d"] {
         let policy = policy(text);
-        let (charges, key) = ([Charge::new(&policy, "s")], key_of(&policy));
+        let (charges, key) = ([Charge::new(&policy, "s")], key(&policy));
         assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
         for seconds in [60, 0] {
             let span = Duration::from_secs(seconds);
@@ -323,7 +326,8 @@ async fn a_block_leaves_a_key_its_life() {
     }
 }
 
-/// The scripts read the server's clock themselves. What they read is compared with what it shows.
+/// The scripts read the server's clock themselves. The test compares their decisions with the time
+/// that the server reports.
 #[tokio::test]
 async fn the_scripts_decide_by_the_servers_clock() {
     const HOUR: u64 = 3_600_000_000;
@@ -345,18 +349,18 @@ async fn the_scripts_decide_by_the_servers_clock() {
         let resets = HOUR - ended % HOUR..=HOUR - begun % HOUR;
         let reset = u64::try_from(one.verdicts()[0].reset_after().as_micros()).unwrap();
         assert!(resets.contains(&reset), "{reset} is not within {resets:?}");
-        // What was refunded is as fresh.
+        // A refunded state resets immediately.
         assert_eq!(many.verdicts()[0].reset_after(), Duration::ZERO);
         assert_eq!(peek.verdicts()[0].remaining(), 5);
     }
-    // Another way to the same: the end of a block.
+    // The end of a block shows the time of the scripts, too.
     let span = Duration::from_secs(60);
     let begun = redis.command(&["TIME"]).await.unwrap();
     let blocked = store.decide(Call::new(Operation::Block { span }, &charges)).await.unwrap();
     assert_eq!(blocked.verdicts()[0].reset_after(), span, "{begun:?}");
 }
 
-/// A key that another client has persisted has no time at which it expires.
+/// A key that another client has persisted has no expiry time.
 #[tokio::test]
 async fn a_key_that_was_persisted_is_blocked_and_unblocked() {
     let redis = Redis::start().await.unwrap();
@@ -364,11 +368,11 @@ async fn a_key_that_was_persisted_is_blocked_and_unblocked() {
     for text in ["p: gcra 5/1h", "p: sliding-log 5/1h", "p: sliding-log 500/1h"] {
         let policy = policy(text);
         let charges = [Charge::new(&policy, "s")];
-        let key = key_of(&policy);
-        let of_a_minute = Operation::Block { span: Duration::from_secs(60) };
+        let key = key(&policy);
+        let minute = Operation::Block { span: Duration::from_secs(60) };
         let lifted = Operation::Block { span: Duration::ZERO };
         assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
-        for (operation, passes) in [(of_a_minute, false), (lifted, true)] {
+        for (operation, passes) in [(minute, false), (lifted, true)] {
             redis.command(&[&b"PERSIST"[..], &key]).await.unwrap();
             let decision = store.decide(Call::new(operation, &charges)).await.unwrap();
             assert_eq!(decision.is_allowed(), passes, "{text}");

@@ -1,4 +1,4 @@
-//! What happens to Redis in production, on real servers: each test has its own.
+//! Faults of Redis that happen in production, on real servers. Each test has its own server.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -12,21 +12,10 @@ use tidegate_redis::{
 };
 use tidegate_testkit::servers::{Data, End, Mode, Proxy, Redis, Reply, eventually};
 
-use crate::common::policy;
-
-fn store(url: &str) -> RedisStore {
-    let builder = RedisStore::builder().url(url).connect_timeout(Duration::from_millis(300));
-    builder.response_timeout(Duration::from_millis(300)).build().unwrap()
-}
+use crate::common::{impatient_store as store, policy, used};
 
 async fn acquire(store: &RedisStore, policy: &Policy) -> Result<Decision, Error> {
     store.decide(Call::acquire(&[Charge::new(policy, "s")])).await
-}
-
-async fn taken(store: &RedisStore, policy: &Policy) -> u64 {
-    let charges = [Charge::new(policy, "s").cost(0)];
-    let peek = store.decide(Call::new(Operation::Peek, &charges)).await.unwrap();
-    policy.limit() - peek.verdicts()[0].remaining()
 }
 
 fn wide() -> Policy {
@@ -34,7 +23,7 @@ fn wide() -> Policy {
 }
 
 #[tokio::test]
-async fn b22_a_flushed_script_costs_no_error_and_no_count() {
+async fn b22_flushed_scripts_cause_no_error_and_no_wrong_count() {
     let redis = Redis::start().await.unwrap();
     let store = store(&redis.url());
     let policies = [wide(), policy("log: sliding-log 1000/1d"), policy("b: gcra 1000/1d")];
@@ -47,15 +36,15 @@ async fn b22_a_flushed_script_costs_no_error_and_no_count() {
         let all = store.decide(Call::acquire(&charges)).await.unwrap();
         assert_eq!(all.verdicts()[0].remaining(), 1_000_000 - round);
     }
-    assert_eq!(taken(&store, &policies[1]).await, 20);
+    assert_eq!(used(&store, &policies[1]).await, 20);
 }
 
 #[tokio::test]
-async fn a_connection_that_was_killed_is_made_anew() {
+async fn a_killed_connection_is_replaced() {
     let redis = Redis::start().await.unwrap();
     let store = store(&redis.url());
     let wide = wide();
-    let (mut least, mut most) = (0, 0);
+    let (mut min, mut max) = (0, 0);
     for round in 0..200 {
         if round % 20 == 10 {
             redis.command(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap();
@@ -63,17 +52,17 @@ async fn a_connection_that_was_killed_is_made_anew() {
         match acquire(&store, &wide).await {
             Ok(decision) => {
                 assert!(decision.is_allowed());
-                (least, most) = (least + 1, most + 1);
+                (min, max) = (min + 1, max + 1);
             }
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-                most += 1;
+                max += 1;
             }
         }
     }
-    assert!(most - least <= 10, "one call at most fails per connection");
-    let taken = taken(&store, &wide).await;
-    assert!((least..=most).contains(&taken), "{taken} of {least} to {most}");
+    assert!(max - min <= 10, "at most one call fails per connection");
+    let used = used(&store, &wide).await;
+    assert!((min..=max).contains(&used), "{used} is not within {min} to {max}");
 }
 
 #[tokio::test]
@@ -120,12 +109,12 @@ async fn b42_a_paused_server_times_out_and_may_charge_later_but_once() {
     redis.resume().await.unwrap();
     let is_back = async || acquire(&store, &wide).await.ok();
     let _ = eventually(Duration::from_secs(5), "the store", is_back).await.unwrap();
-    let taken = taken(&store, &wide).await;
-    assert!((2..=3).contains(&taken), "{taken}");
+    let used = used(&store, &wide).await;
+    assert!((2..=3).contains(&used), "{used}");
 }
 
 #[tokio::test]
-async fn b42_an_answer_that_is_lost_is_not_asked_for_again() {
+async fn b42_a_call_whose_answer_is_lost_is_not_sent_again() {
     let redis = Redis::start().await.unwrap();
     let wide = wide();
     let direct = store(&redis.url());
@@ -138,26 +127,26 @@ async fn b42_an_answer_that_is_lost_is_not_asked_for_again() {
         let proxy = Proxy::start(redis.port()).await.unwrap();
         let store = store(&proxy.url());
         assert!(acquire(&store, &wide).await.unwrap().is_allowed());
-        let before = taken(&direct, &wide).await;
+        let before = used(&direct, &wide).await;
         proxy.set(mode).await.unwrap();
         let error = acquire(&store, &wide).await.unwrap_err();
         assert!(!error.kind().is_definitely_not_charged(), "{mode:?}: {error}");
         proxy.set(Mode::Pass).await.unwrap();
-        assert_eq!(taken(&direct, &wide).await, before + 1, "{mode:?}");
+        assert_eq!(used(&direct, &wide).await, before + 1, "{mode:?}");
         let is_back = async || acquire(&store, &wide).await.ok();
         let _ = eventually(Duration::from_secs(5), "the store", is_back).await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn a_connection_that_went_silent_is_given_up() {
+async fn a_silent_connection_is_replaced() {
     let redis = Redis::start().await.unwrap();
     let proxy = Proxy::start(redis.port()).await.unwrap();
     let store = store(&proxy.url());
     assert!(acquire(&store, &wide()).await.unwrap().is_allowed());
     proxy.set(Mode::BlackHole).await.unwrap();
     assert_eq!(acquire(&store, &wide()).await.unwrap_err().kind(), ErrorKind::Timeout);
-    // Another connection is tried, and cannot be made.
+    // A new connection is attempted, and cannot be established.
     for _ in 0..2 {
         assert_eq!(acquire(&store, &wide()).await.unwrap_err().kind(), ErrorKind::Unavailable);
     }
@@ -179,7 +168,7 @@ async fn a_replica_is_read_only_and_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn a_server_without_memory_says_so_and_nothing_is_written() {
+async fn a_server_without_memory_is_an_error_and_nothing_is_written() {
     let redis = Redis::start().await.unwrap();
     let store = store(&redis.url());
     let (wide, log) = (wide(), policy("l: sliding-log 500/1h"));
@@ -191,13 +180,13 @@ async fn a_server_without_memory_says_so_and_nothing_is_written() {
     let charges = [Charge::new(&wide, "s"), Charge::new(&log, "s")];
     let error = store.decide(Call::acquire(&charges)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
-    assert_eq!(taken(&store, &wide).await, 1);
+    assert_eq!(used(&store, &wide).await, 1);
     redis.command(&["CONFIG", "SET", "maxmemory", "0"]).await.unwrap();
     assert!(acquire(&store, &log).await.unwrap().is_allowed());
 }
 
 #[tokio::test]
-async fn a_server_busy_with_a_script_says_so() {
+async fn a_server_that_is_busy_with_a_script_is_an_error() {
     let redis = Redis::builder().config("lua-time-limit", "50").start().await.unwrap();
     let store = store(&redis.url());
     assert!(acquire(&store, &wide()).await.unwrap().is_allowed());
@@ -216,8 +205,8 @@ async fn a_server_busy_with_a_script_says_so() {
 }
 
 #[tokio::test]
-async fn a_server_that_loads_its_data_says_so() {
-    // While it loads, a server answers once for each 2 MB: here every 100 ms, and for 2 s.
+async fn a_server_that_loads_its_data_is_an_error() {
+    // While a server loads its data, it answers once per 2 MB: here every 100 ms, for 2 s.
     let slow = Redis::builder().config("rdbcompression", "no").config("key-load-delay", "10000");
     let redis = slow.start().await.unwrap();
     redis.command(&["DEBUG", "POPULATE", "200", "key", "200000"]).await.unwrap();
@@ -238,7 +227,7 @@ async fn a_server_that_loads_its_data_says_so() {
 }
 
 #[tokio::test]
-async fn users_passwords_databases_and_sockets_are_as_asked_for() {
+async fn users_passwords_databases_and_sockets_are_used_as_configured() {
     let rules = "~tidegate:* +evalsha +eval +time +get +mget +set +psetex +getrange +setrange +exists \
                  +pttl +pexpire +unlink +llen +lindex +lset +ltrim +rpush +select";
     let redis = Redis::builder().user("limiter", "secret", rules).start().await.unwrap();
@@ -269,7 +258,7 @@ async fn users_passwords_databases_and_sockets_are_as_asked_for() {
 }
 
 #[test]
-fn a_url_that_is_none_is_refused_when_the_store_is_built() {
+fn an_invalid_url_is_rejected_when_the_store_is_built() {
     for url in ["", "http://127.0.0.1", "redis://:secret@127.0.0.1:port"] {
         let error = RedisStore::new(url).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidConfig);
@@ -277,7 +266,8 @@ fn a_url_that_is_none_is_refused_when_the_store_is_built() {
     }
 }
 
-/// B23: what a script writes does not depend on when or where it runs, so that a replica has the same.
+/// B23: the writes of a script do not depend on when or where it runs, so that a replica has the
+/// same state.
 #[tokio::test]
 async fn b23_a_promoted_replica_has_the_same_state() {
     let (primary, replica) = (Redis::start().await.unwrap(), Redis::start().await.unwrap());
@@ -311,12 +301,12 @@ async fn b23_a_promoted_replica_has_the_same_state() {
     assert_eq!(state(&primary).await, state(&replica).await);
     let after = store(&replica.url());
     for policy in &policies {
-        assert_eq!(taken(&after, policy).await, taken(&before, policy).await, "{policy}");
+        assert_eq!(used(&after, policy).await, used(&before, policy).await, "{policy}");
         let _ = acquire(&after, policy).await.unwrap();
     }
 }
 
-/// All keys of a server with their values, and the second in which each expires.
+/// Returns all keys of a server with their values, and the second in which each key expires.
 async fn state(redis: &Redis) -> Vec<(String, String, i64)> {
     let mut client = redis.client().await.unwrap();
     let mut state = vec![];

@@ -21,15 +21,15 @@ use tidegate_redis::{
 };
 use tidegate_testkit::servers::{Client, Reply};
 
-use crate::common::{builder_with, client, fresh_prefix, key_with, policy};
+use crate::common::{builder_with, client, fresh_prefix, key_with_prefix, policy};
 
 const NOW: u64 = 1_790_000_000_000_000;
 const HOUR: u64 = 3_600_000_000;
 const LIMIT: usize = 10;
 
-/// The maximum of a count, a debt and a sum, and the first time that no clock shows.
+/// The maximum of a count, a debt and a sum. It is also the first time that no clock shows.
 const MAX_EXACT: u64 = 1 << 52;
-/// The maximum of all numbers.
+/// The maximum of any number in a value.
 const MODULUS: u64 = 1 << 53;
 
 /// The policies, each with the kind of its values.
@@ -62,9 +62,9 @@ fn numbers(value: &[u8]) -> Vec<u64> {
     value[1..].chunks_exact(7).map(number).collect()
 }
 
-/// Returns the core's record with the numbers of a value, and whether these are all numbers of the
-/// value. Returns `None` if no call could have written the value.
-fn record_of(policy: &Policy, value: &[u8]) -> Option<(Record, bool)> {
+/// Returns the core's record for a value, and whether the record has no information beyond the
+/// value's numbers. Returns `None` if no call could have written the value.
+fn record_from(policy: &Policy, value: &[u8]) -> Option<(Record, bool)> {
     // To a script, which computes with doubles, 2^53 + 1 is 2^53.
     let as_double = |number| if number == MODULUS + 1 { MODULUS } else { number };
     let state: Vec<u64> = numbers(value).into_iter().map(as_double).collect();
@@ -99,8 +99,8 @@ fn record_of(policy: &Policy, value: &[u8]) -> Option<(Record, bool)> {
     let is_bucket = matches!(state, State::TokenBucket(_) | State::IntervalBucket(_));
     let record = Record::restore(policy, Some(state), blocked_until).ok()?;
     let own_end = Record::restore(policy, record.state().cloned(), None).ok()?.recovers_at_micros();
-    let says_no_more = !is_bucket || is_whole == Some(own_end.min(MODULUS));
-    is_complete.then_some((record, says_no_more))
+    let is_exact = !is_bucket || is_whole == Some(own_end.min(MODULUS));
+    is_complete.then_some((record, is_exact))
 }
 
 /// The core's store of one record.
@@ -150,14 +150,14 @@ impl Scene {
     }
 
     async fn set(&mut self, policy: &Policy, value: &[u8]) {
-        let key = key_with(&self.prefix, policy);
+        let key = key_with_prefix(&self.prefix, policy);
         self.client.call(&["DEL", &key]).await.unwrap();
         let command = if is_list(policy) { "RPUSH" } else { "SET" };
         self.client.call(&[command.as_bytes(), key.as_bytes(), value]).await.unwrap();
     }
 
     async fn get(&mut self, policy: &Policy) -> Option<Vec<u8>> {
-        let key = key_with(&self.prefix, policy);
+        let key = key_with_prefix(&self.prefix, policy);
         let reply = match is_list(policy) {
             true => self.client.call(&["LINDEX", &key, "-1"]).await.unwrap(),
             false => self.client.call(&["GET", &key]).await.unwrap(),
@@ -168,7 +168,7 @@ impl Scene {
         }
     }
 
-    /// Acquires one more than the limit.
+    /// Acquires once more than the limit allows.
     async fn acquire(&self, policy: &Policy, path: Path) -> Vec<Result<Decision, Error>> {
         let charges = [Charge::new(policy, "s")];
         let mut calls = vec![Call::acquire(&charges); LIMIT + 1];
@@ -199,7 +199,7 @@ fn is_foreign(answer: &Result<Decision, Error>) -> bool {
     answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::ForeignValue)
 }
 
-/// Each number of a value, at its bounds and just beyond them.
+/// Tests each number of a value at its bounds and just beyond them.
 #[tokio::test]
 async fn b18_a_number_that_no_call_could_have_written_makes_a_value_foreign() {
     let window_end = NOW - NOW % HOUR + HOUR;
@@ -265,14 +265,14 @@ async fn b18_a_number_that_no_call_could_have_written_makes_a_value_foreign() {
         (&interval, 0x97, &[MAX_EXACT, 1, MODULUS, MODULUS], false),
     ];
     let mut scene = Scene::new().await;
-    for (policy, kind, numbers, is_ours) in cases {
+    for (policy, kind, numbers, is_valid) in cases {
         let value = value(*kind, numbers);
         let what = format!("{policy}: {numbers:?}");
-        assert_eq!(record_of(policy, &value).is_some(), *is_ours, "{what} in the core");
+        assert_eq!(record_from(policy, &value).is_some(), *is_valid, "{what} in the core");
         for path in [Path::Single, Path::Usual, Path::General] {
             scene.set(policy, &value).await;
             let answers = scene.acquire(policy, path).await;
-            if *is_ours {
+            if *is_valid {
                 assert!(answers.iter().all(Result::is_ok), "{what} {path:?}: {answers:?}");
             } else {
                 assert!(answers.iter().all(is_foreign), "{what} {path:?}: {answers:?}");
@@ -282,7 +282,7 @@ async fn b18_a_number_that_no_call_could_have_written_makes_a_value_foreign() {
     }
 }
 
-/// The numbers of a log: its records, and its foot.
+/// The numbers of a log: its records and its foot.
 #[derive(Clone)]
 struct Log {
     /// The time and the running total of each record.
@@ -330,7 +330,7 @@ impl Log {
     }
 }
 
-/// Each number of a log's foot, at its bounds and just beyond them.
+/// Tests each number of a log's foot at its bounds and just beyond them.
 #[tokio::test]
 async fn b18_a_foot_that_no_call_could_have_written_makes_a_log_foreign() {
     const GRAIN: u64 = 60_000_000;
@@ -384,13 +384,13 @@ async fn b18_a_foot_that_no_call_could_have_written_makes_a_log_foreign() {
         (&list, one.with(|log| log.sealed = 1), false),
     ];
     let mut scene = Scene::new().await;
-    for (number, (policy, log, is_ours)) in cases.iter().enumerate() {
+    for (number, (policy, log, is_valid)) in cases.iter().enumerate() {
         let value = log.value();
         for path in [Path::Single, Path::Usual, Path::General] {
             scene.set(policy, &value).await;
             let answers = scene.acquire(policy, path).await;
             let what = format!("case {number} of {policy}, {path:?}: {answers:?}");
-            if *is_ours {
+            if *is_valid {
                 assert!(answers.iter().all(Result::is_ok), "{what}");
             } else {
                 assert!(answers.iter().all(is_foreign), "{what}");
@@ -400,9 +400,9 @@ async fn b18_a_foot_that_no_call_could_have_written_makes_a_log_foreign() {
     }
 }
 
-/// A settlement that meets such a value changes neither the value nor the hold.
+/// A settlement on a foreign value changes neither the value nor the hold.
 #[tokio::test]
-async fn b18_a_settlement_leaves_a_value_that_no_call_could_have_written() {
+async fn b18_a_settlement_does_not_change_a_foreign_value() {
     let mut scene = Scene::new().await;
     for (text, kind) in POLICIES {
         let policy = policy(text);
@@ -411,10 +411,10 @@ async fn b18_a_settlement_leaves_a_value_that_no_call_could_have_written() {
             Call::new(operation, &charges).with_id(CallId::new(text, Duration::from_secs(60)))
         };
         assert!(scene.store.decide(id(Operation::Hold)).await.unwrap().is_allowed());
-        let ours = scene.get(&policy).await.unwrap();
-        let mut forged = ours.clone();
-        // The count, the debt, or (of a log) the total.
-        let at = if kind == LOG { ours.len() - 44 } else { 8 };
+        let valid = scene.get(&policy).await.unwrap();
+        let mut forged = valid.clone();
+        // The offset of the count, of the debt, or of a log's total.
+        let at = if kind == LOG { valid.len() - 44 } else { 8 };
         forged[at..at + 7].fill(0xff);
         scene.set(&policy, &forged).await;
         let used = [charges[0].cost(1)];
@@ -423,15 +423,16 @@ async fn b18_a_settlement_leaves_a_value_that_no_call_could_have_written() {
         let answer = scene.store.decide(settle).await;
         assert!(is_foreign(&answer), "{text}: {answer:?}");
         assert_eq!(scene.get(&policy).await, Some(forged), "{text}");
-        scene.set(&policy, &ours).await;
+        scene.set(&policy, &valid).await;
         assert_eq!(scene.store.decide(settle).await.unwrap().amounts(), [3], "{text}");
     }
 }
 
-/// The foot of a log says how many records there are. If the value was longer, the script wrote the
-/// next record before the foot, read the same foot again, and admitted without a limit.
+/// Guards against a defect: the foot of a log contains the number of records. If the value was
+/// longer, the script wrote the next record before the foot, read the same foot again, and admitted
+/// without a limit.
 #[tokio::test]
-async fn b18_a_log_with_more_records_than_its_end_says_admits_nothing() {
+async fn b18_a_log_with_more_records_than_its_foot_says_admits_nothing() {
     let mut scene = Scene::new().await;
     let policy = policy("p: sliding-log 10/1h");
     let charges = [Charge::new(&policy, "s")];
@@ -449,12 +450,13 @@ async fn b18_a_log_with_more_records_than_its_end_says_admits_nothing() {
             let answers = scene.acquire(&policy, path).await;
             assert!(answers.iter().all(is_foreign), "{path:?}: {answers:?}");
         }
-        // A script for a single charge learns the size from its write.
+        // The script for a single charge learns the size of the value only from its write, so that
+        // it may have changed the value.
         if !matches!(path, Path::Single) {
             assert_eq!(scene.get(&policy).await.as_ref(), Some(&forged), "{path:?}");
         }
     }
-    // The id of a call that was not carried out is not remembered.
+    // The id of a call that was not executed is not stored.
     scene.set(&policy, &forged).await;
     for operation in [Operation::Acquire, Operation::Hold] {
         let id = CallId::new("once", Duration::from_secs(60));
@@ -470,7 +472,7 @@ async fn b18_a_log_with_more_records_than_its_end_says_admits_nothing() {
 enum Forgery {
     /// The numbers of a value of the right kind and size, perhaps with a block.
     Numbers { numbers: Vec<u64>, block: Option<u64> },
-    /// A value that `calls` calls have written, and bytes that replace some of it.
+    /// A value that `calls` calls have written, with some of its bytes replaced.
     Changed { calls: usize, changes: Vec<(Index, Vec<u8>)> },
     /// Any bytes after the right first byte. The value of a log also has the right last byte.
     Bytes(Vec<u8>),
@@ -480,7 +482,7 @@ fn number() -> impl Strategy<Value = u64> {
     const EDGES: &[u64] =
         &[0, NOW, NOW - NOW % HOUR + HOUR, MAX_EXACT, MODULUS, 1 << 55, (1 << 56) - 1];
     let near = (prop::sample::select(EDGES), -2..=2_i64)
-        .prop_map(|(edge, beside)| edge.saturating_add_signed(beside) & ((1 << 56) - 1));
+        .prop_map(|(edge, offset)| edge.saturating_add_signed(offset) & ((1 << 56) - 1));
     let later = (0..4 * HOUR).prop_map(|span| NOW - HOUR + span);
     prop_oneof![4 => near, 2 => later, 3 => 0..12_u64, 1 => 0..1_u64 << 56]
 }
@@ -501,7 +503,7 @@ fn forgery() -> impl Strategy<Value = Forgery> {
 }
 
 impl Scene {
-    /// Writes a forgery, and returns it.
+    /// Writes a forged value, and returns it.
     async fn forge(&mut self, policy: &Policy, kind: u8, forgery: &Forgery) -> Vec<u8> {
         let forged = match forgery {
             Forgery::Numbers { numbers, block } => {
@@ -516,7 +518,7 @@ impl Scene {
                 value(kind | if block.is_some() { BLOCK_FLAG } else { 0 }, &all)
             }
             Forgery::Changed { calls, changes } => {
-                let key = key_with(&self.prefix, policy);
+                let key = key_with_prefix(&self.prefix, policy);
                 self.client.call(&["DEL", &key]).await.unwrap();
                 let charges = [Charge::new(policy, "s")];
                 for _ in 0..*calls {
@@ -524,10 +526,10 @@ impl Scene {
                     let _ = self.store.decide(Call::acquire(&charges)).await.unwrap();
                 }
                 let mut value = self.get(policy).await.unwrap();
-                for (place, bytes) in changes {
-                    let place = place.index(value.len());
-                    let end = value.len().min(place + bytes.len());
-                    value.splice(place..end, bytes.iter().copied().take(end - place));
+                for (index, bytes) in changes {
+                    let start = index.index(value.len());
+                    let end = value.len().min(start + bytes.len());
+                    value.splice(start..end, bytes.iter().copied().take(end - start));
                 }
                 value
             }
@@ -561,7 +563,8 @@ impl Scene {
                 self.clock.set(now);
                 let answers = self.acquire(&policy, path).await;
                 let what = || format!("{text}, {path:?}, {forged:?} at {now}: {answers:#?}");
-                // Also on a list of 200: an instant has no more calls than these.
+                // This also holds for a log with a limit of 200, because all calls are made at one
+                // instant.
                 let allowed = |answer: &&Result<Decision, Error>| {
                     answer.as_ref().is_ok_and(Decision::is_allowed)
                 };
@@ -572,10 +575,10 @@ impl Scene {
                 if !answers.iter().all(|answer| answer.is_ok() || is_foreign(answer)) {
                     return Err(what());
                 }
-                // The scripts read no more of a log than they need.
+                // The scripts read only the parts of a log that they need.
                 if kind != LOG && answers.iter().any(is_foreign) {
-                    let is_left = self.get(&policy).await.as_ref() == Some(&forged);
-                    if !is_left || !answers.iter().all(is_foreign) {
+                    let is_unchanged = self.get(&policy).await.as_ref() == Some(&forged);
+                    if !is_unchanged || !answers.iter().all(is_foreign) {
                         return Err(what());
                     }
                 }
@@ -584,7 +587,7 @@ impl Scene {
                 self.compare(&policy, kind, &forged, path).await?;
             }
         }
-        // No operation fails in another way.
+        // No operation fails with another kind of error.
         for operation in [
             Operation::Peek,
             Operation::Refund,
@@ -617,7 +620,7 @@ impl Scene {
         forged: &[u8],
         path: Path,
     ) -> Result<(), String> {
-        // A changed first byte makes another kind of it, or a block of a part.
+        // A changed first byte gives the value another kind, or turns a part of it into a block.
         let is_own_kind = forged[0] == kind || forged[0] == kind | BLOCK_FLAG;
         let size = match kind {
             0x91..=0x93 => 15,
@@ -631,7 +634,7 @@ impl Scene {
         self.set(policy, forged).await;
         let now = self.clock.now();
         let answers = self.acquire(policy, path).await;
-        let Some((record, says_no_more)) = record_of(policy, forged) else {
+        let Some((record, is_exact)) = record_from(policy, forged) else {
             return match answers.iter().all(is_foreign) {
                 true => Ok(()),
                 false => Err(format!("{policy}, {path:?}, {forged:?} is foreign: {answers:#?}")),
@@ -642,7 +645,7 @@ impl Scene {
         for answer in &answers {
             let expected = engine::decide(&Call::acquire(&charges), now, &mut core).unwrap();
             match answer {
-                Ok(answer) if !says_no_more || *answer == expected => {}
+                Ok(answer) if !is_exact || *answer == expected => {}
                 _ => {
                     return Err(format!(
                         "{policy}, {path:?}, {forged:?}: {answers:#?} {expected:?}"
@@ -662,8 +665,8 @@ fn b18_a_value_that_tidegate_did_not_write_never_admits_more_than_the_limit() {
     let inputs = (prop::sample::select(&POLICIES), forgery(), 0..3 * HOUR);
     let scene = std::cell::RefCell::new(&mut scene);
     let result = TestRunner::new(config).run(&inputs, |((text, kind), forgery, later)| {
-        let played = runtime.block_on(scene.borrow_mut().try_forgery(text, kind, &forgery, later));
-        played.map_err(TestCaseError::fail)
+        let result = runtime.block_on(scene.borrow_mut().try_forgery(text, kind, &forgery, later));
+        result.map_err(TestCaseError::fail)
     });
     if let Err(error) = result {
         panic!("{error}");

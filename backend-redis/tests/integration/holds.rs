@@ -1,4 +1,5 @@
-//! Holds on real servers: as in the core whatever the clock does, once whatever is lost, and nothing of foreign values.
+//! Holds on real servers: settled as in the core for any clock, settled once for any lost answer,
+//! and safe on foreign values.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -25,17 +26,17 @@ use tidegate_testkit::servers::{Data, End, Mode, Proxy, Redis, Reply, eventually
 
 use crate::common::{
     builder_with, client, fresh_prefix, impatient_store as store, patient_store, policy, server,
-    store_at, taken,
+    store_at, used,
 };
 
 const START: u64 = 1_790_000_000_000_123;
 const HOUR: Duration = Duration::from_secs(3600);
 const SOON: Duration = Duration::from_secs(9);
 
-/// How many traces each differential test plays.
+/// The number of traces of each differential test.
 const TRACES: usize = 250;
 
-/// One policy for each of the scripts for a single charge.
+/// Returns one policy for each script for a single charge.
 fn policies() -> Vec<Policy> {
     let texts = [
         "a: fixed-window 20/2h",
@@ -60,8 +61,9 @@ async fn decide(
     store.decide(Call::new(operation, charges).with_id(CallId::new(id, HOUR))).await
 }
 
-/// What an answer says, and of an error its kind, its message and what it says of the settlement.
-fn told(answer: &Result<Decision, Error>) -> String {
+/// Returns the text of an answer. For an error it consists of the kind, the message and the
+/// settlement that the error reports.
+fn summary(answer: &Result<Decision, Error>) -> String {
     let Err(error) = answer else { return format!("{answer:?}") };
     let source = error.source().and_then(|source| source.downcast_ref::<AlreadySettled>());
     let kind = error.kind();
@@ -71,47 +73,48 @@ fn told(answer: &Result<Decision, Error>) -> String {
     }
 }
 
-/// How the traces of a differential test differ from those of the testkit.
+/// The variations of the traces of the testkit.
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
-    /// In no way: the memory store is asked too.
+enum Variation {
+    /// The traces of the testkit, unchanged. They are also made on the memory store.
     Forwards,
     /// The clock jumps.
     Jumping,
-    /// The clock jumps, and policies of the same states with other numbers are used in between.
+    /// The clock jumps, and policies with the same states and other numbers are used in between.
     Changed,
 }
 
-/// Plays traces on empty states through the Lua, and on the core.
-async fn differ(policies: impl Strategy<Value = Vec<Policy>>, way: Way) {
+/// Makes the calls of random traces on empty states, through the scripts and through the core. All
+/// answers must be equal.
+async fn compare_traces(policies: impl Strategy<Value = Vec<Policy>>, variation: Variation) {
     let mut runner = TestRunner::new_with_rng(Config::default(), seeded_rng(0));
     let jump = prop_oneof![8 => Just(0), 2 => -20..20_i64, 1 => -(1_i64 << 50)..1_i64 << 50];
     let jumps = prop::collection::vec(jump, 40);
-    let besides = prop::collection::vec(prop::option::weighted(0.4, beside()), 40);
+    let extras = prop::collection::vec(prop::option::weighted(0.4, extra_operation()), 40);
     let scenarios = (
         policies.prop_flat_map(|policies| {
             let first = policies.first().cloned().into_iter().collect::<Vec<_>>();
-            let played = if way == Way::Changed { first } else { policies.clone() };
+            let played = if variation == Variation::Changed { first } else { policies.clone() };
             (Just(policies), hold_scenario(Just(played), 40))
         }),
         jumps,
-        besides,
+        extras,
     );
     for _ in 0..TRACES {
-        let ((policies, scenario), jumps, besides) =
+        let ((policies, scenario), jumps, extras) =
             scenarios.new_tree(&mut runner).unwrap().current();
         let clock = ManualClock::new(Timestamp::from_micros(START));
         let store = store_at(&clock).await;
         let model = ModelStore::keeping_all(clock.clone());
         let memory = MemoryStore::builder().clock(clock.clone()).build();
         let mut trace = vec![];
-        for (place, mut step) in scenario.calls().into_iter().enumerate() {
-            if way != Way::Forwards {
-                let now = step.now.as_micros().saturating_add_signed(jumps[place]);
+        for (index, mut step) in scenario.calls().into_iter().enumerate() {
+            if variation != Variation::Forwards {
+                let now = step.now.as_micros().saturating_add_signed(jumps[index]);
                 step.now = Timestamp::from_micros(now);
             }
-            if way == Way::Changed {
-                let number = step.id.map_or(place, |(id, _)| usize::from(id[0] == 2));
+            if variation == Variation::Changed {
+                let number = step.id.map_or(index, |(id, _)| usize::from(id[0] == 2));
                 let policy = &policies[number % policies.len()];
                 step.charges.iter_mut().for_each(|charge| charge.policy = policy);
             }
@@ -120,27 +123,33 @@ async fn differ(policies: impl Strategy<Value = Vec<Policy>>, way: Way) {
             let id = step.id.as_ref().map(|(id, ttl)| CallId::new(id, *ttl));
             let call = id.map_or(call, |id| call.with_id(id));
             let mut calls = vec![call];
-            let besides = besides[place];
-            calls.extend(besides.map(|(operation, _)| Call::new(operation, &step.charges)));
-            let of_call = (place as u64).to_le_bytes();
-            if let Some((_, Some(ttl))) = besides {
-                calls[1] = calls[1].with_id(CallId::new(&of_call, Duration::from_micros(ttl)));
+            let extra = extras[index];
+            calls.extend(extra.map(|(operation, _)| Call::new(operation, &step.charges)));
+            let call_id = (index as u64).to_le_bytes();
+            if let Some((_, Some(ttl))) = extra {
+                calls[1] = calls[1].with_id(CallId::new(&call_id, Duration::from_micros(ttl)));
             }
             for call in calls {
-                let expected = told(&model.decide(call).await);
-                let answer = told(&store.decide(call).await);
+                let expected = summary(&model.decide(call).await);
+                let answer = summary(&store.decide(call).await);
                 trace.push(format!("{:?}: {call:?}\n  -> {expected}", step.now));
                 assert_eq!(answer, expected, "{}", trace.join("\n"));
-                if way == Way::Forwards {
-                    assert_eq!(told(&memory.decide(call).await), expected, "{}", trace.join("\n"));
+                if variation == Variation::Forwards {
+                    assert_eq!(
+                        summary(&memory.decide(call).await),
+                        expected,
+                        "{}",
+                        trace.join("\n")
+                    );
                 }
             }
         }
     }
 }
 
-/// A call that no trace of the testkit has, of the charges of a step: perhaps with an id of its own.
-fn beside() -> impl Strategy<Value = (Operation, Option<u64>)> {
+/// Returns an operation that the traces of the testkit do not contain, and perhaps the time to live
+/// of an id. It is called with the charges of a step.
+fn extra_operation() -> impl Strategy<Value = (Operation, Option<u64>)> {
     let operation = prop_oneof![
         4 => Just(Operation::Peek),
         2 => Just(Operation::Acquire),
@@ -163,20 +172,21 @@ fn beside() -> impl Strategy<Value = (Operation, Option<u64>)> {
     })
 }
 
-/// Policies of which many give back what has lapsed; on a log of few records.
+/// Turns on `refund-lapsed` for a share of the policies. Logs with too many records do not support
+/// it and stay unchanged.
 fn lapsing(
     policies: impl Strategy<Value = Vec<Policy>>,
     share: f64,
 ) -> impl Strategy<Value = Vec<Policy>> {
     let refunds = prop::collection::vec(prop::bool::weighted(share), 4);
     (policies, refunds).prop_map(|(policies, refunds)| {
-        let of = |(policy, refunds): (Policy, bool)| match refunds {
+        let changed = |(policy, refunds): (Policy, bool)| match refunds {
             true => Some(policy.clone().refund_lapsed())
-                .filter(|it| supports(it).is_ok())
+                .filter(|policy| supports(policy).is_ok())
                 .unwrap_or(policy),
             false => policy,
         };
-        policies.into_iter().zip(refunds.into_iter().cycle()).map(of).collect()
+        policies.into_iter().zip(refunds.into_iter().cycle()).map(changed).collect()
     })
 }
 
@@ -191,44 +201,48 @@ fn several() -> impl Strategy<Value = Vec<Policy>> {
 
 #[tokio::test]
 async fn holds_are_settled_as_in_memory_and_in_the_core() {
-    differ(one(), Way::Forwards).await;
-    differ(several(), Way::Forwards).await;
+    compare_traces(one(), Variation::Forwards).await;
+    compare_traces(several(), Variation::Forwards).await;
 }
 
 #[tokio::test]
 async fn holds_are_settled_as_in_the_core_while_the_clock_jumps() {
-    differ(one(), Way::Jumping).await;
-    differ(several(), Way::Jumping).await;
+    compare_traces(one(), Variation::Jumping).await;
+    compare_traces(several(), Variation::Jumping).await;
 }
 
 #[tokio::test]
 async fn holds_are_settled_as_in_the_core_while_policies_change() {
-    differ(Kind::any().prop_flat_map(|kind| related_policies(kind, "p")), Way::Changed).await;
+    compare_traces(
+        Kind::any().prop_flat_map(|kind| related_policies(kind, "p")),
+        Variation::Changed,
+    )
+    .await;
 }
 
 #[tokio::test]
-async fn holds_that_lapse_are_given_back_as_in_memory_and_in_the_core() {
-    differ(lapsing(one(), 1.0), Way::Forwards).await;
-    differ(lapsing(several(), 0.7), Way::Forwards).await;
+async fn lapsed_holds_are_refunded_as_in_memory_and_in_the_core() {
+    compare_traces(lapsing(one(), 1.0), Variation::Forwards).await;
+    compare_traces(lapsing(several(), 0.7), Variation::Forwards).await;
 }
 
 #[tokio::test]
-async fn holds_that_lapse_are_given_back_as_in_the_core_while_the_clock_jumps() {
-    differ(lapsing(one(), 1.0), Way::Jumping).await;
-    differ(lapsing(several(), 0.7), Way::Jumping).await;
+async fn lapsed_holds_are_refunded_as_in_the_core_while_the_clock_jumps() {
+    compare_traces(lapsing(one(), 1.0), Variation::Jumping).await;
+    compare_traces(lapsing(several(), 0.7), Variation::Jumping).await;
 }
 
-/// Also while some of the settings give back what has lapsed, and others do not.
+/// Some of the settings of a policy have `refund-lapsed` and others do not.
 #[tokio::test]
-async fn holds_that_lapse_are_given_back_as_in_the_core_while_policies_change() {
+async fn lapsed_holds_are_refunded_as_in_the_core_while_policies_change() {
     for share in [1.0, 0.5] {
         let related = Kind::any().prop_flat_map(|kind| related_policies(kind, "p"));
-        differ(lapsing(related, share), Way::Changed).await;
+        compare_traces(lapsing(related, share), Variation::Changed).await;
     }
 }
 
-/// What comes back to a bucket between the hold and a later take counts as a refill of what was held, not of what is
-/// given back of it.
+/// The refill of a bucket between the hold and a later charge counts toward the held amount, not
+/// toward the refund of the settlement.
 #[tokio::test]
 async fn a_hold_of_a_bucket_is_settled_as_in_the_core() {
     for text in ["p: token-bucket 3/7s burst 10", "p: token-bucket 1/4s burst 10 by-interval"] {
@@ -237,31 +251,32 @@ async fn a_hold_of_a_bucket_is_settled_as_in_the_core() {
         let store = store_at(&clock).await;
         let model = ModelStore::keeping_all(clock.clone());
         for seconds in [0, 3, 4, 5, 9, 13, 22, 24] {
-            for (taken, later, actual) in [(1, 0, 4), (1, 1, 3), (1, 9, 0), (0, 3, 5), (4, 5, 7)] {
-                let subject = format!("{seconds} {taken} {later} {actual}");
+            for (used, later, actual) in [(1, 0, 4), (1, 1, 3), (1, 9, 0), (0, 3, 5), (4, 5, 7)] {
+                let subject = format!("{seconds} {used} {later} {actual}");
                 let held = Charge::new(&bucket, &subject).cost(6);
                 let id = CallId::new(&subject, HOUR);
                 for (passes, cost, operation) in [
                     (0, 1, Operation::Acquire),
                     (1, 6, Operation::Hold),
-                    (seconds, taken, Operation::Acquire),
+                    (seconds, used, Operation::Acquire),
                     (later, actual, Operation::Settle),
                 ] {
                     clock.advance(Duration::from_secs(passes));
                     let charges = [held.cost(cost)];
                     let call = Call::new(operation, &charges);
                     let call = if operation.is_of_hold() { call.with_id(id) } else { call };
-                    let expected = told(&model.decide(call).await);
-                    assert_eq!(told(&store.decide(call).await), expected, "{text} {call:?}");
+                    let expected = summary(&model.decide(call).await);
+                    assert_eq!(summary(&store.decide(call).await), expected, "{text} {call:?}");
                 }
             }
         }
     }
 }
 
-/// What lapses is given back as of its time, however late that is seen, and in whatever order holds were made.
+/// A lapsed hold is refunded as of the time of its lapse, regardless of when the lapse is noticed
+/// and in which order the holds were made.
 #[tokio::test]
-async fn what_lapses_is_given_back_as_of_its_time_and_settled_as_in_the_core() {
+async fn a_lapsed_hold_is_refunded_as_of_its_lapse_and_settled_as_in_the_core() {
     for text in [
         "p: fixed-window 20/100s",
         "p: fixed-window 20/100s anchored",
@@ -281,7 +296,7 @@ async fn what_lapses_is_given_back_as_of_its_time_and_settled_as_in_the_core() {
                 for (spent, actual) in [(0, 0), (2, 3), (6, 4)] {
                     let subject = format!("{first} {taken_after} {spent}");
                     let charge = [Charge::new(&policy, &subject)];
-                    let of_other = [Charge::new(&other, &subject)];
+                    let other_charge = [Charge::new(&other, &subject)];
                     let ids = ["a", "b"].map(|id| format!("{subject} {id}"));
                     let mut time = 0;
                     for (at, operation, id, cost) in [
@@ -303,11 +318,11 @@ async fn what_lapses_is_given_back_as_of_its_time_and_settled_as_in_the_core() {
                         let call = Call::new(operation, &charges);
                         let id = id.map(|(id, ttl)| CallId::new(id, Duration::from_secs(ttl)));
                         let call = id.map_or(call, |id| call.with_id(id));
-                        let expected = told(&model.decide(call).await);
-                        assert_eq!(told(&store.decide(call).await), expected, "{at} {call:?}");
-                        let peek = Call::new(Operation::Peek, &of_other);
-                        let expected = told(&model.decide(peek).await);
-                        assert_eq!(told(&store.decide(peek).await), expected, "{at} {call:?}");
+                        let expected = summary(&model.decide(call).await);
+                        assert_eq!(summary(&store.decide(call).await), expected, "{at} {call:?}");
+                        let peek = Call::new(Operation::Peek, &other_charge);
+                        let expected = summary(&model.decide(peek).await);
+                        assert_eq!(summary(&store.decide(peek).await), expected, "{at} {call:?}");
                     }
                 }
             }
@@ -315,10 +330,11 @@ async fn what_lapses_is_given_back_as_of_its_time_and_settled_as_in_the_core() {
     }
 }
 
-/// What a call writes stays given back if the clock then steps back, and what it only sees does not: as in the core. So does
-/// what is forgotten of a hold that has expired.
+/// If the clock steps back after a lapse, the refund stays if a call has written the state, and
+/// disappears if calls have only read it, as in the core. The same holds for the record of an
+/// expired hold.
 #[tokio::test]
-async fn what_lapsed_stays_given_back_if_the_call_wrote_the_state() {
+async fn a_lapse_stays_refunded_if_a_call_wrote_the_state() {
     let policy = policy("p: fixed-window 9/1d anchored block 5s refund-lapsed");
     let operations = [
         (Operation::Peek, 1),
@@ -342,7 +358,7 @@ async fn what_lapsed_stays_given_back_if_the_call_wrote_the_state() {
     let store = store_at(&clock).await;
     let model = ModelStore::keeping_all(clock.clone());
     for ((operation, cost), is_expired) in
-        operations.into_iter().flat_map(|it| [(it, false), (it, true)])
+        operations.into_iter().flat_map(|operation| [(operation, false), (operation, true)])
     {
         let subject = format!("{operation:?} {cost} {is_expired}");
         let charge = Charge::new(&policy, &subject);
@@ -351,8 +367,8 @@ async fn what_lapsed_stays_given_back_if_the_call_wrote_the_state() {
             let id = CallId::new(&id, Duration::from_secs(seconds));
             let call = Call::new(operation, &charge);
             let call = if operation.is_of_hold() { call.with_id(id) } else { call };
-            let expected = told(&model.decide(call).await);
-            assert_eq!(told(&store.decide(call).await), expected, "{subject}: {call:?}");
+            let expected = summary(&model.decide(call).await);
+            assert_eq!(summary(&store.decide(call).await), expected, "{subject}: {call:?}");
         };
         clock.set(Timestamp::from_micros(START));
         both(Operation::Acquire, "", 0, 1).await;
@@ -360,7 +376,7 @@ async fn what_lapsed_stays_given_back_if_the_call_wrote_the_state() {
         both(Operation::Hold, "b", 100, 2).await;
         clock.advance(Duration::from_secs(40));
         if is_expired {
-            both(Operation::Acquire, "", 0, 1).await; // gives back
+            both(Operation::Acquire, "", 0, 1).await; // refunds the lapsed hold
             clock.advance(Duration::from_secs(30));
         }
         both(operation, "b", 100, cost).await;
@@ -371,9 +387,9 @@ async fn what_lapsed_stays_given_back_if_the_call_wrote_the_state() {
     }
 }
 
-/// A bucket counts the refills until its last write by the rule of that.
+/// A bucket refills up to its last write by the rule of the policy that wrote it.
 #[tokio::test]
-async fn what_lapses_is_given_back_by_the_rule_that_wrote_the_state_last() {
+async fn a_lapsed_hold_is_refunded_by_the_rule_that_wrote_the_state_last() {
     let clock = ManualClock::new(Timestamp::from_micros(START));
     let store = store_at(&clock).await;
     let model = ModelStore::keeping_all(clock.clone());
@@ -403,8 +419,8 @@ async fn what_lapses_is_given_back_by_the_rule_that_wrote_the_state_last() {
                     let call = Call::new(operation, charges);
                     let id = CallId::new(id, Duration::from_secs(60));
                     let call = if operation.is_of_hold() { call.with_id(id) } else { call };
-                    let expected = told(&model.decide(call).await);
-                    assert_eq!(told(&store.decide(call).await), expected, "{subject}: {call:?}");
+                    let expected = summary(&model.decide(call).await);
+                    assert_eq!(summary(&store.decide(call).await), expected, "{subject}: {call:?}");
                 };
                 both(Operation::Acquire, "", &charge(holder, 8)).await;
                 both(Operation::Hold, &subject, &charge(holder, 10)).await;
@@ -425,10 +441,10 @@ async fn what_lapses_is_given_back_by_the_rule_that_wrote_the_state_last() {
     }
 }
 
-/// A server that has evicted the record of a hold lets its id be used again. The state knows both
-/// holds: the older one can no longer be settled, and lapses.
+/// If a server evicts the record of a hold, the id of the hold can be used again. The state
+/// contains both holds: the older one cannot be settled any more, and lapses.
 #[tokio::test]
-async fn a_hold_whose_record_is_evicted_is_replaced_by_another_of_its_id() {
+async fn a_hold_whose_record_is_evicted_is_replaced_by_another_with_its_id() {
     let (clock, prefix) = (ManualClock::new(Timestamp::from_micros(START)), fresh_prefix());
     let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
     let mut client = client().await;
@@ -438,18 +454,18 @@ async fn a_hold_whose_record_is_evicted_is_replaced_by_another_of_its_id() {
     client.call(&[&b"DEL"[..], &Keys::new(&prefix).of_id(&charge[0], b"id")]).await.unwrap();
     clock.advance(Duration::from_secs(60));
     let _ = decide(&store, Operation::Hold, "id", &[charge[0].cost(3)]).await.unwrap();
-    assert_eq!(taken(&store, &lapses).await, 8);
+    assert_eq!(used(&store, &lapses).await, 8);
     let _ = decide(&store, Operation::SettleSoFar, "id", &[charge[0].cost(1)]).await.unwrap();
     clock.advance(HOUR - Duration::from_secs(60));
-    assert_eq!(taken(&store, &lapses).await, 3);
+    assert_eq!(used(&store, &lapses).await, 3);
     clock.advance(Duration::from_secs(60));
-    assert_eq!(taken(&store, &lapses).await, 1);
+    assert_eq!(used(&store, &lapses).await, 1);
     let settled = decide(&store, Operation::Settle, "id", &[charge[0].cost(2)]).await.unwrap();
     assert_eq!(settled.amounts(), [1]);
-    assert_eq!(taken(&store, &lapses).await, 2);
+    assert_eq!(used(&store, &lapses).await, 2);
 }
 
-/// A log that is a list, with records after that of the hold: up to 128 are looked through.
+/// A log in a list has records after the record of the hold. Settlements search up to 128 of them.
 #[tokio::test]
 async fn a_hold_of_a_long_log_is_settled_as_in_the_core() {
     for text in
@@ -463,8 +479,8 @@ async fn a_hold_of_a_long_log_is_settled_as_in_the_core() {
             let charges = [Charge::new(&log, "s").cost(5)];
             let both = async |call: Call<'_>| {
                 clock.advance(Duration::from_millis(1_700));
-                let expected = told(&model.decide(call).await);
-                assert_eq!(told(&store.decide(call).await), expected, "{text} {after} {call:?}");
+                let expected = summary(&model.decide(call).await);
+                assert_eq!(summary(&store.decide(call).await), expected, "{text} {after} {call:?}");
             };
             for operation in
                 [Operation::Settle, Operation::SettleSoFar, Operation::HoldUpTo { min: 2 }]
@@ -494,7 +510,7 @@ async fn a_hold_of_a_long_log_is_settled_as_in_the_core() {
 }
 
 #[tokio::test]
-async fn a_settlement_whose_answer_is_lost_is_made_once() {
+async fn a_settlement_whose_answer_is_lost_is_executed_once() {
     let redis = Redis::start().await.unwrap();
     let direct = patient_store(&redis.url());
     let (wide, log) =
@@ -509,9 +525,9 @@ async fn a_settlement_whose_answer_is_lost_is_made_once() {
         let proxy = Proxy::start(redis.port()).await.unwrap();
         let store = store(&proxy.url());
         let held = [Charge::new(&wide, "s").cost(10), Charge::new(&log, "s").cost(20)];
-        for (way, range) in [0..1, 1..2, 0..2].into_iter().enumerate() {
-            let id = format!("{number} {way}");
-            let before = [taken(&direct, &wide).await, taken(&direct, &log).await];
+        for (case, range) in [0..1, 1..2, 0..2].into_iter().enumerate() {
+            let id = format!("{number} {case}");
+            let before = [used(&direct, &wide).await, used(&direct, &log).await];
             for (operation, costs, total) in [
                 (Operation::Hold, [10, 20], [10, 20]),
                 (Operation::SettleSoFar, [13, 5], [13, 20]),
@@ -536,15 +552,15 @@ async fn a_settlement_whose_answer_is_lost_is_made_once() {
                     assert_eq!(decide(&direct, operation, &id, charges).await.unwrap(), first);
                 }
                 let mut expected = before;
-                range.clone().for_each(|place| expected[place] += total[place]);
-                let after = [taken(&direct, &wide).await, taken(&direct, &log).await];
-                assert_eq!(after, expected, "{mode:?} {way} {operation:?}");
+                range.clone().for_each(|index| expected[index] += total[index]);
+                let after = [used(&direct, &wide).await, used(&direct, &log).await];
+                assert_eq!(after, expected, "{mode:?} {case} {operation:?}");
             }
         }
     }
 }
 
-/// The server's record is what counts, not the process that made the hold.
+/// The record on the server counts, not the process that made the hold.
 #[tokio::test]
 async fn a_hold_is_settled_after_a_restart_and_a_failover_that_kept_the_data() {
     let (redis, replica) = (Redis::start().await.unwrap(), Redis::start().await.unwrap());
@@ -571,11 +587,11 @@ async fn a_hold_is_settled_after_a_restart_and_a_failover_that_kept_the_data() {
     let store_there = store(&replica.url());
     assert_eq!(settle(&store_there, "a").await, first);
     assert_eq!(settle(&store_there, "b").await.amounts(), [5, 1]);
-    assert_eq!([taken(&store_there, &wide).await, taken(&store_there, &bucket).await], [4, 20]);
+    assert_eq!([used(&store_there, &wide).await, used(&store_there, &bucket).await], [4, 20]);
 }
 
 #[tokio::test]
-async fn a_foreign_value_under_the_key_of_a_hold_is_an_error_and_is_left_as_it_is() {
+async fn a_foreign_value_under_the_key_of_a_hold_is_an_error_and_stays_unchanged() {
     let prefix = fresh_prefix();
     let store = builder_with(&prefix).await.build().unwrap();
     let mut client = client().await;
@@ -586,11 +602,11 @@ async fn a_foreign_value_under_the_key_of_a_hold_is_an_error_and_is_left_as_it_i
     for charges in [&both[..1], &both[..]] {
         assert!(decide(&store, Operation::Hold, "id", charges).await.unwrap().is_allowed());
         let key = Keys::new(&prefix).of_id(&charges[0], b"id");
-        let ours = client.call(&[&b"GET"[..], &key]).await.unwrap();
-        let Reply::Bytes(ours) = ours else { panic!("{ours:?}") };
-        // Ours, cut off anywhere.
+        let valid = client.call(&[&b"GET"[..], &key]).await.unwrap();
+        let Reply::Bytes(valid) = valid else { panic!("{valid:?}") };
+        // The valid value, cut off at each length.
         let mut values: Vec<Vec<&[u8]>> =
-            (0..ours.len()).map(|end| vec![&b"SET"[..], &key, &ours[..end]]).collect();
+            (0..valid.len()).map(|end| vec![&b"SET"[..], &key, &valid[..end]]).collect();
         values.extend([
             vec![&b"SET"[..], &key, b"42"],
             vec![b"RPUSH", &key, b"a"],
@@ -610,15 +626,15 @@ async fn a_foreign_value_under_the_key_of_a_hold_is_an_error_and_is_left_as_it_i
     }
 }
 
-/// A state that is not ours keeps the whole settlement from being made, whichever charge it is of.
+/// If the state of any charge is foreign, the whole settlement fails and changes nothing.
 #[tokio::test]
-async fn a_settlement_that_meets_a_foreign_state_changes_nothing() {
+async fn a_settlement_on_a_foreign_state_changes_nothing() {
     let prefix = fresh_prefix();
     let store = builder_with(&prefix).await.build().unwrap();
     let mut client = client().await;
     for policy in policies() {
-        let beside = crate::common::policy("z: fixed-window 20/2h");
-        let held = [Charge::new(&beside, "s").cost(4), Charge::new(&policy, "s").cost(4)];
+        let other = crate::common::policy("z: fixed-window 20/2h");
+        let held = [Charge::new(&other, "s").cost(4), Charge::new(&policy, "s").cost(4)];
         for charges in [&held[1..], &held[..]] {
             let id = format!("{policy} {}", charges.len());
             assert!(decide(&store, Operation::Hold, &id, charges).await.unwrap().is_allowed());
@@ -664,7 +680,7 @@ async fn a_server_without_memory_makes_and_settles_no_hold() {
         let error = decide(&store, operation, id, &actual).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{operation:?}: {error}");
     }
-    assert_eq!([taken(&store, &wide).await, taken(&store, &log).await], [9, 9]);
+    assert_eq!([used(&store, &wide).await, used(&store, &log).await], [9, 9]);
     redis.command(&["CONFIG", "SET", "maxmemory", "0"]).await.unwrap();
     let first = decide(&store, Operation::Settle, "id", &actual).await.unwrap();
     assert_eq!(first.amounts(), [7, 2]);
@@ -672,10 +688,11 @@ async fn a_server_without_memory_makes_and_settles_no_hold() {
     assert_eq!(decide(&store, Operation::Settle, "id", &actual).await.unwrap(), first);
     redis.command(&["SCRIPT", "FLUSH"]).await.unwrap();
     assert_eq!(decide(&store, Operation::Settle, "id", &actual).await.unwrap(), first);
-    assert_eq!([taken(&store, &wide).await, taken(&store, &log).await], [2, 11]);
+    assert_eq!([used(&store, &wide).await, used(&store, &log).await], [2, 11]);
 }
 
-/// For twice the time to live, by the server's clock; an extension prolongs that, a settlement does not.
+/// By the server's clock, the key lives for twice the time to live of the hold. An extension
+/// prolongs this, and a settlement does not.
 #[tokio::test]
 async fn the_key_of_a_hold_expires_by_itself() {
     let prefix = fresh_prefix();
@@ -734,7 +751,7 @@ async fn a_batch_with_holds_is_decided_in_order() {
 }
 
 #[tokio::test]
-async fn a_long_log_that_gives_back_what_has_lapsed_is_refused() {
+async fn a_long_log_with_refund_lapsed_is_unsupported() {
     let store = builder_with(&fresh_prefix()).await.build().unwrap();
     let long = policy("p: sliding-log 129/1d refund-lapsed");
     let message = store.supports(&long).unwrap_err().to_string();
@@ -742,7 +759,7 @@ async fn a_long_log_that_gives_back_what_has_lapsed_is_refused() {
     let charges = [Charge::new(&long, "s").cost(10)];
     let answer = decide(&store, Operation::Hold, "id", &charges).await;
     assert_eq!(answer.unwrap_err().kind(), ErrorKind::Unsupported);
-    assert_eq!(taken(&store, &policy("p: sliding-log 129/1d")).await, 0);
+    assert_eq!(used(&store, &policy("p: sliding-log 129/1d")).await, 0);
     for text in
         ["p: sliding-log 128/1d refund-lapsed", "p: sliding-log 9000/1d grain 15m refund-lapsed"]
     {
@@ -750,9 +767,10 @@ async fn a_long_log_that_gives_back_what_has_lapsed_is_refused() {
     }
 }
 
-/// The log of an earlier policy may be a list: it lapses too, only that waits do not count on it.
+/// The log of an earlier policy may be a list. Holds on it lapse too, but waits do not count on the
+/// lapse.
 #[tokio::test]
-async fn what_lapses_of_a_list_that_an_earlier_policy_has_left_is_given_back() {
+async fn a_hold_on_a_list_of_an_earlier_policy_lapses() {
     let (long, short) =
         (policy("p: sliding-log 500/1h"), policy("p: sliding-log 99/1h refund-lapsed"));
     for (before, after) in [(0, 0), (0, 3), (20, 0), (20, 3), (90, 3), (60, 30)] {
@@ -770,41 +788,42 @@ async fn what_lapses_of_a_list_that_an_earlier_policy_has_left_is_given_back() {
             assert_eq!(answer.unspent(), expected.unspent(), "{before} {after} {call:?}");
         };
         let id = CallId::new("id", Duration::from_secs(100));
-        let (of_long, of_short) = ([Charge::new(&long, "s")], [Charge::new(&short, "s")]);
-        remaining(Call::acquire(&of_long)).await;
+        let (long_charge, short_charge) = ([Charge::new(&long, "s")], [Charge::new(&short, "s")]);
+        remaining(Call::acquire(&long_charge)).await;
         for _ in 0..before {
-            remaining(Call::acquire(&of_long)).await;
+            remaining(Call::acquire(&long_charge)).await;
         }
-        let (held, other) = ([of_short[0].cost(5)], CallId::new("other", HOUR));
-        remaining(Call::new(Operation::Hold, &of_long).with_id(other)).await;
+        let (held, other) = ([short_charge[0].cost(5)], CallId::new("other", HOUR));
+        remaining(Call::new(Operation::Hold, &long_charge).with_id(other)).await;
         remaining(Call::new(Operation::Hold, &held).with_id(id)).await;
         remaining(Call::new(Operation::SettleSoFar, &[held[0].cost(2)]).with_id(id)).await;
         for _ in 0..after {
-            remaining(Call::acquire(&of_long)).await;
+            remaining(Call::acquire(&long_charge)).await;
         }
-        let much = [98, 95, 80, 50].map(|cost| [of_short[0].cost(cost)]);
-        let peeks = much.iter().chain([&of_short, &of_long]);
+        let costly = [98, 95, 80, 50].map(|cost| [short_charge[0].cost(cost)]);
+        let peeks = costly.iter().chain([&short_charge, &long_charge]);
         for charges in peeks {
             remaining(Call::new(Operation::Peek, charges)).await;
         }
         clock.advance(Duration::from_secs(100));
         if after == 3 {
-            remaining(Call::new(Operation::Extend, &of_long).with_id(other)).await;
+            remaining(Call::new(Operation::Extend, &long_charge).with_id(other)).await;
         }
         for call in [
-            Call::new(Operation::Peek, &of_short),
-            Call::new(Operation::Peek, &of_long),
-            Call::acquire(&of_long),
+            Call::new(Operation::Peek, &short_charge),
+            Call::new(Operation::Peek, &long_charge),
+            Call::acquire(&long_charge),
             Call::new(Operation::Settle, &[held[0].cost(4)]).with_id(id),
             Call::new(Operation::Refund, &[held[0].cost(200)]),
-            Call::acquire(&of_long),
+            Call::acquire(&long_charge),
         ] {
             remaining(call).await;
         }
     }
 }
 
-/// A state lives for as long as a hold on it is known: what was given back of it counts when it is settled.
+/// A state lives as long as its holds are known, because a later settlement needs the refunds that
+/// the state has recorded.
 #[tokio::test]
 async fn a_state_lives_as_long_as_the_holds_on_it() {
     let prefix = fresh_prefix();
@@ -823,7 +842,7 @@ async fn a_state_lives_as_long_as_the_holds_on_it() {
         let mut lives = async |seconds: u64, after: &str| {
             let life = client.call(&[&b"PTTL"[..], &key]).await.unwrap().text();
             let life: u64 = life.parse().unwrap();
-            // A life is up to a quarter longer than it needs to be.
+            // A key may live up to a quarter longer than necessary.
             let range = (seconds * 1_000).saturating_sub(20_000)..=seconds * 1_250 + 1;
             assert!(range.contains(&life), "{text} after {after}: {life}");
         };
@@ -862,7 +881,7 @@ async fn a_state_lives_as_long_as_the_holds_on_it() {
     }
 }
 
-/// What is charged beyond a hold makes the state matter for longer, and its key lives for that time.
+/// A charge beyond a hold makes the state matter for longer, and its key lives for that time.
 #[tokio::test]
 async fn a_settled_state_lives_for_as_long_as_it_matters() {
     let prefix = fresh_prefix();
@@ -891,20 +910,20 @@ async fn a_settled_state_lives_for_as_long_as_it_matters() {
             let life = client.call(&[&b"PTTL"[..], &key]).await.unwrap().text();
             let life: i64 = life.parse().unwrap();
             if actual == 0 {
-                assert_eq!(life, -2, "{text}: nothing is taken");
+                assert_eq!(life, -2, "{text}: the state was removed");
                 continue;
             }
-            // A second for the time since.
+            // One second is added for the time since the call.
             let matters = i64::try_from(matters.as_millis()).unwrap();
             assert!(life + 1_000 >= matters && life <= 250_000, "{text} {subject}: {life}");
         }
     }
 }
 
-/// A state with holds that is cut off or changed anywhere is an error by every operation and every
-/// setting, or decides as the values that it has.
+/// A state with holds that is cut off or changed is a foreign value for every operation and every
+/// setting. If the changed bytes are valid, the state decides by them.
 #[tokio::test]
-async fn a_foreign_value_with_holds_is_an_error_and_is_left_as_it_is() {
+async fn a_foreign_value_with_holds_is_an_error_and_stays_unchanged() {
     let prefix = fresh_prefix();
     let store = builder_with(&prefix).await.build().unwrap();
     let mut client = client().await;
@@ -915,7 +934,8 @@ async fn a_foreign_value_with_holds_is_an_error_and_is_left_as_it_is() {
         "p: sliding-counter 9/1h",
     ] {
         let (plain, lapses) = (policy(text), policy(text).refund_lapsed());
-        let (charge, of_plain) = ([Charge::new(&lapses, "s").cost(2)], [Charge::new(&plain, "s")]);
+        let (charge, plain_charge) =
+            ([Charge::new(&lapses, "s").cost(2)], [Charge::new(&plain, "s")]);
         let key = Keys::new(&prefix).of(&charge[0]);
         for id in ["a", "b"] {
             let id = format!("{text} {id}");
@@ -935,7 +955,7 @@ async fn a_foreign_value_with_holds_is_an_error_and_is_left_as_it_is() {
             panic!("{members:?}")
         };
         assert_eq!(infinite, b"inf");
-        // Changes one member, and keeps the others.
+        // Replaces one member and keeps the others.
         let mut put = async |state: &[u8], hold: &[u8]| {
             client.call(&[&b"DEL"[..], &key]).await.unwrap();
             let add = [&b"ZADD"[..], &key, lapse, hold, other_lapse, other_hold, b"+inf", state];
@@ -944,18 +964,18 @@ async fn a_foreign_value_with_holds_is_an_error_and_is_left_as_it_is() {
         let id = format!("{text} a");
         let calls = [
             Call::acquire(&charge),
-            Call::acquire(&of_plain),
+            Call::acquire(&plain_charge),
             Call::new(Operation::Refund, &charge),
-            Call::new(Operation::Peek, &of_plain),
+            Call::new(Operation::Peek, &plain_charge),
             Call::new(Operation::Settle, &charge).with_id(CallId::new(&id, HOUR)),
             Call::new(Operation::Extend, &charge).with_id(CallId::new(&id, HOUR)),
         ];
         let last = state.len() - 1;
         let mut states: Vec<Vec<u8>> = (0..state.len()).map(|end| state[..end].to_vec()).collect();
-        // Another marker, no rule, and numbers that would divide by 0.
-        for (place, byte) in [(last, 0x9b), (last - 76, 0), (last - 76, 6), (0, 0x8f), (0, 0xd4)] {
+        // Another marker, an unknown rule, and numbers that would cause a division by 0.
+        for (index, byte) in [(last, 0x9b), (last - 76, 0), (last - 76, 6), (0, 0x8f), (0, 0xd4)] {
             let mut changed = state.clone();
-            changed[place] = byte;
+            changed[index] = byte;
             states.push(changed);
         }
         let mut changed = state.clone();
@@ -974,18 +994,18 @@ async fn a_foreign_value_with_holds_is_an_error_and_is_left_as_it_is() {
             }
             assert_eq!(server().await.dump(&prefix).await.unwrap(), before, "{text} {state:?}");
         }
-        // Any numbers of the state or of a hold, and a hold that is cut off: an answer, whichever
-        // it is.
+        // Changed numbers of the state or of a hold, and a hold that is cut off, must lead to an
+        // answer and must not break the script.
         let mut changed: Vec<(Vec<u8>, Vec<u8>)> = vec![];
         for byte in [0, 1, 0x7f, 0xff] {
-            for place in 0..state.len() {
+            for index in 0..state.len() {
                 let mut state = state.clone();
-                state[place] = byte;
+                state[index] = byte;
                 changed.push((state, hold.clone()));
             }
-            for place in 0..hold.len() {
+            for index in 0..hold.len() {
                 let mut hold = hold.clone();
-                hold[place] = byte;
+                hold[index] = byte;
                 changed.push((state.clone(), hold));
             }
         }
@@ -1006,8 +1026,9 @@ async fn a_foreign_value_with_holds_is_an_error_and_is_left_as_it_is() {
     }
 }
 
-/// Regression: the record of a hold contained all open holds of its state. Memory grew with the
-/// square of their number, and with more than 1,057 of them no settlement could be read.
+/// Guards against a defect: the record of a hold contained all open holds of its state. Memory grew
+/// with the square of their number, and with more than 1,057 open holds no settlement could be
+/// read.
 #[tokio::test]
 async fn b99_the_record_of_a_hold_does_not_grow_with_other_holds() {
     let prefix = fresh_prefix();
@@ -1031,12 +1052,12 @@ async fn b99_the_record_of_a_hold_does_not_grow_with_other_holds() {
         assert!(matches!(sizes[0], Reply::Integer(..250)), "{sizes:?}");
         let id = format!("{text} 0000");
         assert!(decide(&store, Operation::Settle, &id, &charge).await.is_ok());
-        assert_eq!(taken(&store, &policy).await, 2 * 1_197 + 3);
+        assert_eq!(used(&store, &policy).await, 2 * 1_197 + 3);
     }
 }
 
 #[tokio::test]
-async fn a_subject_has_as_many_open_holds_as_in_the_core() {
+async fn the_number_of_open_holds_is_bounded_as_in_the_core() {
     let clock = ManualClock::new(Timestamp::from_micros(START));
     let store = store_at(&clock).await;
     let model = ModelStore::keeping_all(clock.clone());
@@ -1050,21 +1071,29 @@ async fn a_subject_has_as_many_open_holds_as_in_the_core() {
         let id = [id];
         let call = Call::new(operation, charges).with_id(CallId::new(&id, HOUR));
         let expected = model.decide(call).await;
-        assert_eq!(told(&store.decide(call).await), told(&expected), "{call:?}");
+        assert_eq!(summary(&store.decide(call).await), summary(&expected), "{call:?}");
         expected.map(|decision| decision.is_allowed()).map_err(|error| error.kind())
     };
     let too_many = Err(ErrorKind::TooManyHolds);
     for id in 0..2 {
         assert_eq!(both(Operation::Hold, id, &charges).await, Ok(true));
     }
-    assert_eq!(both(Operation::Hold, 2, &charges).await, too_many, "of q");
+    assert_eq!(
+        both(Operation::Hold, 2, &charges).await,
+        too_many,
+        "q has the maximum number of open holds"
+    );
     assert_eq!(both(Operation::HoldUpTo { min: 1 }, 2, &charges[1..2]).await, too_many);
     assert_eq!(both(Operation::Hold, 2, &charges[..1]).await, Ok(true));
-    assert_eq!(both(Operation::Hold, 3, &charges[..1]).await, too_many, "of p");
-    // Check-only charges, costs of 0 and other policies hold nothing on a full state.
+    assert_eq!(
+        both(Operation::Hold, 3, &charges[..1]).await,
+        too_many,
+        "p has the maximum number of open holds"
+    );
+    // Check-only charges, costs of 0 and other policies hold nothing in a full state.
     let more = [charges[0].cost(0), charges[1].check_only(), charges[2]];
     assert_eq!(both(Operation::Hold, 4, &more).await, Ok(true));
-    // A repeated call is answered, a settled hold is not open, and a lapsed one neither.
+    // A repeated call is answered. Settled and lapsed holds are not open.
     assert_eq!(both(Operation::Hold, 0, &charges).await, Ok(true));
     assert_eq!(both(Operation::Settle, 0, &charges).await, Ok(true));
     assert_eq!(both(Operation::Hold, 5, &charges).await, Ok(true));
@@ -1073,7 +1102,7 @@ async fn a_subject_has_as_many_open_holds_as_in_the_core() {
     assert_eq!(both(Operation::Hold, 6, &charges).await, Ok(true));
 }
 
-/// In a batch with others, whatever the policies say.
+/// The batch contains policies with and without `refund-lapsed`.
 #[tokio::test]
 async fn a_batch_on_states_with_holds_is_decided_as_in_the_core() {
     let clock = ManualClock::new(Timestamp::from_micros(START));
@@ -1083,8 +1112,9 @@ async fn a_batch_on_states_with_holds_is_decided_as_in_the_core() {
     let policies = texts.map(policy);
     let lapsing = policies.clone().map(Policy::refund_lapsed);
     let charges: Vec<_> =
-        policies.iter().chain(&lapsing).map(|it| [Charge::new(it, "s")]).collect();
-    let held: Vec<_> = lapsing.iter().map(|it| Charge::new(it, "s").tenant("").cost(4)).collect();
+        policies.iter().chain(&lapsing).map(|policy| [Charge::new(policy, "s")]).collect();
+    let held: Vec<_> =
+        lapsing.iter().map(|policy| Charge::new(policy, "s").tenant("").cost(4)).collect();
     let calls: Vec<_> = charges.iter().map(|charge| Call::acquire(charge)).collect();
     let peeks = charges.iter().map(|charge| Call::new(Operation::Peek, charge));
     for seconds in [0, 50, 49, 1, 100] {
@@ -1094,13 +1124,13 @@ async fn a_batch_on_states_with_holds_is_decided_as_in_the_core() {
             let charge = [*charge];
             let call = Call::new(Operation::Hold, &charge);
             let call = call.with_id(CallId::new(&id, Duration::from_secs(100)));
-            assert_eq!(told(&store.decide(call).await), told(&model.decide(call).await));
+            assert_eq!(summary(&store.decide(call).await), summary(&model.decide(call).await));
         }
         for calls in [calls.clone(), peeks.clone().collect()] {
             let answers = store.decide_many(&calls).await;
             let expected = model.decide_many(&calls).await;
             for ((answer, expected), call) in answers.iter().zip(&expected).zip(&calls) {
-                assert_eq!(told(answer), told(expected), "{call:?}");
+                assert_eq!(summary(answer), summary(expected), "{call:?}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Calls with an id, on real servers: what is asked again is answered as the first time, and charged once.
+//! Calls with an id, on real servers: a repeated call gets the first answer and is charged once.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -16,14 +16,14 @@ use tidegate_testkit::servers::{Data, End, Mode, Proxy, Redis, Reply, eventually
 
 use crate::common::{
     builder_with, client, fresh_prefix, impatient_store as store, patient_store, policy, server,
-    taken,
+    used,
 };
 
 const START: u64 = 1_790_000_000_000_123;
 const HOUR: Duration = Duration::from_secs(3600);
 const SOON: Duration = Duration::from_secs(9);
 
-/// One policy for each of the scripts for a single charge.
+/// Returns one policy for each script for a single charge.
 fn policies() -> Vec<Policy> {
     let texts = [
         "a: fixed-window 20/2h",
@@ -40,7 +40,7 @@ fn policies() -> Vec<Policy> {
 }
 
 #[tokio::test]
-async fn a_call_that_is_asked_again_is_answered_as_the_first_time_and_writes_nothing() {
+async fn a_repeated_call_gets_the_first_answer_and_writes_nothing() {
     let (clock, prefix) = (ManualClock::new(Timestamp::from_micros(START)), fresh_prefix());
     let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
     let policies = policies();
@@ -49,7 +49,7 @@ async fn a_call_that_is_asked_again_is_answered_as_the_first_time_and_writes_not
         let two = vec![one[0], one[0].cost(1)];
         let other = &policies[(number + 1) % policies.len()];
         let several = vec![one[0], Charge::new(other, "s"), Charge::new(other, "t").check_only()];
-        for (way, charges) in [&one, &two, &several].into_iter().enumerate() {
+        for (case, charges) in [&one, &two, &several].into_iter().enumerate() {
             let operations = [
                 Operation::Acquire,
                 Operation::AcquireUpTo { min: 1 },
@@ -61,14 +61,14 @@ async fn a_call_that_is_asked_again_is_answered_as_the_first_time_and_writes_not
                 Operation::Reset,
             ];
             for operation in operations {
-                let id = format!("{number} {way} {operation:?}");
+                let id = format!("{number} {case} {operation:?}");
                 let call = Call::new(operation, charges).with_id(CallId::new(&id, HOUR));
                 let first = store.decide(call).await;
                 if first.as_ref().is_err_and(|error| error.kind().is_invalid_request()) {
-                    continue; // Windows have no queue, and a common amount takes each state once.
+                    continue; // Windows have no queue, and an acquire up to a cost allows each state once.
                 }
                 let first = first.unwrap();
-                assert!(first.is_allowed() || !takes(operation), "{id}: {first:?}");
+                assert!(first.is_allowed() || !is_acquire(operation), "{id}: {first:?}");
                 let others = [Charge::new(policy, "s").cost(3)];
                 let _ = store.decide(Call::new(Operation::Charge, &others)).await.unwrap();
                 clock.advance(Duration::from_secs(1));
@@ -85,13 +85,13 @@ async fn a_call_that_is_asked_again_is_answered_as_the_first_time_and_writes_not
     }
 }
 
-fn takes(operation: Operation) -> bool {
+fn is_acquire(operation: Operation) -> bool {
     use Operation::{Acquire, AcquireUpTo, Reserve};
     matches!(operation, Acquire | AcquireUpTo { .. } | Reserve { .. })
 }
 
 #[tokio::test]
-async fn an_answer_that_is_lost_is_asked_for_again_until_it_is_there_and_charged_once() {
+async fn a_call_whose_answer_is_lost_is_repeated_and_charged_once() {
     let redis = Redis::start().await.unwrap();
     let direct = patient_store(&redis.url());
     let wide = policy("wide: fixed-window 1000000/1d anchored");
@@ -106,10 +106,10 @@ async fn an_answer_that_is_lost_is_asked_for_again_until_it_is_there_and_charged
         let proxy = Proxy::start(redis.port()).await.unwrap();
         let store = store(&proxy.url());
         let both = [Charge::new(&wide, "s"), Charge::new(&log, "s").cost(2)];
-        for (way, charges) in [&both[..1], &both[1..], &both[..]].into_iter().enumerate() {
-            let id = format!("{number} {way}");
+        for (case, charges) in [&both[..1], &both[1..], &both[..]].into_iter().enumerate() {
+            let id = format!("{number} {case}");
             let call = Call::acquire(charges).with_id(CallId::new(&id, HOUR));
-            let before = [taken(&direct, &wide).await, taken(&direct, &log).await];
+            let before = [used(&direct, &wide).await, used(&direct, &log).await];
             proxy.set(mode).await.unwrap();
             for _ in 0..3 {
                 let error = store.decide(call).await.unwrap_err();
@@ -122,15 +122,15 @@ async fn an_answer_that_is_lost_is_asked_for_again_until_it_is_there_and_charged
             let again = async || store.decide(call).await.ok();
             let decision = eventually(SOON, "an answer", again).await.unwrap();
             assert!(decision.is_allowed());
-            let costs = [[1, 0], [0, 2], [1, 2]][way];
-            let after = [taken(&direct, &wide).await, taken(&direct, &log).await];
-            assert_eq!(after, [before[0] + costs[0], before[1] + costs[1]], "{mode:?} {way}");
+            let costs = [[1, 0], [0, 2], [1, 2]][case];
+            let after = [used(&direct, &wide).await, used(&direct, &log).await];
+            assert_eq!(after, [before[0] + costs[0], before[1] + costs[1]], "{mode:?} {case}");
         }
     }
 }
 
-/// The server's record is what counts, not the process that asked: it is there after a restart, on a replica
-/// that takes over, and for another store.
+/// The record on the server counts, not the process that made the call. The record survives a
+/// restart and a failover, and other stores use it too.
 #[tokio::test]
 async fn an_id_is_known_after_a_reconnect_a_restart_and_a_failover_that_kept_the_data() {
     let (redis, replica) = (Redis::start().await.unwrap(), Redis::start().await.unwrap());
@@ -153,7 +153,7 @@ async fn an_id_is_known_after_a_reconnect_a_restart_and_a_failover_that_kept_the
     replica.command(&["REPLICAOF", "NO", "ONE"]).await.unwrap();
     let store_there = store(&replica.url());
     assert_eq!(again(&store_there).await, first);
-    assert_eq!(taken(&store_there, &wide).await, 7);
+    assert_eq!(used(&store_there, &wide).await, 7);
 }
 
 #[tokio::test]
@@ -194,7 +194,8 @@ async fn another_call_under_a_used_id_is_an_error_and_charges_nothing() {
     assert_eq!(store.decide(Call::acquire(&charges).with_id(id)).await.unwrap(), first);
 }
 
-/// An id is a name within the tenant, or the subject, of the first charge: any bytes, which no key of a state is.
+/// An id may be any bytes. It is scoped by the tenant, or the subject, of the first charge, and no
+/// key of an id is the key of a state.
 #[tokio::test]
 async fn an_id_is_scoped_by_the_slot_key_of_the_first_charge() {
     let (clock, prefix) = (ManualClock::new(Timestamp::from_micros(START)), fresh_prefix());
@@ -223,9 +224,9 @@ async fn an_id_is_scoped_by_the_slot_key_of_the_first_charge() {
     assert_eq!(key("acme", b"\xff:"), b"t:%id:{acme}:%FF%3A");
 }
 
-/// What is denied is decided anew. A shadow denies nothing.
+/// A denied call is decided again when it is repeated. A shadow never denies the call.
 #[tokio::test]
-async fn a_denied_call_leaves_no_record() {
+async fn a_denied_call_leaves_no_record_of_its_id() {
     let (clock, prefix) = (ManualClock::new(Timestamp::from_micros(START)), fresh_prefix());
     let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
     let mut client = client().await;
@@ -274,13 +275,13 @@ async fn an_id_is_forgotten_after_its_time_to_live_and_a_repeat_does_not_prolong
             let again = store.decide(call).await.unwrap();
             assert_eq!(again == first, is_known, "{policy} {after}");
         }
-        assert_eq!(taken(&store, &policy).await, 2, "the last is a repeat of the fourth");
+        assert_eq!(used(&store, &policy).await, 2, "the fifth call repeats the fourth");
     }
 }
 
-/// By the server's clock, rounded up to its milliseconds.
+/// By the server's clock, rounded up to milliseconds, the key lives for the time to live of the id.
 #[tokio::test]
-async fn a_key_of_an_id_expires_by_itself() {
+async fn the_key_of_an_id_expires_by_itself() {
     let prefix = fresh_prefix();
     let store = builder_with(&prefix).await.build().unwrap();
     let mut client = client().await;
@@ -294,7 +295,7 @@ async fn a_key_of_an_id_expires_by_itself() {
             let first = store.decide(call).await.unwrap();
             let life = client.call(&[&b"PTTL"[..], &key]).await.unwrap().text();
             assert!((80_000..=90_001).contains(&life.parse::<u32>().unwrap()), "{id}: {life}");
-            // As it expires: a call is then a new one.
+            // After the key has expired, the repeated call is a new call.
             client.call(&[&b"PEXPIRE"[..], &key, b"1"]).await.unwrap();
             let is_gone = async || {
                 let exists = server().await.command(&[&b"EXISTS"[..], &key]).await.unwrap();
@@ -307,14 +308,14 @@ async fn a_key_of_an_id_expires_by_itself() {
 }
 
 #[tokio::test]
-async fn a_foreign_value_under_the_key_of_an_id_is_an_error_and_is_left_as_it_is() {
+async fn a_foreign_value_under_the_key_of_an_id_is_an_error_and_stays_unchanged() {
     let prefix = fresh_prefix();
     let store = builder_with(&prefix).await.build().unwrap();
     let mut client = client().await;
     let (p, q) = (policy("p: gcra 20/2h burst 9"), policy("q: sliding-log 9/1h"));
     let charges = [Charge::new(&p, "s"), Charge::new(&q, "s")];
     let key = Keys::new(&prefix).of_id(&charges[0], b"id");
-    // The last has our kind, and nothing behind a head.
+    // The last value has the kind of a record, and nothing after its head.
     let head = [&[0x98][..], &[0xff; 35]].concat();
     let values: [&[&[u8]]; 6] = [
         &[b"SET", &key, b""],
@@ -337,9 +338,9 @@ async fn a_foreign_value_under_the_key_of_an_id_is_an_error_and_is_left_as_it_is
     }
 }
 
-/// A state that is not ours is an error as without an id, and no record is left of it.
+/// A foreign state is an error as without an id, and leaves no record of the id.
 #[tokio::test]
-async fn a_call_that_fails_leaves_no_record() {
+async fn a_failed_call_leaves_no_record_of_its_id() {
     let prefix = fresh_prefix();
     let store = builder_with(&prefix).await.build().unwrap();
     let mut client = client().await;
@@ -358,12 +359,12 @@ async fn a_call_that_fails_leaves_no_record() {
 }
 
 #[tokio::test]
-async fn a_server_without_memory_charges_nothing_and_knows_no_id() {
+async fn a_server_without_memory_charges_nothing_and_records_no_id() {
     let redis = Redis::start().await.unwrap();
     let store = patient_store(&redis.url());
     let (wide, log) = (policy("w: fixed-window 9/1d"), policy("l: sliding-log 500/1h"));
     let charges = [Charge::new(&wide, "s"), Charge::new(&log, "s")];
-    // The scripts are loaded, and the first has a state.
+    // The scripts are loaded, and the first policy has a state.
     for charges in [&charges[..1], &charges] {
         let id = format!("{}", charges.len());
         let call = Call::acquire(charges).with_id(CallId::new(&id, HOUR));
@@ -375,17 +376,17 @@ async fn a_server_without_memory_charges_nothing_and_knows_no_id() {
         let error = store.decide(Call::acquire(charges).with_id(id)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     }
-    // What is known is answered.
+    // A call whose id is known is answered.
     let known = Call::acquire(&charges).with_id(CallId::new("2", HOUR));
     assert!(store.decide(known).await.unwrap().is_allowed());
-    assert_eq!(taken(&store, &wide).await, 2);
+    assert_eq!(used(&store, &wide).await, 2);
     redis.command(&["CONFIG", "SET", "maxmemory", "0"]).await.unwrap();
     assert!(store.decide(Call::acquire(&charges).with_id(id)).await.unwrap().is_allowed());
-    assert_eq!(taken(&store, &wide).await, 3);
+    assert_eq!(used(&store, &wide).await, 3);
 }
 
 #[tokio::test]
-async fn a_flushed_script_costs_no_error_and_no_second_charge() {
+async fn a_flushed_script_causes_no_error_and_no_second_charge() {
     let redis = Redis::start().await.unwrap();
     let store = patient_store(&redis.url());
     for policy in policies() {
@@ -394,11 +395,11 @@ async fn a_flushed_script_costs_no_error_and_no_second_charge() {
         let first = store.decide(call).await.unwrap();
         redis.command(&["SCRIPT", "FLUSH"]).await.unwrap();
         assert_eq!(store.decide(call).await.unwrap(), first);
-        assert_eq!(taken(&store, &policy).await, 1);
+        assert_eq!(used(&store, &policy).await, 1);
     }
 }
 
-/// Calls with and without ids of one batch are decided in their order.
+/// Calls with and without ids in one batch are decided in their order.
 #[tokio::test]
 async fn a_batch_with_ids_is_decided_in_order() {
     let prefix = fresh_prefix();

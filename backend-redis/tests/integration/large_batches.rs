@@ -1,4 +1,4 @@
-//! Batches far larger than what one script call may hold.
+//! Batches that are far larger than one script call may be.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
 use std::time::Duration;
@@ -18,10 +18,10 @@ async fn script_calls(redis: &Redis) -> usize {
     count("cmdstat_evalsha:calls=") + count("cmdstat_eval:calls=")
 }
 
-/// A server does nothing else while a script runs. A batch of one hot subject has one key, and was once one
-/// script call of 7 s.
+/// A server does nothing else while it runs a script. Guards against a defect: a batch of one hot
+/// subject has one key, and was sent as one script call that took 7 s.
 #[tokio::test]
-async fn a_batch_of_one_subject_is_no_longer_a_script_call_than_one_of_many() {
+async fn a_batch_of_one_subject_is_split_into_short_script_calls() {
     let redis = Redis::start().await.unwrap();
     let builder = RedisStore::builder().url(redis.socket_url());
     let store = builder.response_timeout(Duration::from_secs(2)).build().unwrap();
@@ -31,8 +31,8 @@ async fn a_batch_of_one_subject_is_no_longer_a_script_call_than_one_of_many() {
         let calls = vec![Call::acquire(&charge); CALLS];
         let before = script_calls(&redis).await;
         let mut admitted = 0;
-        for (place, answer) in store.decide_many(&calls).await.into_iter().enumerate() {
-            let decision = answer.unwrap_or_else(|error| panic!("{text}, {place}: {error}"));
+        for (index, answer) in store.decide_many(&calls).await.into_iter().enumerate() {
+            let decision = answer.unwrap_or_else(|error| panic!("{text}, {index}: {error}"));
             admitted += u64::from(decision.is_allowed());
         }
         assert!((60_000..60_100).contains(&admitted), "{text}: {admitted}");
@@ -42,9 +42,9 @@ async fn a_batch_of_one_subject_is_no_longer_a_script_call_than_one_of_many() {
     }
 }
 
-/// The charges are what counts, not the calls.
+/// The size of a script call is bounded by the number of charges, not of calls.
 #[tokio::test]
-async fn calls_of_many_charges_fill_a_script_call_sooner() {
+async fn the_size_of_a_script_call_is_bounded_by_its_charges() {
     let redis = Redis::start().await.unwrap();
     let store = RedisStore::new(&redis.socket_url()).unwrap();
     let policies: Vec<Policy> =

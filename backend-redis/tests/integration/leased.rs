@@ -1,8 +1,10 @@
-//! Leases over coalesced calls: properties of the suite that are about one instant, one window, or what was used. All that
-//! can be leased is leased, in chunks of up to all that remains.
+//! Leases over coalesced calls: the properties of the conformance suite that concern one instant,
+//! one window, or the used amount. Every call that can be leased is leased, in chunks of up to the
+//! whole remaining amount.
 //!
-//! Not among them are those with windows of microseconds, as the clock of the suite stands still, and the tasks that give
-//! chunks back are woken by Tokio's; and those with peeks, which see a chunk that is on its way as taken.
+//! Two groups of properties are left out. Properties with windows of microseconds do not apply,
+//! because the clock of the suite stands still while Tokio's clock wakes the tasks that return
+//! chunks. Properties with peeks do not apply, because a peek sees a chunk in flight as used.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
 use tidegate_redis::core::layers::{CoalescedStore, LeasedStore};
@@ -58,7 +60,7 @@ properties! {
     concurrent_holds_never_exceed_the_limit,
 }
 
-/// A few of these would hold if nothing were leased.
+/// Checks that calls are leased at all, because some of these properties would hold without leases.
 #[tokio::test]
 async fn the_store_leases() {
     let (store, ()) = OnRedis.open(ManualClock::default()).await;

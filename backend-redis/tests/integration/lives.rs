@@ -1,8 +1,9 @@
-//! How long keys live: a key is there until its state has recovered, after every operation.
+//! The life of keys: after every operation, a key exists until its state has recovered.
 //!
-//! In virtual time a key lives an hour at least, so that real time does not end what virtual time does
-//! not. So windows here are longer than that; and as virtual time passes, the test shortens what keys
-//! have left by as much, and drops what has none.
+//! In virtual time a key lives for at least an hour, so that real time does not expire a key before
+//! virtual time does. Therefore windows are longer than an hour here. As virtual time passes, the
+//! test shortens the remaining life of each key by the same time, and deletes keys whose life has
+//! ended.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -25,24 +26,25 @@ use crate::common::{builder_with, client, fresh_prefix, policy};
 
 const START: u64 = 1_790_000_000_000_123;
 
-/// How long a key lives at least in virtual time, in microseconds.
+/// The minimum life of a key in virtual time, in microseconds.
 const HOUR: u64 = 3_600_000_000;
 
-/// Milliseconds that a key has left in addition, as some of real time passes too.
+/// The tolerance for the real time that passes, in milliseconds.
 const SPARE: u64 = 60_000;
 
-/// The same operation several times, and the time that passes before each.
+/// An operation that is repeated several times, and the virtual time that passes before each
+/// repetition.
 #[derive(Debug, Clone)]
 struct Step {
     passes: Passes,
-    operation: Does,
+    operation: Action,
     cost: Cost,
     times: usize,
-    /// Whether all policies are charged in one call, or one of them.
+    /// Whether each call charges all policies, or one of them.
     all: bool,
     policy: prop::sample::Index,
-    /// How many calls are made at once: from two on, by the script for everything.
-    at_once: usize,
+    /// The number of calls in a batch. From two calls on, the script for batches decides them.
+    batch_size: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -50,14 +52,14 @@ enum Passes {
     Micros(u64),
     /// A number of 64ths of ten days.
     Part(u64),
-    /// To the end of the last answer's `reset_after`, or a microsecond beside it.
+    /// Until the end of the last answer's `reset_after`, plus this many microseconds.
     Reset(i64),
-    /// To the end of the last answer's `retry_after`.
+    /// Until the end of the last answer's `retry_after`.
     Retry,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Does {
+enum Action {
     Acquire,
     AcquireUpTo,
     Charge,
@@ -85,16 +87,16 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Passes::Retry),
     ];
     let operation = prop_oneof![
-        14 => Just(Does::Acquire),
-        2 => Just(Does::AcquireUpTo),
-        3 => Just(Does::Charge),
-        1 => Just(Does::Peek),
-        4 => Just(Does::Refund),
-        3 => Just(Does::Undo),
-        1 => Just(Does::Block),
-        1 => Just(Does::BlockAtLeast),
-        1 => Just(Does::Unblock),
-        1 => Just(Does::Reset),
+        14 => Just(Action::Acquire),
+        2 => Just(Action::AcquireUpTo),
+        3 => Just(Action::Charge),
+        1 => Just(Action::Peek),
+        4 => Just(Action::Refund),
+        3 => Just(Action::Undo),
+        1 => Just(Action::Block),
+        1 => Just(Action::BlockAtLeast),
+        1 => Just(Action::Unblock),
+        1 => Just(Action::Reset),
     ];
     let cost = prop_oneof![
         8 => (1..4_u64).prop_map(Cost::Just),
@@ -102,16 +104,16 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (-3..=1_i64).prop_map(Cost::Limit),
     ];
     let times = prop_oneof![1..4_usize, 4..20_usize];
-    let at_once = prop_oneof![3 => Just(1_usize), 1 => 2..4_usize];
-    (passes, operation, cost, times, any::<(bool, prop::sample::Index)>(), at_once).prop_map(
-        |(passes, operation, cost, times, (all, policy), at_once)| Step {
+    let batch_size = prop_oneof![3 => Just(1_usize), 1 => 2..4_usize];
+    (passes, operation, cost, times, any::<(bool, prop::sample::Index)>(), batch_size).prop_map(
+        |(passes, operation, cost, times, (all, policy), batch_size)| Step {
             passes,
             operation,
             cost,
             times,
             all,
             policy,
-            at_once,
+            batch_size,
         },
     )
 }
@@ -128,17 +130,17 @@ fn policies() -> impl Strategy<Value = Vec<Policy>> {
         vec!["p: token-bucket 7/10d burst 300"],
         vec!["p: gcra 77/10d burst 300"],
         vec!["p: token-bucket 50/10d by-interval burst 300"],
-        // Strings that become lists, and go on.
+        // Strings that become lists while they are in use.
         vec!["p: sliding-log 100/10d", "p: sliding-log 500/10d"],
-        // Rates that change: what was written recovers by the rate that wrote it.
+        // Rates that change. A state recovers by the rate that wrote it.
         vec!["p: token-bucket 7/10d burst 300", "p: token-bucket 100/10d burst 200"],
         vec![
             "p: token-bucket 50/10d by-interval burst 300",
             "p: token-bucket 90/10d by-interval burst 200",
         ],
-        // What one of them refuses is taken of none.
+        // If one policy refuses, no policy is charged.
         vec!["p: sliding-log 500/10d", "q: sliding-counter 20/5d", "r: gcra 3/2d burst 9"],
-        // A block that ends long after the state, and one that ends before it.
+        // A block that ends long after its state, and a block that ends before it.
         vec!["p: sliding-log 200/2h block 9d", "q: sliding-log 20/2h block 9d"],
         vec!["p: gcra 3/2h block 9d", "q: fixed-window 3/2h anchored block 9d"],
         vec!["p: sliding-log 200/10d block 2h", "q: sliding-counter 9/10d block 2h"],
@@ -147,86 +149,89 @@ fn policies() -> impl Strategy<Value = Vec<Policy>> {
     .prop_map(|texts| texts.into_iter().map(policy).collect())
 }
 
-/// A life that is too short admits too much. That of a log was set with its first record alone, and
-/// nothing but its upper bound was looked at.
+/// Guards against a defect: a key that expires too early admits too much. The life of a log was set
+/// only with its first record, and the tests checked only the upper bound of lives.
 #[test]
 fn a_key_lives_until_its_state_has_recovered_after_every_operation() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let config = Config { source_file: Some(file!()), ..Config::with_cases(200) };
     let inputs = (policies(), prop::collection::vec(step(), 1..25));
     let result = TestRunner::new(config).run(&inputs, |(policies, steps)| {
-        runtime.block_on(play(&policies, &steps)).map_err(TestCaseError::fail)
+        runtime.block_on(run_steps(&policies, &steps)).map_err(TestCaseError::fail)
     });
     if let Err(error) = result {
         panic!("{error}");
     }
 }
 
-async fn play(policies: &[Policy], steps: &[Step]) -> Result<(), String> {
-    let mut subject = Subject::new().await;
+async fn run_steps(policies: &[Policy], steps: &[Step]) -> Result<(), String> {
+    let mut scene = Scene::new().await;
     let is_bucket = |policy: &Policy| matches!(policy.algorithm(), Algorithm::TokenBucket(_));
-    subject.by_several_rates = policies.len() == 2 && policies.iter().all(is_bucket);
-    for (place, step) in steps.iter().enumerate() {
+    scene.has_several_rates = policies.len() == 2 && policies.iter().all(is_bucket);
+    for (index, step) in steps.iter().enumerate() {
         let mut charges = vec![Charge::new(step.policy.get(policies), "s")];
         let names = policies.iter().map(Policy::name);
-        // No two of one name: theirs are charges to one key, and only the first may be long.
+        // Policies with the same name are not combined: they would charge the same key, and only
+        // the first charge may have a long cost.
         if step.all && names.collect::<std::collections::HashSet<_>>().len() == policies.len() {
             charges = policies.iter().map(|policy| Charge::new(policy, "s")).collect();
         }
         for charge in &mut charges {
             *charge = charge.cost(match step.cost {
                 Cost::Just(cost) => cost,
-                Cost::Limit(beside) => charge.policy.limit().saturating_add_signed(beside),
+                Cost::Limit(offset) => charge.policy.limit().saturating_add_signed(offset),
             });
-            if matches!(step.operation, Does::AcquireUpTo) {
-                // At least the minimum.
+            if matches!(step.operation, Action::AcquireUpTo) {
+                // The cost must be at least the minimum.
                 *charge = charge.cost(charge.cost.max(1));
             }
         }
-        let is_repeated = matches!(step.operation, Does::Acquire | Does::Charge);
+        let is_repeated = matches!(step.operation, Action::Acquire | Action::Charge);
         let times = if is_repeated { step.times } else { 1 };
         for time in 0..times {
-            subject.pass(step.passes).await;
+            scene.pass(step.passes).await;
             let operation = match step.operation {
-                Does::Acquire => Operation::Acquire,
-                Does::AcquireUpTo => Operation::AcquireUpTo { min: 1 },
-                Does::Charge => Operation::Charge,
-                Does::Peek => Operation::Peek,
-                Does::Refund => Operation::Refund,
-                Does::Undo => Operation::Undo { at: subject.last_take },
-                Does::Block => Operation::Block { span: Duration::from_secs(9 * 86_400) },
-                Does::BlockAtLeast => {
+                Action::Acquire => Operation::Acquire,
+                Action::AcquireUpTo => Operation::AcquireUpTo { min: 1 },
+                Action::Charge => Operation::Charge,
+                Action::Peek => Operation::Peek,
+                Action::Refund => Operation::Refund,
+                Action::Undo => Operation::Undo { at: scene.last_acquire },
+                Action::Block => Operation::Block { span: Duration::from_secs(9 * 86_400) },
+                Action::BlockAtLeast => {
                     Operation::BlockAtLeast { span: Duration::from_secs(5 * 86_400) }
                 }
-                Does::Unblock => Operation::Block { span: Duration::ZERO },
-                Does::Reset => Operation::Reset,
+                Action::Unblock => Operation::Block { span: Duration::ZERO },
+                Action::Reset => Operation::Reset,
             };
-            let calls = vec![Call::new(operation, &charges); step.at_once];
-            subject.ask(&calls).await.map_err(|e| format!("step {place}, call {time}: {e}"))?;
+            let calls = vec![Call::new(operation, &charges); step.batch_size];
+            scene.decide(&calls).await.map_err(|e| format!("step {index}, call {time}: {e}"))?;
         }
     }
     Ok(())
 }
 
-/// A store, the model that it is held against, and until when its keys live by the virtual clock.
-struct Subject {
+/// A store, the model with which it is compared, and the virtual expiry times of its keys.
+struct Scene {
     now: u64,
     clock: ManualClock,
     store: RedisStore,
     model: ModelStore,
     keys: Keys,
     client: Client,
-    /// When each key expires: by the server's clock, and by the virtual one (both in milliseconds).
+    /// The expiry of each key, by the server's clock and by the virtual clock, in milliseconds.
     expiries: HashMap<Vec<u8>, (Reply, u64)>,
-    /// When the keys were last made to have left what they have by the virtual clock.
-    begun: Instant,
-    last_take: Timestamp,
+    /// The real time at which the remaining life of all keys was last adjusted to the virtual
+    /// clock.
+    adjusted_at: Instant,
+    last_acquire: Timestamp,
     last: Option<Decision>,
-    /// Whether a faster rate may write to a key that a slower one has given a longer life, which it keeps.
-    by_several_rates: bool,
+    /// Whether a slower rate may have given a key a longer life, which the key keeps when a faster
+    /// rate writes to it.
+    has_several_rates: bool,
 }
 
-impl Subject {
+impl Scene {
     async fn new() -> Self {
         let clock = ManualClock::new(Timestamp::from_micros(START));
         let prefix = fresh_prefix();
@@ -239,14 +244,14 @@ impl Subject {
             keys: Keys::new(&prefix),
             client: client().await,
             expiries: HashMap::new(),
-            begun: Instant::now(),
-            last_take: Timestamp::from_micros(START),
+            adjusted_at: Instant::now(),
+            last_acquire: Timestamp::from_micros(START),
             last: None,
-            by_several_rates: false,
+            has_several_rates: false,
         }
     }
 
-    /// Moves the clock, and drops what the server would have dropped by then.
+    /// Advances the virtual clock, and deletes the keys that have expired by then.
     async fn pass(&mut self, passes: Passes) {
         const TEN_DAYS: u64 = 10 * 86_400_000_000;
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap();
@@ -254,10 +259,10 @@ impl Subject {
         let then = match passes {
             Passes::Micros(time) => self.now + time,
             Passes::Part(parts) => self.now + TEN_DAYS / 64 * parts,
-            Passes::Reset(beside) => {
+            Passes::Reset(offset) => {
                 let resets = last.map_or(&[][..], Decision::verdicts).iter();
                 let reset = resets.map(|verdict| verdict.reset_after()).max();
-                self.now.saturating_add_signed(beside) + micros(reset.unwrap_or_default())
+                self.now.saturating_add_signed(offset) + micros(reset.unwrap_or_default())
             }
             Passes::Retry => {
                 self.now + micros(last.and_then(Decision::retry_after).unwrap_or_default())
@@ -266,25 +271,25 @@ impl Subject {
         self.now = self.now.max(then);
         self.clock.set(Timestamp::from_micros(self.now));
         let now = self.now / 1_000;
-        self.begun = Instant::now();
-        let mut left = HashMap::new();
-        for (key, (_, virtually)) in self.expiries.drain() {
-            if virtually <= now {
+        self.adjusted_at = Instant::now();
+        let mut remaining = HashMap::new();
+        for (key, (_, virtual_expiry)) in self.expiries.drain() {
+            if virtual_expiry <= now {
                 self.client.call(&[&b"DEL"[..], &key]).await.unwrap();
             } else {
-                let life = (virtually - now + SPARE).to_string();
+                let life = (virtual_expiry - now + SPARE).to_string();
                 self.client.call(&[&b"PEXPIRE"[..], &key, life.as_bytes()]).await.unwrap();
-                let really = self.client.call(&[&b"PEXPIRETIME"[..], &key]).await.unwrap();
-                left.insert(key, (really, virtually));
+                let real_expiry = self.client.call(&[&b"PEXPIRETIME"[..], &key]).await.unwrap();
+                remaining.insert(key, (real_expiry, virtual_expiry));
             }
         }
-        self.expiries = left;
+        self.expiries = remaining;
     }
 
-    /// Makes calls, and looks at the keys then.
-    async fn ask(&mut self, calls: &[Call<'_>]) -> Result<(), String> {
+    /// Makes calls, compares the answers with the model, and checks the lives of the keys.
+    async fn decide(&mut self, calls: &[Call<'_>]) -> Result<(), String> {
         if matches!(calls[0].operation, Operation::Acquire) {
-            self.last_take = Timestamp::from_micros(self.now);
+            self.last_acquire = Timestamp::from_micros(self.now);
         }
         let expected = self.model.decide_many(calls).await;
         let answers = match calls {
@@ -300,30 +305,31 @@ impl Subject {
         let decision = answers.into_iter().last().unwrap().unwrap();
         for (charge, verdict) in calls[0].charges.iter().zip(decision.verdicts()) {
             let key = self.keys.of(&charge);
-            let before = self.expiries.get(&key).map(|(_, virtually)| *virtually);
+            let before = self.expiries.get(&key).map(|(_, virtual_expiry)| *virtual_expiry);
             let expires = self.expires(&key).await;
             let reset = u64::try_from(verdict.reset_after().as_micros()).unwrap();
             let (recovers, until) =
                 (self.now + reset, expires.map_or(0, |expires| expires * 1_000));
-            // What is taken from again and again lives longer than it must, by up to a half.
-            let is_take = matches!(
+            // A key to which calls are charged again and again may live up to a half longer than
+            // necessary.
+            let is_charging = matches!(
                 calls[0].operation,
                 Operation::Acquire | Operation::AcquireUpTo { .. } | Operation::Charge
             );
-            let needed = if is_take { reset + reset / 2 } else { reset };
+            let needed = if is_charging { reset + reset / 2 } else { reset };
             let latest = self.now + needed.max(HOUR) + 2 * SPARE * 1_000;
             let is_short = reset > 0 && until < recovers;
-            // A block leaves what is there as it is, and so are a peek and a refusal.
+            // A block, a peek and a refusal leave the state unchanged.
             let keeps_the_state = matches!(
                 calls[0].operation,
                 Operation::Block { .. } | Operation::BlockAtLeast { .. } | Operation::Peek
             );
             let writes = !keeps_the_state && decision.is_allowed();
-            // After a block, a key may keep what is left of the longer life that it had before.
-            // The same life may be set again, as it is in milliseconds of the server.
+            // After a block, a key may keep the rest of its previous, longer life. The same life
+            // may be set again with a difference of up to the tolerance.
             let is_longer = expires > before.map(|before| before + SPARE);
             let is_long = writes && is_longer && until > latest;
-            if is_short || is_long && !self.by_several_rates {
+            if is_short || is_long && !self.has_several_rates {
                 let call = calls[0];
                 return Err(format!(
                     "{call:?}\n recovers at {recovers} µs, is kept until {until} µs"
@@ -334,31 +340,33 @@ impl Subject {
         Ok(())
     }
 
-    /// When a key expires by the virtual clock, in milliseconds, if it is there.
+    /// Returns the expiry of a key by the virtual clock, in milliseconds, or `None` if the key does
+    /// not exist.
     async fn expires(&mut self, key: &[u8]) -> Option<u64> {
-        let really = self.client.call(&[&b"PEXPIRETIME"[..], key]).await.unwrap();
-        assert_ne!(really, Reply::Integer(-1), "a key without an expiry");
-        if really == Reply::Integer(-2) {
+        let real_expiry = self.client.call(&[&b"PEXPIRETIME"[..], key]).await.unwrap();
+        assert_ne!(real_expiry, Reply::Integer(-1), "a key without an expiry");
+        if real_expiry == Reply::Integer(-2) {
             self.expiries.remove(key);
             return None;
         }
-        if let Some((known, virtually)) = self.expiries.get(key)
-            && *known == really
+        if let Some((known, virtual_expiry)) = self.expiries.get(key)
+            && *known == real_expiry
         {
-            return Some(*virtually);
+            return Some(*virtual_expiry);
         }
         let life = self.client.call(&[&b"PTTL"[..], key]).await.unwrap().text();
-        // It was set, by what was left then, after `begun`.
-        let since = u64::try_from(self.begun.elapsed().as_millis()).unwrap() + 1;
-        let virtually = self.now / 1_000 + life.parse::<u64>().unwrap() + since;
-        self.expiries.insert(key.to_vec(), (really, virtually));
-        Some(virtually)
+        // The life was set after `adjusted_at`, and some of it has passed in real time since then.
+        let since = u64::try_from(self.adjusted_at.elapsed().as_millis()).unwrap() + 1;
+        let virtual_expiry = self.now / 1_000 + life.parse::<u64>().unwrap() + since;
+        self.expiries.insert(key.to_vec(), (real_expiry, virtual_expiry));
+        Some(virtual_expiry)
     }
 }
 
-/// Rounded up to the server's milliseconds: not one too short, not one too long.
+/// The life is rounded up to the server's milliseconds, and must be neither one too short nor one
+/// too long.
 #[tokio::test]
-async fn a_life_is_exact_to_the_millisecond() {
+async fn the_life_of_a_key_is_exact_to_the_millisecond() {
     for (text, cost) in [
         ("p: fixed-window 9/7200000001us", 2),
         ("p: fixed-window 9/2h anchored", 2),
@@ -366,19 +374,21 @@ async fn a_life_is_exact_to_the_millisecond() {
         ("p: sliding-log 900/2h grain 3us", 2),
         ("p: sliding-log 9/2h grain 4m", 2),
         ("p: sliding-counter 9/7200000999us", 2),
-        // By ticks of 10 ms, and of a microsecond.
+        // Ticks of 10 ms, and of one microsecond.
         ("p: token-bucket 7001/30s burst 400000000000", 1_000_005),
         ("p: gcra 7000/1h burst 90000", 20_000),
         ("p: token-bucket 50/7200000777us by-interval burst 900", 101),
     ] {
         let policy = policy(text);
-        for beside in [0, 1, 2, 499, 500, 998, 999] {
-            for at_once in [1, 2] {
-                // The server's clock goes on between the script and the look at the key, but not
-                // always by a millisecond.
+        for offset in [0, 1, 2, 499, 500, 998, 999] {
+            for batch_size in [1, 2] {
+                // The server's clock continues between the script and the query of the key, but in
+                // some attempts by less than a millisecond.
                 let mut seen = vec![];
                 while !seen.iter().any(|(life, exact)| life == exact) && seen.len() < 300 {
-                    seen.push(life_of_a_take(&policy, cost, START - 123 + beside, at_once).await);
+                    seen.push(
+                        life_after_acquire(&policy, cost, START - 123 + offset, batch_size).await,
+                    );
                 }
                 assert!(seen.iter().all(|(life, exact)| life <= exact), "{text}: {seen:?}");
                 assert!(seen.iter().any(|(life, exact)| life == exact), "{text}: {seen:?}");
@@ -387,9 +397,9 @@ async fn a_life_is_exact_to_the_millisecond() {
     }
 }
 
-/// How long the key of a fresh subject lives after a take, and for how long its state matters: both in
-/// the server's milliseconds.
-async fn life_of_a_take(policy: &Policy, cost: u64, now: u64, at_once: usize) -> (u64, u64) {
+/// Returns the life of a fresh subject's key after an acquire, and the time for which its state
+/// matters, both in the server's milliseconds.
+async fn life_after_acquire(policy: &Policy, cost: u64, now: u64, batch_size: usize) -> (u64, u64) {
     let prefix = fresh_prefix();
     let store = builder_with(&prefix)
         .await
@@ -399,8 +409,8 @@ async fn life_of_a_take(policy: &Policy, cost: u64, now: u64, at_once: usize) ->
     let mut client = client().await;
     let charge = [Charge::new(policy, "s").cost(cost)];
     let other = [Charge::new(policy, "other")];
-    // What else there is in a batch comes first.
-    let answer = match at_once {
+    // The other call of the batch is made first.
+    let answer = match batch_size {
         1 => store.decide(Call::acquire(&charge)).await,
         _ => store
             .decide_many(&[Call::new(Operation::Peek, &other), Call::acquire(&charge)])
@@ -415,14 +425,14 @@ async fn life_of_a_take(policy: &Policy, cost: u64, now: u64, at_once: usize) ->
     (life, (now + reset).div_ceil(1_000) - now / 1_000)
 }
 
-/// A bucket's time that was written by finer ticks counts from the next coarse one on.
+/// A bucket's time that was written under finer ticks counts from the next coarse tick.
 #[tokio::test]
-async fn a_life_is_exact_where_ticks_become_coarser() {
+async fn the_life_of_a_key_is_exact_after_a_change_to_coarser_ticks() {
     let fine = policy("p: token-bucket 50000000/30s burst 1000000000000");
-    // By ticks of a second.
+    // Ticks of a second.
     let coarse = policy("p: token-bucket 1400003/30s burst 100000000000000");
-    for beside in [1, 300_000, 500_000, 999_999] {
-        let now = 1_790_000_000_000_000 + beside;
+    for offset in [1, 300_000, 500_000, 999_999] {
+        let now = 1_790_000_000_000_000 + offset;
         let exact = async || {
             let (clock, prefix) = (ManualClock::new(Timestamp::from_micros(now)), fresh_prefix());
             let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
@@ -444,12 +454,12 @@ async fn a_life_is_exact_where_ticks_become_coarser() {
         while !seen.iter().any(|(life, exact)| life == exact) && seen.len() < 300 {
             seen.push(exact().await);
         }
-        assert!(seen.iter().all(|(life, exact)| life <= exact), "{beside}: {seen:?}");
-        assert!(seen.iter().any(|(life, exact)| life == exact), "{beside}: {seen:?}");
+        assert!(seen.iter().all(|(life, exact)| life <= exact), "{offset}: {seen:?}");
+        assert!(seen.iter().any(|(life, exact)| life == exact), "{offset}: {seen:?}");
     }
 }
 
-/// Also what matters for the first microsecond of 1970 only, until the time 1, has an expiry.
+/// A state that matters only in the first microsecond of 1970, until the time 1, has an expiry too.
 #[tokio::test]
 async fn a_key_of_the_first_microsecond_expires() {
     let mut client = client().await;
@@ -461,7 +471,7 @@ async fn a_key_of_the_first_microsecond_expires() {
         "p: token-bucket 5/1us",
         "p: token-bucket 5/1us by-interval",
     ] {
-        // By itself, and in batches.
+        // The call is made by itself and in batches.
         for in_batch in [None, Some(1), Some(2)] {
             let (policy, prefix) = (policy(text), fresh_prefix());
             let builder = builder_with(&prefix).await;
@@ -482,12 +492,13 @@ async fn a_key_of_the_first_microsecond_expires() {
     }
 }
 
-/// To set an expiry costs as much as a read and a write: few of many takes do.
+/// Setting an expiry costs as much as a read and a write. Therefore only a few of many acquires may
+/// set one.
 #[tokio::test]
-async fn a_take_of_many_is_a_read_and_a_write() {
-    const TAKES: u64 = 80;
+async fn most_acquires_are_one_read_and_one_write() {
+    const ACQUIRES: u64 = 80;
     let redis = Redis::start().await.unwrap();
-    for (text, at_once, max_expiries) in [
+    for (text, batch_size, max_expiries) in [
         ("p: fixed-window 500/10h", 1, 0),
         ("p: fixed-window 500/10h", 2, 0),
         ("p: fixed-window 500/10h anchored", 1, 0),
@@ -508,14 +519,14 @@ async fn a_take_of_many_is_a_read_and_a_write() {
         let store = builder.prefix(fresh_prefix()).build().unwrap();
         let policy = policy(text);
         let charges = [Charge::new(&policy, "s")];
-        let take = vec![Call::acquire(&charges); usize::try_from(at_once).unwrap()];
-        assert!(store.decide_many(&take).await.iter().all(Result::is_ok));
+        let calls = vec![Call::acquire(&charges); usize::try_from(batch_size).unwrap()];
+        assert!(store.decide_many(&calls).await.iter().all(Result::is_ok));
         redis.command(&["CONFIG", "RESETSTAT"]).await.unwrap();
-        for _ in 0..TAKES / at_once {
+        for _ in 0..ACQUIRES / batch_size {
             clock.advance(Duration::from_secs(10));
-            let answers = match take[..] {
-                [take] => vec![store.decide(take).await],
-                _ => store.decide_many(&take).await,
+            let answers = match calls[..] {
+                [call] => vec![store.decide(call).await],
+                _ => store.decide_many(&calls).await,
             };
             assert!(answers.iter().all(|answer| answer.as_ref().unwrap().is_allowed()));
         }
@@ -529,16 +540,16 @@ async fn a_take_of_many_is_a_read_and_a_write() {
         let reads = total(&["get", "mget", "lindex", "getrange", "exists"]);
         let writes = total(&["set", "psetex", "setrange", "lset", "rpush", "ltrim", "unlink"]);
         let expiries = total(&["psetex", "pexpire"]);
-        assert_eq!(reads, TAKES / at_once, "{text}");
-        // An element of a list is full after each 14 takes.
-        assert!(writes <= TAKES + TAKES / 14, "{text}: {writes}");
+        assert_eq!(reads, ACQUIRES / batch_size, "{text}");
+        // An element of a list is full after every 14 acquires.
+        assert!(writes <= ACQUIRES + ACQUIRES / 14, "{text}: {writes}");
         assert!(expiries <= max_expiries, "{text}: {expiries}");
     }
 }
 
-/// A state in which nothing is left is none: its key is gone, or holds a block alone.
+/// A state that is refunded in full is removed: its key is deleted, or contains only a block.
 #[tokio::test]
-async fn what_is_given_back_in_full_leaves_no_state() {
+async fn a_full_refund_leaves_no_state() {
     let clock = ManualClock::new(Timestamp::from_micros(START));
     let mut client = client().await;
     for text in [
@@ -555,31 +566,32 @@ async fn what_is_given_back_in_full_leaves_no_state() {
         let blocked = Operation::Block { span: Duration::from_secs(60) };
         let undo = Operation::Undo { at: Timestamp::from_micros(START) };
         let more = [charge[0].cost(4)];
-        for (gives_back, charges) in [
+        for (refund, charges) in [
             (Operation::Refund, &charge),
             (Operation::Refund, &more),
             (undo, &charge),
             (undo, &more),
         ] {
-            for (is_blocked, at_once) in [(false, 1), (false, 3), (true, 1), (true, 3)] {
+            for (is_blocked, batch_size) in [(false, 1), (false, 3), (true, 1), (true, 3)] {
                 let prefix = fresh_prefix();
                 let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
                 let block = Call::new(if is_blocked { blocked } else { Operation::Peek }, &charge);
-                let calls = [Call::acquire(&charge), block, Call::new(gives_back, charges)];
-                for calls in calls.chunks(at_once) {
+                let calls = [Call::acquire(&charge), block, Call::new(refund, charges)];
+                for calls in calls.chunks(batch_size) {
                     assert!(store.decide_many(calls).await.iter().all(Result::is_ok));
                 }
                 let key = Keys::new(&prefix).of(&charge[0]);
                 let size = client.call(&[&b"STRLEN"[..], &key]).await.unwrap().text();
-                // A kind, and until when it blocks.
+                // A value with only a block has a byte for the kind and the 7 bytes of the block's
+                // end.
                 let expected = if is_blocked { "8" } else { "0" };
-                assert_eq!(size, expected, "{text}: {gives_back:?} {is_blocked} {at_once}");
+                assert_eq!(size, expected, "{text}: {refund:?} {is_blocked} {batch_size}");
             }
         }
     }
 }
 
-/// A block on a subject of whom nothing is known leaves nothing behind once it is lifted.
+/// A block on a subject without a state leaves no key when it is lifted.
 #[tokio::test]
 async fn a_block_that_is_lifted_leaves_no_key() {
     let clock = ManualClock::new(Timestamp::from_micros(START));
@@ -598,7 +610,8 @@ async fn a_block_that_is_lifted_leaves_no_key() {
             (&[blocks, lifts], 0),
             (&[blocks, lifts, blocks], 1),
         ] {
-            let calls: Vec<_> = operations.iter().map(|does| Call::new(*does, &charge)).collect();
+            let calls: Vec<_> =
+                operations.iter().map(|operation| Call::new(*operation, &charge)).collect();
             assert!(store.decide_many(&calls).await.iter().all(Result::is_ok));
             let reply = client.call(&[&b"EXISTS"[..], &key]).await.unwrap();
             assert_eq!(reply, Reply::Integer(exists), "{text}: {operations:?}");
@@ -606,15 +619,16 @@ async fn a_block_that_is_lifted_leaves_no_key() {
     }
 }
 
-/// Of a sliding counter the window before matters for one window, the current one for two.
+/// In a sliding counter, the previous window matters for one more window and the current one for
+/// two.
 #[tokio::test]
-async fn a_counter_lives_no_longer_than_what_is_left_of_it() {
+async fn a_counter_lives_no_longer_than_its_newest_window_matters() {
     const TWO_HOURS: u64 = 2 * HOUR;
     let start = START - START % TWO_HOURS;
     let policy = policy("p: sliding-counter 9/2h");
     let charge = [Charge::new(&policy, "s").cost(3)];
     let mut client = client().await;
-    for (gives_back, windows) in [
+    for (refund, windows) in [
         (Operation::Peek, 2),
         (Operation::Refund, 1),
         (Operation::Undo { at: Timestamp::from_micros(start + TWO_HOURS) }, 1),
@@ -625,7 +639,7 @@ async fn a_counter_lives_no_longer_than_what_is_left_of_it() {
         for (now, call) in [
             (start, Call::acquire(&charge)),
             (start + TWO_HOURS, Call::acquire(&charge)),
-            (start + TWO_HOURS, Call::new(gives_back, &charge)),
+            (start + TWO_HOURS, Call::new(refund, &charge)),
         ] {
             clock.set(Timestamp::from_micros(now));
             assert!(store.decide(call).await.unwrap().is_allowed());
@@ -633,6 +647,6 @@ async fn a_counter_lives_no_longer_than_what_is_left_of_it() {
         let key = Keys::new(&prefix).of(&charge[0]);
         let life = client.call(&[&b"PTTL"[..], &key]).await.unwrap().text().parse().unwrap();
         let whole = windows * TWO_HOURS / 1_000;
-        assert!((whole - SPARE..=whole).contains(&life), "{gives_back:?}: {life}");
+        assert!((whole - SPARE..=whole).contains(&life), "{refund:?}: {life}");
     }
 }

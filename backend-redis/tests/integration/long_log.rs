@@ -1,5 +1,5 @@
-//! Logs of many records, against the core: strings that are shortened, lists whose elements are filled,
-//! searched, dropped and opened again, and those that turn from one into the other.
+//! Compares logs of many records with the core: strings that are shortened, lists whose elements
+//! are filled, searched, dropped and reopened, and logs that change from one form to the other.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -16,18 +16,18 @@ use tidegate_redis::{
 use tidegate_testkit::ModelStore;
 use tidegate_testkit::servers::Reply;
 
-use crate::common::{builder_with, client, fresh_prefix, key_with, policy, store_at};
+use crate::common::{builder_with, client, fresh_prefix, key_with_prefix, policy, store_at};
 
-/// Runs of the same call, so that few steps make logs of many chunks.
+/// A call that is repeated many times, so that a few steps create logs of many elements.
 #[derive(Debug, Clone)]
 struct Run {
     policy: prop::sample::Index,
     operation: u8,
     cost: u64,
     times: usize,
-    /// How long before each call was taken what it undoes, if it does.
+    /// The age of the charge that each call undoes, in microseconds, if the call is an undo.
     ago: u64,
-    /// Microseconds between the calls of the run, and before it.
+    /// The number of microseconds between the calls of the run, and before it.
     apart: u64,
     before: i64,
 }
@@ -71,10 +71,11 @@ fn policies() -> impl Strategy<Value = Vec<Policy>> {
     prop::sample::select(vec![
         vec!["p: sliding-log 1000/2ms"],
         vec!["p: sliding-log 1000/2ms grain 3us"],
-        // Strings, of which records expire by the dozen.
+        // Strings whose records expire a dozen at a time.
         vec!["p: sliding-log 100/200us"],
         vec!["p: sliding-log 100/300us grain 2us", "p: sliding-log 60/300us grain 2us"],
-        // The limit goes below and above what a string holds; then other shapes of the same name.
+        // The limit changes to below and above the capacity of a string. Then other shapes with the
+        // same name are used.
         vec!["p: sliding-log 1000/2ms", "p: sliding-log 100/2ms"],
         vec![
             "p: sliding-log 1000/2ms",
@@ -92,26 +93,26 @@ fn long_logs_decide_as_in_the_core() {
     let config = Config { source_file: Some(file!()), ..Config::with_cases(60) };
     let inputs = (policies(), prop::collection::vec(run(), 1..30));
     let result = TestRunner::new(config).run(&inputs, |(policies, runs)| {
-        runtime.block_on(play(&policies, &runs)).map_err(TestCaseError::fail)
+        runtime.block_on(run_calls(&policies, &runs)).map_err(TestCaseError::fail)
     });
     if let Err(error) = result {
         panic!("{error}");
     }
 }
 
-async fn play(policies: &[Policy], runs: &[Run]) -> Result<(), String> {
+async fn run_calls(policies: &[Policy], runs: &[Run]) -> Result<(), String> {
     let mut now = 1_790_000_000_000_000_u64;
     let clock = ManualClock::new(Timestamp::from_micros(now));
     let store = store_at(&clock).await;
     let model = ModelStore::keeping_all(clock.clone());
-    for (place, run) in runs.iter().enumerate() {
+    for (index, run) in runs.iter().enumerate() {
         now = now.saturating_add_signed(run.before);
         let charges = [Charge::new(run.policy.get(policies), "s").cost(run.cost)];
         let (operation, times) = match run.operation {
             0 => (Operation::Acquire, run.times),
             1 => (Operation::Peek, 1),
             2 => (Operation::Refund, run.times % 5),
-            // Beyond the limit, so that the log has its maximum number of records.
+            // Charges beyond the limit give the log its maximum number of records.
             5 => (Operation::Charge, run.times),
             6 => (Operation::AcquireUpTo { min: 1 }, run.times % 9),
             3 => (Operation::Block { span: Duration::from_micros(run.cost) }, 1),
@@ -124,7 +125,8 @@ async fn play(policies: &[Policy], runs: &[Run]) -> Result<(), String> {
                 *at = Timestamp::from_micros(now - run.ago);
             }
             clock.set(Timestamp::from_micros(now));
-            // Now and then as a batch, in which a call sees what the one before has written.
+            // Every sixteenth call is made as a batch, in which each call sees the writes of the
+            // previous call.
             let calls = vec![call; if time % 16 == 7 { 3 } else { 1 }];
             let (expected, answers) = if calls.len() == 1 {
                 (vec![model.decide(call).await], vec![store.decide(call).await])
@@ -134,7 +136,7 @@ async fn play(policies: &[Policy], runs: &[Run]) -> Result<(), String> {
             for (expected, answer) in expected.iter().zip(&answers) {
                 if expected.as_ref().ok() != answer.as_ref().ok() {
                     return Err(format!(
-                        "run {place}, call {time}: {call:?}\n expected {expected:?}\n answered {answer:?}"
+                        "run {index}, call {time}: {call:?}\n expected {expected:?}\n answered {answer:?}"
                     ));
                 }
             }
@@ -143,8 +145,8 @@ async fn play(policies: &[Policy], runs: &[Run]) -> Result<(), String> {
     Ok(())
 }
 
-/// Elements end after each 14 records: what is undone is the first of one, the last, the only one; in the
-/// middle of others, in a string, and behind records that have expired.
+/// An element ends after 14 records. The undone record is the first, the last or the only one of an
+/// element, is between other records, is in a string, or follows expired records.
 #[tokio::test]
 async fn any_of_the_newest_records_is_undone_as_in_the_core() {
     const APART: u64 = 7;
@@ -175,7 +177,7 @@ async fn any_of_the_newest_records_is_undone_as_in_the_core() {
             let at = Timestamp::from_micros(now - newer * APART);
             let undone = [charges[0].cost(cost)];
             both(Call::new(Operation::Undo { at }, &undone), &subject).await;
-            // What is there now goes on: it is taken from, and record by record it expires.
+            // The log stays in use: more is acquired, and the records expire one by one.
             for time in 0..1_000 / APART + 2 {
                 now += APART;
                 clock.set(Timestamp::from_micros(now));
@@ -189,10 +191,11 @@ async fn any_of_the_newest_records_is_undone_as_in_the_core() {
     }
 }
 
-/// Elements of which all records have expired are there until the next take: what is undone before that is
-/// counted from the first element all the same. Totals are small, and beyond 2^48.
+/// An element whose records have all expired stays until the next acquire. An undo before that must
+/// count positions from the first element nevertheless. The running totals are small, and also
+/// beyond 2^48.
 #[tokio::test]
-async fn what_is_undone_behind_expired_elements_is_undone_as_in_the_core() {
+async fn records_after_expired_elements_are_undone_as_in_the_core() {
     const APART: u64 = 7;
     const RECORDS: u64 = 60;
     let clock = ManualClock::default();
@@ -204,21 +207,21 @@ async fn what_is_undone_behind_expired_elements_is_undone_as_in_the_core() {
         ("p: sliding-log 128/1ms", 1),
     ] {
         let policy = policy(text);
-        for gone in [0, 1, 14, 15, 28, 42] {
+        for expired in [0, 1, 14, 15, 28, 42] {
             start += 10_000;
             let undone = [0, 1, 3, 4, 13, 14, 17, 31, 32].iter().flat_map(|n| [(n, 1), (n, 2)]);
             let undone: Vec<(u64, u64)> = undone.map(|(n, cost)| (*n, cost * unit)).collect();
             let subjects: Vec<String> =
-                undone.iter().map(|undone| format!("{text} {gone} {undone:?}")).collect();
+                undone.iter().map(|undone| format!("{text} {expired} {undone:?}")).collect();
             let last = start + RECORDS * APART;
-            let until = if gone > 0 { start + gone * APART + 1_000 } else { last };
-            // What is there, what is undone of it, and what is left: taken from, and expiring.
-            let takes = (1..=RECORDS).map(|n| (start + n * APART, Operation::Acquire));
+            let until = if expired > 0 { start + expired * APART + 1_000 } else { last };
+            // The log is filled, a record is undone, more is acquired, and the records expire.
+            let acquires = (1..=RECORDS).map(|n| (start + n * APART, Operation::Acquire));
             let undo = Operation::Undo { at: Timestamp::EPOCH };
             let more = (0..18).map(|n| (until + n, Operation::Acquire));
-            let rest = (0..35).map(|n| (until + 20 + n * 2 * APART, Operation::Peek));
+            let expiring = (0..35).map(|n| (until + 20 + n * 2 * APART, Operation::Peek));
             let undone_now = [(until, undo), (until, Operation::Peek)];
-            for (now, operation) in takes.chain(undone_now).chain(more).chain(rest) {
+            for (now, operation) in acquires.chain(undone_now).chain(more).chain(expiring) {
                 clock.set(Timestamp::from_micros(now));
                 let charges: Vec<_> = undone
                     .iter()
@@ -242,19 +245,19 @@ async fn what_is_undone_behind_expired_elements_is_undone_as_in_the_core() {
                     })
                     .collect();
                 let answers = store.decide_many(&calls).await;
-                for (place, expected) in model.decide_many(&calls).await.iter().enumerate() {
-                    let (expected, answer) = (expected.as_ref(), answers[place].as_ref());
-                    assert_eq!(answer.unwrap(), expected.unwrap(), "{:?} at {now}", calls[place]);
+                for (index, expected) in model.decide_many(&calls).await.iter().enumerate() {
+                    let (expected, answer) = (expected.as_ref(), answers[index].as_ref());
+                    assert_eq!(answer.unwrap(), expected.unwrap(), "{:?} at {now}", calls[index]);
                 }
             }
         }
     }
 }
 
-/// A string is written anew once half of it has expired: what stands before its first record then is the
-/// total of all that is gone.
+/// A string is rewritten when half of it has expired. The running total before its first record is
+/// then the total of all removed records.
 #[tokio::test]
-async fn what_is_left_of_a_shortened_string_is_undone_as_in_the_core() {
+async fn records_of_a_shortened_string_are_undone_as_in_the_core() {
     const APART: u64 = 7;
     let mut now = 1_790_000_000_000_000_u64;
     let clock = ManualClock::new(Timestamp::from_micros(now));
@@ -265,9 +268,10 @@ async fn what_is_left_of_a_shortened_string_is_undone_as_in_the_core() {
         let (expected, answer) = (model.decide(call).await, store.decide(call).await);
         assert_eq!(answer.unwrap(), expected.unwrap(), "{call:?}");
     };
-    for (gone, undone) in [15, 16, 17, 30].into_iter().flat_map(|gone| [0, 1, 2].map(|n| (gone, n)))
+    for (expired, undone) in
+        [15, 16, 17, 30].into_iter().flat_map(|expired| [0, 1, 2].map(|n| (expired, n)))
     {
-        let subject = format!("{gone} {undone}");
+        let subject = format!("{expired} {undone}");
         let charge = Charge::new(&string, &subject).cost(3);
         let first = now + APART;
         for _ in 0..31 {
@@ -275,11 +279,11 @@ async fn what_is_left_of_a_shortened_string_is_undone_as_in_the_core() {
             clock.set(Timestamp::from_micros(now));
             both(Operation::Acquire, charge).await;
         }
-        // This number of records has expired when the next comes.
-        now = first + (gone - 1) * APART + 1_000;
+        // This number of records has expired when the next call is made.
+        now = first + (expired - 1) * APART + 1_000;
         clock.set(Timestamp::from_micros(now));
         both(Operation::Acquire, charge).await;
-        let at = Timestamp::from_micros(first + (gone + undone) * APART);
+        let at = Timestamp::from_micros(first + (expired + undone) * APART);
         for cost in [1, 2, 9] {
             both(Operation::Undo { at }, charge.cost(cost)).await;
             both(Operation::Peek, charge.cost(128)).await;
@@ -293,14 +297,15 @@ async fn what_is_left_of_a_shortened_string_is_undone_as_in_the_core() {
     }
 }
 
-/// What has expired stays in a string for a while, as to drop it writes all of the string; but not for ever.
+/// Expired records stay in a string for a while, because removing them rewrites the whole string,
+/// but they do not accumulate.
 #[tokio::test]
-async fn a_string_holds_no_more_than_twice_what_counts() {
+async fn a_string_has_at_most_twice_the_records_that_count() {
     let string = policy("p: sliding-log 128/1ms");
     let charges = [Charge::new(&string, "s")];
     let mut client = client().await;
-    // A hundred count at any time, or two.
-    for (apart, least, most) in [(10, 95, 105), (600, 8, 20)] {
+    // About 100 records count at any time, or about 10.
+    for (apart, min, max) in [(10, 95, 105), (600, 8, 20)] {
         let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
         let prefix = fresh_prefix();
         let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
@@ -312,25 +317,26 @@ async fn a_string_holds_no_more_than_twice_what_counts() {
             let reply = client.call(&[&b"STRLEN"[..], &key]).await.unwrap();
             longest = longest.max(reply.text().parse().unwrap());
         }
-        // 14 bytes each.
-        assert!(longest < 14 * 2 * most + 100, "{longest} with {apart} us apart");
-        assert!(longest > 14 * 2 * least, "{longest} with {apart} us apart");
+        // Each record has 14 bytes.
+        assert!(longest < 14 * 2 * max + 100, "{longest} with {apart} us apart");
+        assert!(longest > 14 * 2 * min, "{longest} with {apart} us apart");
     }
 }
 
-/// The totals of a log that is never idle go on rising, up to 2^53. Such numbers take years to come about, so
-/// they are written here: all totals are raised by as much, which changes nothing.
+/// The running totals of a log that is never idle rise up to 2^53, which takes years. Therefore
+/// this test writes such totals itself: it raises all totals of a log by the same number, which
+/// must not change any decision.
 #[tokio::test]
 async fn only_differences_of_totals_count() {
     const APART: u64 = 7;
     const START: u64 = 1_790_000_000_000_000;
-    // Where they stand from the end, behind the records: the totals of the newest, of what is gone, and of the
-    // first that counts.
-    const AT_THE_END: [usize; 3] = [44, 37, 21];
+    // The offsets of totals from the end of the value: the total of the newest record, of the
+    // removed records, and of the first record that counts.
+    const OFFSETS_FROM_END: [usize; 3] = [44, 37, 21];
     let [string, list] = ["p: sliding-log 100/1ms", "p: sliding-log 500/1ms"].map(policy);
     let mut client = client().await;
     for raised_by in [0, (1 << 48) - 30, 1 << 48, (1 << 52) + 5, (1 << 53) - 80, (1 << 53) - 61] {
-        for gone in [0, 1, 3, 6, 20] {
+        for expired in [0, 1, 3, 6, 20] {
             let clock = ManualClock::default();
             let prefix = fresh_prefix();
             let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
@@ -339,7 +345,7 @@ async fn only_differences_of_totals_count() {
                 clock.set(Timestamp::from_micros(now));
                 let call = Call::new(operation, std::slice::from_ref(&charge));
                 let (expected, answer) = (model.decide(call).await, store.decide(call).await);
-                assert_eq!(answer.unwrap(), expected.unwrap(), "{raised_by}, {gone}: {call:?}");
+                assert_eq!(answer.unwrap(), expected.unwrap(), "{raised_by}, {expired}: {call:?}");
             };
             let charge = Charge::new(&string, "s").cost(2);
             for n in 1..=40 {
@@ -352,25 +358,26 @@ async fn only_differences_of_totals_count() {
             let mut raise = |at: usize| {
                 let mut total = [0; 8];
                 total[..7].copy_from_slice(&log[at..at + 7]);
-                // 2^53 stands for 0.
+                // The total 2^53 is stored instead of 0.
                 let total = u64::from_le_bytes(total) + raised_by;
                 let total = if total > 1 << 53 { total - (1 << 53) } else { total };
                 log[at..at + 7].copy_from_slice(&total.to_le_bytes()[..7]);
             };
             (0..40).for_each(|record| raise(1 + 14 * record));
-            AT_THE_END.iter().for_each(|from_end| raise(8 + 14 * 40 + 37 - from_end));
+            OFFSETS_FROM_END.iter().for_each(|from_end| raise(8 + 14 * 40 + 37 - from_end));
             client.call(&[&b"SET"[..], &key, &log]).await.unwrap();
-            // So many have expired: what comes after them is read, at the next take written, and undone.
-            let now = START + gone * APART + 1_000;
+            // `expired` records have expired. The following records are read, written by the next
+            // acquire, and undone.
+            let now = START + expired * APART + 1_000;
             let peek = charge.cost(100);
             both(now, Operation::Peek, peek).await;
             both(now, Operation::Peek, peek.cost(23)).await;
-            let at = Timestamp::from_micros(START + (gone + 1) * APART);
+            let at = Timestamp::from_micros(START + (expired + 1) * APART);
             both(now, Operation::Undo { at }, charge.cost(1)).await;
             both(now, Operation::Peek, peek).await;
             both(now, Operation::Refund, charge.cost(3)).await;
             both(now, Operation::Acquire, charge).await;
-            // It becomes a list of several elements.
+            // The log becomes a list of several elements.
             let charge = Charge::new(&list, "s");
             both(now, Operation::Acquire, charge).await;
             for n in 0..40 {
@@ -385,9 +392,9 @@ async fn only_differences_of_totals_count() {
     }
 }
 
-/// Running totals wrap around at 2^53 in a script: here after every sixteenth take.
+/// In a script, running totals wrap around at 2^53: here after every sixteenth acquire.
 #[tokio::test]
-async fn what_is_undone_where_totals_wrap_is_undone_as_in_the_core() {
+async fn records_at_a_wrap_of_the_totals_are_undone_as_in_the_core() {
     let mut now = 1_790_000_000_000_000_u64;
     let clock = ManualClock::new(Timestamp::from_micros(now));
     let (store, model) = (store_at(&clock).await, ModelStore::keeping_all(clock.clone()));
@@ -396,35 +403,36 @@ async fn what_is_undone_where_totals_wrap_is_undone_as_in_the_core() {
         let (expected, answer) = (model.decide(call).await, store.decide(call).await);
         assert_eq!(answer.unwrap(), expected.unwrap(), "{what}");
     };
-    // Of 16 takes the total is 0 again; what is undone is that, or what was taken before or after.
-    for (takes, newer) in [(15, 0), (16, 0), (16, 1), (17, 0), (17, 1), (18, 3), (34, 2)] {
-        let subject = format!("{takes} {newer}");
-        let take = [Charge::new(&log, &subject).cost(1 << 49)];
-        let part = [take[0].cost(1 << 47)];
-        for _ in 0..takes {
+    // After 16 acquires the total is 0 again. The undone charge is that one, or one before or after
+    // it.
+    for (acquires, newer) in [(15, 0), (16, 0), (16, 1), (17, 0), (17, 1), (18, 3), (34, 2)] {
+        let subject = format!("{acquires} {newer}");
+        let whole = [Charge::new(&log, &subject).cost(1 << 49)];
+        let part = [whole[0].cost(1 << 47)];
+        for _ in 0..acquires {
             now += 200;
             clock.set(Timestamp::from_micros(now));
-            both(Call::acquire(&take), &subject).await;
+            both(Call::acquire(&whole), &subject).await;
         }
         let at = Timestamp::from_micros(now - newer * 200);
-        for charges in [&part, &take] {
+        for charges in [&part, &whole] {
             both(Call::new(Operation::Undo { at }, charges), &subject).await;
             both(Call::acquire(&part), &subject).await;
         }
         for _ in 0..12 {
             now += 100;
             clock.set(Timestamp::from_micros(now));
-            both(Call::new(Operation::Peek, &take), &subject).await;
+            both(Call::new(Operation::Peek, &whole), &subject).await;
         }
     }
 }
 
-/// The same for what is refunded, and for the wait of what is denied: both look for a total, in an element
-/// or in several.
+/// Refunds and the waits of denied calls search for a total, within one element or over several.
+/// The search must also work if totals wrap around.
 #[tokio::test]
 async fn totals_that_wrap_are_searched_as_in_the_core() {
     for (text, unit, apart) in [
-        // A string; and a list of up to 32 records that count.
+        // A string, and a list of up to 32 records that count.
         ("p: sliding-log 4503599627370496/1ms grain 100us", 1_u64 << 49, 100),
         ("p: sliding-log 4503599627370496/1ms grain 1us", 1 << 47, 31),
     ] {
@@ -453,7 +461,7 @@ async fn totals_that_wrap_are_searched_as_in_the_core() {
     }
 }
 
-/// A string that becomes a list, as the policy now allows more, is cut into elements of 14 records.
+/// A string becomes a list when the policy's limit grows. It is split into elements of 14 records.
 #[tokio::test]
 async fn a_string_of_any_length_becomes_a_list_as_in_the_core() {
     const APART: u64 = 8;
@@ -473,22 +481,23 @@ async fn a_string_of_any_length_becomes_a_list_as_in_the_core() {
     for ([string, list], records) in
         policies.iter().flat_map(|p| [1, 12, 13, 14, 15, 27, 28, 29, 43].map(|n| (p, n)))
     {
-        for gone in [0, 1, 13, 14, 15, 28].into_iter().filter(|gone| *gone < records) {
-            // The first take as a list: in the microsecond (or grain) of the newest, or later.
+        for expired in [0, 1, 13, 14, 15, 28].into_iter().filter(|expired| *expired < records) {
+            // The first acquire on the list is in the same microsecond (or grain) as the newest
+            // record, or later.
             for later in [0, APART] {
-                let subject = format!("{records} {gone} {later}");
+                let subject = format!("{records} {expired} {later}");
                 for _ in 0..records {
                     now += APART;
                     clock.set(Timestamp::from_micros(now));
                     both(Operation::Acquire, Charge::new(string, &subject).cost(2)).await;
                 }
-                // All records but those that are gone still count.
+                // All records that have not expired still count.
                 let first = now - (records - 1) * APART;
-                now = now.max(if gone > 0 { first + (gone - 1) * APART + 1_005 } else { 0 });
+                now = now.max(if expired > 0 { first + (expired - 1) * APART + 1_005 } else { 0 });
                 now += later;
                 clock.set(Timestamp::from_micros(now));
                 both(Operation::Acquire, Charge::new(list, &subject)).await;
-                // Record by record it expires.
+                // The records expire one by one.
                 for step in 0..records + 2 {
                     both(Operation::Peek, Charge::new(list, &subject).cost(500 - step)).await;
                     now = now.max(first + step * APART + 1_000);
@@ -503,14 +512,14 @@ async fn a_string_of_any_length_becomes_a_list_as_in_the_core() {
     }
 }
 
-/// Which of both a log is depends on the policy that first takes of it, or makes it longer; a list stays one
-/// until it has expired.
+/// The policy of the first acquire decides the form of a log. A string becomes a list when a policy
+/// needs more records, and a list stays a list until it has expired.
 #[tokio::test]
 async fn a_log_that_may_grow_long_is_a_list_and_any_other_a_string() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
     let [short, long] = ["p: sliding-log 128/1ms", "p: sliding-log 129/1ms"].map(policy);
     let mut client = client().await;
-    for (steps, at_once) in [
+    for (steps, batch_size) in [
         (&[(&short, 0, "string"), (&short, 9, "string"), (&long, 9, "list")][..], 1),
         (
             &[
@@ -534,14 +543,14 @@ async fn a_log_that_may_grow_long_is_a_list_and_any_other_a_string() {
     ] {
         let prefix = fresh_prefix();
         let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
-        for (place, (policy, passes, expected)) in steps.iter().enumerate() {
-            clock.advance(Duration::from_micros(*passes));
+        for (index, (policy, pause, expected)) in steps.iter().enumerate() {
+            clock.advance(Duration::from_micros(*pause));
             let charges = [Charge::new(policy, "s")];
-            let takes = vec![Call::acquire(&charges); at_once];
-            assert!(store.decide_many(&takes).await.iter().all(Result::is_ok));
+            let calls = vec![Call::acquire(&charges); batch_size];
+            assert!(store.decide_many(&calls).await.iter().all(Result::is_ok));
             let key = Keys::new(&prefix).of(&charges[0]);
             let kind = client.call(&[&b"TYPE"[..], &key]).await.unwrap().text();
-            assert_eq!(kind, *expected, "{place}: {policy}, {at_once} at once");
+            assert_eq!(kind, *expected, "{index}: {policy}, {batch_size} calls");
         }
     }
 }
@@ -571,22 +580,22 @@ async fn a_log_of_ten_thousand_takes_a_seventh_of_a_sorted_set() {
         let reply = client.call(&["MEMORY", "USAGE", &key, "SAMPLES", "0"]).await.unwrap();
         reply.text().parse().unwrap()
     };
-    let ours = usage(key_with(&prefix, &log)).await;
-    let theirs = usage(format!("{prefix}:sorted")).await;
-    println!("a log of 10,000: {ours} bytes; as a sorted set: {theirs}");
-    assert!(ours * 100 <= theirs * 15, "{ours} of {theirs}");
+    let log_bytes = usage(key_with_prefix(&prefix, &log)).await;
+    let sorted_bytes = usage(format!("{prefix}:sorted")).await;
+    println!("a log of 10,000: {log_bytes} bytes; as a sorted set: {sorted_bytes}");
+    assert!(log_bytes * 100 <= sorted_bytes * 15, "{log_bytes} of {sorted_bytes}");
 }
 
-/// What looks like a log of ours at its end only, is not taken for one, and is left as it is.
+/// A value that resembles a log only at its end is a foreign value and stays unchanged.
 #[tokio::test]
-async fn a_log_that_somebody_has_cut_is_an_error_and_is_left_alone() {
+async fn a_log_that_was_cut_is_an_error_and_stays_unchanged() {
     for (text, records) in [("p: sliding-log 100/1ms", 50), ("p: sliding-log 500/1ms", 300)] {
         let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
         let prefix = fresh_prefix();
         let builder = builder_with(&prefix).await;
         let store = builder.clock(clock.clone()).build().unwrap();
         let policy = policy(text);
-        let key = key_with(&prefix, &policy);
+        let key = key_with_prefix(&prefix, &policy);
         let charges = [Charge::new(&policy, "s")];
         for _ in 0..records {
             clock.advance(Duration::from_micros(2));
@@ -602,7 +611,7 @@ async fn a_log_that_somebody_has_cut_is_an_error_and_is_left_alone() {
                    end";
         client.call(&["EVAL", cut, "1", &key]).await.unwrap();
         let before = client.call(&["DUMP", &key]).await.unwrap();
-        // The first has expired, so that what comes after it is looked for.
+        // The first records have expired, so that the calls search for the following ones.
         clock.advance(Duration::from_micros(1_000 - 2 * records + 2));
         for operation in [Operation::Acquire, Operation::Refund, Operation::Peek] {
             let error = store.decide(Call::new(operation, &charges)).await.unwrap_err();
@@ -612,9 +621,10 @@ async fn a_log_that_somebody_has_cut_is_an_error_and_is_left_alone() {
     }
 }
 
-/// One that is of our size but of another kind, or the reverse, is not taken for an element of ours.
+/// An element of the right size with another kind, or of the right kind with another size, is
+/// foreign.
 #[tokio::test]
-async fn a_foreign_element_within_a_log_is_an_error_and_is_left_alone() {
+async fn a_foreign_element_within_a_log_is_an_error_and_stays_unchanged() {
     let changes: [fn(&mut Vec<u8>); 3] = [
         |element| element[0] ^= 1,
         |element| element.truncate(element.len() - 1),
@@ -633,14 +643,14 @@ async fn a_foreign_element_within_a_log_is_an_error_and_is_left_alone() {
         }
         let mut client = client().await;
         let elements = client.call(&[&b"LRANGE"[..], &key, b"0", b"-2"]).await.unwrap();
-        for (place, element) in elements.list().iter().enumerate() {
+        for (index, element) in elements.list().iter().enumerate() {
             let Reply::Bytes(mut element) = element.clone() else { panic!("bytes") };
             change(&mut element);
-            let place = place.to_string();
-            client.call(&[&b"LSET"[..], &key, place.as_bytes(), &element]).await.unwrap();
+            let index = index.to_string();
+            client.call(&[&b"LSET"[..], &key, index.as_bytes(), &element]).await.unwrap();
         }
         let before = client.call(&[&b"DUMP"[..], &key]).await.unwrap();
-        // Some have expired, and others are asked for.
+        // Some records have expired, and the calls search for others.
         clock.advance(Duration::from_micros(500));
         let refund = [charges[0].cost(100)];
         for call in [
@@ -655,13 +665,14 @@ async fn a_foreign_element_within_a_log_is_an_error_and_is_left_alone() {
     }
 }
 
-/// What stands behind the newest record says which records there are. If that cannot be, nothing is decided by it.
+/// The foot of a log, after the newest record, describes the records. If it contradicts them, the
+/// log is a foreign value.
 #[tokio::test]
-async fn a_log_whose_end_contradicts_its_records_is_an_error_and_is_left_alone() {
-    /// Bytes from the end, and what is written there.
+async fn a_log_whose_foot_contradicts_its_records_is_an_error_and_stays_unchanged() {
+    /// An offset from the end, and the bytes that are written there.
     type Change = (usize, &'static [u8]);
-    // The first record that counts is the last one, or the one behind it, and has expired; one record too many
-    // or too few.
+    // The first record that counts is the last one, or the one after it, and has expired; or the
+    // number of records is one too great or one too small.
     let changes: [&[Change]; 4] = [
         &[(30, &[4, 0]), (28, &[1, 0, 0, 0, 0, 0, 0])],
         &[(30, &[5, 0]), (28, &[1, 0, 0, 0, 0, 0, 0])],
@@ -712,10 +723,11 @@ async fn a_log_whose_end_contradicts_its_records_is_an_error_and_is_left_alone()
     }
 }
 
-/// A client that can write to Redis could once make a log admit without a limit, by a total that no log of ours
-/// can have: the sum of what counts was negative then.
+/// Guards against a defect: a client with write access to Redis could make a log admit without a
+/// limit. It forged a running total that no log can contain, which made the sum of the records
+/// negative.
 #[tokio::test]
-async fn a_forged_log_admits_nothing() {
+async fn a_forged_log_admits_no_more_than_the_limit() {
     const LIMIT: usize = 10;
     let mut forgeries = vec![];
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
@@ -732,25 +744,26 @@ async fn a_forged_log_admits_nothing() {
     let Reply::Bytes(log) = client.call(&[&b"GET"[..], &key]).await.unwrap() else {
         panic!("a log of {LIMIT} is a string");
     };
-    // Whatever is at that place, and so the totals too.
-    for place in 0..log.len() - 7 {
+    // Each offset is overwritten, including those of the totals.
+    for index in 0..log.len() - 7 {
         for number in [1_u64 << 55, (1 << 56) - 1] {
             let mut forged = log.clone();
-            forged[place..place + 7].copy_from_slice(&number.to_le_bytes()[..7]);
-            for at_once in [1, 2] {
+            forged[index..index + 7].copy_from_slice(&number.to_le_bytes()[..7]);
+            for batch_size in [1, 2] {
                 client.call(&[&b"SET"[..], &key, &forged]).await.unwrap();
                 let mut admitted = 0;
-                for _ in 0..(LIMIT + 2).div_ceil(at_once) {
-                    let calls = vec![Call::acquire(&charges); at_once];
+                for _ in 0..(LIMIT + 2).div_ceil(batch_size) {
+                    let calls = vec![Call::acquire(&charges); batch_size];
                     let answers = match calls[..] {
                         [call] => vec![store.decide(call).await],
                         _ => store.decide_many(&calls).await,
                     };
-                    let passes = |d: &Result<Decision, _>| d.as_ref().is_ok_and(|d| d.is_allowed());
-                    admitted += answers.iter().filter(|d| passes(d)).count();
+                    let is_allowed =
+                        |d: &Result<Decision, _>| d.as_ref().is_ok_and(|d| d.is_allowed());
+                    admitted += answers.iter().filter(|d| is_allowed(d)).count();
                 }
                 if admitted > LIMIT {
-                    forgeries.push(format!("{number:x} at {place}: {admitted}"));
+                    forgeries.push(format!("{number:x} at {index}: {admitted}"));
                 }
             }
         }

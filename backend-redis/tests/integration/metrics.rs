@@ -1,16 +1,16 @@
-//! What the store tells a recorder about its scripts.
+//! The metrics that the store records about its scripts.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use tidegate_redis::{ErrorKind, Limiter, RedisStore, StoreExt, names};
 use tidegate_testkit::Recorder;
 
-/// The times taken of each script that was called.
+/// Returns the scripts that have recorded round trips, with the number of these.
 fn times(recorder: &Recorder) -> Vec<(&'static str, u64)> {
-    let of = |script| {
+    let count = |script| {
         let series = format!("{}{{script={script:?}}}", names::SCRIPT_SECONDS.name);
         recorder.times(&series).filter(|times| *times > 0).map(|times| (script, times))
     };
-    tidegate_redis::wire::scripts::Script::NAMES.into_iter().filter_map(of).collect()
+    tidegate_redis::wire::scripts::Script::NAMES.into_iter().filter_map(count).collect()
 }
 
 fn block_on<F: Future>(future: F) -> F::Output {
@@ -25,7 +25,7 @@ fn the_time_of_each_round_trip_is_taken_by_the_script() {
             let bucket = crate::common::policy("a: token-bucket 5/1m");
             let store = crate::common::builder().await.build().unwrap().observed();
             let limiter = Limiter::new(&store, [bucket.clone()]).unwrap();
-            // The first call finds no script on a new server: two round trips.
+            // On a new server, the first call finds no script and needs two round trips.
             let _ = limiter.acquire("alice").await.unwrap();
             let first = times(&recorder)[0].1;
             assert!(first <= 2);
@@ -37,7 +37,7 @@ fn the_time_of_each_round_trip_is_taken_by_the_script() {
             assert!(matches!(times(&recorder)[..], [("token_bucket", _), ("batch", 1 | 2)]));
         });
     });
-    // The same call, as its caller sees it.
+    // The layer around the store has recorded the same calls.
     assert_eq!(recorder.times(r#"tidegate_store_seconds{operation="acquire"}"#), Some(3));
     assert_eq!(recorder.help()[names::SCRIPT_SECONDS.name], names::SCRIPT_SECONDS.help);
 }
@@ -47,7 +47,7 @@ fn a_call_that_was_never_sent_has_no_script_time() {
     let recorder = Recorder::new();
     metrics::with_local_recorder(&recorder, || {
         block_on(async {
-            // Nobody listens there.
+            // No server listens on this port.
             let store = RedisStore::new("redis://127.0.0.1:1").unwrap().observed();
             let limiter = Limiter::new(store, [crate::common::policy("a: gcra 5/1m")]).unwrap();
             let error = limiter.acquire("alice").await.unwrap_err();

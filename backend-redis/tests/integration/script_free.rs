@@ -1,4 +1,4 @@
-//! The mode without scripts, on a server that has none.
+//! The mode without scripts, on a server that has no scripts.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -36,17 +36,17 @@ proptest! {
                 policy("b: fixed-window 4/7us phased"),
                 policy("c: fixed-window 3/10us shadow"),
             ];
-            for (passes, one, two, does) in steps {
-                clock.advance(Duration::from_micros(passes));
+            for (pause, one, two, choice) in steps {
+                clock.advance(Duration::from_micros(pause));
                 let charges = [
                     Charge::new(&policies[0], "s").cost(one),
                     Charge::new(&policies[1], "s").cost(two),
                     Charge::new(&policies[2], "s"),
                     Charge::new(&policies[0], "s"),
                 ];
-                let operation = match does {
+                let operation = match choice {
                     0 => Operation::Peek,
-                    1 if passes == 8 => Operation::Reset,
+                    1 if pause == 8 => Operation::Reset,
                     _ => Operation::Acquire,
                 };
                 let call = Call::new(operation, &charges);
@@ -82,21 +82,21 @@ async fn never_more_than_the_limit_is_admitted() {
         admitted += task.await.unwrap();
     }
     assert!(admitted <= 100, "{admitted}");
-    // Who was refused has taken nothing: the rest can still be had.
+    // Refused calls have charged nothing, so that the remaining amount is still available.
     let store = RedisStore::builder().url(redis.url()).script_free().build().unwrap();
     let charge = [Charge::new(&window, "s").cost(100 - admitted)];
     assert!(store.decide(Call::acquire(&charge)).await.unwrap().is_allowed());
     let keys = redis.command(&["KEYS", "*"]).await.unwrap();
     let life = redis.command(&["PTTL", &keys.list()[0].text()]).await.unwrap().text();
     assert!((1..=86_410_000).contains(&life.parse::<i64>().unwrap()), "{life}");
-    // With scripts, this server is not good enough.
+    // The mode with scripts does not support this server.
     let scripts = RedisStore::new(&redis.url()).unwrap();
     let error = scripts.decide(Call::acquire(&charge)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnsupportedServer, "{error}");
 }
 
 #[tokio::test]
-async fn other_policies_and_operations_are_refused() {
+async fn other_policies_and_operations_are_unsupported() {
     let store = RedisStore::builder().script_free().build().unwrap();
     for text in [
         "p: fixed-window 5/1s anchored",
@@ -119,7 +119,7 @@ async fn other_policies_and_operations_are_refused() {
 }
 
 #[tokio::test]
-async fn b18_what_is_no_count_is_left_alone() {
+async fn b18_a_value_that_is_not_a_count_stays_unchanged() {
     let clock = ManualClock::new(Timestamp::from_micros(START));
     let prefix = crate::common::fresh_prefix();
     let redis = server().await;
@@ -140,14 +140,15 @@ async fn b18_what_is_no_count_is_left_alone() {
     }
 }
 
-/// What was added and does not fit is taken off again, also if the caller has gone in between: 64 callers
-/// who dropped their calls after some milliseconds once left a count of 172 of 100, until the window ended.
+/// A refused call first adds its cost and then removes it, even if its caller is cancelled in
+/// between. Guards against a defect: 64 callers that dropped their calls after some milliseconds
+/// left a count of 172 under a limit of 100 until the end of the window.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_call_whose_caller_goes_away_leaves_nothing_charged() {
+async fn a_cancelled_refused_call_leaves_nothing_charged() {
     const LIMIT: u64 = 100;
     let redis = Redis::start().await.unwrap();
     let proxy = Proxy::start(redis.port()).await.unwrap();
-    // Time to go away between adding and taking off.
+    // The delay lets callers be cancelled between adding and removing.
     let late = Duration::from_millis(1);
     proxy.set(Mode::Delay { requests: late, answers: late }).await.unwrap();
     let store = |url: String| RedisStore::builder().url(url).script_free().build().unwrap();
@@ -173,17 +174,22 @@ async fn a_refused_call_whose_caller_goes_away_leaves_nothing_charged() {
         }
         let is_within = async || {
             let key = redis.command(&["KEYS", "*"]).await.ok()?;
-            let mut most = 0;
+            let mut max = 0;
             for key in key.list() {
                 let count = redis.command(&["GET", &key.text()]).await.ok()?.text();
-                most = most.max(count.parse::<u64>().ok()?);
+                max = max.max(count.parse::<u64>().ok()?);
             }
-            (most <= LIMIT).then_some(())
+            (max <= LIMIT).then_some(())
         };
-        eventually(Duration::from_secs(5), "all to be taken off", is_within).await.unwrap();
+        eventually(Duration::from_secs(5), "all refused costs to be removed", is_within)
+            .await
+            .unwrap();
         let subject = round.to_le_bytes();
         let charges = [Charge::new(&policy, &subject)];
         let peek = direct.decide(Call::new(Operation::Peek, &charges)).await.unwrap();
-        assert!(LIMIT - peek.verdicts()[0].remaining() >= admitted, "what was admitted is charged");
+        assert!(
+            LIMIT - peek.verdicts()[0].remaining() >= admitted,
+            "every admitted cost is charged"
+        );
     }
 }

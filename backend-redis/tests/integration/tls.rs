@@ -1,4 +1,4 @@
-//! Encrypted connections, to servers whose certificate a root of their own has signed.
+//! Encrypted connections to servers whose certificate is signed by a root of the test.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -19,7 +19,8 @@ async fn acquire(store: &RedisStore) -> Result<bool, Error> {
     store.decide(Call::acquire(&charge)).await.map(|decision| decision.is_allowed())
 }
 
-/// A store whose timeouts are not what is tried here, on a machine that may be slow.
+/// Builds a store with long timeouts, because the machine may be slow and these tests do not depend
+/// on timeouts.
 fn build(builder: RedisStoreBuilder) -> RedisStore {
     let patience = Duration::from_secs(10);
     builder.connect_timeout(patience).response_timeout(patience).build().unwrap()
@@ -33,7 +34,8 @@ async fn a_server_is_trusted_by_the_root_that_is_given_and_only_by_it() {
         let store = RedisStore::builder().url(&url).root_certificates(certificates.root());
         assert!(acquire(&build(store)).await.unwrap());
         for untrusting in [
-            // The system does not trust it, and a root of the same name is another root.
+            // The system does not trust the test's root, and a root with the same name is another
+            // root.
             RedisStore::builder().url(&url),
             RedisStore::builder().url(&url).root_certificates(Certificates::new().root()),
         ] {
@@ -60,18 +62,18 @@ async fn a_sentinel_group_is_trusted_by_the_root_that_is_given_through_a_failove
     }
     let old = group.kill_primary().await.unwrap();
     group.primary_after(old).await.unwrap();
-    let is_back = async || acquire(&store).await.ok();
-    assert!(eventually(Duration::from_secs(20), "the new primary", is_back).await.unwrap());
+    let decided = async || acquire(&store).await.ok();
+    assert!(eventually(Duration::from_secs(20), "the new primary", decided).await.unwrap());
 }
 
 #[tokio::test]
-async fn a_server_that_wants_to_know_its_clients_is_shown_a_certificate() {
+async fn a_server_that_requires_client_certificates_gets_one() {
     let certificates = Certificates::new();
     let redis = certificates.server().config("tls-auth-clients", "yes").start().await.unwrap();
     let builder = || RedisStore::builder().url(redis.url()).root_certificates(certificates.root());
-    let [certificate, key] = certificates.of_client();
+    let [certificate, key] = certificates.client_certificate();
     assert!(acquire(&build(builder().client_certificate(certificate, key))).await.unwrap());
-    let [certificate, key] = Certificates::new().of_client();
+    let [certificate, key] = Certificates::new().client_certificate();
     for without in [builder(), builder().client_certificate(certificate, key)] {
         let error = acquire(&build(without)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:#}");
@@ -81,7 +83,7 @@ async fn a_server_that_wants_to_know_its_clients_is_shown_a_certificate() {
 }
 
 #[test]
-fn roots_that_are_none_are_refused_when_the_store_is_built() {
+fn invalid_roots_are_rejected_when_the_store_is_built() {
     let pem = "-----BEGIN CERTIFICATE-----\nbm9uZQ==\n-----END CERTIFICATE-----\n";
     for builder in [
         RedisStore::builder().url("rediss://127.0.0.1"),
@@ -93,12 +95,12 @@ fn roots_that_are_none_are_refused_when_the_store_is_built() {
 }
 
 #[test]
-fn what_would_not_be_verified_is_refused_when_the_store_is_built() {
+fn unverified_connections_are_rejected_when_the_store_is_built() {
     let root = Certificates::new().root();
     for builder in [
         RedisStore::builder().url("rediss://127.0.0.1/#insecure"),
         RedisStore::builder().url("rediss://a").sentinel(["rediss://127.0.0.1/#insecure"], "name"),
-        // With these roots nothing would be verified either.
+        // An empty or invalid list of roots would verify nothing either.
         RedisStore::builder().url("redis://127.0.0.1").root_certificates(root),
         RedisStore::builder().url("rediss://127.0.0.1").root_certificates(""),
         RedisStore::builder().url("rediss://127.0.0.1").root_certificates("no certificate"),

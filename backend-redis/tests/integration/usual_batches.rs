@@ -1,5 +1,6 @@
-//! Batches of single acquires, which have a script of their own: the same decisions, values and expiries as by the
-//! general one, and whatever else lies under a key is left to that one.
+//! Usual batches: batches of single acquires, which have a script of their own. It must make the
+//! same decisions, values and expiries as the general script, and must leave all other values to
+//! the general script.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -22,7 +23,7 @@ use crate::common::{builder_with, client, fresh_prefix, policy, store_at};
 const START: u64 = 1_790_000_000_000_123;
 const HOUR: u64 = 3_600_000_000;
 
-/// What happens to a subject between two batches.
+/// The operation on a subject between two batches.
 #[derive(Debug, Clone, Copy)]
 enum Between {
     Nothing,
@@ -31,14 +32,14 @@ enum Between {
 
 #[derive(Debug, Clone)]
 struct Step {
-    /// By how many microseconds the clock moves, forwards or backwards.
+    /// The number of microseconds by which the clock moves, forwards or backwards.
     pause: i64,
     between: Between,
-    /// Of each call the policy, the subject and the cost.
+    /// The policy, the subject and the cost of each call.
     batch: Vec<(usize, u8, u64)>,
 }
 
-/// Policies, some of which share a name and so a state.
+/// Returns policies. Some of them share a name and thereby a state.
 fn policies() -> impl Strategy<Value = Vec<Policy>> {
     let limit = 1..8_u64;
     let window = prop::sample::select(vec!["10ms", "7s", "1h"]);
@@ -83,8 +84,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..30)
 }
 
-/// The steps on a store and on the core. Returns the number of batches, and of those of the script for them.
-async fn play(
+/// Makes the calls of the steps on a store and on the core. Returns the number of batches, and the
+/// number of usual batches.
+async fn run_steps(
     store: &RedisStore,
     clock: &ManualClock,
     case: usize,
@@ -113,7 +115,7 @@ async fn play(
             let (expected, answer) = (model.decide(before).await, store.decide(before).await);
             assert_eq!(answer.unwrap(), expected.unwrap());
         }
-        // Calls that are answered together in the core at once, and in the other store in two parts.
+        // The core decides all calls in one batch, and the store may split them in two.
         usual += usize::from(Request::of_single_charges(&keys, &calls).is_some());
         let (expected, answers) =
             (model.decide_many(&calls).await, store.decide_many(&calls).await);
@@ -139,8 +141,8 @@ async fn usual_batches_decide_as_in_the_core() {
     for case in 0..cases {
         let mut tree = (policies(), steps()).new_tree(&mut runner).unwrap();
         let (policies, steps) = tree.current();
-        match play(&store, &clock, case, &policies, &steps).await {
-            Ok((all, its)) => (batches, usual) = (batches + all, usual + its),
+        match run_steps(&store, &clock, case, &policies, &steps).await {
+            Ok((all, usual_ones)) => (batches, usual) = (batches + all, usual + usual_ones),
             Err(mut error) => {
                 let mut more = tree.simplify();
                 for attempt in 0..500 {
@@ -149,7 +151,7 @@ async fn usual_batches_decide_as_in_the_core() {
                     }
                     let (policies, steps) = tree.current();
                     let number = cases + case * 500 + attempt;
-                    more = match play(&store, &clock, number, &policies, &steps).await {
+                    more = match run_steps(&store, &clock, number, &policies, &steps).await {
                         Ok(_) => tree.complicate(),
                         Err(smaller) => {
                             error = smaller;
@@ -157,17 +159,17 @@ async fn usual_batches_decide_as_in_the_core() {
                         }
                     };
                 }
-                panic!("{error}\nof {:#?}", tree.current());
+                panic!("{error}\nfor {:#?}", tree.current());
             }
         }
     }
-    println!("{usual} of {batches} batches were usual ones");
-    // The others charge one key at two costs.
+    println!("{usual} of {batches} batches were usual");
+    // The other batches charge one key at two costs.
     assert!(usual * 5 > batches, "{usual} of {batches}");
 }
 
-/// The policies of which values and expiries are compared: those last for more than an hour, so that virtual time has
-/// no part in them.
+/// The policies whose values and expiries are compared. They last for more than an hour, so that
+/// virtual time does not affect the expiries.
 const LONG: [&str; 6] = [
     "a: fixed-window 5/30h",
     "b: fixed-window 5/30h anchored",
@@ -178,7 +180,7 @@ const LONG: [&str; 6] = [
 ];
 
 #[tokio::test]
-async fn a_batch_writes_what_single_calls_write_and_lets_it_live_as_long() {
+async fn a_batch_writes_the_same_values_and_expiries_as_single_calls() {
     let (clock, prefixes) = (ManualClock::default(), [fresh_prefix(), fresh_prefix()]);
     let mut stores = vec![];
     for prefix in &prefixes {
@@ -200,16 +202,17 @@ async fn a_batch_writes_what_single_calls_write_and_lets_it_live_as_long() {
             assert_eq!(together.unwrap(), stores[1].decide(*call).await.unwrap(), "{call:?}");
         }
         for charge in charges.iter().flatten() {
-            let mut seen = vec![];
+            let mut results = vec![];
             for prefix in &prefixes {
                 let key = String::from_utf8(Keys::new(prefix).of(charge)).unwrap();
                 let value = format!("{:?}", client.call(&["GET", &key]).await.unwrap());
                 let ttl: u64 = client.call(&["PTTL", &key]).await.unwrap().text().parse().unwrap();
-                seen.push((value, ttl));
+                results.push((value, ttl));
             }
-            let (one, other) = (&seen[0], &seen[1]);
+            let (one, other) = (&results[0], &results[1]);
             assert_eq!(one.0, other.0, "{charge:?}");
-            // To the hour: the expiries of different charges lie hours apart.
+            // The expiries of different charges are hours apart, so that a tolerance of a minute is
+            // enough.
             let minute = 60_000;
             assert!(one.1.abs_diff(other.1) < minute, "{charge:?}: {} and {}", one.1, other.1);
         }
@@ -217,7 +220,7 @@ async fn a_batch_writes_what_single_calls_write_and_lets_it_live_as_long() {
 }
 
 #[tokio::test]
-async fn what_is_unusual_under_a_key_is_left_to_the_general_script() {
+async fn unusual_values_are_decided_by_the_general_script() {
     let prefix = fresh_prefix();
     let store = builder_with(&prefix).await.build().unwrap();
     let policy = policy("p: token-bucket 2/10d burst 2");
@@ -267,7 +270,7 @@ async fn what_is_unusual_under_a_key_is_left_to_the_general_script() {
 }
 
 #[tokio::test]
-async fn other_calls_make_a_batch_a_general_one() {
+async fn batches_with_other_calls_are_not_usual() {
     let keys = Keys::new("any");
     let [bucket, other_rate, log, blocks] = [
         "p: token-bucket 2/1h",
@@ -282,7 +285,7 @@ async fn other_calls_make_a_batch_a_general_one() {
     };
     assert!(is_usual(Call::acquire(&usual)));
     let [s, t] = ["s", "t"].map(|subject| Charge::new(&bucket, subject));
-    assert!(is_usual(Call::acquire(&[t.cost(2)])), "a group of its own");
+    assert!(is_usual(Call::acquire(&[t.cost(2)])), "another subject may have another cost");
     for charges in [
         vec![s.cost(2)],
         vec![t.cost(0)],

@@ -1,7 +1,7 @@
-//! Waiting in one queue from many connections and processes, by the server's own clock.
+//! Waits in one queue over many connections and processes, by the server's own clock.
 //!
-//! Machines that run tests stall: so what is held here is that never more passes than may, in which
-//! order, and what is owed afterwards; not how quickly.
+//! The machines that run the tests stall at times. Therefore these tests check the maximum number
+//! of admissions, their order, and the debt afterwards, but not how quickly callers proceed.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -19,10 +19,10 @@ use crate::common::{fresh_prefix, policy, server};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Nobody in these tests waits so long.
+/// A wait that no caller in these tests reaches.
 const LONG: Duration = Duration::from_secs(3600 * 2000);
 
-/// How long what is on its way may take.
+/// The maximum time for calls in flight.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 async fn store(prefix: &str) -> RedisStore {
@@ -34,80 +34,86 @@ async fn limiter(prefix: &str, text: &str) -> Limiter<RedisStore> {
     Limiter::new(store(prefix).await, [policy(text)]).unwrap().max_wait(LONG)
 }
 
-/// When each has passed, by the server's clock, in the order of passing.
-async fn passes(prefix: &str, policy: &str, stores: u64, each: u64) -> Vec<Timestamp> {
+/// Runs callers that wait for a place several times, and returns the times at which they were
+/// admitted by the server's clock, in order.
+async fn admissions(prefix: &str, policy: &str, stores: u64, each: u64) -> Vec<Timestamp> {
     let mut tasks = vec![];
     for _ in 0..stores {
         let limiter = limiter(prefix, policy).await;
         for _ in 0..4 {
             let limiter = limiter.clone();
             tasks.push(tokio::spawn(async move {
-                let mut passes = vec![];
+                let mut times = vec![];
                 for _ in 0..each {
                     assert!(limiter.until_ready("api").await.is_ok());
-                    // The server tells a time that is not before the pass.
-                    passes.push(limiter.store().now().await.unwrap());
+                    // The server's time is read after the admission, so that it is never earlier.
+                    times.push(limiter.store().now().await.unwrap());
                 }
-                passes
+                times
             }));
         }
     }
-    let mut passes = vec![];
+    let mut times = vec![];
     for task in tasks {
-        passes.extend(task.await.unwrap());
+        times.extend(task.await.unwrap());
     }
-    passes.sort_unstable();
-    passes
+    times.sort_unstable();
+    times
 }
 
-/// Five stores of four callers: by any time at most what the bucket has held and refilled by then.
+/// Five stores with four callers each: at any time, at most the initial content of the bucket and
+/// the refill since then have been admitted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn many_stores_share_one_queue_and_never_pass_more_than_it_lets() {
+async fn many_stores_share_one_queue_and_never_admit_more_than_its_rate() {
     let start = store(&fresh_prefix()).await.now().await.unwrap().as_micros();
-    let passes = passes(&fresh_prefix(), "gcra 200/1s burst 5", 5, 15).await;
-    assert_eq!(passes.len(), 300);
-    for (place, passed) in (1..).zip(&passes) {
-        let most = 5 + (passed.as_micros() - start) * 200 / 1_000_000;
-        assert!(place <= most, "{place} passed by {passed:?}, {most} may");
+    let times = admissions(&fresh_prefix(), "gcra 200/1s burst 5", 5, 15).await;
+    assert_eq!(times.len(), 300);
+    for (count, admitted_at) in (1..).zip(&times) {
+        let max = 5 + (admitted_at.as_micros() - start) * 200 / 1_000_000;
+        assert!(count <= max, "{count} were admitted by {admitted_at:?}; the maximum is {max}");
     }
 }
 
-/// The same for a window, which is asked again: never more than five in one second of the clock.
+/// The callers of a window ask again when it ends. At most ten calls are admitted per window of the
+/// server's clock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn many_stores_wait_for_a_window_and_never_pass_more_than_it_lets() {
+async fn many_stores_wait_for_a_window_and_never_admit_more_than_its_limit() {
     let started = Instant::now();
-    let passes = passes(&fresh_prefix(), "fixed-window 10/250ms", 3, 5).await;
-    assert_eq!(passes.len(), 60);
-    // Six windows: so at least four whole ones went by between the first and the last.
+    let times = admissions(&fresh_prefix(), "fixed-window 10/250ms", 3, 5).await;
+    assert_eq!(times.len(), 60);
+    // Sixty admissions need six windows. At least four whole windows are between the first and the
+    // last.
     assert!(started.elapsed() >= Duration::from_secs(1));
 }
 
-/// B51: places are given in the order asked, whoever asks on whatever connection.
+/// B51: places are granted in the order of the requests, regardless of the caller and the
+/// connection.
 #[tokio::test]
-async fn b51_places_are_given_first_come_first_served_across_stores() {
+async fn b51_places_are_granted_first_come_first_served_across_stores() {
     let prefix = fresh_prefix();
     let limiters = [limiter(&prefix, "gcra 1/1m").await, limiter(&prefix, "gcra 1/1m").await];
     let mut last = Duration::ZERO;
     for turn in 0..20_u32 {
         let limiter = &limiters[turn as usize % 2];
         let wait = limiter.subject("s").reserve(LONG).await.unwrap().wait();
-        // A minute behind the one before, less what has gone by since.
+        // The place is a minute after the previous one, minus the time that has passed since.
         assert!(wait <= Duration::from_secs(60) * turn);
         assert!(turn == 0 || wait > last, "{wait:?} after {last:?}");
         last = wait;
     }
 }
 
-/// B51: a wait that is cancelled before or while it is booked leaves nothing behind.
+/// B51: a wait that is cancelled before or after it is booked books nothing in the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn b51_cancelled_waits_give_back_what_they_booked() {
+async fn b51_cancelled_waits_refund_their_places() {
     let prefix = fresh_prefix();
     let limiters = [limiter(&prefix, "gcra 1/1h").await, limiter(&prefix, "gcra 1/1h").await];
     assert!(limiters[0].until_ready("s").await.is_ok());
     let callers = (0..100_u64).map(|caller| {
         let limiter = limiters[usize::from(caller % 2 == 0)].clone();
         tokio::spawn(async move {
-            // From at once, the call still on its way, to long after it was booked.
+            // The callers are cancelled at times from immediately, while the call is in flight, to
+            // long after the booking.
             let patience = Duration::from_micros(caller * caller * 10);
             assert!(timeout(patience, limiter.until_ready("s")).await.is_err());
         })
@@ -116,19 +122,23 @@ async fn b51_cancelled_waits_give_back_what_they_booked() {
         caller.await.unwrap();
     }
     assert_eq!([limiters[0].waiters(), limiters[1].waiters()], [0, 0]);
-    // The refunds are on their way. Then it is as if only the first had ever asked: an hour, not more.
+    // The refunds are in flight. When they are done, only the first caller is charged: the wait is
+    // at most an hour.
     let owed = async || limiters[0].subject("s").peek().await.unwrap().retry_after().unwrap();
-    let all_back = async || (owed().await <= HOUR).then_some(());
-    eventually(PATIENCE, "all places to be back", all_back).await.unwrap();
-    assert!(owed().await > HOUR - Duration::from_secs(60), "and no more than that");
+    let all_refunded = async || (owed().await <= HOUR).then_some(());
+    eventually(PATIENCE, "all places to be refunded", all_refunded).await.unwrap();
+    assert!(
+        owed().await > HOUR - Duration::from_secs(60),
+        "only the cancelled places are refunded"
+    );
 }
 
-/// B52: when callers are dropped under load, no task of theirs stays, nor the store.
+/// B52: when callers are dropped under load, their tasks and the store are dropped too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn b52_no_task_is_left_when_a_thousand_callers_are_dropped() {
     let limiter = limiter(&fresh_prefix(), "gcra 1/1h").await;
     assert!(limiter.until_ready("s").await.is_ok());
-    // What the connection itself needs.
+    // The tasks that the connection itself needs.
     let before = tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let callers: Vec<_> = (0..1_000)
         .map(|_| {
@@ -149,7 +159,7 @@ async fn b52_no_task_is_left_when_a_thousand_callers_are_dropped() {
     assert!(retry <= HOUR, "{retry:?}");
 }
 
-/// The other process of the test below: books five places, says so, and waits for them.
+/// The child process of the test below: it books five places and waits for them.
 #[tokio::test]
 #[ignore = "run by `b51_a_process_that_dies_loses_its_places_and_no_more`, in a process of its own"]
 async fn the_process_that_dies() {
@@ -177,8 +187,8 @@ impl Drop for Killed {
     }
 }
 
-/// B51: nobody gives back what a dead process has booked: its places come and go unused, at most the
-/// longest wait away, and then nothing is owed.
+/// B51: no process refunds the places of a dead process. They pass unused, at most the longest wait
+/// later, and then nothing is owed.
 #[tokio::test]
 async fn b51_a_process_that_dies_loses_its_places_and_no_more() {
     let prefix = fresh_prefix();
@@ -190,14 +200,20 @@ async fn b51_a_process_that_dies_loses_its_places_and_no_more() {
         .stdout(Stdio::null())
         .spawn();
     let child = Killed(child.unwrap());
-    // One passes at once; four places are booked, the last 4 s away.
+    // One caller proceeds immediately, and four places are booked. The last one is 4 s away.
     let owed = async || limiter.subject("s").peek().await.unwrap().retry_after().unwrap();
     let booked = async || (owed().await > Duration::from_secs(3)).then_some(());
     eventually(PATIENCE, "five places to be booked", booked).await.unwrap();
     drop(child);
 
     let wait = limiter.until_ready("s").await.unwrap().wait();
-    assert!(wait <= Duration::from_secs(5), "behind the dead: {wait:?}");
+    assert!(
+        wait <= Duration::from_secs(5),
+        "the wait after the places of the dead process is {wait:?}"
+    );
     let wait = limiter.subject("s").reserve(LONG).await.unwrap().wait();
-    assert!(wait <= Duration::from_secs(1), "and nothing is left of them: {wait:?}");
+    assert!(
+        wait <= Duration::from_secs(1),
+        "the places of the dead process have passed, but the wait is {wait:?}"
+    );
 }

@@ -1,5 +1,5 @@
-//! An account of calls: each charges a subject of its own, which is looked up afterwards. So it is known of
-//! every single call whether it was charged, and how often.
+//! A record of calls. Each call charges a subject of its own, whose state is read afterwards. The
+//! test thereby learns for every single call how often it was charged.
 #![allow(dead_code, reason = "each test program uses a part of this")]
 #![allow(
     clippy::unwrap_used,
@@ -20,26 +20,27 @@ use tokio::task::JoinSet;
 pub(crate) struct Ledger(Arc<Inner>);
 
 struct Inner {
-    /// No two have the same subjects, also on one server.
+    /// The number of the ledger. Ledgers on one server have different subjects, because their
+    /// numbers are different.
     number: u64,
-    /// A store that nothing stands in the way of.
+    /// A store that reads the states directly, without the faults of the test.
     direct: Box<dyn Store>,
     policy: Policy,
     start: Instant,
     calls: Mutex<Vec<Record>>,
 }
 
-/// A call. Its place among the others is its subject.
+/// A call. Its index is its subject.
 #[derive(Debug, Clone, Copy)]
 struct Record {
-    asked: Instant,
+    started: Instant,
     ended: Instant,
     outcome: Outcome,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
-    /// The caller gave up, or has no answer yet.
+    /// The call was dropped or is still in flight.
     None,
     Decided,
     Degraded,
@@ -47,13 +48,13 @@ enum Outcome {
 }
 
 impl Ledger {
-    /// An account of calls that end at the server at this URL.
+    /// Creates a ledger of calls that are executed by the server at this URL.
     pub(crate) fn new(url: &str) -> Self {
-        Self::on(RedisStore::new(url).unwrap())
+        Self::with_store(RedisStore::new(url).unwrap())
     }
 
-    /// The same, with a store for looking up.
-    pub(crate) fn on(direct: impl Store + 'static) -> Self {
+    /// Creates a ledger that reads the states with this store.
+    pub(crate) fn with_store(direct: impl Store + 'static) -> Self {
         let direct: Box<dyn Store> = Box::new(direct);
         let policy = "ledger: fixed-window 9/10d anchored".parse().unwrap();
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -71,13 +72,13 @@ impl Ledger {
 
     /// Makes one call.
     pub(crate) async fn call(&self, store: &impl Store) {
-        let asked = Instant::now();
-        let place = {
+        let started = Instant::now();
+        let index = {
             let mut calls = self.0.calls.lock().unwrap();
-            calls.push(Record { asked, ended: asked, outcome: Outcome::None });
+            calls.push(Record { started, ended: started, outcome: Outcome::None });
             calls.len() - 1
         };
-        let subject = self.subject(place);
+        let subject = self.subject(index);
         let charges = [Charge::new(&self.0.policy, &subject)];
         let outcome = match store.decide(Call::acquire(&charges)).await {
             Ok(decision) if decision.degraded().is_some() => Outcome::Degraded,
@@ -87,55 +88,58 @@ impl Ledger {
             }
             Err(error) => Outcome::Failed(error.kind()),
         };
-        self.0.calls.lock().unwrap()[place] = Record { asked, ended: Instant::now(), outcome };
+        self.0.calls.lock().unwrap()[index] = Record { started, ended: Instant::now(), outcome };
     }
 
-    /// The errors of the calls that were made since then.
+    /// Returns the errors of the calls that were made at or after `since`.
     pub(crate) fn failures_since(&self, since: Instant) -> Vec<ErrorKind> {
         let failure = |record: &Record| match record.outcome {
-            Outcome::Failed(kind) if record.asked >= since => Some(kind),
+            Outcome::Failed(kind) if record.started >= since => Some(kind),
             _ => None,
         };
         self.0.calls.lock().unwrap().iter().filter_map(failure).collect()
     }
 
-    /// How many of the calls that were made since then were decided, and how many were not.
+    /// Returns the number of decided calls, and of other calls, among those that were made at or
+    /// after `since`.
     pub(crate) fn decided_since(&self, since: Instant) -> (usize, usize) {
         let calls = self.0.calls.lock().unwrap();
-        let calls: Vec<_> = calls.iter().filter(|record| record.asked >= since).collect();
+        let calls: Vec<_> = calls.iter().filter(|record| record.started >= since).collect();
         let decided = calls.iter().filter(|record| record.outcome == Outcome::Decided).count();
         (decided, calls.len() - decided)
     }
 
-    /// Looks all subjects up: what was answered was charged once, what surely was not charged was not,
-    /// and nothing was charged twice.
+    /// Reads the states of all subjects. Every decided call must be charged once, a call that
+    /// failed with an error that says that it is definitely not charged must not be charged, and no
+    /// call may be charged twice.
     pub(crate) async fn check(&self) {
-        self.look_up(&*self.0.direct, self.0.start).await;
+        self.check_on(&*self.0.direct, self.0.start).await;
     }
 
-    /// The same, on another server, of the calls that were made since then.
+    /// Checks all calls on another server. Decided calls that were made before `since` may be lost
+    /// there.
     pub(crate) async fn check_at(&self, url: &str, since: Instant) {
-        self.look_up(&RedisStore::new(url).unwrap(), since).await;
+        self.check_on(&RedisStore::new(url).unwrap(), since).await;
     }
 
-    async fn look_up(&self, direct: &dyn Store, since: Instant) {
+    async fn check_on(&self, direct: &dyn Store, since: Instant) {
         let calls = self.0.calls.lock().unwrap().clone();
         let calls: Vec<_> = calls.into_iter().enumerate().collect();
         let (mut decided, mut failed, mut unknown) = (0, 0, 0);
         for calls in calls.chunks(500) {
-            let subjects: Vec<_> = calls.iter().map(|(place, _)| self.subject(*place)).collect();
+            let subjects: Vec<_> = calls.iter().map(|(index, _)| self.subject(*index)).collect();
             let charges = subjects.iter().map(|subject| [Charge::new(&self.0.policy, subject)]);
             let charges: Vec<_> = charges.collect();
             let peeks = charges.iter().map(|charges| Call::new(Operation::Peek, charges));
             let answers = direct.decide_many(&peeks.collect::<Vec<_>>()).await;
-            for ((place, record), answer) in calls.iter().zip(answers) {
+            for ((index, record), answer) in calls.iter().zip(answers) {
                 let charged = self.0.policy.limit() - answer.unwrap().verdicts()[0].remaining();
-                let (asked, outcome) = (record.asked - self.0.start, record.outcome);
-                let story = format!("call {place} at {asked:?}, {outcome:?}: charged {charged}");
+                let (started, outcome) = (record.started - self.0.start, record.outcome);
+                let story = format!("call {index} at {started:?}, {outcome:?}: charged {charged}");
                 assert!(charged <= 1, "{story}");
                 match record.outcome {
                     Outcome::Decided => {
-                        assert!(charged == 1 || record.asked < since, "{story}");
+                        assert!(charged == 1 || record.started < since, "{story}");
                         decided += 1;
                     }
                     Outcome::Failed(kind) if kind.is_definitely_not_charged() => {
@@ -146,11 +150,13 @@ impl Ledger {
                 }
             }
         }
-        println!("{decided} decided, {failed} surely not charged, {unknown} others: all in order");
+        println!(
+            "{decided} decided, {failed} definitely not charged, {unknown} others: all as expected"
+        );
     }
 }
 
-/// Calls until one is decided.
+/// Makes calls until one of them is decided.
 pub(crate) async fn decided(ledger: &Ledger, store: &Arc<impl Store>) {
     let decides = async || {
         let since = Instant::now();
@@ -160,12 +166,12 @@ pub(crate) async fn decided(ledger: &Ledger, store: &Arc<impl Store>) {
     eventually(Duration::from_secs(20), "a decision", decides).await.unwrap();
 }
 
-/// Drops a future after some time.
+/// Drops a future after some time if it has not ended.
 pub(crate) async fn drop_after(patience: Duration, future: impl Future<Output = ()>) {
     let _ = tokio::time::timeout(patience, future).await;
 }
 
-/// Callers that go on until they are stopped.
+/// Callers that make calls until they are stopped.
 pub(crate) struct Load {
     ledger: Ledger,
     start: Instant,
@@ -174,8 +180,8 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Starts callers who rest a moment between two calls, and drop those that take longer than they have
-    /// patience.
+    /// Starts callers. They pause for a moment between two calls, and drop calls that take longer
+    /// than their patience.
     pub(crate) fn start<S: Store + Send + Sync + 'static>(
         ledger: &Ledger,
         store: &Arc<S>,
@@ -197,12 +203,13 @@ impl Load {
         load
     }
 
-    /// Waits for the first decision, and returns how long it came after that instant.
+    /// Waits for the first decision, and returns the time from `since` to that decision.
     pub(crate) async fn first_decision(&self, since: Instant) -> Duration {
         let first = async || {
             let calls = self.ledger.0.calls.lock().unwrap();
-            let is_decided =
-                |it: &&Record| it.asked >= self.start && it.outcome == Outcome::Decided;
+            let is_decided = |record: &&Record| {
+                record.started >= self.start && record.outcome == Outcome::Decided
+            };
             calls.iter().filter(is_decided).map(|record| record.ended).min()
         };
         let first = eventually(Duration::from_secs(30), "a decision", first).await.unwrap();

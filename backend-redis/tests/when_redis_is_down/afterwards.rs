@@ -1,9 +1,9 @@
 use tidegate_testkit::servers::Data;
 
-use crate::scene::{acquire, policy, redis, store, taken, until_it_decides};
+use crate::scene::{acquire, policy, redis, store, until_it_decides, used};
 
 #[tokio::test]
-pub(crate) async fn what_was_kept_counts() {
+pub(crate) async fn kept_data_counts() {
     let redis = redis().await;
     let (store, policy) = (store(&redis), policy("fixed-window 1000/1d"));
     for _ in 0..7 {
@@ -12,6 +12,6 @@ pub(crate) async fn what_was_kept_counts() {
     for (data, known) in [(Data::Kept, 7), (Data::Lost, 0)] {
         redis.restart(data).await.unwrap();
         let _ = until_it_decides(&store, &policy).await;
-        assert_eq!(taken(&store, &policy).await, known);
+        assert_eq!(used(&store, &policy).await, known);
     }
 }

@@ -1,6 +1,6 @@
 use tidegate_redis::{DenyCache, ErrorKind, StoreExt};
 
-use crate::scene::{acquire, error_of, policy, redis, scripts_run, store};
+use crate::scene::{acquire, error_kind, policy, redis, scripts_run, store};
 
 #[tokio::test]
 pub(crate) async fn a_refused_subject_stays_refused() {
@@ -18,6 +18,6 @@ pub(crate) async fn a_refused_subject_stays_refused() {
     assert_eq!(scripts_run(&redis).await, before);
     redis.kill().await.unwrap();
     assert!(acquire(&store, &limited).await.unwrap().is_denied());
-    // Who was not refused is not known here.
-    assert_eq!(error_of(&store, &policy("other: gcra 1/1h")).await, ErrorKind::Unavailable);
+    // The deny cache does not know subjects that were not refused.
+    assert_eq!(error_kind(&store, &policy("other: gcra 1/1h")).await, ErrorKind::Unavailable);
 }

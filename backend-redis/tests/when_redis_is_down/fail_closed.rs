@@ -17,17 +17,17 @@ pub(crate) async fn a_request_is_refused_and_says_why() {
 }
 
 #[tokio::test]
-pub(crate) async fn its_retry_after_is_a_hint() {
+pub(crate) async fn the_retry_after_is_a_hint() {
     let redis = dead_redis().await;
     let policy = policy("fixed-window 5/1h");
     let usual = store(&redis).or_fail_closed();
     let decision = acquire(&usual, &policy).await.unwrap();
     assert_eq!(decision.retry_after(), Some(Duration::from_secs(1)));
     let hint = Duration::from_secs(30);
-    let set = store(&redis).on_failure(OnFailure::closed().retry_hint(hint));
-    assert_eq!(acquire(&set, &policy).await.unwrap().retry_after(), Some(hint));
-    // No promise: Redis may be back sooner.
+    let configured = store(&redis).on_failure(OnFailure::closed().retry_hint(hint));
+    assert_eq!(acquire(&configured, &policy).await.unwrap().retry_after(), Some(hint));
+    // The hint is not a promise: Redis may be available sooner.
     redis.restart(Data::Lost).await.unwrap();
-    let _ = until_it_decides(&set, &policy).await;
-    assert!(acquire(&set, &policy).await.unwrap().is_allowed());
+    let _ = until_it_decides(&configured, &policy).await;
+    assert!(acquire(&configured, &policy).await.unwrap().is_allowed());
 }

@@ -6,7 +6,7 @@ use tidegate_redis::{
 };
 use tidegate_testkit::servers::Data;
 
-use crate::scene::{acquire, dead_redis, does, policy, redis, store, taken, until_it_decides};
+use crate::scene::{acquire, dead_redis, decide, policy, redis, store, until_it_decides, used};
 
 #[tokio::test]
 pub(crate) async fn a_request_passes_and_says_why() {
@@ -32,7 +32,7 @@ pub(crate) async fn a_cost_above_the_limit_is_refused() {
 }
 
 #[tokio::test]
-pub(crate) async fn what_passed_meanwhile_is_not_charged() {
+pub(crate) async fn calls_that_failed_open_are_not_charged() {
     let redis = redis().await;
     let (plain, policy) = (store(&redis), policy("fixed-window 1000/1d"));
     let store = store(&redis).or_fail_open();
@@ -44,17 +44,17 @@ pub(crate) async fn what_passed_meanwhile_is_not_charged() {
     let _ = until_it_decides(&store, &policy).await;
     let decision = acquire(&store, &policy).await.unwrap();
     assert!(decision.is_allowed() && decision.degraded().is_none());
-    assert_eq!(taken(&plain, &policy).await, 1);
+    assert_eq!(used(&plain, &policy).await, 1);
 }
 
 #[tokio::test]
-pub(crate) async fn what_only_writes_is_an_error() {
+pub(crate) async fn a_write_that_fails_is_an_error() {
     let redis = dead_redis().await;
     let (store, policy) = (store(&redis).or_fail_open(), policy("fixed-window 5/1h"));
     let block = Operation::Block { span: Duration::from_secs(1) };
     let undo = Operation::Undo { at: Timestamp::EPOCH };
     for operation in [Operation::Refund, undo, Operation::Reset, block] {
-        let error = does(&store, operation, &policy).await.unwrap_err();
+        let error = decide(&store, operation, &policy).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
     }
 }
@@ -70,7 +70,7 @@ pub(crate) async fn a_foreign_value_passes_until_its_key_is_deleted() {
         assert!(decision.is_allowed());
         assert_eq!(decision.degraded().unwrap().reason, ErrorKind::ForeignValue);
     }
-    let error = does(&store, Operation::Reset, &policy).await.unwrap_err();
+    let error = decide(&store, Operation::Reset, &policy).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ForeignValue);
     redis.command(&[b"DEL", &key[..]]).await.unwrap();
     let decision = acquire(&store, &policy).await.unwrap();
@@ -78,12 +78,12 @@ pub(crate) async fn a_foreign_value_passes_until_its_key_is_deleted() {
 }
 
 #[tokio::test]
-pub(crate) async fn a_wrong_call_is_an_error() {
+pub(crate) async fn an_invalid_call_is_an_error() {
     let redis = dead_redis().await;
     let (store, window) = (store(&redis).or_fail_open(), policy("fixed-window 5/1h"));
     let error = store.decide(Call::acquire(&[])).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidCall);
     let reserve = Operation::Reserve { max_wait: Duration::from_secs(1) };
-    let error = does(&store, reserve, &window).await.unwrap_err();
+    let error = decide(&store, reserve, &window).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
 }

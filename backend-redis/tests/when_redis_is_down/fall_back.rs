@@ -10,16 +10,17 @@ fn node(redis: &Redis) -> impl Store {
     store(redis).or_fall_back_to(MemoryStore::new(), Share::new(1, 3).unwrap())
 }
 
-/// How many of so many requests pass, and whether all were decided elsewhere than by Redis.
-async fn passes(node: &impl Store, policy: &Policy, requests: u32) -> (u64, bool) {
-    let (mut passed, mut fell_back) = (0, true);
+/// Makes `requests` requests. Returns the number of admitted requests, and whether all of them were
+/// decided by the fallback.
+async fn admitted(node: &impl Store, policy: &Policy, requests: u32) -> (u64, bool) {
+    let (mut admitted, mut fell_back) = (0, true);
     for _ in 0..requests {
         let decision = acquire(node, policy).await.unwrap();
-        passed += u64::from(decision.is_allowed());
+        admitted += u64::from(decision.is_allowed());
         let answer = decision.degraded().map(|degraded| degraded.answer);
         fell_back &= answer == Some(DegradedAnswer::FellBack);
     }
-    (passed, fell_back)
+    (admitted, fell_back)
 }
 
 #[tokio::test]
@@ -28,9 +29,9 @@ pub(crate) async fn each_node_admits_its_share() {
     let policy = policy("sliding-log 20/1h");
     let mut together = 0;
     for _ in 0..3 {
-        let (passed, fell_back) = passes(&node(&redis), &policy, 30).await;
-        assert_eq!((passed, fell_back), (6, true));
-        together += passed;
+        let (count, fell_back) = admitted(&node(&redis), &policy, 30).await;
+        assert_eq!((count, fell_back), (6, true));
+        together += count;
     }
     assert!(together <= 20);
 }
@@ -51,33 +52,33 @@ pub(crate) async fn at_most_twice_the_limit_passes_and_three_times_if_data_is_lo
     let redis = redis().await;
     let policy = policy("fixed-window 30/1d anchored");
     let nodes = [node(&redis), node(&redis), node(&redis)];
-    let mut passed = 0;
+    let mut total = 0;
     for node in &nodes {
-        passed += passes(node, &policy, 5).await.0;
+        total += admitted(node, &policy, 5).await.0;
     }
-    assert_eq!(passed, 15, "by Redis");
+    assert_eq!(total, 15, "admitted by Redis");
     redis.command(&["SAVE"]).await.unwrap();
     redis.kill().await.unwrap();
     for node in &nodes {
-        passed += passes(node, &policy, 50).await.0;
+        total += admitted(node, &policy, 50).await.0;
     }
-    assert_eq!(passed, 15 + 30, "and by the nodes, 10 each");
+    assert_eq!(total, 15 + 30, "10 more are admitted by each node");
     redis.restart(Data::Kept).await.unwrap();
     for node in &nodes {
         let _ = until_it_decides(node, &policy).await;
-        passed += passes(node, &policy, 50).await.0;
+        total += admitted(node, &policy, 50).await.0;
     }
-    assert_eq!(passed, 2 * 30, "and by Redis again");
+    assert_eq!(total, 2 * 30, "Redis admits the rest of its limit");
     redis.restart(Data::Lost).await.unwrap();
     for node in &nodes {
         let _ = until_it_decides(node, &policy).await;
-        passed += passes(node, &policy, 50).await.0;
+        total += admitted(node, &policy, 50).await.0;
     }
-    assert_eq!(passed, 3 * 30, "and by a Redis that knows nothing of all this");
+    assert_eq!(total, 3 * 30, "a Redis without data admits the limit once more");
 }
 
 #[tokio::test]
-pub(crate) async fn each_policy_has_its_own_answer() {
+pub(crate) async fn each_policy_has_its_own_failure_policy() {
     let redis = dead_redis().await;
     let answers = || {
         OnFailure::open()
@@ -88,7 +89,7 @@ pub(crate) async fn each_policy_has_its_own_answer() {
     let [pages, otp, uploads] =
         ["pages: fixed-window 3/1h", "otp: fixed-window 3/1h", "uploads: fixed-window 3/1h"]
             .map(policy);
-    for (policies, passes) in [
+    for (policies, expected) in [
         (vec![pages.clone()], [true, true, true]),
         (vec![uploads.clone()], [true, false, false]),
         (vec![otp.clone()], [false, false, false]),
@@ -96,8 +97,8 @@ pub(crate) async fn each_policy_has_its_own_answer() {
         (vec![pages, otp], [false, false, false]),
     ] {
         let limiter = Limiter::new(store(&redis).on_failure(answers()), policies).unwrap();
-        for passes in passes {
-            assert_eq!(limiter.acquire("s").await.unwrap().is_allowed(), passes, "{limiter:?}");
+        for is_allowed in expected {
+            assert_eq!(limiter.acquire("s").await.unwrap().is_allowed(), is_allowed, "{limiter:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The page of the guide of this name: each of its lines is a test here.
+//! Tests the page of the guide with the same name: each line of the page is a test.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -16,132 +16,139 @@ mod scene;
 mod timeout;
 mod waiting;
 
-/// The lines of the page, in order, and the test of each.
+/// The lines of the page in order, each with its test.
 const LINES: &[(&str, fn())] = &[
     (
-        "A limiter is built at once, whether Redis is there or not.",
-        nothing_around::a_limiter_is_built_at_once,
+        "A limiter is built immediately, whether Redis is reachable or not.",
+        nothing_around::a_limiter_is_built_immediately,
     ),
     (
-        "`store.ready()` checks the server when a program starts, and fails with the error that a call \
-         would meet, whatever is around the store.",
-        nothing_around::ready_fails_as_a_call_would,
+        "`store.ready()` checks the server when a program starts. It fails with the error \
+         that a call would return, regardless of the layers around the store.",
+        nothing_around::ready_fails_with_the_error_of_a_call,
     ),
     (
-        "A call fails with an error and never with a refusal: `timeout` if it was sent and has no \
-         answer, `unavailable` if it could not be sent.",
+        "A call fails with an error and never with a refusal: `timeout` if it was sent and \
+         has no answer, `unavailable` if it could not be sent.",
         nothing_around::a_call_fails_with_an_error,
     ),
     (
-        "A call is given up after the store's `response_timeout`, which is 500 ms unless you set it.",
-        nothing_around::a_call_is_given_up_in_time,
+        "A call times out after the store's `response_timeout`, which is 500 ms by default.",
+        nothing_around::a_call_times_out,
     ),
     (
-        "While there is no connection, a call waits for one for up to `connect_timeout`, which is 1 s \
-         unless you set it.",
+        "Without a connection, a call waits for one for up to `connect_timeout`, which is 1 s \
+         by default.",
         nothing_around::a_call_waits_for_a_connection,
     ),
     (
-        "A call that timed out was charged once or not at all, and is not made again.",
+        "A call that timed out was charged once or not at all, and the store does not send it \
+         again.",
         nothing_around::a_call_that_timed_out_is_charged_at_most_once,
     ),
     (
-        "Once Redis is back, calls are decided by it again, and nothing has to be restarted.",
-        nothing_around::redis_is_found_again,
+        "When Redis is back, it decides calls again, and nothing has to be restarted.",
+        nothing_around::redis_decides_again_when_it_is_back,
     ),
     (
-        "A wrong password, a missing permission, a database that does not exist or a certificate that \
-         is not trusted is the error `misconfigured`, which no failure policy hides and no circuit \
-         counts, unless `.also_on(ErrorKind::Misconfigured)` is set.",
-        nothing_around::a_wrong_password_is_hidden_only_if_asked_for,
+        "A wrong password, a missing permission, a database that does not exist or a \
+         certificate that is not trusted is the error `misconfigured`. No failure policy \
+         hides this error and no circuit counts it, unless \
+         `.also_on(ErrorKind::Misconfigured)` is set.",
+        nothing_around::a_wrong_password_is_hidden_only_if_configured,
     ),
     (
-        "A call ends within the timeout, however slow Redis is.",
+        "A call ends within the timeout, regardless of how slow Redis is.",
         timeout::a_call_ends_within_the_timeout,
     ),
     (
-        "After 5 failures in a row Redis is not asked for a second: calls fail at once, with \
-         `circuit-open`.",
-        breaker::after_five_failures_redis_is_not_asked,
+        "After 5 consecutive failures, Redis is not called for one second: calls fail \
+         immediately with `circuit-open`.",
+        breaker::after_five_failures_redis_is_not_called,
     ),
     (
-        "After that second one call tries Redis, and until it has an answer the others fail at once.",
-        breaker::one_call_tries_redis,
+        "After that second, one call is sent to Redis as a probe. Until it is answered, all \
+         other calls fail immediately.",
+        breaker::one_call_probes_redis,
     ),
     (
-        "If that call succeeds, the circuit closes; if it fails, it stays open for another second.",
-        breaker::the_answer_of_that_call_decides,
+        "If the probe succeeds, the circuit closes. If it fails, the circuit stays open for \
+         another second.",
+        breaker::the_result_of_the_probe_decides,
     ),
     (
-        "A value that Tidegate did not write fails only the calls of that key's subject; the circuit \
-         stays closed.",
+        "A value that Tidegate did not write fails only the calls for the subject of its key; \
+         the circuit stays closed.",
         breaker::a_foreign_value_opens_no_circuit,
     ),
     (
-        "A request passes, and its decision says `degraded`: failed open, and why.",
+        "A request is admitted, and its decision is `degraded`: it says that it failed open, \
+         and the reason.",
         fail_open::a_request_passes_and_says_why,
     ),
+    ("A cost above the limit is still refused.", fail_open::a_cost_above_the_limit_is_refused),
     (
-        "A cost above the limit is refused all the same.",
-        fail_open::a_cost_above_the_limit_is_refused,
-    ),
-    (
-        "What passed meanwhile is not charged once Redis is back.",
-        fail_open::what_passed_meanwhile_is_not_charged,
+        "Requests that were admitted while Redis was down are not charged when it is back.",
+        fail_open::calls_that_failed_open_are_not_charged,
     ),
     (
         "A refund, an undo, a reset or a block that fails is an error.",
-        fail_open::what_only_writes_is_an_error,
+        fail_open::a_write_that_fails_is_an_error,
     ),
-    ("A call that is wrong is an error, and does not pass.", fail_open::a_wrong_call_is_an_error),
+    ("An invalid call is an error and is not admitted.", fail_open::an_invalid_call_is_an_error),
     (
-        "A subject whose key holds a value that Tidegate did not write passes without a limit, marked \
-         `degraded` with `foreign-value`, until that key is deleted: a reset leaves it there.",
+        "Requests of a subject whose key contains a value that Tidegate did not write are \
+         admitted without a limit, `degraded` with `foreign-value`, until the key is deleted. \
+         A reset does not delete it.",
         fail_open::a_foreign_value_passes_until_its_key_is_deleted,
     ),
     (
-        "A request is refused, and its decision says `degraded`: failed closed, and why.",
+        "A request is refused, and its decision is `degraded`: it says that it failed closed, \
+         and the reason.",
         fail_closed::a_request_is_refused_and_says_why,
     ),
     (
-        "Its `retry_after` is 1 s unless you set it, which is a hint and no promise.",
-        fail_closed::its_retry_after_is_a_hint,
+        "The `retry_after` of the decision is 1 s by default. It is a hint, not a promise.",
+        fail_closed::the_retry_after_is_a_hint,
     ),
     (
-        "Each node admits its share of the limit, so that three nodes together admit no more than \
-         the limit.",
+        "Each node admits its share of the limit, so that three nodes together admit no more \
+         than the limit.",
         fall_back::each_node_admits_its_share,
     ),
     (
-        "A policy whose share rounds down to nothing is refused when the limiter is built; without a \
-         limiter its requests are refused while Redis is down.",
+        "A policy whose share rounds down to zero is an error when the limiter is built. \
+         Without a limiter, its requests are refused while Redis is down.",
         fall_back::a_share_of_nothing_is_refused,
     ),
     (
-        "Once Redis is back its own counts are in force again, so that in such a window at most \
-         twice the limit passes; three times, if Redis lost its data.",
+        "When Redis is back, it decides by its own counts again. In such a window at most \
+         twice the limit is admitted, or three times if Redis lost its data.",
         fall_back::at_most_twice_the_limit_passes_and_three_times_if_data_is_lost,
     ),
     (
-        "Each policy has its own answer, and a request passes only if all of its policies let it.",
-        fall_back::each_policy_has_its_own_answer,
+        "Each policy has its own failure policy, and a request is admitted only if all of its \
+         policies admit it.",
+        fall_back::each_policy_has_its_own_failure_policy,
     ),
     (
-        "A subject that was refused stays refused until its time, and Redis is not asked.",
+        "A refused subject stays refused until its `retry_after` has passed, without calls to \
+         Redis.",
         deny_cache::a_refused_subject_stays_refused,
     ),
     (
-        "`until_ready` does not wait for Redis: it returns at once, admitted or with the error.",
+        "`until_ready` does not wait for Redis: it returns immediately, admitted or with the \
+         error.",
         waiting::until_ready_does_not_wait_for_redis,
     ),
     (
-        "A caller that already holds a place still proceeds on time.",
+        "A caller that already has a place still proceeds on time.",
         waiting::a_caller_that_holds_a_place_proceeds,
     ),
     (
-        "A Redis that kept its data keeps what was taken; one that lost its data starts every \
-         subject fresh.",
-        afterwards::what_was_kept_counts,
+        "If Redis kept its data, the used amounts still count; if it lost its data, every \
+         subject starts without usage.",
+        afterwards::kept_data_counts,
     ),
 ];
 

@@ -4,11 +4,11 @@ use tidegate_redis::{Breaker, ErrorKind, Limiter, OnFailure, RedisStore, Store, 
 use tidegate_testkit::servers::{Data, Redis};
 
 use crate::scene::{
-    SOON, acquire, dead_redis, error_of, policy, redis, store, taken, until_it_decides,
+    SOON, acquire, dead_redis, error_kind, policy, redis, store, until_it_decides, used,
 };
 
 #[tokio::test]
-pub(crate) async fn a_limiter_is_built_at_once() {
+pub(crate) async fn a_limiter_is_built_immediately() {
     let redis = dead_redis().await;
     let start = Instant::now();
     assert!(Limiter::new(store(&redis), [policy("fixed-window 5/1h")]).is_ok());
@@ -21,22 +21,22 @@ pub(crate) async fn a_call_fails_with_an_error() {
     let (store, policy) = (store(&redis), policy("fixed-window 0/1h"));
     assert!(acquire(&store, &policy).await.unwrap().is_denied());
     redis.pause().await.unwrap();
-    assert_eq!(error_of(&store, &policy).await, ErrorKind::Timeout);
-    // Another connection is tried in the end, and cannot be made.
+    assert_eq!(error_kind(&store, &policy).await, ErrorKind::Timeout);
+    // Later calls try a new connection, which cannot be established.
     let mut errors = vec![];
     while errors.last() != Some(&ErrorKind::Unavailable) {
-        errors.push(error_of(&store, &policy).await);
+        errors.push(error_kind(&store, &policy).await);
         assert!(errors.len() < 10, "{errors:?}");
     }
     errors.pop();
     assert!(errors.iter().all(|&kind| kind == ErrorKind::Timeout), "{errors:?}");
     redis.resume().await.unwrap();
     redis.kill().await.unwrap();
-    assert_eq!(error_of(&store, &policy).await, ErrorKind::Unavailable);
+    assert_eq!(error_kind(&store, &policy).await, ErrorKind::Unavailable);
 }
 
 #[tokio::test]
-pub(crate) async fn a_call_is_given_up_in_time() {
+pub(crate) async fn a_call_times_out() {
     let redis = redis().await;
     let policy = policy("fixed-window 5/1h");
     let usual = store(&redis);
@@ -48,8 +48,8 @@ pub(crate) async fn a_call_is_given_up_in_time() {
     redis.pause().await.unwrap();
     let start = Instant::now();
     let (usual, longer) =
-        tokio::join!(async { (error_of(&usual, &policy).await, start.elapsed()) }, async {
-            (error_of(&longer, &policy).await, start.elapsed())
+        tokio::join!(async { (error_kind(&usual, &policy).await, start.elapsed()) }, async {
+            (error_kind(&longer, &policy).await, start.elapsed())
         },);
     assert_eq!((usual.0, longer.0), (ErrorKind::Timeout, ErrorKind::Timeout));
     assert!(usual.1 >= Duration::from_millis(500) && usual.1 < longer.1, "{usual:?} {longer:?}");
@@ -60,15 +60,15 @@ pub(crate) async fn a_call_is_given_up_in_time() {
 pub(crate) async fn a_call_waits_for_a_connection() {
     let redis = redis().await;
     let policy = policy("fixed-window 5/1h");
-    // It accepts connections, and answers nothing on them.
+    // A paused server accepts connections and does not answer on them.
     redis.pause().await.unwrap();
     let usual = store(&redis);
     let shorter = Duration::from_millis(200);
     let shorter = RedisStore::builder().url(redis.url()).connect_timeout(shorter).build().unwrap();
     let start = Instant::now();
     let (usual, shorter) =
-        tokio::join!(async { (error_of(&usual, &policy).await, start.elapsed()) }, async {
-            (error_of(&shorter, &policy).await, start.elapsed())
+        tokio::join!(async { (error_kind(&usual, &policy).await, start.elapsed()) }, async {
+            (error_kind(&shorter, &policy).await, start.elapsed())
         },);
     assert_eq!((usual.0, shorter.0), (ErrorKind::Unavailable, ErrorKind::Unavailable));
     assert!(shorter.1 >= Duration::from_millis(200) && shorter.1 < usual.1, "{shorter:?}");
@@ -81,25 +81,25 @@ pub(crate) async fn a_call_that_timed_out_is_charged_at_most_once() {
     let (store, policy) = (store(&redis), policy("fixed-window 1000/1d"));
     assert!(acquire(&store, &policy).await.unwrap().is_allowed());
     redis.pause().await.unwrap();
-    assert_eq!(error_of(&store, &policy).await, ErrorKind::Timeout);
+    assert_eq!(error_kind(&store, &policy).await, ErrorKind::Timeout);
     redis.resume().await.unwrap();
     let _ = until_it_decides(&store, &policy).await;
-    let taken = taken(&store, &policy).await;
-    assert!((1..=2).contains(&taken), "{taken}");
+    let used = used(&store, &policy).await;
+    assert!((1..=2).contains(&used), "{used}");
 }
 
 #[tokio::test]
-pub(crate) async fn redis_is_found_again() {
+pub(crate) async fn redis_decides_again_when_it_is_back() {
     let redis = dead_redis().await;
     let (store, policy) = (store(&redis), policy("fixed-window 5/1h"));
-    assert_eq!(error_of(&store, &policy).await, ErrorKind::Unavailable);
+    assert_eq!(error_kind(&store, &policy).await, ErrorKind::Unavailable);
     redis.restart(Data::Lost).await.unwrap();
     let _ = until_it_decides(&store, &policy).await;
     assert!(acquire(&store, &policy).await.unwrap().is_allowed());
 }
 
 #[tokio::test]
-pub(crate) async fn a_wrong_password_is_hidden_only_if_asked_for() {
+pub(crate) async fn a_wrong_password_is_hidden_only_if_configured() {
     let redis = Redis::builder().password("sesame").start().await.unwrap();
     let policy = policy("fixed-window 5/1h");
     let store = || {
@@ -107,25 +107,25 @@ pub(crate) async fn a_wrong_password_is_hidden_only_if_asked_for() {
         builder.build().unwrap().breaker(Breaker::new().failures(1))
     };
     let on_failure = OnFailure::open;
-    let (plain, asked) = (
+    let (plain, configured) = (
         store().on_failure(on_failure()),
         store().on_failure(on_failure().also_on(ErrorKind::Misconfigured)),
     );
     for _ in 0..3 {
-        assert_eq!(error_of(&plain, &policy).await, ErrorKind::Misconfigured);
-        let decision = acquire(&asked, &policy).await.unwrap();
+        assert_eq!(error_kind(&plain, &policy).await, ErrorKind::Misconfigured);
+        let decision = acquire(&configured, &policy).await.unwrap();
         assert!(decision.is_allowed());
         assert_eq!(decision.degraded().unwrap().reason, ErrorKind::Misconfigured);
     }
 }
 
 #[tokio::test]
-pub(crate) async fn ready_fails_as_a_call_would() {
+pub(crate) async fn ready_fails_with_the_error_of_a_call() {
     let redis = redis().await;
-    let around = store(&redis).timeout(SOON).breaker(Breaker::new().failures(1)).or_fail_open();
-    around.ready().await.unwrap();
+    let layered = store(&redis).timeout(SOON).breaker(Breaker::new().failures(1)).or_fail_open();
+    layered.ready().await.unwrap();
     redis.kill().await.unwrap();
     for _ in 0..3 {
-        assert_eq!(around.ready().await.unwrap_err().kind(), ErrorKind::Unavailable);
+        assert_eq!(layered.ready().await.unwrap_err().kind(), ErrorKind::Unavailable);
     }
 }

@@ -1,4 +1,4 @@
-//! A server that goes away, and who asks it.
+//! A server that is down or paused, and stores that use it.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use tidegate_redis::{
 };
 use tidegate_testkit::servers::{Redis, eventually};
 
-/// Longer than anything here takes, also on a busy machine; and shorter than a call that waits for
-/// the store's own timeout, where it has [`PATIENCE`].
+/// A time that is longer than every step of these tests takes, even on a busy machine, and shorter
+/// than [`PATIENCE`], the timeout of a patient store.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 
-/// A timeout that a test cannot mistake for a shorter one.
+/// A timeout that is much longer than all others.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn redis() -> Redis {
     Redis::start().await.unwrap()
 }
 
-/// A server that is not there any more.
+/// Starts a server and kills it.
 pub(crate) async fn dead_redis() -> Redis {
     let redis = redis().await;
     redis.kill().await.unwrap();
@@ -29,7 +29,7 @@ pub(crate) fn store(redis: &Redis) -> RedisStore {
     RedisStore::builder().url(redis.url()).build().unwrap()
 }
 
-/// A store that would wait for ever.
+/// Returns a store that waits very long for an answer.
 pub(crate) fn patient_store(redis: &Redis) -> RedisStore {
     RedisStore::builder().url(redis.url()).response_timeout(PATIENCE).build().unwrap()
 }
@@ -38,7 +38,7 @@ pub(crate) fn policy(text: &str) -> Policy {
     text.parse().unwrap()
 }
 
-pub(crate) async fn does(
+pub(crate) async fn decide(
     store: &impl Store,
     operation: Operation,
     policy: &Policy,
@@ -47,27 +47,27 @@ pub(crate) async fn does(
 }
 
 pub(crate) async fn acquire(store: &impl Store, policy: &Policy) -> Result<Decision, Error> {
-    does(store, Operation::Acquire, policy).await
+    decide(store, Operation::Acquire, policy).await
 }
 
-pub(crate) async fn error_of(store: &impl Store, policy: &Policy) -> ErrorKind {
+pub(crate) async fn error_kind(store: &impl Store, policy: &Policy) -> ErrorKind {
     acquire(store, policy).await.unwrap_err().kind()
 }
 
-/// How much is taken, by what the server itself says.
-pub(crate) async fn taken(store: &RedisStore, policy: &Policy) -> u64 {
-    let peek = does(store, Operation::Peek, policy).await.unwrap();
+/// Returns the amount that is used, according to the server.
+pub(crate) async fn used(store: &RedisStore, policy: &Policy) -> u64 {
+    let peek = decide(store, Operation::Peek, policy).await.unwrap();
     policy.limit() - peek.verdicts()[0].remaining()
 }
 
 /// Waits until the server decides again.
 pub(crate) async fn until_it_decides(store: &impl Store, policy: &Policy) -> Decision {
-    let decides = async || does(store, Operation::Peek, policy).await.ok();
+    let decides = async || decide(store, Operation::Peek, policy).await.ok();
     let decides = async || decides().await.filter(|decision| decision.degraded().is_none());
     eventually(Duration::from_secs(20), "the store decides", decides).await.unwrap()
 }
 
-/// How many scripts the server has run.
+/// Returns the number of scripts that the server has run.
 pub(crate) async fn scripts_run(redis: &Redis) -> u64 {
     let stats = redis.command(&["INFO", "commandstats"]).await.unwrap().text();
     let calls = stats.lines().filter(|line| line.starts_with("cmdstat_eval"));

@@ -1,4 +1,4 @@
-//! What the stores around a store cost while it is well: no allocation.
+//! The layers around a store must not allocate while the store works.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tidegate_memory::MemoryStore;
 use tokio::task::yield_now;
 
 #[test]
-fn a_decision_through_all_of_them_allocates_nothing() {
+fn a_decision_through_several_layers_allocates_nothing() {
     let clock = ManualClock::default();
     let store = MemoryStore::builder()
         .clock(clock)
@@ -18,12 +18,12 @@ fn a_decision_through_all_of_them_allocates_nothing() {
     let store: &dyn Store = &store;
     let policy: Policy = "p: token-bucket 500/1h".parse().unwrap();
     let charges = [Charge::new(&policy, "alice")];
-    let ask = || store.decide(Call::acquire(&charges)).into_ready().unwrap().unwrap();
-    assert!(ask().is_allowed());
-    // Admitted and refused.
-    let counted = allocation_counter::measure(|| (0..1_000).for_each(|_| drop(ask())));
+    let decide = || store.decide(Call::acquire(&charges)).into_ready().unwrap().unwrap();
+    assert!(decide().is_allowed());
+    // The measured decisions are admitted and refused.
+    let counted = allocation_counter::measure(|| (0..1_000).for_each(|_| drop(decide())));
     assert_eq!(counted.count_total, 0);
-    assert!(ask().is_denied());
+    assert!(decide().is_denied());
 }
 
 #[test]
@@ -32,15 +32,15 @@ fn an_admission_from_a_lease_allocates_nothing() {
         let lease = Lease::new().hot_after(2).max_share(Share::new(1, 2).unwrap());
         let store = MemoryStore::new().leased(lease.clock(ManualClock::default()));
         let policies: [Policy; 2] = ["p: token-bucket 100000/1h", "q: fixed-window 100000/1h"]
-            .map(|it| it.parse().unwrap());
+            .map(|text| text.parse().unwrap());
         let charges = policies.each_ref().map(|policy| Charge::new(policy, "alice"));
         for _ in 0..60 {
             assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
             yield_now().await;
         }
         let (passed, chunks) = (store.stats().passed(), store.stats().chunks());
-        let ask = || drop(store.decide(Call::acquire(&charges)).into_ready().unwrap().unwrap());
-        let counted = allocation_counter::measure(ask);
+        let decide = || drop(store.decide(Call::acquire(&charges)).into_ready().unwrap().unwrap());
+        let counted = allocation_counter::measure(decide);
         assert_eq!((store.stats().passed(), store.stats().chunks()), (passed, chunks));
         assert_eq!(counted.count_total, 0);
     });

@@ -20,7 +20,7 @@ struct Bench {
     policy: Policy,
 }
 
-/// A circuit that opens after 3 failures for a second.
+/// Creates a circuit that opens for a second after 3 failures.
 fn bench(change: impl FnOnce(Breaker<ManualClock>) -> Breaker<ManualClock>) -> Bench {
     let clock = ManualClock::default();
     let stub = Stub::new(&clock);
@@ -38,23 +38,23 @@ impl Bench {
         assert_eq!(self.acquire().await.unwrap_err().kind(), kind);
     }
 
-    async fn fails(&self, mood: Mood) {
+    async fn fails_in(&self, mood: Mood) {
         self.stub.set(mood);
         assert!(self.acquire().await.is_err());
     }
 
-    /// Fails so often that the circuit is open.
+    /// Makes calls fail until the circuit is open.
     async fn open(&self) {
         self.stub.set(Mood::Down(ErrorKind::Unavailable));
         while self.store.state() == CircuitState::Closed {
             self.fails_with(ErrorKind::Unavailable).await;
         }
-        let _ = self.stub.asked();
+        let _ = self.stub.take_calls();
     }
 }
 
 #[test]
-fn it_opens_after_so_many_failures_in_a_row() {
+fn the_circuit_opens_after_consecutive_failures() {
     crate::run(async {
         let bench = bench(|breaker| breaker);
         for _ in 0..2 {
@@ -64,7 +64,7 @@ fn it_opens_after_so_many_failures_in_a_row() {
             bench.fails_with(ErrorKind::Timeout).await;
             assert_eq!(bench.store.state(), CircuitState::Closed);
             bench.stub.set(Mood::Slow);
-            assert!(bench.acquire().await.is_ok(), "and so they were not in a row");
+            assert!(bench.acquire().await.is_ok(), "a success ends a run of failures");
         }
         bench.stub.set(Mood::Down(ErrorKind::Busy));
         for _ in 0..3 {
@@ -76,7 +76,7 @@ fn it_opens_after_so_many_failures_in_a_row() {
 }
 
 #[test]
-fn a_dead_store_sees_nothing_but_the_probes() {
+fn a_dead_store_gets_no_calls_but_probes() {
     crate::run(async {
         let bench = bench(|breaker| breaker);
         bench.open().await;
@@ -84,15 +84,18 @@ fn a_dead_store_sees_nothing_but_the_probes() {
             for tenth in 0..10 {
                 let error = bench.acquire().await.unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::CircuitOpen);
-                let left = 1_000 - 100 * tenth;
-                let left = format!("{:?}", Duration::from_millis(left));
-                assert!(error.to_string().contains(&left), "{error} does not say {left}");
-                assert_eq!(bench.stub.asked().len(), 0);
+                let remaining = 1_000 - 100 * tenth;
+                let remaining = format!("{:?}", Duration::from_millis(remaining));
+                assert!(
+                    error.to_string().contains(&remaining),
+                    "{error} does not contain {remaining}"
+                );
+                assert_eq!(bench.stub.take_calls().len(), 0);
                 bench.clock.advance(SECOND / 10);
             }
             assert_eq!(bench.store.state(), CircuitState::HalfOpen);
             bench.fails_with(ErrorKind::Unavailable).await;
-            assert_eq!(bench.stub.asked().len(), 1, "the probe");
+            assert_eq!(bench.stub.take_calls().len(), 1, "only the probe is called");
             assert_eq!(bench.store.state(), CircuitState::Open);
         }
         assert_eq!(bench.store.watch().times_opened(), 11);
@@ -100,7 +103,7 @@ fn a_dead_store_sees_nothing_but_the_probes() {
 }
 
 #[test]
-fn it_is_open_for_exactly_its_time() {
+fn the_circuit_is_open_for_exactly_its_time() {
     crate::run(async {
         let bench = bench(|breaker| breaker);
         bench.open().await;
@@ -130,12 +133,16 @@ fn each_failed_probe_doubles_the_time_up_to_the_bound() {
         assert!(bench.acquire().await.is_ok());
         bench.open().await;
         bench.clock.advance(SECOND);
-        assert_eq!(bench.store.state(), CircuitState::HalfOpen, "it begins anew");
+        assert_eq!(
+            bench.store.state(),
+            CircuitState::HalfOpen,
+            "the time begins with its minimum again"
+        );
     });
 }
 
 #[test]
-fn errors_about_one_key_or_one_call_do_not_open_it() {
+fn errors_about_one_key_or_one_call_do_not_open_the_circuit() {
     crate::run(async {
         let bench = bench(|breaker| breaker);
         for kind in [ErrorKind::ForeignValue, ErrorKind::InvalidCall, ErrorKind::Unsupported] {
@@ -149,7 +156,7 @@ fn errors_about_one_key_or_one_call_do_not_open_it() {
 }
 
 #[test]
-fn a_call_that_says_nothing_of_the_store_neither_hides_failures_nor_ends_a_probe() {
+fn an_invalid_call_neither_ends_a_run_of_failures_nor_a_probe() {
     crate::run(async {
         let bench = bench(|breaker| breaker);
         for kind in [ErrorKind::Busy, ErrorKind::Busy, ErrorKind::InvalidCall, ErrorKind::Busy] {
@@ -170,7 +177,7 @@ fn a_call_that_says_nothing_of_the_store_neither_hides_failures_nor_ends_a_probe
 
 /// An open circuit would turn a wrong password into an error that failure policies hide.
 #[test]
-fn settings_that_do_not_fit_the_server_open_no_circuit() {
+fn misconfigured_errors_open_no_circuit() {
     crate::run(async {
         let bench = bench(|breaker| breaker);
         bench.stub.set(Mood::Down(ErrorKind::Misconfigured));
@@ -198,7 +205,7 @@ fn a_batch_is_one_call() {
             assert!(answers[0].is_ok() && answers[1].is_err() && answers[2].is_ok());
         }
         assert_eq!(bench.store.state(), CircuitState::Closed);
-        assert_eq!(bench.stub.asked(), vec![vec![calls[0].operation; 3]; 9]);
+        assert_eq!(bench.stub.take_calls(), vec![vec![calls[0].operation; 3]; 9]);
         bench.stub.set(Mood::Down(ErrorKind::Timeout));
         for _ in 0..3 {
             assert_eq!(bench.store.state(), CircuitState::Closed);
@@ -211,7 +218,7 @@ fn a_batch_is_one_call() {
         }
         bench.clock.advance(SECOND);
         assert!(bench.store.decide_many(&[]).await.is_empty());
-        assert_eq!(bench.store.state(), CircuitState::HalfOpen, "no calls, no probe");
+        assert_eq!(bench.store.state(), CircuitState::HalfOpen, "an empty batch is not a probe");
         bench.stub.set(Mood::Slow);
         assert!(bench.store.decide_many(&calls).await[0].is_ok());
         assert_eq!(bench.store.state(), CircuitState::Closed);
@@ -219,7 +226,7 @@ fn a_batch_is_one_call() {
 }
 
 #[test]
-fn the_clock_of_a_dead_store_is_not_asked_either() {
+fn the_clock_of_a_dead_store_is_not_read_either() {
     crate::run(async {
         let bench = bench(|breaker| breaker);
         bench.stub.set(Mood::Down(ErrorKind::Unavailable));
@@ -235,20 +242,20 @@ fn the_clock_of_a_dead_store_is_not_asked_either() {
 }
 
 #[test]
-fn a_probe_whose_caller_goes_away_gives_its_place_back() {
+fn a_cancelled_probe_frees_its_place() {
     crate::run(async {
         let bench = bench(|breaker| breaker.probes(2));
         bench.open().await;
         bench.clock.advance(SECOND);
         bench.stub.set(Mood::Silent);
         let charges = [Charge::new(&bench.policy, "s")];
-        let ask = || bench.store.decide(Call::acquire(&charges));
-        let (first, second) = (ask(), ask());
-        let error = ask().into_ready().unwrap().unwrap_err();
+        let probe = || bench.store.decide(Call::acquire(&charges));
+        let (first, second) = (probe(), probe());
+        let error = probe().into_ready().unwrap().unwrap_err();
         assert!(error.to_string().contains("until the probe in flight is answered"));
         drop(first);
-        let third = ask();
-        assert_eq!(bench.stub.on_the_way(), 2);
+        let third = probe();
+        assert_eq!(bench.stub.in_flight(), 2);
         bench.fails_with(ErrorKind::CircuitOpen).await;
         drop((second, third));
         assert_eq!(bench.store.state(), CircuitState::HalfOpen);
@@ -259,40 +266,52 @@ fn a_probe_whose_caller_goes_away_gives_its_place_back() {
 }
 
 #[test]
-fn answers_to_calls_of_the_past_change_nothing() {
+fn answers_to_calls_from_before_a_change_of_the_circuit_are_ignored() {
     crate::run(async {
         let bench = bench(|breaker| breaker.probes(2));
         let charges = [Charge::new(&bench.policy, "s")];
-        let ask = |mood| {
+        let call = |mood| {
             bench.stub.set(mood);
             bench.store.decide(Call::acquire(&charges))
         };
         let old_failures: Vec<_> =
-            (0..3).map(|_| ask(Mood::SlowlyDown(ErrorKind::Timeout))).collect();
-        let old_success = ask(Mood::Slow);
+            (0..3).map(|_| call(Mood::SlowlyDown(ErrorKind::Timeout))).collect();
+        let old_success = call(Mood::Slow);
         bench.open().await;
         assert!(old_success.await.is_ok());
-        assert_eq!(bench.store.state(), CircuitState::Open, "that was sent before");
+        assert_eq!(
+            bench.store.state(),
+            CircuitState::Open,
+            "the call was sent before the circuit opened"
+        );
 
         bench.clock.advance(SECOND);
-        let old_probe = ask(Mood::Slow);
-        bench.fails(Mood::Down(ErrorKind::Busy)).await;
+        let old_probe = call(Mood::Slow);
+        bench.fails_in(Mood::Down(ErrorKind::Busy)).await;
         assert_eq!(bench.store.state(), CircuitState::Open);
         bench.clock.advance(SECOND);
         assert!(old_probe.await.is_ok());
-        assert_eq!(bench.store.state(), CircuitState::HalfOpen, "nor is a probe of the last time");
+        assert_eq!(
+            bench.store.state(),
+            CircuitState::HalfOpen,
+            "a probe of an earlier half-open state does not count"
+        );
 
         bench.stub.set(Mood::Up);
         assert!(bench.acquire().await.is_ok());
         for failure in old_failures {
             assert!(failure.await.is_err());
         }
-        assert_eq!(bench.store.state(), CircuitState::Closed, "they failed before it was closed");
+        assert_eq!(
+            bench.store.state(),
+            CircuitState::Closed,
+            "the calls were sent before the circuit closed"
+        );
     });
 }
 
-/// Sixty-four callers at once on a circuit that is half open.
-fn half_open_under_load(probes: u32) {
+/// Lets 64 callers call a half-open circuit concurrently.
+fn check_half_open_under_load(probes: u32) {
     let bench = Arc::new(bench(|breaker| breaker.probes(probes)));
     crate::run(bench.open());
     for round in 1..50 {
@@ -306,36 +325,36 @@ fn half_open_under_load(probes: u32) {
                 start.wait();
                 let answer = bench.store.decide(Call::acquire(&charges)).into_ready();
                 let is_probe = answer.is_err();
-                // All who got through hold their places until everybody has asked.
+                // The callers that got through keep their places until all callers have called.
                 start.wait();
                 drop(answer);
                 is_probe
             })
         });
         let callers: Vec<_> = callers.collect();
-        let through = callers.into_iter().filter_map(|caller| caller.join().unwrap().then_some(()));
-        assert_eq!(through.count(), usize::try_from(probes).unwrap(), "in round {round}");
-        let asked = bench.stub.asked().len();
-        assert_eq!(asked, usize::try_from(probes).unwrap(), "in round {round}");
-        assert_eq!(bench.stub.on_the_way(), 0);
+        let probing = callers.into_iter().filter_map(|caller| caller.join().unwrap().then_some(()));
+        assert_eq!(probing.count(), usize::try_from(probes).unwrap(), "round {round}");
+        let asked = bench.stub.take_calls().len();
+        assert_eq!(asked, usize::try_from(probes).unwrap(), "round {round}");
+        assert_eq!(bench.stub.in_flight(), 0);
         bench.stub.set(Mood::Down(ErrorKind::Unavailable));
         crate::run(bench.fails_with(ErrorKind::Unavailable));
-        assert_eq!(bench.stub.asked().len(), 1);
+        assert_eq!(bench.stub.take_calls().len(), 1);
     }
 }
 
 #[test]
-fn of_sixty_four_callers_one_probes() {
-    half_open_under_load(1);
+fn one_of_sixty_four_callers_probes() {
+    check_half_open_under_load(1);
 }
 
 #[test]
-fn of_sixty_four_callers_as_many_probe_as_may() {
-    half_open_under_load(7);
+fn the_maximum_of_sixty_four_callers_probe() {
+    check_half_open_under_load(7);
 }
 
 #[test]
-fn failures_of_many_threads_open_it_once() {
+fn failures_of_many_threads_open_the_circuit_once() {
     for _ in 0..50 {
         let bench = Arc::new(bench(|breaker| breaker));
         bench.stub.set(Mood::Down(ErrorKind::Unavailable));
@@ -347,13 +366,13 @@ fn failures_of_many_threads_open_it_once() {
         assert!(callers.into_iter().all(|caller| caller.join().unwrap()));
         assert_eq!(bench.store.watch().times_opened(), 1);
         assert_eq!(bench.store.state(), CircuitState::Open);
-        let asked = bench.stub.asked().len();
-        assert!((3..=8).contains(&asked), "{asked} calls came through");
+        let asked = bench.stub.take_calls().len();
+        assert!((3..=8).contains(&asked), "{asked} calls reached the store");
     }
 }
 
 #[test]
-fn what_cannot_be_set_is_set_to_the_nearest() {
+fn settings_out_of_range_are_set_to_the_nearest_bound() {
     crate::run(async {
         let clock = ManualClock::default();
         let breaker = Breaker::new().failures(0).probes(0).open_for(Duration::ZERO);

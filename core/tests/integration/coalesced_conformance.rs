@@ -1,4 +1,5 @@
-//! A store whose callers share batches is a store like any other, to the last field.
+//! The conformance suite on a coalesced store: it must decide like any other store, to the last
+//! field.
 
 use tidegate_core::layers::CoalescedStore;
 use tidegate_core::{ManualClock, StoreExt};
@@ -6,7 +7,7 @@ use tidegate_testkit::fixture;
 
 use crate::stubs::{Mood, Stub};
 
-// Nothing is batched with a store that answers immediately, so this one takes its time.
+// Calls to a store that answers immediately are not batched. Therefore this store answers slowly.
 tidegate_testkit::conformance!(
     coalesced,
     fixture: fixture(|clock: ManualClock| {

@@ -1,4 +1,4 @@
-//! The suite over stores around a store: while the store is well, they change nothing.
+//! The conformance suite through layers: while the store works, they must not change anything.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
@@ -38,39 +38,42 @@ impl<S: Store> Layer<S> for Later {
     }
 }
 
-/// Any stores around a model store: of one type, so that the suite is compiled once.
-type Around = StoreWithContext<Box<dyn Store>, Arc<ModelStore>>;
+/// A store with any layers, over a model store. It is a single type, so that the suite is compiled
+/// once.
+type LayeredModel = StoreWithContext<Box<dyn Store>, Arc<ModelStore>>;
 
-fn waiting(clock: ManualClock) -> Around {
+fn waiting(clock: ManualClock) -> LayeredModel {
     let model = Arc::new(ModelStore::new(clock.clone()));
     let store = Arc::clone(&model)
         .layer(Later)
         .timeout(Duration::from_secs(60))
         .breaker(Breaker::new().clock(clock.clone()))
-        // The whole, as some of the suite's policies have no smaller share and so would be refused.
+        // The share is the whole limit, because some policies of the suite have no smaller share
+        // and would be rejected.
         .or_fall_back_to(ModelStore::new(clock), Share::new(1, 1).unwrap());
     (Box::new(store) as Box<dyn Store>).layer(Context(model))
 }
 
-fn at_once(clock: ManualClock) -> Around {
+fn immediate(clock: ManualClock) -> LayeredModel {
     let model = Arc::new(ModelStore::new(clock.clone()));
     let store = Arc::clone(&model).breaker(Breaker::new().clock(clock)).or_fail_open();
     (Box::new(store) as Box<dyn Store>).layer(Context(model))
 }
 
-/// The suite in fewer steps: what it says of the model store itself is tried elsewhere.
-struct Stack(fn(ManualClock) -> Around);
+/// A fixture that runs the suite with fewer steps, because other tests run it on the model store
+/// itself.
+struct Stack(fn(ManualClock) -> LayeredModel);
 
 impl Fixture for Stack {
-    type Store = Around;
+    type Store = LayeredModel;
     type Guard = ();
 
-    async fn open(&self, clock: ManualClock) -> (Around, ()) {
+    async fn open(&self, clock: ManualClock) -> (LayeredModel, ()) {
         ((self.0)(clock), ())
     }
 
-    async fn snapshot(&self, around: &Around) -> Option<Vec<u8>> {
-        Some(around.as_layer().0.snapshot())
+    async fn snapshot(&self, store: &Around) -> Option<Vec<u8>> {
+        Some(store.as_layer().0.snapshot())
     }
 
     fn steps(&self) -> u32 {
@@ -80,4 +83,4 @@ impl Fixture for Stack {
 
 tidegate_testkit::conformance!(fall_back_around_breaker_around_timeout, fixture: Stack(waiting));
 
-tidegate_testkit::conformance!(fail_open_around_breaker, fixture: Stack(at_once));
+tidegate_testkit::conformance!(fail_open_around_breaker, fixture: Stack(immediate));

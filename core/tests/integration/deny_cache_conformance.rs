@@ -1,5 +1,5 @@
-//! A store behind a deny cache is a store like any other, to the last field, if only exact answers
-//! are remembered.
+//! The conformance suite on a deny cache that stores only exact denials: it must decide like any
+//! other store, to the last field.
 
 use tidegate_core::layers::DenyCacheStore;
 use tidegate_core::{DenyCache, ManualClock, StoreExt};
@@ -7,7 +7,7 @@ use tidegate_testkit::{ModelStore, fixture};
 
 type Store = DenyCacheStore<ModelStore, ManualClock>;
 
-// The store that forgets at the first moment at which it may, looked at byte for byte.
+// The model store forgets states as early as it may, and its states are compared byte for byte.
 tidegate_testkit::conformance!(
     deny_cache,
     fixture: fixture(|clock: ManualClock| -> Store {

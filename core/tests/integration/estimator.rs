@@ -1,4 +1,4 @@
-//! The estimator of costs, held against sorted lists of what it has observed.
+//! The estimator of costs, compared with sorted lists of the observed costs.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
@@ -7,50 +7,51 @@ use tidegate_core::{Estimator, Share};
 
 const MAX: u64 = u64::MAX;
 
-fn share(part: u32, of: u32) -> Share {
-    Share::new(part, of).unwrap()
+fn share(part: u32, whole: u32) -> Share {
+    Share::new(part, whole).unwrap()
 }
 
-/// How many of the costs are at or below a bound.
+/// Returns the number of costs that are at most `bound`.
 fn covered(costs: &[u64], bound: u64) -> usize {
     costs.iter().filter(|&&cost| cost <= bound).count()
 }
 
-/// The smallest of the costs that covers `part / of` of them, at least 1.
-fn quantile(costs: &[u64], part: u32, of: u32) -> u64 {
+/// Returns the smallest cost that covers `part / whole` of the costs, but at least 1.
+fn quantile(costs: &[u64], part: u32, whole: u32) -> u64 {
     let mut sorted = costs.to_vec();
     sorted.sort_unstable();
-    let needed = (sorted.len() * part as usize).div_ceil(of as usize).max(1);
+    let needed = (sorted.len() * part as usize).div_ceil(whole as usize).max(1);
     sorted[needed - 1].max(1)
 }
 
-/// Whether an estimate is what the buckets allow: at the quantile, or less than an eighth above it.
+/// Returns `true` if the estimate is within the tolerance of the buckets: at the quantile, or at
+/// most an eighth above it.
 fn fits(estimate: u64, quantile: u64) -> bool {
     quantile <= estimate && (u128::from(estimate - quantile)) * 8 <= u128::from(quantile)
 }
 
-/// Any number of bits, each as often as another.
+/// Returns costs whose number of bits is distributed uniformly.
 fn cost() -> impl Strategy<Value = u64> {
     (0..64_u32, any::<u64>()).prop_map(|(shift, cost)| cost >> shift)
 }
 
 proptest! {
     #[test]
-    fn the_estimate_covers_the_share_of_what_was_observed(
+    fn the_estimate_covers_the_share_of_the_observed_costs(
         costs in prop::collection::vec(cost(), 1..300),
-        (part, of) in (1..=100_u32, Just(100_u32)),
+        (part, whole) in (1..=100_u32, Just(100_u32)),
     ) {
-        let estimator = Estimator::new(share(part, of), 1).min_observations(1).half_life(300);
+        let estimator = Estimator::new(share(part, whole), 1).min_observations(1).half_life(300);
         costs.iter().for_each(|&cost| estimator.observe("", cost));
-        let (estimate, quantile) = (estimator.estimate("", MAX), quantile(&costs, part, of));
+        let (estimate, quantile) = (estimator.estimate("", MAX), quantile(&costs, part, whole));
         prop_assert!(fits(estimate, quantile), "{estimate}, not {quantile}");
-        let covered = covered(&costs, estimate) * of as usize;
+        let covered = covered(&costs, estimate) * whole as usize;
         prop_assert!(covered >= costs.len() * part as usize);
     }
 
-    /// Costs that repeat within a half-life: their distribution is the same at any time, however long it goes on.
+    /// The costs repeat within a half-life, so that their distribution does not change over time.
     #[test]
-    fn it_covers_the_share_for_ever(
+    fn the_estimate_covers_the_share_forever(
         costs in prop::collection::vec(cost(), 1..50),
         rounds in 20..60_usize,
         part in prop::sample::select(vec![50_u32, 90, 95, 100]),
@@ -60,7 +61,7 @@ proptest! {
         for _ in 0..rounds * 4 {
             costs.iter().for_each(|&cost| estimator.observe("", cost));
         }
-        // Weights are rounded down, so the share is met within 3 of 100.
+        // Weights are rounded down, so that the share is met within 3 percentage points.
         let estimate = estimator.estimate("", MAX);
         let (low, high) = (quantile(&costs, part - 3, 100), quantile(&costs, (part + 3).min(100), 100));
         prop_assert!(low <= estimate && estimate <= high.saturating_add(high / 8), "{low}, {estimate}, {high}");
@@ -75,12 +76,12 @@ proptest! {
         let estimator = Estimator::new(share(9, 10), 1).half_life(half_life).min_observations(1);
         (0..before).for_each(|_| estimator.observe("", old));
         prop_assert!(fits(estimator.estimate("", MAX), old));
-        // Ten different costs, again and again.
+        // Ten different costs that repeat.
         let costs: Vec<u64> = (1..=10).map(|n| new * n).collect();
         let after = 5 * half_life as usize;
         costs.iter().cycle().take(after).for_each(|&cost| estimator.observe("", cost));
         let estimate = estimator.estimate("", MAX);
-        // 89 % of ten costs are nine of them.
+        // At least 89 % of ten costs are nine costs.
         prop_assert!(estimate >= new * 9, "{estimate} covers too few of {costs:?}");
         prop_assert!(fits(estimate, new * 9) || fits(estimate, new * 10), "{estimate}: {costs:?}");
     }
@@ -100,7 +101,7 @@ proptest! {
 }
 
 #[test]
-fn before_enough_is_known_the_estimate_is_the_default() {
+fn before_enough_observations_the_estimate_is_the_default() {
     let estimator = Estimator::new(share(1, 2), 700).min_observations(3);
     for _ in 0..3 {
         assert_eq!(estimator.estimate("a", MAX), 700);
@@ -111,7 +112,7 @@ fn before_enough_is_known_the_estimate_is_the_default() {
 }
 
 #[test]
-fn extreme_costs_are_estimated_as_others() {
+fn extreme_costs_are_estimated_like_others() {
     for (cost, estimate) in [(0, 1), (1, 1), (15, 15), (u64::MAX - 1, u64::MAX), (MAX, MAX)] {
         let estimator = Estimator::new(share(9, 10), 7);
         (0..100_000).for_each(|_| estimator.observe("", cost));
@@ -121,11 +122,11 @@ fn extreme_costs_are_estimated_as_others() {
 }
 
 #[test]
-fn keys_learn_apart_and_those_beyond_the_maximum_together() {
+fn keys_are_estimated_separately_and_keys_beyond_the_maximum_together() {
     let estimator = Estimator::new(share(9, 10), 700).max_keys(2).min_observations(2);
     let learn = |key: &str, cost| (0..2).for_each(|_| estimator.observe(key, cost));
     learn("a", 1);
-    // A long key has no room of its own, and takes none.
+    // A key that is too long has no entry of its own and does not use one up.
     learn(&"x".repeat(257), 9);
     learn("b", 2);
     learn("c", 9);
@@ -140,7 +141,7 @@ fn hostile_keys_take_a_bounded_memory() {
     let estimator = Estimator::new(share(9, 10), 700).max_keys(10);
     let bytes = allocation_counter::measure(|| {
         for key in 0..5_000_u32 {
-            // Of all lengths, up to some thousand bytes.
+            // The keys have many lengths, up to some thousand bytes.
             let key = key.to_be_bytes().repeat(1 + key as usize % 300);
             estimator.observe(&key, 100);
         }
@@ -164,6 +165,6 @@ fn threads_share_an_estimator() {
             });
         }
     });
-    // Each of the costs 1 to 4 was a quarter.
+    // Each of the costs 1 to 4 is a quarter of the observations.
     assert_eq!(["a", "d", "e"].map(|key| estimator.estimate(key, MAX)), [4, 4, 4]);
 }

@@ -1,4 +1,4 @@
-//! What each setting answers to each operation when the store gives no decision.
+//! The answers of each failure policy to each operation when the store makes no decision.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
@@ -18,7 +18,7 @@ const BLOCK: Operation = Operation::Block { span: HOUR };
 const BLOCK_AT_LEAST: Operation = Operation::BlockAtLeast { span: HOUR };
 const UNDO: Operation = Operation::Undo { at: Timestamp::EPOCH };
 
-/// A store, the one it falls back to, and the time of both.
+/// A store, the store to which it falls back, and their clock.
 struct Bench {
     clock: ManualClock,
     main: Stub,
@@ -26,7 +26,7 @@ struct Bench {
     store: FallbackStore<Stub>,
 }
 
-/// With a share of a third.
+/// Creates a bench with a share of a third.
 fn bench<F>(on_failure: impl FnOnce(Stub, Share, ManualClock) -> OnFailure<F>) -> Bench {
     let clock = ManualClock::default();
     let (main, spare) = (Stub::new(&clock), Stub::new(&clock));
@@ -53,12 +53,17 @@ fn policy(text: &str) -> Policy {
 }
 
 impl Bench {
-    async fn ask(&self, operation: Operation, charges: &[Charge<'_>]) -> Result<Decision, Error> {
+    async fn decide(
+        &self,
+        operation: Operation,
+        charges: &[Charge<'_>],
+    ) -> Result<Decision, Error> {
         self.store.decide(Call::new(operation, charges)).await
     }
 
     async fn acquire(&self, policy: &Policy, cost: u64) -> Decision {
-        let decision = self.ask(Operation::Acquire, &[Charge::new(policy, "s").cost(cost)]).await;
+        let decision =
+            self.decide(Operation::Acquire, &[Charge::new(policy, "s").cost(cost)]).await;
         decision.unwrap()
     }
 }
@@ -68,25 +73,25 @@ fn answer(decision: &Decision) -> Option<(DegradedAnswer, ErrorKind)> {
 }
 
 #[test]
-fn a_store_that_answers_is_asked_and_nobody_else() {
+fn a_store_that_answers_decides_alone() {
     crate::run(async {
         for bench in [open(), closed(), fall_back()] {
             for mood in [Mood::Up, Mood::Slow] {
                 bench.main.set(mood);
                 let log = policy("p: sliding-log 1/1h");
-                assert!(bench.ask(Operation::Reset, &[Charge::new(&log, "s")]).await.is_ok());
+                assert!(bench.decide(Operation::Reset, &[Charge::new(&log, "s")]).await.is_ok());
                 assert!(bench.acquire(&log, 1).await.is_allowed());
                 let denied = bench.acquire(&log, 1).await;
-                assert!(denied.is_denied(), "a denial is no failure");
+                assert!(denied.is_denied(), "a denial is not a failure");
                 assert_eq!(answer(&denied), None);
             }
-            assert_eq!(bench.spare.asked().len(), 0);
+            assert_eq!(bench.spare.take_calls().len(), 0);
         }
     });
 }
 
 #[test]
-fn b44_failing_open_passes_and_says_so() {
+fn b44_failing_open_admits_and_is_marked_as_degraded() {
     crate::run(async {
         let bench = open();
         for mood in [Mood::Down(ErrorKind::Timeout), Mood::SlowlyDown(ErrorKind::Timeout)] {
@@ -95,16 +100,16 @@ fn b44_failing_open_passes_and_says_so() {
                 let bucket = policy("p: token-bucket 1/1s burst 5");
                 let charges = [Charge::new(&bucket, "s").cost(2)];
                 for _ in 0..9 {
-                    let decision = bench.ask(operation, &charges).await.unwrap();
+                    let decision = bench.decide(operation, &charges).await.unwrap();
                     assert!(decision.is_allowed());
                     assert_eq!(
                         answer(&decision),
                         Some((DegradedAnswer::FailedOpen, ErrorKind::Timeout))
                     );
                     let verdict = decision.verdicts()[0];
-                    let left = if operation == Operation::Peek { 5 } else { 3 };
-                    assert_eq!((verdict.limit(), verdict.remaining()), (5, left));
-                    assert_eq!(verdict.reset_after().as_secs(), 5 - left);
+                    let remaining = if operation == Operation::Peek { 5 } else { 3 };
+                    assert_eq!((verdict.limit(), verdict.remaining()), (5, remaining));
+                    assert_eq!(verdict.reset_after().as_secs(), 5 - remaining);
                     assert_eq!(decision.wait(), Duration::ZERO);
                 }
             }
@@ -114,30 +119,30 @@ fn b44_failing_open_passes_and_says_so() {
 }
 
 #[test]
-fn failing_open_still_refuses_what_no_state_could_let_pass() {
+fn failing_open_still_refuses_calls_that_no_state_admits() {
     crate::run(async {
         let bench = open();
         let too_much = bench.acquire(&policy("p: sliding-log 5/1h"), 6).await;
         assert!(too_much.is_denied());
-        assert_eq!(too_much.retry_after(), None, "never");
+        assert_eq!(too_much.retry_after(), None, "the call can never be admitted");
         assert!(bench.acquire(&policy("none: fixed-window 0/1h"), 1).await.is_denied());
 
         let log = policy("p: sliding-log 5/1h");
         let twins = [Charge::new(&log, "s").cost(3), Charge::new(&log, "s").cost(3)];
-        assert!(bench.ask(Operation::Acquire, &twins).await.unwrap().is_denied());
+        assert!(bench.decide(Operation::Acquire, &twins).await.unwrap().is_denied());
         let others = [Charge::new(&log, "s").cost(3), Charge::new(&log, "t").cost(3)];
-        assert!(bench.ask(Operation::Acquire, &others).await.unwrap().is_allowed());
+        assert!(bench.decide(Operation::Acquire, &others).await.unwrap().is_allowed());
     });
 }
 
 #[test]
-fn failing_closed_refuses_and_hints_when_to_come_back() {
+fn failing_closed_refuses_with_a_hint_when_to_retry() {
     crate::run(async {
         let bench = closed();
         let bucket = policy("p: token-bucket 1/1s burst 5");
         for (operation, cost) in [(Operation::Acquire, 1), (Operation::Peek, 5), (RESERVE, 1)] {
             let charges = [Charge::new(&bucket, "s").cost(cost)];
-            let decision = bench.ask(operation, &charges).await.unwrap();
+            let decision = bench.decide(operation, &charges).await.unwrap();
             assert!(decision.is_denied());
             assert_eq!(
                 answer(&decision),
@@ -149,7 +154,11 @@ fn failing_closed_refuses_and_hints_when_to_come_back() {
             assert_eq!(verdict.outcome(), Outcome::Denied);
             assert_eq!(verdict.blocked_for(), Duration::ZERO);
         }
-        assert_eq!(bench.acquire(&bucket, 6).await.retry_after(), None, "never");
+        assert_eq!(
+            bench.acquire(&bucket, 6).await.retry_after(),
+            None,
+            "the call can never be admitted"
+        );
         assert!(bench.acquire(&policy("p: fixed-window 1/1h shadow"), 1).await.is_allowed());
 
         let hint = Duration::from_millis(2500);
@@ -167,9 +176,9 @@ fn b47_falling_back_admits_a_share() {
         for text in ["a: sliding-log 9/1h", "b: token-bucket 9/1h", "c: fixed-window 9/1h anchored"]
         {
             let policy = policy(text);
-            for passed in 1..=5 {
+            for number in 1..=5 {
                 let decision = bench.acquire(&policy, 1).await;
-                assert_eq!(decision.is_allowed(), passed <= 3, "{text}: {passed}");
+                assert_eq!(decision.is_allowed(), number <= 3, "{text}: {number}");
                 let degraded = (DegradedAnswer::FellBack, ErrorKind::Unavailable);
                 assert_eq!(answer(&decision), Some(degraded));
                 assert_eq!(decision.verdicts()[0].limit(), 3);
@@ -181,27 +190,27 @@ fn b47_falling_back_admits_a_share() {
 }
 
 #[test]
-fn falling_back_to_a_share_of_nothing_refuses() {
+fn falling_back_to_a_share_of_zero_refuses() {
     crate::run(async {
         let bench = fall_back();
         let decision = bench.acquire(&policy("p: sliding-log 2/1h"), 1).await;
         assert!(decision.is_denied());
         assert_eq!(answer(&decision), Some((DegradedAnswer::FailedClosed, ErrorKind::Unavailable)));
         assert_eq!(decision.retry_after_secs(), Some(1));
-        assert_eq!(bench.spare.asked().len(), 0);
+        assert_eq!(bench.spare.take_calls().len(), 0);
     });
 }
 
 #[test]
-fn a_reservation_that_falls_back_is_booked_there() {
+fn a_reservation_that_falls_back_is_booked_in_the_fallback_store() {
     crate::run(async {
         let bench = fall_back();
         let bucket = policy("p: token-bucket 3/1s burst 3");
         let charges = [Charge::new(&bucket, "s")];
         for seconds in 0..4 {
-            let decision = bench.ask(RESERVE, &charges).await.unwrap();
+            let decision = bench.decide(RESERVE, &charges).await.unwrap();
             assert!(decision.is_allowed());
-            assert_eq!(decision.wait(), Duration::from_secs(seconds), "one a second");
+            assert_eq!(decision.wait(), Duration::from_secs(seconds), "one place per second");
         }
         assert!(bench.acquire(&bucket, 1).await.is_denied());
         bench.clock.advance(Duration::from_secs(4));
@@ -210,13 +219,13 @@ fn a_reservation_that_falls_back_is_booked_there() {
 }
 
 #[test]
-fn a_change_that_failed_stays_an_error() {
+fn a_failed_change_stays_an_error() {
     crate::run(async {
         let log = policy("p: sliding-log 3/1h");
         let charges = [Charge::new(&log, "s")];
         for bench in [open(), closed(), fall_back()] {
             for operation in [Operation::Refund, UNDO, Operation::Reset, BLOCK, BLOCK_AT_LEAST] {
-                let error = bench.ask(operation, &charges).await.unwrap_err();
+                let error = bench.decide(operation, &charges).await.unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Unavailable);
                 let answers = bench.store.decide_many(&[Call::new(operation, &charges)]).await;
                 let error = answers.into_iter().next().unwrap().unwrap_err();
@@ -227,23 +236,24 @@ fn a_change_that_failed_stays_an_error() {
     });
 }
 
-/// When something was taken is told by the clock of the store that took it; and the other did not.
+/// An undo names the time of a charge by the clock of the store that made it. The fallback store
+/// has not made this charge.
 #[test]
-fn an_undo_that_failed_is_not_for_the_other_store() {
+fn a_failed_undo_is_not_sent_to_the_fallback_store() {
     crate::run(async {
         let bench = fall_back();
         let log = policy("p: sliding-log 3/1h");
         assert!(bench.acquire(&log, 1).await.is_allowed());
-        assert_eq!(bench.spare.asked(), [[Operation::Acquire]]);
+        assert_eq!(bench.spare.take_calls(), [[Operation::Acquire]]);
         let at = bench.clock.now();
-        assert!(bench.ask(Operation::Undo { at }, &[Charge::new(&log, "s")]).await.is_err());
-        assert!(bench.spare.asked().is_empty());
+        assert!(bench.decide(Operation::Undo { at }, &[Charge::new(&log, "s")]).await.is_err());
+        assert!(bench.spare.take_calls().is_empty());
         assert!(bench.acquire(&log, 1).await.is_denied());
     });
 }
 
 #[test]
-fn a_change_that_failed_is_in_force_where_calls_fall_back_to() {
+fn a_failed_change_is_made_in_the_fallback_store() {
     crate::run(async {
         let bench = fall_back();
         let log = policy("p: sliding-log 3/1h");
@@ -251,16 +261,16 @@ fn a_change_that_failed_is_in_force_where_calls_fall_back_to() {
         for undo in [Operation::Refund, Operation::Reset] {
             assert!(bench.acquire(&log, 1).await.is_allowed());
             assert!(bench.acquire(&log, 1).await.is_denied());
-            assert!(bench.ask(undo, &charges).await.is_err());
+            assert!(bench.decide(undo, &charges).await.is_err());
         }
-        assert!(bench.ask(BLOCK, &charges).await.is_err());
+        assert!(bench.decide(BLOCK, &charges).await.is_err());
         let blocked = bench.acquire(&log, 1).await;
         assert_eq!(blocked.verdicts()[0].outcome(), Outcome::Blocked);
     });
 }
 
 #[test]
-fn a_mistake_stays_an_error_even_if_the_store_is_not_asked() {
+fn an_invalid_call_stays_an_error_even_if_the_store_is_not_called() {
     crate::run(async {
         let (log, other) = (policy("p: sliding-log 3/1h"), policy("p: sliding-log 4/1h"));
         let unsupported = policy("unsupported: sliding-log 3/1h");
@@ -282,20 +292,21 @@ fn a_mistake_stays_an_error_even_if_the_store_is_not_asked() {
                     if charges.first().is_some_and(|charge| charge.policy == &unsupported) {
                         bench.main.set(Mood::Down(ErrorKind::CircuitOpen));
                     }
-                    let error = bench.ask(*operation, charges).await.unwrap_err();
+                    let error = bench.decide(*operation, charges).await.unwrap_err();
                     assert_eq!(error.kind(), *kind);
                 }
             }
             bench.main.set(Mood::Down(ErrorKind::TooManyWaiters));
-            let error = bench.ask(Operation::Acquire, &[Charge::new(&log, "s")]).await.unwrap_err();
+            let error =
+                bench.decide(Operation::Acquire, &[Charge::new(&log, "s")]).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::TooManyWaiters);
         }
     });
 }
 
-/// A wrong password is not hidden, unless the settings ask for that.
+/// A wrong password is not hidden, unless it is configured to be.
 #[test]
-fn settings_that_do_not_fit_the_server_stay_an_error_unless_asked_otherwise() {
+fn misconfigured_errors_stay_errors_unless_configured_otherwise() {
     crate::run(async {
         let log = policy("p: sliding-log 3/1h");
         let charges = [Charge::new(&log, "s")];
@@ -304,22 +315,22 @@ fn settings_that_do_not_fit_the_server_stay_an_error_unless_asked_otherwise() {
                 [Mood::Down(ErrorKind::Misconfigured), Mood::SlowlyDown(ErrorKind::Misconfigured)]
             {
                 bench.main.set(mood);
-                let error = bench.ask(Operation::Acquire, &charges).await.unwrap_err();
+                let error = bench.decide(Operation::Acquire, &charges).await.unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Misconfigured);
                 let many = bench.store.decide_many(&[Call::acquire(&charges)]).await;
                 assert_eq!(many[0].as_ref().unwrap_err().kind(), ErrorKind::Misconfigured);
             }
-            assert_eq!(bench.spare.asked().len(), 0);
+            assert_eq!(bench.spare.take_calls().len(), 0);
         }
-        let asked = bench(|_, _, _| OnFailure::open().also_on(ErrorKind::Misconfigured));
-        asked.main.set(Mood::Down(ErrorKind::Misconfigured));
-        let decision = asked.acquire(&log, 1).await;
+        let configured = bench(|_, _, _| OnFailure::open().also_on(ErrorKind::Misconfigured));
+        configured.main.set(Mood::Down(ErrorKind::Misconfigured));
+        let decision = configured.acquire(&log, 1).await;
         let degraded = (DegradedAnswer::FailedOpen, ErrorKind::Misconfigured);
         assert_eq!(answer(&decision), Some(degraded));
     });
 }
 
-/// Other kinds cannot be asked for.
+/// Returns a failure policy that names kinds which `also_on` ignores.
 fn unrelated() -> OnFailure {
     let on_failure = OnFailure::open().also_on(ErrorKind::TooManyWaiters);
     on_failure.also_on(ErrorKind::InvalidCall)
@@ -357,7 +368,7 @@ fn if_the_fallback_fails_too_the_error_names_both() {
         let log = policy("p: sliding-log 3/1h");
         let charges = [Charge::new(&log, "s")];
         for operation in [Operation::Acquire, Operation::Reset] {
-            let error = bench.ask(operation, &charges).await.unwrap_err();
+            let error = bench.decide(operation, &charges).await.unwrap_err();
             assert_eq!(
                 error.to_string(),
                 "unavailable: neither the store (unavailable: down) nor its fallback has decided"
@@ -365,14 +376,15 @@ fn if_the_fallback_fails_too_the_error_names_both() {
             let fallback = std::error::Error::source(&error).unwrap();
             assert_eq!(fallback.to_string(), "out-of-memory: down");
         }
-        // And so one more setting around it has the last word.
+        // Another layer around the store can still handle the error.
         let store = bench.store.or_fail_closed();
         let decision = store.decide(Call::acquire(&charges)).await.unwrap();
         assert_eq!(answer(&decision), Some((DegradedAnswer::FailedClosed, ErrorKind::Unavailable)));
     });
 }
 
-/// `open` passes, `closed` refuses, others fall back to a third; `tenth` to a tenth.
+/// Creates a bench with different settings: `open` fails open, `closed` fails closed, `tenth` falls
+/// back to a tenth, and all others to a third.
 fn mixed() -> Bench {
     bench(|spare, share, clock| {
         let on_failure = OnFailure::fall_back_to(spare, share).clock(clock);
@@ -382,18 +394,18 @@ fn mixed() -> Bench {
 }
 
 #[test]
-fn each_policy_has_its_setting() {
+fn each_policy_has_its_own_setting() {
     crate::run(async {
         let bench = mixed();
         let all = ["open", "closed", "tenth", "third"];
         let policies = all.map(|name| policy(&format!("{name}: sliding-log 30/1h")));
-        let mut passed = [0; 4];
+        let mut admitted = [0; 4];
         for _ in 0..20 {
-            for (policy, passed) in policies.iter().zip(&mut passed) {
-                *passed += u32::from(bench.acquire(policy, 1).await.is_allowed());
+            for (policy, admitted) in policies.iter().zip(&mut admitted) {
+                *admitted += u32::from(bench.acquire(policy, 1).await.is_allowed());
             }
         }
-        assert_eq!(passed, [20, 0, 3, 10]);
+        assert_eq!(admitted, [20, 0, 3, 10]);
         assert!(format!("{:?}", bench.store).contains(r#""open": Open"#));
     });
 }
@@ -405,24 +417,24 @@ fn several_charges_that_fall_back_are_one_call() {
         let [free, tenth, third] =
             ["open", "tenth", "third"].map(|name| policy(&format!("{name}: sliding-log 30/1h")));
         let charges = [Charge::new(&third, "s"), Charge::new(&free, "s"), Charge::new(&tenth, "s")];
-        for passed in 1..=5 {
-            let decision = bench.ask(Operation::Acquire, &charges).await.unwrap();
-            assert_eq!(decision.is_allowed(), passed <= 3);
+        for number in 1..=5 {
+            let decision = bench.decide(Operation::Acquire, &charges).await.unwrap();
+            assert_eq!(decision.is_allowed(), number <= 3);
             assert_eq!(answer(&decision), Some((DegradedAnswer::FellBack, ErrorKind::Unavailable)));
             let verdicts = decision.verdicts();
             assert_eq!(verdicts.iter().map(|v| v.limit()).collect::<Vec<_>>(), [10, 30, 3]);
-            // What is refused as a whole takes nothing anywhere.
-            assert_eq!(verdicts[0].remaining(), 10 - passed.min(3));
-            assert_eq!(verdicts[1].remaining(), if passed <= 3 { 29 } else { 30 });
-            assert_eq!(verdicts[2].remaining(), 3 - passed.min(3));
-            assert_eq!(bench.spare.asked(), [[Operation::Acquire]], "with two charges");
+            // A refused call charges nothing, in no store.
+            assert_eq!(verdicts[0].remaining(), 10 - number.min(3));
+            assert_eq!(verdicts[1].remaining(), if number <= 3 { 29 } else { 30 });
+            assert_eq!(verdicts[2].remaining(), 3 - number.min(3));
+            assert_eq!(bench.spare.take_calls(), [[Operation::Acquire]], "with two charges");
         }
         assert_eq!(bench.spare.model().len(), 2);
     });
 }
 
 #[test]
-fn one_that_fails_closed_refuses_the_whole_and_nothing_is_taken() {
+fn a_policy_that_fails_closed_refuses_the_call_and_nothing_is_charged() {
     crate::run(async {
         let bench = mixed();
         let [free, closed, third] =
@@ -430,7 +442,7 @@ fn one_that_fails_closed_refuses_the_whole_and_nothing_is_taken() {
         let charges =
             [Charge::new(&third, "s"), Charge::new(&closed, "s"), Charge::new(&free, "s")];
         for operation in [Operation::Acquire, RESERVE] {
-            let decision = bench.ask(operation, &charges).await.unwrap();
+            let decision = bench.decide(operation, &charges).await.unwrap();
             assert!(decision.is_denied());
             assert_eq!(decision.refused_by().collect::<Vec<_>>(), [1]);
             assert_eq!(decision.wait(), Duration::ZERO);
@@ -438,31 +450,31 @@ fn one_that_fails_closed_refuses_the_whole_and_nothing_is_taken() {
                 answer(&decision),
                 Some((DegradedAnswer::FailedClosed, ErrorKind::Unavailable))
             );
-            let left: Vec<_> = decision.verdicts().iter().map(|v| v.remaining()).collect();
-            assert_eq!(left, [10, 0, 30]);
-            assert_eq!(bench.spare.asked(), [[Operation::Peek]]);
+            let remaining: Vec<_> = decision.verdicts().iter().map(|v| v.remaining()).collect();
+            assert_eq!(remaining, [10, 0, 30]);
+            assert_eq!(bench.spare.take_calls(), [[Operation::Peek]]);
         }
         assert_eq!(bench.spare.model().len(), 0);
 
-        // A shadow refuses nothing, and so nothing keeps the others from being taken.
+        // A shadow never refuses, so that the other charges are made.
         let shadow = policy("closed: sliding-log 30/1h shadow");
         let charges = [Charge::new(&third, "s"), Charge::new(&shadow, "s")];
-        let decision = bench.ask(Operation::Acquire, &charges).await.unwrap();
+        let decision = bench.decide(Operation::Acquire, &charges).await.unwrap();
         assert!(decision.is_allowed());
         assert_eq!(decision.verdicts()[1].outcome(), Outcome::Denied);
         assert_eq!(bench.spare.model().len(), 1);
 
-        // Nor is anything taken if an open one can never pass.
+        // Nothing is charged either if a policy that fails open can never admit its charge.
         let small = policy("open: sliding-log 1/1h");
         let charges = [Charge::new(&third, "t").cost(2), Charge::new(&small, "t").cost(2)];
-        let decision = bench.ask(Operation::Acquire, &charges).await.unwrap();
+        let decision = bench.decide(Operation::Acquire, &charges).await.unwrap();
         assert_eq!(decision.refused_by().collect::<Vec<_>>(), [1]);
         assert_eq!(bench.spare.model().len(), 1);
     });
 }
 
 #[test]
-fn of_a_batch_only_what_failed_falls_back_in_one_batch() {
+fn only_failed_calls_of_a_batch_fall_back_in_one_batch() {
     crate::run(async {
         use tidegate_testkit::faults::{Fault, Faults};
 
@@ -491,7 +503,7 @@ fn of_a_batch_only_what_failed_falls_back_in_one_batch() {
                 (false, Some(DegradedAnswer::FellBack)),
             ]
         );
-        assert_eq!(spare.asked(), [[Operation::Acquire; 2]]);
+        assert_eq!(spare.take_calls(), [[Operation::Acquire; 2]]);
         assert_eq!(store.inner().as_layer().calls(), 5);
     });
 }
@@ -508,8 +520,8 @@ fn a_batch_stays_one_batch() {
                 let answers = bench.store.decide_many(&calls).await;
                 assert_eq!(answers.len(), 4);
                 assert!(answers.iter().all(|answer| answer.as_ref().unwrap().degraded().is_some()));
-                assert_eq!(bench.main.asked(), [[Operation::Acquire; 4]]);
-                assert_eq!(bench.spare.asked().len(), spare_batches);
+                assert_eq!(bench.main.take_calls(), [[Operation::Acquire; 4]]);
+                assert_eq!(bench.spare.take_calls().len(), spare_batches);
             }
             bench.main.set(Mood::Up);
             let answers = bench.store.decide_many(&calls).await;
@@ -519,7 +531,7 @@ fn a_batch_stays_one_batch() {
 }
 
 #[test]
-fn a_policy_that_has_no_share_is_refused_when_a_limiter_is_built() {
+fn a_policy_without_a_share_is_an_error_when_a_limiter_is_built() {
     let years = Duration::from_micros(23 * 31_536_000_000_000 + 1);
     let slow = tidegate_core::TokenBucket::new(1, years).burst(3);
     let slow = Policy::new("slow", slow).unwrap();
@@ -529,13 +541,16 @@ fn a_policy_that_has_no_share_is_refused_when_a_limiter_is_built() {
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("has no share of 2/5"), "{error}");
     assert!(store(Share::new(1, 3).unwrap()).supports(&slow).is_ok());
-    assert!(store(Share::new(0, 3).unwrap()).supports(&slow).is_ok(), "it fails closed");
+    assert!(
+        store(Share::new(0, 3).unwrap()).supports(&slow).is_ok(),
+        "a share of zero fails closed"
+    );
     assert!(store(Share::new(1, 3).unwrap()).supports(&policy("unsupported: gcra 9/1s")).is_err());
 }
 
-/// It would refuse everything, and only in an outage.
+/// Such a policy would refuse every call, and only during an outage.
 #[test]
-fn a_share_that_rounds_to_nothing_is_refused_when_a_limiter_is_built() {
+fn a_share_that_rounds_to_zero_is_an_error_when_a_limiter_is_built() {
     let clock = ManualClock::default();
     let store = |setting: fn(OnFailure<HasFallback>) -> OnFailure<HasFallback>| {
         let third = Share::new(1, 3).unwrap();
@@ -545,27 +560,34 @@ fn a_share_that_rounds_to_nothing_is_refused_when_a_limiter_is_built() {
     let build = |setting, text: &str| Limiter::new(store(setting), [policy(text)]);
     for text in ["login: sliding-log 2/15m", "login: gcra 9/1s burst 2", "login: fixed-window 1/1s"]
     {
-        let error = build(|it| it, text).unwrap_err();
+        let error = build(|on_failure| on_failure, text).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         let message = error.to_string();
         for part in [text, "share 1/3", "at least 3", "fall_back_for", "closed_for"] {
             assert!(message.contains(part), "{part}: {message}");
         }
-        let two_thirds =
-            |it: OnFailure<HasFallback>| it.fall_back_for("login", Share::new(2, 3).unwrap());
+        let two_thirds = |on_failure: OnFailure<HasFallback>| {
+            on_failure.fall_back_for("login", Share::new(2, 3).unwrap())
+        };
         assert_eq!(build(two_thirds, text).is_ok(), !text.contains(" 1/1s"), "{text}");
-        assert!(build(|it| it.closed_for("login"), text).is_ok());
-        assert!(build(|it| it.open_for("login"), text).is_ok());
-        assert!(build(|it| it.fall_back_for("login", Share::new(0, 3).unwrap()), text).is_ok());
+        assert!(build(|on_failure| on_failure.closed_for("login"), text).is_ok());
+        assert!(build(|on_failure| on_failure.open_for("login"), text).is_ok());
+        let nothing = |on_failure: OnFailure<HasFallback>| {
+            on_failure.fall_back_for("login", Share::new(0, 3).unwrap())
+        };
+        assert!(build(nothing, text).is_ok());
         let shadow = format!("{text} shadow");
-        assert!(build(|it| it, &shadow).is_ok(), "it refuses nothing");
+        assert!(build(|on_failure| on_failure, &shadow).is_ok(), "a shadow never refuses");
     }
-    assert!(build(|it| it, "login: sliding-log 3/15m").is_ok());
-    assert!(build(|it| it, "none: fixed-window 0/15m").is_ok(), "it refuses everything anyway");
+    assert!(build(|on_failure| on_failure, "login: sliding-log 3/15m").is_ok());
+    assert!(
+        build(|on_failure| on_failure, "none: fixed-window 0/15m").is_ok(),
+        "the policy refuses every call even without a share"
+    );
 }
 
 #[test]
-fn a_store_is_asked_past_what_is_around_it_whether_it_is_ready() {
+fn layers_forward_ready_to_the_store() {
     crate::run(async {
         for mood in [Mood::Up, Mood::Slow, Mood::Down(ErrorKind::Misconfigured)] {
             let stub = Stub::new(&ManualClock::default());
@@ -601,7 +623,7 @@ fn answers_that_need_no_waiting_need_no_runtime() {
 }
 
 #[test]
-fn as_much_as_there_is_is_one_amount_of_charges_that_fail_open_and_fall_back() {
+fn an_acquire_up_to_a_cost_has_one_amount_for_charges_that_fail_open_and_fall_back() {
     crate::run(async {
         let bench = bench(|spare, share, _| OnFailure::fall_back_to(spare, share).open_for("open"));
         let (open, shared) = (policy("open: fixed-window 5/1h"), policy("p: fixed-window 9/1h"));
@@ -612,25 +634,26 @@ fn as_much_as_there_is_is_one_amount_of_charges_that_fail_open_and_fall_back() {
             Charge::new(&checked, "s").check_only(),
         ];
         let up_to = |min| Operation::AcquireUpTo { min };
-        // A third of 9.
-        let refused = bench.ask(up_to(4), &charges).await.unwrap();
+        // The share is a third of 9, so that at most 3 are admitted.
+        let refused = bench.decide(up_to(4), &charges).await.unwrap();
         assert!(refused.is_denied());
         assert_eq!(refused.amounts(), [0, 0, 0]);
-        let taken = bench.ask(up_to(2), &charges).await.unwrap();
-        assert!(taken.is_allowed());
-        assert_eq!(taken.amounts(), [3, 3, 0]);
-        let left: Vec<_> = taken.verdicts().iter().map(|it| it.remaining()).collect();
-        assert_eq!(left, [2, 0, 3]);
-        assert!(bench.ask(up_to(1), &charges).await.unwrap().is_denied());
+        let acquired = bench.decide(up_to(2), &charges).await.unwrap();
+        assert!(acquired.is_allowed());
+        assert_eq!(acquired.amounts(), [3, 3, 0]);
+        let remaining: Vec<_> =
+            acquired.verdicts().iter().map(|verdict| verdict.remaining()).collect();
+        assert_eq!(remaining, [2, 0, 3]);
+        assert!(bench.decide(up_to(1), &charges).await.unwrap().is_denied());
 
-        let alone = bench.ask(up_to(2), &charges[..1]).await.unwrap();
+        let alone = bench.decide(up_to(2), &charges[..1]).await.unwrap();
         assert_eq!(alone.amounts(), [5]);
         let wide = [charges[0], charges[1].cost(3), charges[2]];
-        let _ = bench.ask(Operation::Reset, &wide).await.unwrap_err();
-        let bounded_by_cost = bench.ask(up_to(2), &wide).await.unwrap();
+        let _ = bench.decide(Operation::Reset, &wide).await.unwrap_err();
+        let bounded_by_cost = bench.decide(up_to(2), &wide).await.unwrap();
         assert_eq!(bounded_by_cost.amounts(), [3, 3, 0]);
-        // Only a check falls back.
-        let check = bench.ask(up_to(2), &[charges[0], charges[2]]).await.unwrap();
+        // Only the check-only charge falls back.
+        let check = bench.decide(up_to(2), &[charges[0], charges[2]]).await.unwrap();
         assert_eq!(check.amounts(), [5, 0]);
         assert_eq!(check.verdicts()[1].remaining(), 3);
     });
@@ -642,11 +665,11 @@ fn a_charge_beyond_the_limit_stays_an_error_and_reaches_the_fallback() {
         let log = policy("p: sliding-log 9/1h");
         let charge = [Charge::new(&log, "s").cost(20)];
         for bench in [open(), closed(), fall_back()] {
-            let error = bench.ask(Operation::Charge, &charge).await.unwrap_err();
+            let error = bench.decide(Operation::Charge, &charge).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unavailable);
         }
         let bench = fall_back();
-        let _ = bench.ask(Operation::Charge, &charge).await.unwrap_err();
+        let _ = bench.decide(Operation::Charge, &charge).await.unwrap_err();
         assert!(bench.acquire(&log, 1).await.is_denied());
     });
 }
@@ -658,15 +681,15 @@ fn an_id_that_was_used_for_another_call_is_an_error_under_every_setting() {
         let charge = [Charge::new(&log, "s")];
         for bench in [open(), closed(), fall_back()] {
             bench.main.set(Mood::Down(ErrorKind::IdReused));
-            let error = bench.ask(Operation::Acquire, &charge).await.unwrap_err();
+            let error = bench.decide(Operation::Acquire, &charge).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::IdReused);
-            assert!(bench.spare.asked().is_empty());
+            assert!(bench.spare.take_calls().is_empty());
         }
     });
 }
 
 #[test]
-fn the_fallback_decides_on_a_call_with_an_id_each_time() {
+fn the_fallback_decides_a_call_with_an_id_each_time() {
     crate::run(async {
         let bench = fall_back();
         let log = policy("p: sliding-log 9/1h");

@@ -1,4 +1,4 @@
-//! The shortest way decides as the whole way does.
+//! The fast paths of the engine must decide exactly like the general path.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -7,7 +7,7 @@ use tidegate_core::engine::{self, Record, Records};
 use tidegate_core::no_semver::PackedState;
 use tidegate_core::{Call, Charge, Decision, Error, Operation, Outcome, Policy, Timestamp};
 
-/// The record of one key.
+/// The record of one key, and its policy.
 #[derive(Debug, Clone, Default)]
 struct One(Option<Record>, Option<Policy>);
 
@@ -51,7 +51,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn the_shortest_way_decides_as_the_whole_way_does(
+    fn the_fast_path_decides_like_the_general_path(
         policy in prop::sample::select(&POLICIES[..]),
         start in prop::sample::select(vec![0, 1_790_000_000_000_000_u64]),
         steps in prop::collection::vec((-1_000_000..6_000_000_i64, 0..7_u64, any::<bool>(), 0..20_u8), 1..60),
@@ -59,21 +59,21 @@ proptest! {
         let policy: Policy = policy.parse().unwrap();
         let mut one = One(None, Some(policy.clone()));
         let mut now = start;
-        for (step, cost, many, what) in steps {
-            // Most costs are small: with these, counts come to where they no longer fit.
-            let cost = if many && policy.limit() > 1 << 31 { cost << 30 } else { cost };
+        for (step, cost, is_large, choice) in steps {
+            // Most costs are small. The large ones make counts grow until they do not fit.
+            let cost = if is_large && policy.limit() > 1 << 31 { cost << 30 } else { cost };
             now = now.saturating_add_signed(step);
             let charge = [Charge::new(&policy, "alice").cost(cost)];
-            let operation = match what {
+            let operation = match choice {
                 0 => Operation::Refund,
                 1 => Operation::Reset,
                 _ => Operation::Acquire,
             };
             let before = one.clone();
-            let held = before.0.as_ref().is_none_or(|record| PackedState::new(record).is_some());
+            let was_packed = before.0.as_ref().is_none_or(|record| PackedState::new(record).is_some());
             let call = Call::new(operation, &charge);
             let decision = engine::decide(&call, Timestamp::from_micros(now), &mut one).unwrap();
-            if held && policy.block_duration().is_none() && PackedState::always_fits(&policy) {
+            if was_packed && policy.block_duration().is_none() && PackedState::always_fits(&policy) {
                 prop_assert!(one.0.as_ref().is_none_or(|record| PackedState::new(record).is_some()));
             }
             if operation != Operation::Acquire {
@@ -83,40 +83,42 @@ proptest! {
             if let Some(mut numbers) = numbers {
                 let (unchanged, evaluated) = (numbers, numbers.evaluate(&charge[0], now));
                 match numbers.acquire(&charge[0], now) {
-                    Some(shortly) => {
+                    Some(fast) => {
                         let evaluated = evaluated.unwrap();
-                        let takes = evaluated.admits() && cost > 0;
-                        prop_assert_eq!(evaluated.after(), takes.then_some(numbers));
-                        prop_assert_eq!(evaluated.committed(), shortly);
+                        let is_charged = evaluated.admits() && cost > 0;
+                        prop_assert_eq!(evaluated.after(), is_charged.then_some(numbers));
+                        prop_assert_eq!(evaluated.committed(), fast);
                         let peek = Call::new(Operation::Peek, &charge);
                         let peeked =
                             engine::decide(&peek, Timestamp::from_micros(now), &mut before.clone());
                         let discarded = evaluated.discarded().verdict(&policy);
                         prop_assert_eq!(Decision::one(discarded), peeked.unwrap());
                         prop_assert_eq!(evaluated.admits(), discarded.outcome() == Outcome::Allowed);
-                        prop_assert_eq!(Decision::one(shortly.verdict(&policy)), decision);
+                        prop_assert_eq!(Decision::one(fast.verdict(&policy)), decision);
                         let after = one.0.as_ref().map_or(Some(PackedState::NONE), PackedState::new);
                         prop_assert_eq!(Some(numbers), after);
                         let record = numbers.record(&policy);
                         prop_assert_eq!(numbers.recovers_at(&policy), record.recovers_at_micros());
                         prop_assert_eq!(PackedState::new(&record), Some(numbers));
-                        if let Some(whole) = &one.0 {
-                            prop_assert_eq!(&record, whole);
+                        if let Some(general) = &one.0 {
+                            prop_assert_eq!(&record, general);
                         }
                     }
-                    // Only what writes more than numbers may take the whole way.
+                    // Only a record that does not fit into packed numbers may need the general
+                    // path.
                     None => {
                         prop_assert!(one.0.as_ref().and_then(PackedState::new).is_none());
                         prop_assert_eq!((numbers, evaluated), (unchanged, None));
                     }
                 }
-                // So a store that keeps bounds on these times need not be told.
+                // The recovery time never decreases, so that a store that keeps bounds on these
+                // times needs no notification.
                 let recovered_at = before.0.map_or(0, |record| record.recovers_at_micros());
                 prop_assert!(numbers.recovers_at(&policy) >= recovered_at);
             } else if let Some(mut record) = before.0
-                && let Some(shortly) = record.acquire_log(&charge[0], now)
+                && let Some(fast) = record.acquire_log(&charge[0], now)
             {
-                prop_assert_eq!(Decision::one(shortly.verdict(&policy)), decision);
+                prop_assert_eq!(Decision::one(fast.verdict(&policy)), decision);
                 prop_assert_eq!(Some(&record), one.0.as_ref());
             }
         }
@@ -144,7 +146,7 @@ fn windows_counters_and_buckets_are_packed_while_they_fit() {
 }
 
 #[test]
-fn a_log_that_is_not_blocked_is_decided_shortly_under_its_own_policy_object() {
+fn the_fast_path_decides_a_log_without_a_block_only_under_its_own_policy_object() {
     let policy: Policy = "p: sliding-log 2/10s".parse().unwrap();
     let equal: Policy = "p: sliding-log 2/10s".parse().unwrap();
     let window: Policy = "p: fixed-window 2/10s".parse().unwrap();

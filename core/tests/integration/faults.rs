@@ -1,6 +1,6 @@
-//! B42 to B44, B47, B55: several nodes on one store that loses, delays and fails calls. Whatever the
-//! setting, no more is admitted than is stated, each call is charged at most once, and no error looks
-//! like a decision.
+//! B42 to B44, B47, B55: several nodes use one store that loses, delays and fails calls. Under
+//! every setting, no more is admitted than documented, each call is charged at most once, and no
+//! error looks like a decision.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
@@ -29,9 +29,9 @@ enum Setting {
 struct Step {
     node: prop::sample::Index,
     cost: u64,
-    /// Milliseconds.
+    /// The pause before the call, in milliseconds.
     pause: u64,
-    /// Whether what is on the way arrives, at all nodes.
+    /// Whether all delayed calls and answers are delivered, at all nodes.
     delivers: bool,
 }
 
@@ -39,9 +39,9 @@ struct Step {
 struct Scenario {
     setting: Setting,
     policy: Policy,
-    /// Per node: what goes wrong, and by how many microseconds its clock is ahead.
+    /// The faults of each node, and the number of microseconds by which its clock is ahead.
     nodes: Vec<(Vec<Fault>, u64)>,
-    /// After how many failures a node asks no more.
+    /// The number of failures after which the circuit of a node opens.
     failures: u32,
     steps: Vec<Step>,
 }
@@ -72,7 +72,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
 type Faulty<'m> = FaultyStore<&'m ModelStore>;
 
 struct Node<'m> {
-    /// Its own, which is ahead.
+    /// The clock of the node, which may be ahead.
     clock: ManualClock,
     store: FallbackStore<BreakerStore<TimeoutStore<Faulty<'m>>, ManualClock>>,
 }
@@ -103,21 +103,21 @@ impl<'m> Node<'m> {
     }
 }
 
-/// What was let through, and what may have been charged for it.
+/// The admitted costs, and the costs that may be charged.
 #[derive(Debug, Default)]
 struct Sums {
     by_main: u64,
-    by_nobody: u64,
+    without_store: u64,
     by_fallback: u64,
-    /// Of calls that failed, and may have been charged to the store all the same.
-    perhaps: u64,
+    /// The cost of calls that failed and may be charged by the store nevertheless.
+    perhaps_charged: u64,
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn no_more_is_admitted_than_is_stated(scenario in scenarios()) {
+    fn no_more_is_admitted_than_documented(scenario in scenarios()) {
         crate::run(check(&scenario))?;
     }
 }
@@ -134,19 +134,19 @@ async fn check(scenario: &Scenario) -> Result<(), TestCaseError> {
         nodes.iter().for_each(|node| node.clock.advance(pause));
         let node = &nodes[step.node.index(nodes.len())];
         let before = node.faulty().as_layer().calls();
-        let left = remaining(&main, scenario).await;
+        let remaining_before = remaining(&main, scenario).await;
         let charges = [Charge::new(&scenario.policy, "s").cost(step.cost)];
         let decision = node.store.decide(Call::acquire(&charges)).await;
         let decision = decision.map_err(|error| TestCaseError::fail(error.to_string()))?;
-        prop_assert!(node.faulty().as_layer().calls() <= before + 1, "asked again");
-        tally(scenario.setting, &decision, step.cost, left, &mut sums)?;
+        prop_assert!(node.faulty().as_layer().calls() <= before + 1, "a call is sent at most once");
+        tally(scenario.setting, &decision, step.cost, remaining_before, &mut sums)?;
         if step.delivers {
             deliver(&nodes).await;
         }
     }
     deliver(&nodes).await;
-    let left = remaining(&main, scenario).await;
-    compare(scenario, &sums, left, clock_since_start(&clock))
+    let remaining = remaining(&main, scenario).await;
+    compare(scenario, &sums, remaining, clock_since_start(&clock))
 }
 
 async fn deliver(nodes: &[Node<'_>]) {
@@ -155,25 +155,25 @@ async fn deliver(nodes: &[Node<'_>]) {
     }
 }
 
-/// Adds a decision up, and checks that it is one of those the setting may give.
+/// Adds a decision to the sums, and checks that the setting allows this decision.
 fn tally(
     setting: Setting,
     decision: &Decision,
     cost: u64,
-    left: u64,
+    remaining: u64,
     sums: &mut Sums,
 ) -> Result<(), TestCaseError> {
     let Some(degraded) = decision.degraded() else {
-        prop_assert_eq!(decision.is_allowed(), cost <= left, "the store's own decision");
+        prop_assert_eq!(decision.is_allowed(), cost <= remaining, "a decision of the store");
         sums.by_main += if decision.is_allowed() { cost } else { 0 };
         return Ok(());
     };
-    sums.perhaps += if degraded.reason.is_definitely_not_charged() { 0 } else { cost };
-    let passed = if decision.is_allowed() { cost } else { 0 };
+    sums.perhaps_charged += if degraded.reason.is_definitely_not_charged() { 0 } else { cost };
+    let admitted = if decision.is_allowed() { cost } else { 0 };
     match (setting, degraded.answer) {
-        (Setting::Open, DegradedAnswer::FailedOpen) => sums.by_nobody += passed,
-        (Setting::FallBack, DegradedAnswer::FellBack) => sums.by_fallback += passed,
-        // Also a share of nothing.
+        (Setting::Open, DegradedAnswer::FailedOpen) => sums.without_store += admitted,
+        (Setting::FallBack, DegradedAnswer::FellBack) => sums.by_fallback += admitted,
+        // A share of zero fails closed, too.
         (Setting::Closed | Setting::FallBack, DegradedAnswer::FailedClosed) => {
             prop_assert!(decision.is_denied());
         }
@@ -193,26 +193,35 @@ fn clock_since_start(clock: &ManualClock) -> u64 {
     clock.now().as_micros() - START
 }
 
-/// Compares what was let through with what is stated.
-fn compare(scenario: &Scenario, sums: &Sums, left: u64, elapsed: u64) -> Result<(), TestCaseError> {
+/// Compares the admitted costs with the documented bounds.
+fn compare(
+    scenario: &Scenario,
+    sums: &Sums,
+    remaining: u64,
+    elapsed: u64,
+) -> Result<(), TestCaseError> {
     let policy = &scenario.policy;
-    assert!(elapsed < HOUR, "one window");
+    assert!(elapsed < HOUR, "the scenario must fit into one window");
     let text = policy.to_string();
-    let most = match text.split_once("token-bucket ") {
-        // Tokens are whole: the fraction of one that has come back lets nothing pass.
+    let max = match text.split_once("token-bucket ") {
+        // A fraction of a token admits nothing.
         Some((_, rate)) => {
             let rate: u64 = rate.split_once("/1s").unwrap().0.parse().unwrap();
             policy.limit() + rate * elapsed / 1_000_000
         }
         None => {
-            let charged = policy.limit() - left;
+            let charged = policy.limit() - remaining;
             prop_assert!(sums.by_main <= charged, "{:?}, but {} charged", sums, charged);
-            prop_assert!(charged <= sums.by_main + sums.perhaps, "{:?}: charged twice", sums);
+            prop_assert!(
+                charged <= sums.by_main + sums.perhaps_charged,
+                "{:?}: charged twice",
+                sums
+            );
             policy.limit()
         }
     };
-    prop_assert!(sums.by_main <= most, "{:?}, at most {}", sums, most);
-    prop_assert!(sums.by_fallback <= most, "{:?}, at most {}", sums, most);
-    prop_assert!(scenario.setting == Setting::Open || sums.by_nobody == 0);
+    prop_assert!(sums.by_main <= max, "{:?}; the maximum is {}", sums, max);
+    prop_assert!(sums.by_fallback <= max, "{:?}; the maximum is {}", sums, max);
+    prop_assert!(scenario.setting == Setting::Open || sums.without_store == 0);
     Ok(())
 }

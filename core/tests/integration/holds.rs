@@ -1,4 +1,4 @@
-//! Holds by a limiter: what a caller gets, in an outage too.
+//! Holds through a limiter, also while the store is down.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
@@ -42,7 +42,7 @@ async fn remaining<S: Store>(limiter: &Limiter<S>, subject: &str) -> Vec<u64> {
 }
 
 #[test]
-fn one_hold_takes_at_most_its_share_of_the_limit() {
+fn one_hold_charges_at_most_its_share_of_the_limit() {
     run(async {
         let limiter = limiter(
             model(),
@@ -56,21 +56,21 @@ fn one_hold_takes_at_most_its_share_of_the_limit() {
         assert_eq!((verdict.retry_after(), verdict.remaining()), (None, 100));
         assert_eq!(refused.decision().verdicts()[1].outcome(), Outcome::Allowed);
         assert_eq!(refused.decision().retry_after(), None);
-        // Nothing was written, not even the block of the other policy; the id is free.
+        // No block of the other policy was written, and the id is free again.
         assert!(request(2_000).hold("one", MINUTE).await.unwrap().ticket().is_none());
         assert_eq!(remaining(&limiter, "a").await, [100, 1000]);
         assert!(request(25).hold("one", MINUTE).await.unwrap().ticket().is_some());
-        // As much as there is: as much as one may have.
+        // A hold up to a cost gets the maximum of one hold.
         let up_to = request(90).hold_up_to(1, "two", MINUTE).await.unwrap();
         let ticket = up_to.into_ticket().unwrap();
         assert_eq!(ticket.held().collect::<Vec<_>>(), [("tokens", 25), ("day", 25)]);
-        // An acquire is no hold.
+        // The maximum does not apply to an acquire.
         assert!(request(50).acquire().await.unwrap().is_allowed());
     });
 }
 
 #[test]
-fn a_shadow_lets_a_large_hold_pass() {
+fn a_shadow_admits_a_hold_that_is_too_large() {
     run(async {
         let limiter = limiter(model(), &["p: fixed-window 100/1h max-hold 1/4 shadow"]);
         let hold = limiter.subject("a").cost(30).hold("id", MINUTE).await.unwrap();
@@ -79,7 +79,7 @@ fn a_shadow_lets_a_large_hold_pass() {
 }
 
 #[test]
-fn a_maximum_hold_is_a_part_of_the_policys_text() {
+fn the_maximum_hold_is_part_of_the_text_of_a_policy() {
     let text = "api: token-bucket 10/1s burst 100 block 1m shards 4 by-subject max-hold 1/3";
     assert!(text.replace(" block 1m", "").parse::<Policy>().is_ok_and(|policy| {
         let held = policy.shares().iter().map(Policy::max_hold).collect::<Vec<_>>();
@@ -105,7 +105,7 @@ fn a_maximum_hold_is_a_part_of_the_policys_text() {
 }
 
 #[test]
-fn costs_are_named_by_policy_and_the_others_stay_as_they_are_held() {
+fn costs_are_named_by_policy_and_other_costs_stay_as_held() {
     run(async {
         let limiter =
             limiter(model(), &["requests: fixed-window 9/1h", "tokens: fixed-window 99/1h"]);
@@ -118,7 +118,7 @@ fn costs_are_named_by_policy_and_the_others_stay_as_they_are_held() {
         let error = limiter.settle(&ticket, [("tokens", 3), ("spend", 3)]).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidCall);
         assert!(error.to_string().contains("`spend`"), "{error}");
-        assert_eq!(remaining(&limiter, "team").await, [9, 59], "nothing was settled");
+        assert_eq!(remaining(&limiter, "team").await, [9, 59], "nothing must be settled");
 
         limiter.settle_so_far(&ticket, [("tokens", 50)]).await.unwrap();
         assert_eq!(remaining(&limiter, "a").await, [8, 49]);
@@ -163,7 +163,7 @@ fn a_ticket_is_settled_from_its_text() {
         assert_eq!((ticket.id(), ticket.ttl()), (&b"\0id"[..], MINUTE));
         let settlement = here.settle(&ticket, [("p", 20), ("q", 20)]).await.unwrap();
         assert_eq!((settlement.given_back("p"), settlement.given_back("q")), (30, 30));
-        // One that was made up gives nothing back.
+        // A forged ticket refunds nothing.
         let other = text.replace("90/1h", "91/1h");
         let forged: Ticket = serde_json::from_str(&other).unwrap();
         assert_eq!(here.cancel(&forged).await.unwrap_err().kind(), ErrorKind::IdReused);
@@ -191,7 +191,7 @@ fn a_ticket_without_a_version_is_read_and_one_of_a_later_version_is_rejected() {
 }
 
 #[test]
-fn what_was_admitted_without_the_store_is_charged_once_when_it_is_settled() {
+fn a_hold_that_was_admitted_without_the_store_is_charged_once_when_it_is_settled() {
     run(async {
         let clock = ManualClock::default();
         let stub = Stub::new(&clock);
@@ -208,7 +208,7 @@ fn what_was_admitted_without_the_store_is_charged_once_when_it_is_settled() {
         stub.set(Mood::Up);
         limiter.settle_so_far(&ticket, [("p", 10)]).await.unwrap();
         limiter.extend(&ticket, MINUTE).await.unwrap();
-        assert_eq!(remaining(&limiter, "a").await, [90], "nothing is held");
+        assert_eq!(remaining(&limiter, "a").await, [90], "nothing is held in the store");
         let settlement = limiter.settle(&ticket, [("p", 30)]).await.unwrap();
         assert_eq!(settlement.charged("p"), 30);
         assert_eq!(limiter.settle(&ticket, [("p", 30)]).await.unwrap(), settlement);
@@ -219,7 +219,7 @@ fn what_was_admitted_without_the_store_is_charged_once_when_it_is_settled() {
 }
 
 #[test]
-fn a_hold_whose_answer_was_lost_is_settled_as_what_it_is() {
+fn a_hold_whose_answer_was_lost_is_settled_like_any_hold() {
     run(async {
         let store = model().layer(Faults::new(vec![Fault::After(ErrorKind::Timeout)]));
         let store = store.on_failure(OnFailure::open());
@@ -227,14 +227,18 @@ fn a_hold_whose_answer_was_lost_is_settled_as_what_it_is() {
         let hold = limiter.subject("a").cost(50).hold("id", MINUTE).await.unwrap();
         let ticket = hold.into_ticket().unwrap();
         assert!(ticket.is_degraded());
-        assert_eq!(remaining(&limiter, "a").await, [40], "the store has made the hold");
+        assert_eq!(
+            remaining(&limiter, "a").await,
+            [40],
+            "the store executed the hold although its answer was lost"
+        );
         assert_eq!(limiter.settle(&ticket, [("p", 30)]).await.unwrap().given_back("p"), 20);
         assert_eq!(remaining(&limiter, "a").await, [60]);
     });
 }
 
 #[test]
-fn a_fallback_store_decides_on_a_hold_as_on_an_acquire() {
+fn a_fallback_store_decides_a_hold_like_an_acquire() {
     run(async {
         let clock = ManualClock::default();
         let (stub, spare) = (Stub::new(&clock), Stub::new(&clock));
@@ -267,7 +271,7 @@ fn a_cached_denial_ends_when_a_hold_is_settled() {
 }
 
 #[test]
-fn shards_of_a_subject_hold_and_those_of_a_request_do_not() {
+fn shards_by_subject_support_holds_and_other_shards_do_not() {
     run(async {
         let by_subject = ["p: fixed-window 90/1h shards 3 by-subject"];
         let store = ShardedStore::new(model());
@@ -290,7 +294,7 @@ fn a_dropped_guard_settles_by_its_rule() {
         let stub = Stub::new(&clock);
         let limiter = limiter(stub.clone(), &["p: fixed-window 90/1h"]);
         for mood in [Mood::Up, Mood::Slow] {
-            for (rule, spent, left) in [
+            for (rule, spent, expected) in [
                 (OnDrop::Settle, None, 40),
                 (OnDrop::Settle, Some(20), 70),
                 (OnDrop::Settle, Some(60), 30),
@@ -312,7 +316,7 @@ fn a_dropped_guard_settles_by_its_rule() {
                 drop(guard);
                 tokio::time::sleep(Duration::from_secs(5)).await;
                 stub.set(Mood::Up);
-                assert_eq!(remaining(&limiter, &id).await, [left], "{id}");
+                assert_eq!(remaining(&limiter, &id).await, [expected], "{id}");
             }
         }
     });
@@ -334,10 +338,11 @@ fn a_guard_settles_once() {
         assert_eq!(remaining(&limiter, "one").await, [20]);
 
         let ticket = guard("two").await.into_ticket().unwrap();
-        assert_eq!(remaining(&limiter, "two").await, [40], "the ticket is settled by another");
+        assert_eq!(remaining(&limiter, "two").await, [40], "the holder of the ticket settles it");
         limiter.cancel(&ticket).await.unwrap();
 
-        // Dropped while it settles: a task, or the drop itself, settles it by the rule.
+        // The future is dropped while it settles. A task, or the drop of the guard, settles the
+        // hold by the rule of the guard.
         let settle = guard("three").await.settle([("p", 10)]);
         drop(settle);
         assert_eq!(remaining(&limiter, "three").await, [90]);
@@ -345,12 +350,12 @@ fn a_guard_settles_once() {
 }
 
 #[test]
-fn a_program_that_ends_waits_for_the_settlements_of_its_guards() {
+fn a_program_can_wait_for_the_settlements_of_its_guards() {
     run(async {
         let clock = ManualClock::default();
         let stub = Stub::new(&clock);
         let limiter = limiter(stub.clone(), &["p: fixed-window 90/1h"]);
-        // No task runs in between.
+        // Polls once, so that no task runs in between.
         let is_settled = |limiter: &Limiter<Stub>| {
             let mut context = Context::from_waker(Waker::noop());
             pin!(limiter.guards_settled()).poll(&mut context).is_ready()
@@ -365,7 +370,7 @@ fn a_program_that_ends_waits_for_the_settlements_of_its_guards() {
             match id {
                 "dropped" => {
                     drop(guard);
-                    assert!(!is_settled(&limiter), "a task settles it");
+                    assert!(!is_settled(&limiter), "a task must still settle the hold");
                     limiter.guards_settled().await;
                     stub.set(Mood::Up);
                     assert_eq!(remaining(&limiter, id).await, [90]);
@@ -376,7 +381,7 @@ fn a_program_that_ends_waits_for_the_settlements_of_its_guards() {
             assert!(is_settled(&limiter), "{id}");
             stub.set(Mood::Up);
         }
-        // A guard gives up after 10 s.
+        // A guard abandons the settlement after 10 s.
         let hold = limiter.subject("down").cost(50).hold("down", MINUTE).await.unwrap();
         let ticket = hold.into_ticket().unwrap();
         let guard = HoldGuard::new(&limiter, ticket, OnDrop::Settle).unwrap();
@@ -388,7 +393,7 @@ fn a_program_that_ends_waits_for_the_settlements_of_its_guards() {
 }
 
 #[test]
-fn outside_of_a_runtime_there_is_no_guard() {
+fn a_guard_outside_of_a_runtime_is_an_error() {
     let limiter = limiter(model(), &["p: fixed-window 90/1h"]);
     let hold = run(async { limiter.subject("a").cost(5).hold("id", MINUTE).await.unwrap() });
     let guard = HoldGuard::new(&limiter, hold.into_ticket().unwrap(), OnDrop::Settle);
@@ -396,7 +401,8 @@ fn outside_of_a_runtime_there_is_no_guard() {
     let _ = ManualClock::default().now();
 }
 
-/// As a store that keeps its states on a server.
+/// A store that keeps its states on a server, so that it does not support `refund-lapsed` by
+/// default.
 #[derive(Debug)]
 struct Elsewhere(ModelStore);
 
@@ -411,7 +417,7 @@ impl Store for Elsewhere {
 }
 
 #[test]
-fn a_store_that_cannot_give_back_what_has_lapsed_refuses_the_policy_at_build() {
+fn a_store_without_refund_lapsed_rejects_the_policy_when_the_limiter_is_built() {
     let error =
         Limiter::new(Elsewhere(model()), [policy("p: gcra 5/1s refund-lapsed")]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
@@ -425,14 +431,14 @@ fn a_store_that_cannot_give_back_what_has_lapsed_refuses_the_policy_at_build() {
 }
 
 #[test]
-fn a_state_in_use_forgets_holds_that_have_expired() {
+fn a_state_in_use_forgets_expired_holds() {
     run(async {
         let clock = ManualClock::default();
         let store = ModelStore::new(clock.clone());
         let limiter = limiter(store, &["p: fixed-window 100000/60d refund-lapsed"]);
         let mut sizes = vec![];
         for number in 0..60_u8 {
-            // Never settled, beside ordinary requests.
+            // The hold is never settled, and ordinary calls use the state as well.
             let hold = limiter.subject("a").cost(3).hold(&[number], MINUTE).await.unwrap();
             assert!(hold.ticket().is_some(), "{number}");
             assert!(limiter.acquire("a").await.unwrap().is_allowed());
@@ -446,9 +452,9 @@ fn a_state_in_use_forgets_holds_that_have_expired() {
 }
 
 #[test]
-fn a_settlement_says_what_was_charged_after_a_lapse() {
+fn a_settlement_reports_the_charge_after_a_lapse() {
     run(async {
-        // (the actual cost, what was charged of it: nothing of 30 is held any more)
+        // Nothing of the cost of 30 is held any more, so that the whole actual cost is charged.
         for actual in [0, 1, 30, 35] {
             let clock = ManualClock::default();
             let policies = ["p: fixed-window 100/60d refund-lapsed", "q: fixed-window 100/60d"];
@@ -465,9 +471,10 @@ fn a_settlement_says_what_was_charged_after_a_lapse() {
 }
 
 #[test]
-fn a_state_that_is_written_once_a_hold_has_expired_forgets_it() {
+fn a_write_after_a_hold_has_expired_forgets_the_hold() {
     run(async {
-        // (when it is written last, what a settlement is charged after a step back of the clock)
+        // Each case has the time of the last write in seconds, and the cost that is charged after
+        // the clock has stepped back.
         for (written_at, charged) in [(119, 2), (120, 2), (121, 2)] {
             let clock = ManualClock::default();
             let store = ModelStore::keeping_all(clock.clone());
@@ -477,7 +484,7 @@ fn a_state_that_is_written_once_a_hold_has_expired_forgets_it() {
             let hold = limiter.subject("a").cost(3).hold("x", MINUTE).await.unwrap();
             let ticket = hold.into_ticket().unwrap();
             at(90);
-            assert!(limiter.acquire("a").await.unwrap().is_allowed()); // gives back
+            assert!(limiter.acquire("a").await.unwrap().is_allowed()); // refunds the lapsed hold
             at(written_at);
             assert!(limiter.acquire("a").await.unwrap().is_allowed());
             at(110);
@@ -487,16 +494,17 @@ fn a_state_that_is_written_once_a_hold_has_expired_forgets_it() {
     });
 }
 
-/// How much a bucket owes when a hold lapses depends on what was refilled until then, and not on later takes.
+/// The debt of a bucket at the time of a lapse depends on the refill up to that time, and not on
+/// later charges.
 #[test]
-fn a_write_after_a_lapse_notes_what_was_given_back_at_that_time() {
+fn a_write_after_a_lapse_records_the_refund_of_that_time() {
     run(async {
         let clock = ManualClock::default();
         let policy = "p: token-bucket 1/20s burst 10 refund-lapsed";
         let limiter = limiter(ModelStore::new(clock.clone()), &[policy]);
         let hold = limiter.subject("a").cost(5).hold("x", MINUTE).await.unwrap();
         let ticket = hold.into_ticket().unwrap();
-        // After 60 s, 3 of 5 were refilled, and 2 are given back.
+        // After 60 s, 3 of the 5 tokens have been refilled, and 2 are refunded.
         clock.advance(Duration::from_secs(100));
         assert!(limiter.acquire("a").await.unwrap().is_allowed());
         clock.advance(Duration::from_secs(10));
@@ -506,7 +514,7 @@ fn a_write_after_a_lapse_notes_what_was_given_back_at_that_time() {
 }
 
 #[test]
-fn what_an_extended_hold_gave_back_is_known_until_it_expires() {
+fn the_refund_of_an_extended_hold_is_known_until_it_expires() {
     run(async {
         let clock = ManualClock::default();
         let limiter =
@@ -515,14 +523,14 @@ fn what_an_extended_hold_gave_back_is_known_until_it_expires() {
         let ticket = hold.into_ticket().unwrap();
         limiter.extend(&ticket, 5 * MINUTE).await.unwrap();
         clock.advance(6 * MINUTE);
-        assert!(limiter.acquire("a").await.unwrap().is_allowed()); // gives back
+        assert!(limiter.acquire("a").await.unwrap().is_allowed()); // refunds the lapsed hold
         let settlement = limiter.settle(&ticket, [("p", 2)]).await.unwrap();
         assert_eq!((settlement.charged("p"), settlement.given_back("p")), (2, 0));
     });
 }
 
 #[test]
-fn what_lapses_of_a_state_that_is_kept_elsewhere_is_counted_on() {
+fn a_wait_counts_on_the_lapses_of_a_restored_state() {
     let policy = policy("p: fixed-window 10/60d anchored refund-lapsed");
     let state = fixed_window::State::new(1_000, 9);
     let mut holds = OpenHolds::new(Some(State::FixedWindow(state)));
@@ -530,12 +538,12 @@ fn what_lapses_of_a_state_that_is_kept_elsewhere_is_counted_on() {
     assert_eq!(holds.wait(&policy, 5, 100, forever), forever);
     holds.push(Take::new(50, 7), 2, 300);
     holds.push(Take::new(60, 4), 0, 400);
-    // At 300, 5 come back; at 400 all that is left.
+    // At 300, 5 are refunded, and at 400 the rest.
     assert_eq!(holds.wait(&policy, 6, 100, forever), Wait::between(100, 300));
     assert_eq!(holds.wait(&policy, 7, 100, forever), Wait::between(100, 400));
     for number in 0..MAX_COUNTED_LAPSES as u64 {
-        // Each refunds nothing, so the second hold is no longer among the holds that a wait counts
-        // on.
+        // Each hold refunds nothing. After this number of holds, a wait no longer counts on the
+        // lapse of the second hold.
         holds.push(Take::new(60, 1), 1, 301 + number);
     }
     assert_eq!(holds.wait(&policy, 6, 100, forever), Wait::between(100, 300));
@@ -543,7 +551,7 @@ fn what_lapses_of_a_state_that_is_kept_elsewhere_is_counted_on() {
 }
 
 #[test]
-fn a_reset_forgets_what_lapsed_and_what_is_still_to_lapse() {
+fn a_reset_forgets_past_and_future_lapses() {
     run(async {
         for resets_after in [0, 2] {
             let clock = ManualClock::default();
@@ -565,28 +573,32 @@ fn a_reset_forgets_what_lapsed_and_what_is_still_to_lapse() {
 fn the_older_of_two_holds_that_lapse_together_is_refunded_first() {
     run(async {
         let span = Duration::from_micros;
-        // (which is made first, what is then left when the one of 1 is settled at 1)
-        for (first, then, left) in [((1, "of 1"), (9, "of 9"), 99), ((9, "of 9"), (1, "of 1"), 100)]
+        // Each case has the hold that is made first, the other hold, and the remaining amount after
+        // the hold of 1 is settled at 1.
+        for (first, second, expected) in
+            [((1, "one"), (9, "nine"), 99), ((9, "nine"), (1, "one"), 100)]
         {
             let clock = ManualClock::default();
             let policy = "p: token-bucket 250000/1s burst 100 refund-lapsed";
             let limiter = limiter(ModelStore::new(clock.clone()), &[policy]);
             let mut tickets = HashMap::new();
-            for (cost, id) in [first, then] {
+            for (cost, id) in [first, second] {
                 let hold = limiter.subject("a").cost(cost).hold(id, span(20)).await.unwrap();
                 tickets.insert(id, hold.ticket().cloned().unwrap());
             }
-            // Of 10, 5 are refilled when they lapse: what the first is given back, the second is not.
+            // When the holds lapse, 5 of the 10 tokens have been refilled. The refund of the first
+            // hold reduces the refund of the second.
             clock.advance(span(20));
-            limiter.settle(&tickets["of 1"], [("p", 1)]).await.unwrap();
-            assert_eq!(remaining(&limiter, "a").await, [left], "{first:?}");
+            limiter.settle(&tickets["one"], [("p", 1)]).await.unwrap();
+            assert_eq!(remaining(&limiter, "a").await, [expected], "{first:?}");
         }
     });
 }
 
-// The suite's other users run it on stores of their own: here it is for the mutants of the engine.
+// These properties of the suite are run here too, because the mutation tests of the engine need
+// them in this crate.
 #[test]
-fn the_engine_gives_back_what_lapses() {
+fn the_engine_refunds_lapsed_holds() {
     let fixture = tidegate_testkit::fixture(ModelStore::new);
     for property in [
         "a_lapsed_hold_is_given_back_by_its_policy",
@@ -600,7 +612,8 @@ fn the_engine_gives_back_what_lapses() {
     }
 }
 
-/// A hold may be settled at its full cost, so only the recovery of the state itself is certain.
+/// A hold may be settled at its full cost. Therefore a state's recovery time does not assume that
+/// holds lapse.
 #[test]
 fn a_recovery_does_not_count_on_lapses() {
     run(async {
@@ -614,10 +627,10 @@ fn a_recovery_does_not_count_on_lapses() {
             assert!(hold.ticket().is_some());
         }
         let days = 60 * 24 * 60 * MINUTE;
-        for (passed, remaining) in [(0, 50), (1, 80), (2, 80), (3, 100)] {
+        for (minutes, remaining) in [(0, 50), (1, 80), (2, 80), (3, 100)] {
             let verdict = limiter.subject("a").cost(0).peek().await.unwrap().verdicts()[0];
             let reset_after =
-                if remaining == 100 { Duration::ZERO } else { days - passed * MINUTE };
+                if remaining == 100 { Duration::ZERO } else { days - minutes * MINUTE };
             assert_eq!((verdict.reset_after(), verdict.remaining()), (reset_after, remaining));
             clock.advance(MINUTE);
         }
@@ -625,7 +638,7 @@ fn a_recovery_does_not_count_on_lapses() {
 }
 
 #[test]
-fn a_subject_has_a_maximum_of_open_holds() {
+fn the_number_of_open_holds_of_a_subject_is_bounded() {
     run(async {
         let clock = ManualClock::default();
         let policies =
@@ -641,10 +654,12 @@ fn a_subject_has_a_maximum_of_open_holds() {
             assert!(error.to_string().contains(part), "{error}");
         }
         assert_eq!(remaining(&limiter, "a").await, [98, 7], "nothing was charged");
-        // A repeated call is answered, another subject has its own bound, and an acquire is not a
-        // hold.
+        // A repeated call is answered, another subject has its own bound, and an acquire does not
+        // count as a hold.
         assert!(hold("second").await.unwrap().ticket().is_some());
-        assert!(limiter.subject("b").hold("of b", MINUTE).await.unwrap().ticket().is_some());
+        assert!(
+            limiter.subject("b").hold("other subject", MINUTE).await.unwrap().ticket().is_some()
+        );
         assert!(limiter.acquire("a").await.unwrap().is_allowed());
         limiter.cancel(&first).await.unwrap();
         assert!(hold("third").await.unwrap().ticket().is_some());

@@ -1,4 +1,5 @@
-//! A layer around a store that answers immediately does so too, and says so.
+//! A layer around a store that answers immediately must answer immediately too, and must report
+//! this.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
@@ -26,7 +27,7 @@ const OPERATIONS: [Operation; 10] = [
     Operation::Block { span: HOUR },
 ];
 
-/// Checks the promise in each mood of the inner store, with calls that are admitted, refused and blocked.
+/// Checks this for each mood of the inner store, with calls that are admitted, refused and blocked.
 fn check(inner: &Stub, store: &dyn Store) {
     let policy: Policy = "p: sliding-log 3/1h".parse().unwrap();
     let charges = [Charge::new(&policy, "s").cost(2)];
@@ -51,13 +52,13 @@ fn third() -> Share {
 }
 
 #[test]
-fn of_a_timeout() {
+fn a_timeout_answers_immediately() {
     let inner = stub();
     check(&inner, &inner.clone().timeout(Duration::from_millis(1)));
 }
 
 #[test]
-fn of_a_breaker_with_an_open_circuit_too() {
+fn a_breaker_answers_immediately_even_if_its_circuit_is_open() {
     let inner = stub();
     let store = inner.clone().breaker(Breaker::new().failures(2).clock(ManualClock::default()));
     check(&inner, &store);
@@ -65,7 +66,7 @@ fn of_a_breaker_with_an_open_circuit_too() {
 }
 
 #[test]
-fn of_a_deny_cache_for_hits_and_for_misses() {
+fn a_deny_cache_answers_hits_and_misses_immediately() {
     let inner = stub();
     let store = inner.clone().deny_cache(DenyCache::new().clock(ManualClock::default()));
     let stats = store.stats();
@@ -74,18 +75,18 @@ fn of_a_deny_cache_for_hits_and_for_misses() {
 }
 
 #[test]
-fn of_a_fallback_that_needs_no_store() {
+fn a_failure_policy_without_a_fallback_store_answers_immediately() {
     let inner = stub();
     check(&inner, &inner.clone().or_fail_open());
     check(&inner, &inner.clone().or_fail_closed());
 }
 
 #[test]
-fn of_a_fallback_to_a_store_that_answers_immediately_and_of_no_other() {
+fn a_fallback_answers_immediately_only_if_its_store_does() {
     let (inner, spare) = (stub(), stub());
     let store = inner.clone().on_failure(OnFailure::fall_back_to(spare.clone(), third()));
     check(&inner, &store);
-    assert!(!spare.asked().is_empty());
+    assert!(!spare.take_calls().is_empty());
     inner.set(Mood::Up);
     spare.set(DOWN);
     assert!(store.answers_immediately());
@@ -106,17 +107,17 @@ fn the_fallback_store_is_called_once_and_decides_as_it_does_later() {
             for _ in 0..3 {
                 let charges = [Charge::new(&policy, "s")];
                 decisions.push(store.decide(Call::acquire(&charges)).await.unwrap());
-                assert_eq!(spare.asked(), [[Operation::Acquire]]);
+                assert_eq!(spare.take_calls(), [[Operation::Acquire]]);
             }
         }
-        let (now, later) = decisions.split_at(3);
-        assert_eq!(now, later);
-        assert_eq!(now.iter().filter(|decision| decision.is_allowed()).count(), 2);
+        let (immediate, later) = decisions.split_at(3);
+        assert_eq!(immediate, later);
+        assert_eq!(immediate.iter().filter(|decision| decision.is_allowed()).count(), 2);
     });
 }
 
 #[test]
-fn of_all_layers_together() {
+fn all_layers_together_answer_immediately() {
     let inner = stub();
     let store = inner
         .clone()

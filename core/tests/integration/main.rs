@@ -1,5 +1,5 @@
-//! The tests of the core that need other crates. One program: each further one would compile what all
-//! share, as Tokio's runtime, again.
+//! The tests of the core that need other crates. They are one program, because each further program
+//! would compile shared dependencies such as Tokio's runtime again.
 
 #[cfg(feature = "tokio")]
 mod allocations;
@@ -56,10 +56,10 @@ use proptest::prelude::RngExt;
 
 /// Runs a test to its end, in virtual time.
 ///
-/// Its type is erased, so that the runtime is compiled once and not for each test.
+/// The type of the future is erased, so that the runtime is compiled once and not for each test.
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 fn run<T>(test: impl Future<Output = T>) -> T {
-    // The random pauses of callers that wait follow from the seed of the test run.
+    // The seed of the test run determines the random pauses of callers that wait.
     #[cfg(feature = "tokio")]
     fastrand::seed(tidegate_testkit::generate::seeded_rng(0).random());
     let test: Pin<Box<dyn Future<Output = T> + '_>> = Box::pin(test);

@@ -1,4 +1,4 @@
-//! What an observed store tells a recorder.
+//! The metrics that an observed store records.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -20,7 +20,7 @@ tidegate_testkit::conformance!(observed, |clock| MemoryStore::builder()
     .build()
     .observed());
 
-/// Runs to the end with a recorder of its own.
+/// Runs a future to its end with a recorder of its own.
 fn recorded<F: Future>(run: impl FnOnce() -> F) -> (Recorder, F::Output) {
     let recorder = Recorder::new();
     let output = metrics::with_local_recorder(&recorder, || crate::run(run()));
@@ -40,7 +40,7 @@ fn counts(expected: &[(&str, u64)]) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn each_call_and_each_verdict_is_counted_by_what_came_of_it() {
+fn each_call_and_each_verdict_is_counted_by_its_outcome() {
     let (recorder, ()) = recorded(|| async {
         let all = policies(&["day: fixed-window 10/1d", "login: fixed-window 2/1m block 5m"]);
         let limiter = Limiter::new(memory().observed(), all).unwrap();
@@ -58,9 +58,9 @@ fn each_call_and_each_verdict_is_counted_by_what_came_of_it() {
         counts(&[
             (r#"tidegate_calls_total{operation="acquire",outcome="allowed"}"#, 2),
             (r#"tidegate_calls_total{operation="acquire",outcome="denied"}"#, 2),
-            // A peek that is refused refuses nobody: it is no decision.
+            // A refused peek refuses no request, so that it is not counted as a decision.
             (r#"tidegate_calls_total{operation="peek",outcome="denied"}"#, 1),
-            // Of what repairs it says how the subject stands now: still shut out.
+            // The outcome of a refund is the state of the subject after it: still blocked.
             (r#"tidegate_calls_total{operation="refund",outcome="denied"}"#, 1),
             (r#"tidegate_calls_total{operation="undo",outcome="allowed"}"#, 1),
             (r#"tidegate_decisions_total{outcome="allowed",policy="day",shadow="false"}"#, 2),
@@ -68,7 +68,7 @@ fn each_call_and_each_verdict_is_counted_by_what_came_of_it() {
             (r#"tidegate_decisions_total{outcome="allowed",policy="login",shadow="false"}"#, 2),
             (r#"tidegate_decisions_total{outcome="denied",policy="login",shadow="false"}"#, 1),
             (r#"tidegate_decisions_total{outcome="blocked",policy="login",shadow="false"}"#, 1),
-            // 0 of 2 left, after the second; of the day 6 of 10 are.
+            // After the second call, 0 of 2 remain for `login`, and 6 of 10 for `day`.
             (r#"tidegate_near_limit_total{policy="login",shadow="false"}"#, 1),
         ])
     );
@@ -76,7 +76,7 @@ fn each_call_and_each_verdict_is_counted_by_what_came_of_it() {
 }
 
 #[test]
-fn what_is_held_and_at_what_it_was_settled_is_summed_by_policy() {
+fn held_and_settled_amounts_are_summed_by_policy() {
     let (recorder, ()) = recorded(|| async {
         let all = policies(&["p: fixed-window 90/1d", "q: fixed-window 90/1d shadow"]);
         let limiter = Limiter::new(memory().observed(), all).unwrap();
@@ -88,25 +88,25 @@ fn what_is_held_and_at_what_it_was_settled_is_summed_by_policy() {
         assert!(up_to.ticket().is_some());
         limiter.settle_so_far(&ticket, [("p", 10)]).await.unwrap();
         limiter.settle(&ticket, [("p", 25), ("q", 50)]).await.unwrap();
-        // A shadow that refuses holds nothing.
+        // A shadow that denies holds nothing.
         let shadow = limiter.by("q", "b").cost(91).hold("four", minute).await.unwrap();
         assert!(shadow.ticket().is_some());
     });
-    let of = |series| recorder.counter(series);
-    assert_eq!(of(r#"tidegate_held_total{policy="p",shadow="false"}"#), Some(90));
-    assert_eq!(of(r#"tidegate_held_total{policy="q",shadow="true"}"#), Some(90));
-    assert_eq!(of(r#"tidegate_settled_total{policy="p",shadow="false"}"#), Some(25));
-    assert_eq!(of(r#"tidegate_settled_total{policy="q",shadow="true"}"#), Some(50));
+    let counter = |series| recorder.counter(series);
+    assert_eq!(counter(r#"tidegate_held_total{policy="p",shadow="false"}"#), Some(90));
+    assert_eq!(counter(r#"tidegate_held_total{policy="q",shadow="true"}"#), Some(90));
+    assert_eq!(counter(r#"tidegate_settled_total{policy="p",shadow="false"}"#), Some(25));
+    assert_eq!(counter(r#"tidegate_settled_total{policy="q",shadow="true"}"#), Some(50));
     let denied = r#"tidegate_calls_total{operation="hold",outcome="denied"}"#;
-    assert_eq!(of(denied), Some(1));
+    assert_eq!(counter(denied), Some(1));
 }
 
 #[test]
-fn near_the_limit_is_what_leaves_less_than_a_fifth() {
+fn a_charge_that_leaves_less_than_a_fifth_is_near_the_limit() {
     let (recorder, ()) = recorded(|| async {
         let limiter = Limiter::new(memory().observed(), policies(&["p: fixed-window 10/1d"]));
         let limiter = limiter.unwrap();
-        // Exactly a fifth is left, and then less.
+        // The first call leaves exactly a fifth, and the second less.
         let _ = limiter.subject("alice").cost(8).acquire().await.unwrap();
         let _ = limiter.subject("alice").cost(1).acquire().await.unwrap();
     });
@@ -139,7 +139,7 @@ fn a_policy_with_room_is_not_counted_as_allowed_or_near_its_limit_if_another_pol
 }
 
 #[test]
-fn what_a_shadow_would_have_refused_is_told_from_refusals() {
+fn denials_of_a_shadow_are_distinguished_from_refusals() {
     let (recorder, decision) = recorded(|| async {
         let all = policies(&["p: fixed-window 1/1m shadow"]);
         let limiter = Limiter::new(memory().observed(), all).unwrap();
@@ -173,12 +173,12 @@ fn b55_every_error_is_in_the_result_and_in_the_metrics() {
     }
     let failed = r#"tidegate_calls_total{operation="acquire",outcome="failed"}"#;
     assert_eq!(recorder.counter(failed), Some(3));
-    // What has no verdict is no decision.
+    // A call without a verdict is not a decision.
     let decided = recorder.counted().into_keys().filter(|s| s.starts_with("tidegate_decisions"));
     assert_eq!(decided.count(), 0);
 }
 
-/// Answers all calls as it was told, and is asked for the time in vain.
+/// A store whose decisions are degraded and whose time cannot be read.
 #[derive(Debug)]
 struct Degrading(Degraded);
 
@@ -194,7 +194,7 @@ impl Store for Degrading {
 }
 
 #[test]
-fn b44_a_degraded_decision_is_counted_by_who_decided_and_why() {
+fn b44_a_degraded_decision_is_counted_by_its_answer_and_reason() {
     let (answer, reason) = (DegradedAnswer::FellBack, ErrorKind::CircuitOpen);
     let (recorder, ()) = recorded(|| async {
         let store = Degrading(Degraded::new(answer, reason)).observed();
@@ -204,7 +204,7 @@ fn b44_a_degraded_decision_is_counted_by_who_decided_and_why() {
     });
     let series = r#"tidegate_degraded_total{answer="fell-back",reason="circuit-open"}"#;
     assert_eq!(recorder.counter(series), Some(1));
-    // It is a decision like any other, and no error; that the time could not be told is one.
+    // It counts as a decision and not as an error. The failed query of the time counts as an error.
     let decided = r#"tidegate_decisions_total{outcome="allowed",policy="p",shadow="false"}"#;
     assert_eq!(recorder.counter(decided), Some(1));
     let error = r#"tidegate_store_errors_total{kind="circuit-open"}"#;
@@ -212,7 +212,7 @@ fn b44_a_degraded_decision_is_counted_by_who_decided_and_why() {
 }
 
 #[test]
-fn of_a_batch_each_call_is_counted_and_the_time_once() {
+fn each_call_of_a_batch_is_counted_and_the_time_is_recorded_once() {
     let (recorder, ()) = recorded(|| async {
         let store = memory().observed();
         let policy: Policy = "p: fixed-window 2/1m".parse().unwrap();
@@ -227,7 +227,7 @@ fn of_a_batch_each_call_is_counted_and_the_time_once() {
 }
 
 #[test]
-fn a_caller_that_goes_away_is_counted_as_cancelled_and_its_time_is_taken() {
+fn a_cancelled_call_is_counted_and_its_time_is_recorded() {
     let (recorder, ()) = recorded(|| async {
         let store = memory().layer(Faults::new(vec![Fault::Delayed])).observed();
         let limiter = Limiter::new(store, policies(&["p: token-bucket 5/1m"])).unwrap();
@@ -259,7 +259,7 @@ fn counters_begin_at_zero_so_that_their_first_event_is_seen() {
     ] {
         assert_eq!(recorder.counter(series), Some(0), "{series}");
     }
-    // A caller's mistake never degrades anything.
+    // An invalid call is never degraded.
     let mistake = r#"tidegate_degraded_total{answer="failed-open",reason="invalid-call"}"#;
     assert_eq!(recorder.counter(mistake), None);
 }
@@ -314,7 +314,7 @@ fn every_metric_is_described_and_has_the_labels_that_are_listed() {
 
 #[cfg(feature = "tokio")]
 #[test]
-fn every_metric_that_is_listed_is_told_by_somebody() {
+fn every_listed_metric_is_recorded() {
     use tidegate_core::{Breaker, DenyCache, Lease};
 
     let (recorder, ()) = recorded(|| async {
@@ -326,15 +326,15 @@ fn every_metric_that_is_listed_is_told_by_somebody() {
         assert!(limiter.acquire("alice").await.unwrap().is_allowed());
         assert!(limiter.subject("alice").hold("id", wait).await.unwrap().ticket().is_some());
     });
-    let told = recorder.labels();
+    let recorded = recorder.labels();
     let listed = names::ALL.iter().map(|metric| metric.name);
-    let silent: Vec<_> = listed.filter(|&name| !told.contains_key(name)).collect();
-    assert!(silent.is_empty(), "{silent:?}");
+    let missing: Vec<_> = listed.filter(|&name| !recorded.contains_key(name)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }
 
 #[cfg(feature = "tokio")]
 #[test]
-fn what_a_breaker_does_is_told_with_each_step() {
+fn each_change_of_a_breaker_is_recorded() {
     use tidegate_core::Breaker;
 
     let clock = ManualClock::default();
@@ -350,19 +350,19 @@ fn what_a_breaker_does_is_told_with_each_step() {
     metrics::with_local_recorder(&recorder, || {
         let limiter = Limiter::new(store.breaker(breaker), policies(&["p: fixed-window 5/1m"]));
         let limiter = limiter.unwrap();
-        let ask = || crate::run(limiter.acquire("alice").into_future()).is_ok();
-        assert!(!ask());
+        let succeeds = || crate::run(limiter.acquire("alice").into_future()).is_ok();
+        assert!(!succeeds());
         assert_eq!((states(), opened()), ([1.0, 0.0, 0.0], 0));
-        // The second failure in a row opens it, and then nobody is asked.
-        assert!(!ask() && !ask());
+        // The second consecutive failure opens the circuit, and the store is not called any more.
+        assert!(!succeeds() && !succeeds());
         assert_eq!((states(), opened()), ([0.0, 0.0, 1.0], 1));
-        // A probe fails, and opens it again.
+        // A probe fails and opens the circuit again.
         clock.advance(Duration::from_secs(1));
-        assert!(!ask());
+        assert!(!succeeds());
         assert_eq!((states(), opened()), ([0.0, 0.0, 1.0], 2));
-        // While one is on its way, it is half open; and then closed.
+        // The circuit is half-open while a probe is in flight, and then closed.
         clock.advance(Duration::from_secs(1));
-        assert!(ask());
+        assert!(succeeds());
         assert_eq!((states(), opened()), ([1.0, 0.0, 0.0], 2));
         drop(limiter);
         assert_eq!(states(), [0.0, 0.0, 0.0]);
@@ -371,7 +371,7 @@ fn what_a_breaker_does_is_told_with_each_step() {
 
 #[cfg(feature = "tokio")]
 #[test]
-fn who_waits_is_told_while_it_waits_and_no_longer() {
+fn waiters_are_counted_while_they_wait() {
     let recorder = Recorder::new();
     let gauges =
         || ["tidegate_waiters", "tidegate_waiters_limit"].map(|name| recorder.gauge(name).unwrap());
@@ -405,7 +405,7 @@ fn an_observed_decision_allocates_nothing_and_boxes_no_future() {
             let call = Call::new(Operation::Acquire, &charges);
             assert!(store.decide(call).into_ready().unwrap().unwrap().is_allowed());
         };
-        // The first call looks everything up, and the store takes in its states.
+        // The first call looks up the metrics, and the store creates its states.
         decide();
         allocation_counter::measure(|| (0..100).for_each(|_| decide())).count_total
     });

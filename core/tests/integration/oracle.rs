@@ -1,7 +1,8 @@
-//! Each algorithm, held against the oracle: on clocks that go forwards and on clocks that jump.
+//! Compares each algorithm with the oracle, on clocks that only go forwards and on clocks that
+//! jump.
 //!
-//! The store is the smallest there is, so that what is tried is the core: turn round any inequality
-//! in `core/src/algorithm`, and one of these fails.
+//! The store is the smallest possible one, so that these tests are about the core. If any
+//! inequality in `core/src/algorithm` is reversed, one of them fails.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -18,15 +19,16 @@ use tidegate_core::{
 use tidegate_testkit::generate::{ClockKind, Kind, Scenario, policy, related_policies, scenario};
 use tidegate_testkit::{ModelStore, run_against_oracle};
 
-/// Plays a scenario on two stores: one that forgets what it may at once, and one that never does.
-fn play(scenario: &Scenario, clock: ClockKind) -> Result<(), TestCaseError> {
+/// Runs a scenario on two stores. The first forgets states as early as it may, and the second never
+/// forgets a state.
+fn run_scenario(scenario: &Scenario, clock: ClockKind) -> Result<(), TestCaseError> {
     for make in [ModelStore::new, ModelStore::keeping_all] {
-        let hand = ManualClock::default();
-        let store = make(hand.clone());
-        let played = pin!(run_against_oracle(&store, &hand, scenario, clock));
-        match played.poll(&mut Context::from_waker(Waker::noop())) {
+        let store_clock = ManualClock::default();
+        let store = make(store_clock.clone());
+        let run = pin!(run_against_oracle(&store, &store_clock, scenario, clock));
+        match run.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(result) => result.map_err(TestCaseError::fail)?,
-            Poll::Pending => return Err(TestCaseError::fail("this store answers at once")),
+            Poll::Pending => return Err(TestCaseError::fail("the store must answer immediately")),
         }
     }
     Ok(())
@@ -53,21 +55,21 @@ macro_rules! algorithms {
                 fn decides_as_the_oracle(
                     trace in scenario(one(Kind::$kind), ClockKind::Forwards, 30, 1)
                 ) {
-                    play(&trace, ClockKind::Forwards)?;
+                    run_scenario(&trace, ClockKind::Forwards)?;
                 }
 
                 #[test]
                 fn decides_as_the_oracle_when_the_clock_jumps(
                     trace in scenario(one(Kind::$kind), ClockKind::Jumping, 30, 1)
                 ) {
-                    play(&trace, ClockKind::Jumping)?;
+                    run_scenario(&trace, ClockKind::Jumping)?;
                 }
 
                 #[test]
                 fn keeps_what_was_used_when_the_policy_changes(
                     trace in scenario(related_policies(Kind::$kind, "p"), ClockKind::Jumping, 30, 1)
                 ) {
-                    play(&trace, ClockKind::Jumping)?;
+                    run_scenario(&trace, ClockKind::Jumping)?;
                 }
             }
         }
@@ -83,7 +85,7 @@ algorithms! {
     gcra: Gcra;
 }
 
-/// Policies of several algorithms, each under its own name.
+/// Returns policies of several algorithms, each with its own name.
 fn several() -> impl Strategy<Value = Vec<Policy>> {
     let any = |name| Kind::any().prop_flat_map(move |kind| policy(kind, name));
     (any("p"), any("q"), any("r")).prop_map(|(p, q, r)| vec![p, q, r])
@@ -96,19 +98,19 @@ proptest! {
     fn several_charges_are_decided_as_by_the_oracle(
         trace in scenario(several(), ClockKind::Forwards, 25, 4)
     ) {
-        play(&trace, ClockKind::Forwards)?;
+        run_scenario(&trace, ClockKind::Forwards)?;
     }
 
     #[test]
     fn several_charges_are_decided_as_by_the_oracle_when_the_clock_jumps(
         trace in scenario(several(), ClockKind::Jumping, 25, 4)
     ) {
-        play(&trace, ClockKind::Jumping)?;
+        run_scenario(&trace, ClockKind::Jumping)?;
     }
 }
 
 #[test]
-fn what_is_all_given_back_leaves_no_record() {
+fn a_full_refund_leaves_no_record() {
     for kind in [
         "fixed-window 5/1h",
         "sliding-log 5/1h",
@@ -128,27 +130,28 @@ fn what_is_all_given_back_leaves_no_record() {
     }
 }
 
-/// Half a token, in parts of 2^-27, goes over into parts of 2^-25 exactly: the product is just 2^51.
-/// Into parts of 2^-26 it is just 2^52, the largest that is still exact.
+/// Half a token, in parts of 2^-27, is converted exactly into parts of 2^-25: the product is 2^51.
+/// In parts of 2^-26 the product is 2^52, the largest exact one.
 #[test]
-fn a_debt_is_carried_over_exactly_up_to_the_largest_exact_product() {
+fn a_debt_is_converted_exactly_up_to_the_largest_exact_product() {
     let half = 1 << 26;
     for (parts, wait) in [(1_u64 << 25, 1_u64 << 24), (1 << 26, 1 << 25)] {
-        let hand = ManualClock::default();
-        let store = ModelStore::keeping_all(hand.clone());
-        let of = |period: u64, burst| {
+        let clock = ManualClock::default();
+        let store = ModelStore::keeping_all(clock.clone());
+        let bucket = |period: u64, burst| {
             let period = Duration::from_micros(period);
             Policy::new("p", TokenBucket::new(1, period).burst(burst)).unwrap()
         };
-        let (older, newer) = (of(1 << 27, 3), of(parts, 2));
+        let (older, newer) = (bucket(1 << 27, 3), bucket(parts, 2));
         let acquire = |policy, cost| {
             let charges = [Charge::new(policy, "s").cost(cost)];
             answer(&store, Call::acquire(&charges))
         };
         assert!(acquire(&older, 2).is_allowed());
-        hand.set(Timestamp::from_micros(half));
+        clock.set(Timestamp::from_micros(half));
         assert!(acquire(&older, 1).is_allowed());
-        // 2.5 tokens are owed, of which 1.5 have to come back for one of two to be there.
+        // The debt is 2.5 tokens, and 1.5 tokens must be refilled until one of two tokens is
+        // available.
         let wait = Duration::from_micros(parts + wait);
         assert_eq!(acquire(&newer, 1).retry_after(), Some(wait), "in parts of 1/{parts}");
     }
@@ -157,63 +160,70 @@ fn a_debt_is_carried_over_exactly_up_to_the_largest_exact_product() {
 fn answer(store: &ModelStore, call: Call<'_>) -> Decision {
     match store.decide(call).into_ready() {
         Ok(Ok(decision)) => decision,
-        other => unreachable!("this store answers at once, and has no errors: {other:?}"),
+        other => {
+            unreachable!("the store answers immediately and without errors, but returned {other:?}")
+        }
     }
 }
 
-/// The log of a policy of at most 5,000 an hour, and what it holds after `records` requests, one a
-/// microsecond.
+/// Returns the rule of a log of at most 5,000 per hour, and its state after `records` requests, one
+/// per microsecond.
 fn long_log(records: u64) -> (SlidingLogRule, Box<State>) {
     let policy: Policy = "sliding-log 5000/1h".parse().unwrap_or_else(|e| unreachable!("{e}"));
-    let Rule::SlidingLog(rule) = *policy.rule() else { unreachable!("it is a log") };
+    let Rule::SlidingLog(rule) = *policy.rule() else {
+        unreachable!("the policy is a sliding log")
+    };
     let mut log = Box::<State>::default();
     for now in 0..records {
         let (before, growth) = (log.heap_bytes(), log.growth());
         log = rule.take(Some(log), 1, now, || 0);
-        assert!(log.heap_bytes() <= before + growth, "grew by more than was said");
+        assert!(
+            log.heap_bytes() <= before + growth,
+            "the log must not grow by more than announced"
+        );
     }
     (rule, log)
 }
 
 #[test]
-fn a_log_tells_its_records_and_its_size() {
+fn a_log_reports_its_records_and_its_size() {
     let (rule, mut log) = long_log(2);
     log = rule.take(Some(log), 7, 5, || 0);
     assert_eq!(log.records().collect::<Vec<_>>(), [(0, 1), (1, 1), (5, 7)]);
-    assert!(log.growth() < 4 * 16, "there is room for one more");
+    assert!(log.growth() < 4 * 16, "the log has room for one more record");
     let (_, log) = long_log(1_024);
     assert_eq!(log.len(), 1_024);
     assert!((1_024 * 16..=2_048 * 16).contains(&log.heap_bytes()));
 }
 
 #[test]
-fn a_long_log_gives_its_memory_back_and_a_short_one_keeps_it() {
+fn a_long_log_releases_memory_and_a_short_one_keeps_it() {
     const HOUR: u64 = 3_600_000_000;
     let (rule, mut log) = long_log(1_024);
     let full = log.heap_bytes();
     log = rule.take(Some(log), 1, HOUR + 600, || 0);
     assert_eq!(log.heap_bytes(), full, "more than a quarter is in use");
     log = rule.take(Some(log), 1, HOUR + 823, || 0);
-    let left = log.len() * 16;
+    let needed = log.len() * 16;
     assert!(log.heap_bytes() < full, "less than a quarter is in use");
-    assert!(log.heap_bytes() >= left * 2 - 64, "room to grow is left");
-    // Just a quarter is not less.
+    assert!(log.heap_bytes() >= needed * 2 - 64, "the log keeps room to grow");
+    // Exactly a quarter is not less than a quarter.
     let quarter = u64::try_from(full / 16 / 4).unwrap_or_default();
-    for (left, is_shrunk) in [(quarter, false), (quarter - 1, true)] {
+    for (remaining, is_shrunk) in [(quarter, false), (quarter - 1, true)] {
         let (rule, log) = long_log(1_024);
-        let log = rule.take(Some(log), 1, HOUR + 1_023 - left, || 0);
-        assert_eq!(u64::try_from(log.len()), Ok(left + 1));
-        assert_eq!(log.heap_bytes() < full, is_shrunk, "{left} were left");
+        let log = rule.take(Some(log), 1, HOUR + 1_023 - remaining, || 0);
+        assert_eq!(u64::try_from(log.len()), Ok(remaining + 1));
+        assert_eq!(log.heap_bytes() < full, is_shrunk, "{remaining} records remain");
     }
-    // Also where nothing is added to it.
+    // The log also shrinks if nothing is added to it.
     let (rule, log) = long_log(1_024);
     let log = rule.refund(log, 1, HOUR + 823).0.unwrap_or_default();
     assert_eq!(log.len(), 199);
-    assert!((2 * 200 * 16..full).contains(&log.heap_bytes()), "room to grow is left");
+    assert!((2 * 200 * 16..full).contains(&log.heap_bytes()), "the log keeps room to grow");
     for records in [20, 64] {
         let (rule, mut log) = long_log(records);
         let small = log.heap_bytes();
-        assert!(small <= 64 * 16, "it is short");
+        assert!(small <= 64 * 16, "the log is short");
         log = rule.take(Some(log), 1, 2 * HOUR, || 0);
         assert_eq!((log.len(), log.heap_bytes()), (1, small));
     }

@@ -1,4 +1,4 @@
-//! Policies: what can be built, what is refused and why, and the grammar.
+//! Policies: valid and invalid ones, error messages, and the grammar.
 
 #![allow(
     clippy::unwrap_used,
@@ -27,7 +27,7 @@ fn misread(text: &str) -> (String, Option<std::ops::Range<usize>>) {
 }
 
 #[test]
-fn b35_zeros_are_refused_by_name_but_a_limit_of_zero_denies_all() {
+fn b35_zeros_are_errors_by_name_but_a_limit_of_zero_denies_all() {
     assert_eq!(
         refused("w", FixedWindow::new(1, Duration::ZERO)),
         "the window is 0; it must be at least 1us"
@@ -54,10 +54,10 @@ fn b35_zeros_are_refused_by_name_but_a_limit_of_zero_denies_all() {
 }
 
 #[test]
-fn b28_a_log_that_may_need_too_many_records_is_refused_with_the_grain_that_would_do() {
-    let most = SlidingLog::MAX_RECORDS;
-    assert!(Policy::new("l", SlidingLog::new(most, MINUTE)).is_ok());
-    let message = refused("l", SlidingLog::new(most + 1, MINUTE));
+fn b28_a_log_that_may_need_too_many_records_is_an_error_with_a_sufficient_grain() {
+    let max = SlidingLog::MAX_RECORDS;
+    assert!(Policy::new("l", SlidingLog::new(max, MINUTE)).is_ok());
+    let message = refused("l", SlidingLog::new(max + 1, MINUTE));
     assert!(message.contains("1048577") && message.contains("1048576"), "{message}");
     let grain = message.rsplit("a grain of ").next().unwrap().split(' ').next().unwrap();
     let text = format!("sliding-log {}/1m grain {grain}", u64::MAX >> 13);
@@ -74,7 +74,7 @@ fn b33_a_policy_takes_the_finest_tick_at_which_its_products_are_exact() {
     assert_eq!(tick("sliding-counter 521250/1d"), 100);
     assert_eq!(tick("token-bucket 7/1d burst 52124"), 1);
     assert_eq!(tick("token-bucket 7/1d burst 52125"), 10);
-    // A tick divides the window: a window of 86,400.000001 s has no other than 1 µs.
+    // A tick must divide the window. A window of 86,400.000001 s has no tick other than 1 µs.
     let message = misread("sliding-counter 52125/86400000001us").0;
     assert!(message.contains("above 2^52") && message.contains("4503600000052125"), "{message}");
     let message = misread("token-bucket 7/1d burst 5000000000000").0;
@@ -82,7 +82,7 @@ fn b33_a_policy_takes_the_finest_tick_at_which_its_products_are_exact() {
 }
 
 #[test]
-fn spans_and_numbers_out_of_bounds_are_refused_with_the_bound() {
+fn spans_and_numbers_out_of_bounds_are_errors_with_the_bound() {
     let message = refused("w", FixedWindow::new(MAX_EXACT + 1, MINUTE));
     assert_eq!(
         message,
@@ -117,7 +117,7 @@ fn names_are_short_and_plain() {
 }
 
 #[test]
-fn what_is_written_short_reads_as_what_is_written_long() {
+fn short_and_long_spellings_are_the_same_policy() {
     for (short, long) in [
         ("token-bucket 10/s", "token-bucket 10/1s burst 10"),
         ("gcra 1_000/minute burst 5", "gcra 1000/1m burst 5"),
@@ -134,7 +134,8 @@ fn what_is_written_short_reads_as_what_is_written_long() {
     }
 }
 
-/// A policy may come from a file that others write: its error goes to a terminal and into logs.
+/// A policy may be read from a file that someone else wrote, and its error is printed to terminals
+/// and logs.
 #[test]
 fn an_error_shows_no_character_that_steers_a_terminal_and_no_long_word_in_full() {
     let long = "x".repeat(1 << 20);
@@ -168,12 +169,12 @@ fn an_error_shows_no_character_that_steers_a_terminal_and_no_long_word_in_full()
     let error = format!("gcra 5/1m{}oops {long}", " ".repeat(200)).parse::<Policy>().unwrap_err();
     let shown = format!("{error:#}");
     let lines: Vec<&str> = shown.lines().collect();
-    let place = |line: &str, what: char| line.chars().position(|c| c == what).unwrap();
+    let place = |line: &str, character: char| line.chars().position(|c| c == character).unwrap();
     assert_eq!(place(lines[1], 'o'), place(lines[2], '^'), "{shown}");
 }
 
 #[test]
-fn an_error_points_at_the_word_that_is_wrong_and_says_what_would_fit() {
+fn an_error_points_at_the_wrong_word_and_suggests_a_correction() {
     for (text, wrong, says) in [
         ("", "", "there must be an algorithm"),
         ("slidng-log 5/1m", "slidng-log", "did you mean `sliding-log`?"),
@@ -222,13 +223,13 @@ fn an_error_points_at_the_word_that_is_wrong_and_says_what_would_fit() {
         let span = span.unwrap();
         assert!(message.contains(says), "{text}: {message}");
         assert_eq!(&text[span.clone()], wrong, "{text}: {message}");
-        // The second of two equal words is the wrong one.
+        // If a word occurs twice, the second one is the wrong one.
         assert!(wrong.is_empty() || span.start == text.rfind(wrong).unwrap(), "{text}");
     }
 }
 
 #[test]
-fn the_mark_stands_under_the_word_whatever_stands_before_it() {
+fn the_mark_is_below_the_word_after_any_characters() {
     let error = "é\u{7}: gcra".parse::<Policy>().unwrap_err();
     let lines: Vec<String> = format!("{error:#}").lines().map(str::to_owned).collect();
     assert_eq!(lines[1..], ["| é\u{fffd}: gcra", "|         ^"]);
@@ -266,7 +267,7 @@ fn algorithms() -> impl Strategy<Value = Algorithm> {
     ]
 }
 
-/// Few names, windows and options, so that some are alike.
+/// Returns policies with few names, windows and options, so that some of them are alike.
 fn state_name_policies() -> impl Strategy<Value = Policy> {
     let name = prop::sample::select(vec!["", "p: ", "q: ", "window.1m: "]);
     let algorithm = prop::sample::select(vec![
@@ -293,7 +294,7 @@ fn state_name_policies() -> impl Strategy<Value = Policy> {
 }
 
 #[test]
-fn states_are_kept_under_the_name_and_the_shape() {
+fn states_are_stored_under_the_name_and_the_shape() {
     for (text, expected) in [
         ("p: fixed-window 5/1m", "p:window.1m"),
         ("p: fixed-window 500/1m block 1h shadow", "p:window.1m"),
@@ -312,11 +313,12 @@ fn states_are_kept_under_the_name_and_the_shape() {
         assert_eq!(policy.state_name().to_string(), expected, "{text}");
     }
     let hot: Policy = "hot: fixed-window 5/1m shards 3".parse().unwrap();
-    let shares: Vec<_> = hot.shares().iter().map(|it| it.state_name().to_string()).collect();
+    let shares: Vec<_> = hot.shares().iter().map(|share| share.state_name().to_string()).collect();
     assert_eq!(shares, ["hot:window.1m%0.3", "hot:window.1m%1.3", "hot:window.1m%2.3"]);
 }
 
-/// The name of a policy without one follows each change, as it is all that tells it from others.
+/// The name of a policy without a name is its text, which follows each change, because nothing else
+/// distinguishes the policy from others.
 #[test]
 fn a_policy_without_a_name_is_named_by_its_whole_text() {
     let plain: Policy = "sliding-log 9/1m".parse().unwrap();
@@ -330,7 +332,7 @@ fn a_policy_without_a_name_is_named_by_its_whole_text() {
     let half = plain.scaled_to(Share::new(1, 2).unwrap()).unwrap().unwrap();
     assert_eq!(half.name(), "sliding-log 4/1m");
     let named = Policy::new("sliding-log", SlidingLog::new(9, minute)).unwrap();
-    assert_ne!(named, plain, "its name says it is another");
+    assert_ne!(named, plain, "the name distinguishes the policies");
     assert_eq!(named.to_string(), "sliding-log: sliding-log 9/1m");
 }
 
@@ -338,7 +340,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(5_000))]
 
     #[test]
-    fn what_is_printed_reads_back_as_the_same_policy(
+    fn a_printed_policy_is_parsed_as_the_same_policy(
         name in prop::option::weighted(
             0.8,
             prop_oneof!["[A-Za-z0-9_.-]{1,64}", Just("gcra".to_owned()), Just("gcra2".to_owned())],
@@ -373,9 +375,9 @@ proptest! {
         }
     }
 
-    /// Three ways to say it, of which stores use one or another.
+    /// Stores use three ways to compare the states of policies, which must agree.
     #[test]
-    fn policies_share_states_just_if_their_state_names_are_equal(
+    fn policies_share_states_exactly_if_their_state_names_are_equal(
         one in state_name_policies(),
         other in state_name_policies(),
     ) {
@@ -392,7 +394,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_read_or_refused_with_a_place_within_it(
+    fn any_text_is_parsed_or_rejected_with_a_position_within_it(
         text in prop_oneof![
             ".*",
             "([a-z-]{0,14}|fixed-window|gcra|sliding-log|token-bucket| |:|/|burst|block|grain|shadow|shards|whole|1m|5|_|0){0,12}",
@@ -407,7 +409,8 @@ proptest! {
     }
 }
 
-/// The message was broken in the source without a backslash, and printed with the indentation.
+/// Guards against a defect: the message was split in the source without a backslash, and contained
+/// the indentation of the source.
 #[test]
 fn the_message_about_reserving_a_split_policy_is_one_line_without_gaps() {
     let policy: Policy = "gcra 5/1m shards 8".parse().unwrap();

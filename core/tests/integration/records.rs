@@ -1,4 +1,4 @@
-//! What an engine asks of a store's records, and what it leaves in them.
+//! The use of a store's records by the engine: the reads, the writes and the room that it requests.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,15 +13,15 @@ use tidegate_core::{
     Policy, Timestamp,
 };
 
-/// Records by the indices of charges, which are all to different states. A record may be created only where room was
-/// made for it.
+/// Records by the indices of charges, which all have different states. The engine may create a
+/// record only after it has requested room for it.
 #[derive(Debug, Default)]
 struct Spy {
     records: BTreeMap<usize, Record>,
     policies: Vec<Policy>,
     has_room: bool,
-    /// The indices that room was made for, and those that were updated.
-    made: Vec<usize>,
+    /// The indices for which room was requested, and the indices that were updated.
+    requested: Vec<usize>,
     updated: Vec<usize>,
 }
 
@@ -34,14 +34,14 @@ impl Records for Spy {
         if !self.has_room {
             return Err(Error::new(ErrorKind::OutOfMemory, "no room"));
         }
-        self.made.extend(indices);
+        self.requested.extend(indices);
         Ok(())
     }
 
     fn update(&mut self, index: usize, change: impl FnOnce(&mut Record)) {
         self.updated.push(index);
-        let is_there = self.records.contains_key(&index);
-        assert!(is_there || self.made.contains(&index), "no room was made at {index}");
+        let exists = self.records.contains_key(&index);
+        assert!(exists || self.requested.contains(&index), "no room was requested for {index}");
         let policy = &self.policies[index];
         change(self.records.entry(index).or_insert_with(|| Record::new(policy)));
     }
@@ -57,8 +57,9 @@ impl Spy {
         Self { policies, has_room: true, ..Self::default() }
     }
 
-    /// The decision, with the indices that room was made for, and those that were updated.
-    fn ask(
+    /// Makes a call. Returns the decision, the indices for which room was requested, and the
+    /// indices that were updated.
+    fn decide(
         &mut self,
         operation: Operation,
         costs: &[u64],
@@ -70,10 +71,10 @@ impl Spy {
             .zip(costs)
             .map(|(policy, &cost)| Charge::new(policy, "s").cost(cost))
             .collect();
-        (self.made, self.updated) = (vec![], vec![]);
+        (self.requested, self.updated) = (vec![], vec![]);
         let now = Timestamp::from_micros(now);
         let decision = engine::decide(&Call::new(operation, &charges), now, self).unwrap();
-        (decision, [std::mem::take(&mut self.made), std::mem::take(&mut self.updated)])
+        (decision, [std::mem::take(&mut self.requested), std::mem::take(&mut self.updated)])
     }
 }
 
@@ -84,7 +85,7 @@ fn policy(text: &str) -> Policy {
 const SECOND: u64 = 1_000_000;
 
 #[test]
-fn room_is_made_for_what_is_written_and_for_nothing_else() {
+fn room_is_requested_only_for_records_that_are_created() {
     let (a, b) = (policy("a: sliding-log 5/10s"), policy("b: sliding-log 2/10s block 3s"));
     let mut spy = Spy::new(&[&a, &b]);
     let nothing: [Vec<usize>; 2] = [vec![], vec![]];
@@ -95,29 +96,33 @@ fn room_is_made_for_what_is_written_and_for_nothing_else() {
         Operation::Reset,
         Operation::Block { span: Duration::ZERO },
     ] {
-        assert_eq!(spy.ask(operation, &[1, 1], 0).1, nothing, "{operation:?}");
+        assert_eq!(spy.decide(operation, &[1, 1], 0).1, nothing, "{operation:?}");
         assert!(spy.records.is_empty(), "{operation:?}");
     }
-    assert_eq!(spy.ask(Operation::Acquire, &[0, 0], 0).1, nothing);
-    assert_eq!(spy.ask(Operation::Acquire, &[0, 1], 0).1, [vec![1], vec![1]]);
-    assert_eq!(spy.ask(Operation::Acquire, &[1, 1], 0).1, [vec![0, 1], vec![0, 1]]);
-    // Refused by the second: its block is all that is written. Of a cost that never passes there is none.
-    assert_eq!(spy.ask(Operation::Acquire, &[1, 3], 0).1, nothing);
-    assert_eq!(spy.ask(Operation::Peek, &[1, 1], 0).1, nothing);
-    assert_eq!(spy.ask(Operation::Acquire, &[1, 1], 0).1, [vec![1], vec![1]]);
-    assert_eq!(spy.ask(Operation::Acquire, &[1, 1], 1).1, nothing);
-    // What costs nothing is not given back.
-    assert_eq!(spy.ask(Operation::Refund, &[0, 1], 2).1, [vec![], vec![1]]);
-    assert_eq!(spy.ask(Operation::Refund, &[1, 0], 2).1, [vec![], vec![0]]);
+    assert_eq!(spy.decide(Operation::Acquire, &[0, 0], 0).1, nothing);
+    assert_eq!(spy.decide(Operation::Acquire, &[0, 1], 0).1, [vec![1], vec![1]]);
+    assert_eq!(spy.decide(Operation::Acquire, &[1, 1], 0).1, [vec![0, 1], vec![0, 1]]);
+    // The second policy denies, so that only its block is written. A cost that can never be
+    // admitted writes no block.
+    assert_eq!(spy.decide(Operation::Acquire, &[1, 3], 0).1, nothing);
+    assert_eq!(spy.decide(Operation::Peek, &[1, 1], 0).1, nothing);
+    assert_eq!(spy.decide(Operation::Acquire, &[1, 1], 0).1, [vec![1], vec![1]]);
+    assert_eq!(spy.decide(Operation::Acquire, &[1, 1], 1).1, nothing);
+    // A cost of zero is not refunded.
+    assert_eq!(spy.decide(Operation::Refund, &[0, 1], 2).1, [vec![], vec![1]]);
+    assert_eq!(spy.decide(Operation::Refund, &[1, 0], 2).1, [vec![], vec![0]]);
     assert_eq!(spy.records.len(), 1);
     let block = Operation::Block { span: Duration::from_secs(1) };
-    assert_eq!(spy.ask(block, &[1, 1], 2).1, [vec![0, 1], vec![0, 1]]);
+    assert_eq!(spy.decide(block, &[1, 1], 2).1, [vec![0, 1], vec![0, 1]]);
     let lift = Operation::Block { span: Duration::ZERO };
-    assert_eq!(spy.ask(lift, &[1, 1], 2).1, [vec![], vec![0, 1]]);
-    assert_eq!(spy.records.keys().collect::<Vec<_>>(), [&1], "nothing was left of the first");
-    assert_eq!(spy.ask(Operation::Undo { at: Timestamp::EPOCH }, &[1, 0], 2).1, nothing);
-    assert_eq!(spy.ask(Operation::Undo { at: Timestamp::EPOCH }, &[1, 3], 2).1, nothing);
-    assert_eq!(spy.ask(Operation::Undo { at: Timestamp::EPOCH }, &[1, 2], 2).1, [vec![], vec![1]]);
+    assert_eq!(spy.decide(lift, &[1, 1], 2).1, [vec![], vec![0, 1]]);
+    assert_eq!(spy.records.keys().collect::<Vec<_>>(), [&1], "the first record is removed");
+    assert_eq!(spy.decide(Operation::Undo { at: Timestamp::EPOCH }, &[1, 0], 2).1, nothing);
+    assert_eq!(spy.decide(Operation::Undo { at: Timestamp::EPOCH }, &[1, 3], 2).1, nothing);
+    assert_eq!(
+        spy.decide(Operation::Undo { at: Timestamp::EPOCH }, &[1, 2], 2).1,
+        [vec![], vec![1]]
+    );
 }
 
 #[test]
@@ -136,7 +141,7 @@ fn without_room_nothing_is_written() {
 }
 
 #[test]
-fn a_block_that_is_over_is_forgotten_at_the_next_write() {
+fn an_ended_block_is_forgotten_at_the_next_write() {
     let anchored = policy("p: fixed-window 5/10s anchored");
     for (operation, costs) in [
         (Operation::Acquire, [1]),
@@ -144,47 +149,47 @@ fn a_block_that_is_over_is_forgotten_at_the_next_write() {
         (Operation::Undo { at: Timestamp::EPOCH }, [1]),
     ] {
         let mut spy = Spy::new(&[&anchored]);
-        let _ = spy.ask(Operation::Acquire, &[3], 0);
+        let _ = spy.decide(Operation::Acquire, &[3], 0);
         let block = Operation::Block { span: Duration::from_secs(2) };
-        assert_eq!(spy.ask(block, &[1], 0).0.verdicts()[0].blocked_for().as_secs(), 2);
+        assert_eq!(spy.decide(block, &[1], 0).0.verdicts()[0].blocked_for().as_secs(), 2);
         for (now, until) in [(1, Some(2)), (2, None)] {
-            let _ = spy.ask(operation, &costs, now * SECOND);
+            let _ = spy.decide(operation, &costs, now * SECOND);
             let until = until.map(|secs| secs * SECOND);
             assert_eq!(spy.records[&0].blocked_until_micros(), until, "{operation:?} at {now} s");
         }
     }
 }
 
-/// A blocked subject stays blocked for as long as it was told, and not a microsecond longer.
+/// A blocked subject stays blocked for exactly the announced time.
 #[test]
 fn a_block_ends_at_its_end() {
     let anchored = policy("p: fixed-window 5/10s anchored");
     let mut spy = Spy::new(&[&anchored]);
-    let _ = spy.ask(Operation::Block { span: Duration::MAX }, &[1], 7);
+    let _ = spy.decide(Operation::Block { span: Duration::MAX }, &[1], 7);
     let longest = 7 + u64::try_from(MAX_SPAN.as_micros()).unwrap();
     assert_eq!(spy.records[&0].blocked_until_micros(), Some(longest));
-    let _ = spy.ask(Operation::Block { span: Duration::from_nanos(1_001) }, &[1], 7);
-    for (now, outcome, left) in [(8, Outcome::Blocked, 1), (9, Outcome::Allowed, 0)] {
-        let verdict = spy.ask(Operation::Peek, &[1], now).0.verdicts()[0];
-        assert_eq!((verdict.outcome(), verdict.blocked_for().as_micros()), (outcome, left));
+    let _ = spy.decide(Operation::Block { span: Duration::from_nanos(1_001) }, &[1], 7);
+    for (now, outcome, remaining) in [(8, Outcome::Blocked, 1), (9, Outcome::Allowed, 0)] {
+        let verdict = spy.decide(Operation::Peek, &[1], now).0.verdicts()[0];
+        assert_eq!((verdict.outcome(), verdict.blocked_for().as_micros()), (outcome, remaining));
     }
 }
 
 #[test]
-fn a_reservation_is_at_most_as_far_away_and_as_large_as_can_be_counted() {
+fn a_reservation_is_bounded_by_its_wait_and_by_the_exact_numbers() {
     let bucket = policy("p: token-bucket 1/1s burst 1");
     let mut spy = Spy::new(&[&bucket]);
     let reserve = |secs| Operation::Reserve { max_wait: Duration::from_secs(secs) };
-    let first = spy.ask(reserve(0), &[1], 0).0;
+    let first = spy.decide(reserve(0), &[1], 0).0;
     assert_eq!((first.is_allowed(), first.wait()), (true, Duration::ZERO));
     for (max_wait, wait) in [(0, None), (1, Some(1)), (1, None), (2, Some(2))] {
-        let decision = spy.ask(reserve(max_wait), &[1], 0).0;
+        let decision = spy.decide(reserve(max_wait), &[1], 0).0;
         assert_eq!(decision.is_allowed(), wait.is_some());
         assert_eq!(decision.wait(), Duration::from_secs(wait.unwrap_or(0)));
         let retry = decision.verdicts()[0].retry_after().unwrap();
         assert_eq!(retry.is_zero(), wait.is_some());
     }
-    // No other algorithm reserves, however long it may wait.
+    // No other algorithm supports reservations, regardless of the wait.
     for text in ["p: fixed-window 1/1s", "p: sliding-log 1/1s", "p: sliding-counter 1/1s"] {
         let window = policy(text);
         let mut spy = Spy::new(&[&window]);
@@ -193,7 +198,8 @@ fn a_reservation_is_at_most_as_far_away_and_as_large_as_can_be_counted() {
         let error = engine::decide(&call, Timestamp::EPOCH, &mut spy).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{text}");
     }
-    // Two of these fit into what is counted exactly. The wait for a third one would not be too long.
+    // Two of these costs are within the exact numbers. The wait of a third one would be short
+    // enough.
     for text in [
         "p: token-bucket 1000/1us burst 2251799813685248",
         "p: token-bucket 1000/1us burst 2251799813685248 by-interval",
@@ -203,9 +209,10 @@ fn a_reservation_is_at_most_as_far_away_and_as_large_as_can_be_counted() {
         let all = huge.limit();
         assert_eq!(all, MAX_EXACT / 2);
         let reserve = Operation::Reserve { max_wait: Duration::MAX };
-        let admitted: Vec<_> = (0..3).map(|_| spy.ask(reserve, &[all], 0).0.is_allowed()).collect();
+        let admitted: Vec<_> =
+            (0..3).map(|_| spy.decide(reserve, &[all], 0).0.is_allowed()).collect();
         assert_eq!(admitted, [true, true, false], "{text}");
-        assert!(spy.ask(reserve, &[1], 1).0.is_allowed(), "{text}: one has come back");
+        assert!(spy.decide(reserve, &[1], 1).0.is_allowed(), "{text}: one token has been refilled");
     }
 }
 
@@ -228,7 +235,8 @@ fn a_record_has_its_parts_and_its_size() {
     let beyond = Record::restore(&anchored, None, Some(MAX_EXACT)).unwrap();
     assert_eq!((beyond.recovers_at(), beyond.recovers_at_micros()), (None, MAX_EXACT));
 
-    // A log is boxed, and begins with room for four records of a time and a total each.
+    // The state of a log is boxed, and begins with room for four records of a time and a total
+    // each.
     let log = policy("p: sliding-log 9/10s");
     let boxed = size_of::<sliding_log::State>();
     assert_eq!(Record::growth(None, &log), boxed + 4 * 16);
@@ -241,14 +249,15 @@ fn a_record_has_its_parts_and_its_size() {
     assert_eq!(Record::growth(Some(&record), &log), growth);
 }
 
-/// A store drops what has recovered: so a policy that was changed meanwhile finds nothing, whether it was dropped or not.
+/// A store may drop a recovered state at any time. Therefore a changed policy must find nothing
+/// after the recovery, regardless of whether the state was dropped.
 #[test]
 fn a_changed_policy_counts_what_was_used_until_that_recovers() {
     let older = policy("p: fixed-window 5/10s anchored");
     let newer = policy("p: fixed-window 9/10s anchored");
     let other_shape = policy("p: fixed-window 9/20s anchored");
     let mut spy = Spy::new(&[&older]);
-    let _ = spy.ask(Operation::Acquire, &[4], 0);
+    let _ = spy.decide(Operation::Acquire, &[4], 0);
     for (policy, now, remaining) in [
         (&older, 5, 1),
         (&newer, 5, 5),
@@ -257,15 +266,15 @@ fn a_changed_policy_counts_what_was_used_until_that_recovers() {
         (&newer, 10 * SECOND, 9),
     ] {
         spy.policies = vec![policy.clone()];
-        let verdict = spy.ask(Operation::Peek, &[1], now).0.verdicts()[0];
+        let verdict = spy.decide(Operation::Peek, &[1], now).0.verdicts()[0];
         assert_eq!(verdict.remaining(), remaining, "{policy} at {now}");
-        let _ = spy.ask(Operation::Refund, &[0], now);
+        let _ = spy.decide(Operation::Refund, &[0], now);
         assert_eq!(spy.records[&0].policy(), &older, "only a write changes the policy");
     }
 }
 
 #[test]
-fn what_is_undone_in_full_leaves_no_record() {
+fn a_full_undo_leaves_no_record() {
     for text in [
         "p: fixed-window 5/10s anchored",
         "p: sliding-log 5/10s",
@@ -276,34 +285,35 @@ fn what_is_undone_in_full_leaves_no_record() {
         let policy = policy(text);
         let mut spy = Spy::new(&[&policy]);
         let undo = Operation::Undo { at: Timestamp::EPOCH };
-        let _ = spy.ask(Operation::Acquire, &[3], 0);
-        let _ = spy.ask(undo, &[3], 0);
+        let _ = spy.decide(Operation::Acquire, &[3], 0);
+        let _ = spy.decide(undo, &[3], 0);
         assert!(spy.records.is_empty(), "{text}");
-        let _ = spy.ask(Operation::Acquire, &[3], 0);
-        let _ = spy.ask(undo, &[2], 1);
-        assert_eq!(spy.ask(Operation::Peek, &[1], 1).0.verdicts()[0].remaining(), 4, "{text}");
-        let _ = spy.ask(undo, &[1], 1);
+        let _ = spy.decide(Operation::Acquire, &[3], 0);
+        let _ = spy.decide(undo, &[2], 1);
+        assert_eq!(spy.decide(Operation::Peek, &[1], 1).0.verdicts()[0].remaining(), 4, "{text}");
+        let _ = spy.decide(undo, &[1], 1);
         assert!(spy.records.is_empty(), "{text}");
         if text.contains("burst") {
-            // One has come back, and the other two are undone.
-            let _ = spy.ask(Operation::Acquire, &[3], 0);
-            let _ = spy.ask(undo, &[2], 10 * SECOND);
+            // One token has been refilled, and the other two are undone.
+            let _ = spy.decide(Operation::Acquire, &[3], 0);
+            let _ = spy.decide(undo, &[2], 10 * SECOND);
             assert!(spy.records.is_empty(), "{text}");
         }
     }
 }
 
-/// Not even the policy of the record, or a block that is over, changes.
+/// Neither the policy of the record nor an ended block changes.
 #[test]
 fn an_undo_of_nothing_leaves_the_record_as_it_is() {
-    for (older, newer, taken, undone, now) in [
+    for (older, newer, charged, undone, now) in [
         ("p: fixed-window 5/10s anchored", "p: fixed-window 6/10s anchored", 20, 5, 21),
         ("p: sliding-log 5/10s", "p: sliding-log 6/10s", 20, 19, 21),
-        // In the window before, in which nothing was taken; and in this one, in which nothing was.
+        // The undone time is in the previous window, in which nothing was charged, or in the
+        // current one, in which nothing was charged.
         ("p: sliding-counter 5/10s", "p: sliding-counter 6/10s", 21, 19, 22),
         ("p: sliding-counter 5/10s", "p: sliding-counter 6/10s", 19, 21, 22),
         ("p: sliding-counter 5/10s", "p: sliding-counter 6/10s", 21, 35, 22),
-        // More has come back since than was taken.
+        // More has been refilled since then than was charged.
         ("p: token-bucket 1/5s burst 5", "p: token-bucket 1/5s burst 6", 20, 5, 21),
         (
             "p: token-bucket 1/5s burst 5 by-interval",
@@ -315,19 +325,20 @@ fn an_undo_of_nothing_leaves_the_record_as_it_is() {
     ] {
         let (older, newer) = (policy(older), policy(newer));
         let mut spy = Spy::new(&[&older]);
-        let _ = spy.ask(Operation::Acquire, &[3], taken * SECOND);
+        let _ = spy.decide(Operation::Acquire, &[3], charged * SECOND);
         let block = Operation::Block { span: Duration::from_micros(1) };
-        let _ = spy.ask(block, &[1], taken * SECOND);
+        let _ = spy.decide(block, &[1], charged * SECOND);
         let before = spy.records[&0].clone();
         assert!(before.blocked_until_micros().is_some());
         spy.policies = vec![newer];
         let undo = Operation::Undo { at: Timestamp::from_micros(undone * SECOND) };
-        let _ = spy.ask(undo, &[3], now * SECOND);
-        assert_eq!(spy.records[&0], before, "{older}: of {taken} at {undone}");
+        let _ = spy.decide(undo, &[3], now * SECOND);
+        assert_eq!(spy.records[&0], before, "{older}: charged at {charged}, undone at {undone}");
     }
 }
 
-/// One record, and what is remembered: fails if the record grows by more than is said when room is made for it.
+/// One record and the remembered calls. Panics if the record grows by more than was announced when
+/// room was requested.
 #[derive(Debug)]
 struct Metered {
     policy: Policy,
@@ -342,7 +353,7 @@ impl Metered {
         self.record.as_ref().map_or(0, Record::heap_bytes)
     }
 
-    fn ask(&mut self, operation: Operation, cost: u64, id: u8) {
+    fn decide(&mut self, operation: Operation, cost: u64, id: u8) {
         self.id = id;
         let (id, policy) = ([id], self.policy.clone());
         let charge = [Charge::new(&policy, "s").cost(cost)];
@@ -369,7 +380,7 @@ impl Records for Metered {
     fn update(&mut self, _index: usize, change: impl FnOnce(&mut Record)) {
         let max_bytes = self.bytes().max(self.max_bytes);
         change(self.record.get_or_insert_with(|| Record::new(&self.policy)));
-        assert!(self.bytes() <= max_bytes, "{} bytes, of {max_bytes}", self.bytes());
+        assert!(self.bytes() <= max_bytes, "{} bytes; the maximum is {max_bytes}", self.bytes());
     }
 
     fn remove(&mut self, _index: usize) {
@@ -386,29 +397,29 @@ impl Records for Metered {
 }
 
 #[test]
-fn holds_on_a_state_take_at_most_the_room_that_was_made_for_them() {
+fn holds_on_a_state_need_at_most_the_requested_room() {
     for text in ["p: fixed-window 99/10s refund-lapsed", "p: sliding-log 99/10s refund-lapsed"] {
         let (policy, known) = (policy(text), BTreeMap::new());
         let mut records = Metered { policy, record: None, known, id: 0, max_bytes: 0 };
-        records.ask(Operation::Hold, 0, 0);
-        assert!(records.record.is_none(), "{text}: of nothing, nothing is held");
+        records.decide(Operation::Hold, 0, 0);
+        assert!(records.record.is_none(), "{text}: a hold of zero creates no record");
         let mut bytes = vec![];
         for id in 1..=20 {
-            records.ask(Operation::Hold, 2, id);
+            records.decide(Operation::Hold, 2, id);
             bytes.push(records.bytes());
-            records.ask(Operation::Acquire, 1, 0);
-            records.ask(Operation::SettleSoFar, 1, id);
+            records.decide(Operation::Acquire, 1, 0);
+            records.decide(Operation::SettleSoFar, 1, id);
         }
         assert!(bytes[19] >= bytes[0] + 19 * size_of::<[u64; 8]>(), "{text}: {bytes:?}");
         for id in 1..=20 {
-            records.ask(Operation::Settle, 1, id);
+            records.decide(Operation::Settle, 1, id);
         }
-        assert!(records.bytes() < bytes[0], "{text}: none is held any more");
+        assert!(records.bytes() < bytes[0], "{text}: no hold is open any more");
     }
 }
 
 #[test]
-fn what_is_remembered_of_a_hold_has_both_answers_and_what_is_held() {
+fn the_memory_of_a_hold_has_room_for_both_answers_and_the_held_charges() {
     for charges in [1, 2, 9] {
         let (call, hold) = (
             RememberedCall::max_heap_bytes(charges, false),

@@ -1,4 +1,4 @@
-//! Requests on several subjects, and what a verdict with its policy holds.
+//! Requests on several subjects, and the verdict of each policy.
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
@@ -34,7 +34,7 @@ fn each_policy_is_charged_for_its_own_subject_and_cost_or_none_is() {
         let remaining = |decision: &Decision| {
             request
                 .verdicts(decision)
-                .map(|it| (it.name().to_owned(), it.remaining()))
+                .map(|verdict| (verdict.name().to_owned(), verdict.remaining()))
                 .collect::<Vec<_>>()
         };
         let expected = |ip, user, all| {
@@ -47,16 +47,19 @@ fn each_policy_is_charged_for_its_own_subject_and_cost_or_none_is() {
         assert_eq!(remaining(&request.acquire().await.unwrap()), expected(1, 20, 7));
         let third = request.acquire().await.unwrap();
         assert_eq!((third.is_denied(), remaining(&third)), (true, expected(1, 20, 7)));
-        let refusing: Vec<_> =
-            request.verdicts(&third).filter(|it| it.refuses()).map(|it| it.name()).collect();
+        let refusing: Vec<_> = request
+            .verdicts(&third)
+            .filter(|verdict| verdict.refuses())
+            .map(|verdict| verdict.name())
+            .collect();
         assert_eq!(refusing, ["user"]);
-        // One is there to be looked at again and given back.
+        // The same request can be peeked and refunded.
         assert_eq!(remaining(request.refund().await.unwrap().decision()), expected(2, 60, 8));
         assert_eq!(remaining(&request.peek().await.unwrap()), expected(2, 60, 8));
-        // The other way to name the same states.
+        // A charge with the policy and the text of the subject has the same state.
         let user = Charge::new(limiter.policy("user").unwrap(), "7");
-        let seen = limiter.store().decide(Call::new(Operation::Peek, &[user])).await.unwrap();
-        assert_eq!(seen.verdicts()[0].remaining(), 60);
+        let peek = limiter.store().decide(Call::new(Operation::Peek, &[user])).await.unwrap();
+        assert_eq!(peek.verdicts()[0].remaining(), 60);
         request.reset().await.unwrap();
         assert_eq!(remaining(&request.peek().await.unwrap()), expected(3, 100, 9));
         request.block(Duration::from_secs(1)).await.unwrap();
@@ -91,7 +94,7 @@ fn a_policy_of_the_request_alone_shares_the_state_of_its_name() {
 }
 
 #[test]
-fn a_tenant_is_of_the_subject_named_last() {
+fn a_tenant_belongs_to_the_subject_named_last() {
     crate::run(async {
         let limiter = limiter(&ManualClock::default());
         let request = limiter.by("ip", "a").tenant("acme").by("user", "a").tenant("globex");
@@ -114,28 +117,28 @@ fn an_unknown_name_is_an_error_of_every_operation_and_charges_nothing() {
     crate::run(async {
         let limiter = limiter(&ManualClock::default());
         let request = limiter.by("ip", "a").by("usre\n", "a").by("nor this", "b");
-        let is_named = |error: Error| {
+        let check = |error: Error| {
             assert_eq!(error.kind(), ErrorKind::InvalidCall);
             assert_eq!(
                 error.to_string(),
                 "invalid-call: the limiter has no policy `usre\\n`, but `ip`, `user`, `all`"
             );
         };
-        is_named(request.acquire().await.unwrap_err());
-        is_named(request.peek().await.unwrap_err());
-        is_named(request.refund().await.unwrap_err());
-        is_named(request.reserve(Duration::ZERO).await.unwrap_err());
-        is_named(request.reset().await.unwrap_err());
-        is_named(request.block(Duration::ZERO).await.unwrap_err());
-        is_named(request.block_at_least(Duration::ZERO).await.unwrap_err());
+        check(request.acquire().await.unwrap_err());
+        check(request.peek().await.unwrap_err());
+        check(request.refund().await.unwrap_err());
+        check(request.reserve(Duration::ZERO).await.unwrap_err());
+        check(request.reset().await.unwrap_err());
+        check(request.block(Duration::ZERO).await.unwrap_err());
+        check(request.block_at_least(Duration::ZERO).await.unwrap_err());
         #[cfg(feature = "tokio")]
-        is_named(request.acquire_within(Duration::ZERO).await.unwrap_err());
-        let seen = limiter.by("ip", "a").peek().await.unwrap();
-        assert_eq!(seen.verdicts()[0].remaining(), 3);
+        check(request.acquire_within(Duration::ZERO).await.unwrap_err());
+        let peek = limiter.by("ip", "a").peek().await.unwrap();
+        assert_eq!(peek.verdicts()[0].remaining(), 3);
     });
 }
 
-/// A layer that supports no windows.
+/// A layer that supports only buckets.
 #[derive(Debug)]
 struct BucketsOnly;
 
@@ -163,7 +166,7 @@ impl<S: Store> Layer<S> for BucketsOnly {
 }
 
 #[test]
-fn a_policy_that_the_store_does_not_support_is_refused_as_when_a_limiter_is_built() {
+fn a_policy_that_the_store_does_not_support_is_an_error_of_a_request_too() {
     crate::run(async {
         let store = ModelStore::new(ManualClock::default()).layer(BucketsOnly);
         let limiter = Limiter::new(store, [parse("a: gcra 1/1s")]).unwrap();
@@ -175,20 +178,20 @@ fn a_policy_that_the_store_does_not_support_is_refused_as_when_a_limiter_is_buil
 }
 
 #[test]
-fn two_differing_policies_of_one_state_on_one_subject_are_refused() {
+fn two_different_policies_with_one_state_on_one_subject_are_an_error() {
     crate::run(async {
         let limiter = limiter(&ManualClock::default());
         let other = parse("user: gcra 2/1s burst 5");
         let error = limiter.by("user", "a").by(&other, "a").acquire().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidCall);
-        // Of two subjects, as the two ends of a message, each has its own.
+        // Two subjects, such as the two ends of a message, have separate states.
         assert!(limiter.by("user", "a").by("user", "b").acquire().await.unwrap().is_allowed());
         assert!(limiter.by("user", "a").by(&other, "b").acquire().await.unwrap().is_allowed());
     });
 }
 
 #[test]
-fn parts_do_not_collide_in_a_store() {
+fn parts_of_subjects_do_not_collide_in_a_store() {
     crate::run(async {
         let limiter = limiter(&ManualClock::default());
         let subjects = [
@@ -202,38 +205,38 @@ fn parts_do_not_collide_in_a_store() {
     });
 }
 
-/// Takes at random times, and then one look: what `next_after` says of it, tried.
+/// Random acquires and then a peek, whose `next_after` is tested.
 #[derive(Debug, Clone)]
-struct Taken {
+struct Usage {
     policy: Policy,
     steps: Vec<(u64, u64)>,
     cost: u64,
 }
 
-fn taken() -> impl Strategy<Value = Taken> {
+fn usage() -> impl Strategy<Value = Usage> {
     let policy = Kind::any().prop_flat_map(|kind| policy(kind, "p"));
     let steps = prop::collection::vec((0..3_000_u64, 0..4_u64), 0..12);
-    (policy, steps, 0..4_u64).prop_map(|(policy, steps, cost)| Taken { policy, steps, cost })
+    (policy, steps, 0..4_u64).prop_map(|(policy, steps, cost)| Usage { policy, steps, cost })
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3_000))]
 
     #[test]
-    fn more_is_there_after_next_after_and_of_windows_and_buckets_no_earlier(taken in taken()) {
+    fn more_remains_after_next_after_and_for_windows_and_buckets_no_earlier(usage in usage()) {
         let clock = ManualClock::default();
         clock.set(Timestamp::from_micros(1_790_000_000_000_123));
-        let limiter = Limiter::new(ModelStore::new(clock.clone()), [taken.policy.clone()]).unwrap();
+        let limiter = Limiter::new(ModelStore::new(clock.clone()), [usage.policy.clone()]).unwrap();
         let peek = |cost| -> Result<(u64, Decision), TestCaseError> {
             let peeked = limiter.subject("s").cost(cost).peek().into_ready();
-            let decision = peeked.map_err(|_| TestCaseError::fail("answers at once"))?.unwrap();
+            let decision = peeked.map_err(|_| TestCaseError::fail("the store must answer immediately"))?.unwrap();
             Ok((decision.verdicts()[0].remaining(), decision))
         };
-        for &(pause, cost) in &taken.steps {
+        for &(pause, cost) in &usage.steps {
             clock.advance(Duration::from_micros(pause));
             let _ = crate::run(limiter.subject("s").cost(cost).acquire()).unwrap();
         }
-        let (before, decision) = peek(taken.cost)?;
+        let (before, decision) = peek(usage.cost)?;
         let verdict = limiter.verdicts(&decision).next().unwrap();
         let (next, start) = (verdict.next_after(), clock.now());
         prop_assert!(next <= verdict.reset_after().max(verdict.blocked_for()));
@@ -241,10 +244,10 @@ proptest! {
             prop_assert_eq!(next, Duration::ZERO);
             return Ok(());
         }
-        // Beyond the last time there is, nothing comes back.
+        // Nothing is refilled after the last possible time.
         prop_assume!(start.saturating_add(next) < Timestamp::MAX);
-        let is_exact = !matches!(taken.policy.rule(), tidegate_core::engine::Rule::SlidingLog(_) | tidegate_core::engine::Rule::SlidingCounter(_));
-        let tick = Duration::from_micros(taken.policy.rule().tick());
+        let is_exact = !matches!(usage.policy.rule(), tidegate_core::engine::Rule::SlidingLog(_) | tidegate_core::engine::Rule::SlidingCounter(_));
+        let tick = Duration::from_micros(usage.policy.rule().tick());
         if is_exact && verdict.blocked_for().is_zero() && next > tick {
             clock.set(start.saturating_add(next).saturating_sub(tick + tick));
             prop_assert!(peek(1)?.0 <= before, "{:?} before {:?}", verdict, next);
@@ -269,7 +272,7 @@ mod waiting {
 
     #[tokio::test(start_paused = true)]
     async fn a_request_on_two_subjects_waits_for_the_later_of_both() {
-        for (slow, most) in [("a: gcra 1/10s", 0), ("a: fixed-window 1/10s anchored", 1_250)] {
+        for (slow, max) in [("a: gcra 1/10s", 0), ("a: fixed-window 1/10s anchored", 1_250)] {
             let limiter = limiter(&[slow, "b: gcra 1/1s burst 2"]);
             let request = limiter.by("a", "partner").by("b", "tenant");
             let start = Instant::now();
@@ -277,14 +280,14 @@ mod waiting {
             let wait = request.until_ready().await.unwrap().wait();
             assert_eq!(wait, start.elapsed());
             let beyond = wait.checked_sub(Duration::from_secs(10)).unwrap();
-            assert!(beyond <= Duration::from_millis(most), "{slow}: {wait:?}");
-            // Of the other subject nothing more is owed than was taken.
+            assert!(beyond <= Duration::from_millis(max), "{slow}: {wait:?}");
+            // The other subject is charged only for the two admitted requests.
             assert!(limiter.by("b", "tenant").peek().await.unwrap().is_allowed());
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_cancelled_wait_gives_back_what_each_subject_has_paid() {
+    async fn a_cancelled_wait_refunds_each_subject() {
         let limiter = limiter(&["a: gcra 1/10s", "b: token-bucket 1/1h burst 100"]);
         let request = limiter.by("a", "partner").by("b", "tenant").cost(30);
         request.until_ready().await.unwrap();
@@ -295,7 +298,7 @@ mod waiting {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_never_admitted_in_time_is_an_error_at_once() {
+    async fn a_request_that_is_not_admitted_in_time_is_an_error_immediately() {
         let limiter = limiter(&["a: gcra 1/1h", "b: sliding-log 5/1m"]);
         let start = Instant::now();
         let error = limiter.by("a", "s").by("b", "s").cost(6).until_ready().await.unwrap_err();

@@ -1,5 +1,5 @@
-//! A record that is stored as numbers and made anew before each call decides as one that stays in
-//! memory; and what no record has is refused.
+//! A record that is stored as numbers and restored before each call must decide like a record that
+//! stays in memory. Invalid numbers must be rejected.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use tidegate_testkit::fixture;
 
 type Key = (String, Vec<u8>, Vec<u8>);
 
-/// A record as a table would hold it.
+/// A record as a row of a table.
 #[derive(Debug)]
 struct Row {
     policy: Policy,
@@ -40,7 +40,7 @@ impl Row {
             Some(State::IntervalBucket(s)) => ("interval", vec![s.anchor, s.debt]),
             Some(other) => unreachable!("{other:?}"),
         };
-        // Each number fits into a signed column of 64 bits.
+        // Each number must fit into a signed column of 64 bits.
         assert!(numbers.iter().all(|&number| number < 1 << 53), "{numbers:?}");
         let policy = match reads_policies {
             true => record.policy().to_string().parse().unwrap(),
@@ -75,13 +75,13 @@ impl Row {
     }
 }
 
-/// A store that keeps rows, and makes records of them for one call.
+/// A store that keeps rows, and restores records from them for each call.
 #[derive(Debug)]
 struct Rows {
     clock: ManualClock,
     rows: Mutex<BTreeMap<Key, Row>>,
     forgets: bool,
-    /// Whether a policy is kept as its text, too.
+    /// Whether a policy is stored as text and parsed again.
     reads_policies: bool,
 }
 
@@ -103,18 +103,18 @@ impl Store for Rows {
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         let (mut rows, now) = (self.rows.lock().unwrap(), self.clock.now());
         let restored = rows.iter().map(|(key, row)| (key.clone(), row.record()));
-        let mut records = OfCall { records: restored.collect(), charges: call.charges };
+        let mut records = CallRecords { records: restored.collect(), charges: call.charges };
         if self.forgets && now < Timestamp::MAX {
             records.records.retain(|_, record| record.recovers_at().is_none_or(|at| at > now));
         }
         let answer = engine::decide(&call, now, &mut records);
-        let rows_of = |(key, record): (Key, Record)| {
+        let row = |(key, record): (Key, Record)| {
             let row = Row::new(&record, self.reads_policies);
             assert_eq!(row.record(), record, "restored from {row:?}");
             assert_eq!(row.record().recovers_at(), record.recovers_at(), "restored from {row:?}");
             (key, row)
         };
-        *rows = records.records.into_iter().map(rows_of).collect();
+        *rows = records.records.into_iter().map(row).collect();
         Answer::ready(answer)
     }
 
@@ -123,49 +123,49 @@ impl Store for Rows {
     }
 }
 
-struct OfCall<'c> {
+struct CallRecords<'c> {
     records: BTreeMap<Key, Record>,
     charges: Charges<'c>,
 }
 
-impl OfCall<'_> {
-    fn key(&self, place: usize) -> Key {
-        let charge = self.charges.get(place).unwrap();
+impl CallRecords<'_> {
+    fn key(&self, index: usize) -> Key {
+        let charge = self.charges.get(index).unwrap();
         let name = charge.policy.state_name().to_string();
         (name, charge.tenant.to_vec(), charge.state_subject().to_vec())
     }
 }
 
-impl Records for OfCall<'_> {
-    fn get(&mut self, place: usize) -> Option<&Record> {
-        self.records.get(&self.key(place))
+impl Records for CallRecords<'_> {
+    fn get(&mut self, index: usize) -> Option<&Record> {
+        self.records.get(&self.key(index))
     }
 
     fn make_room(&mut self, _: &[usize]) -> Result<(), Error> {
         Ok(())
     }
 
-    fn update(&mut self, place: usize, change: impl FnOnce(&mut Record)) {
-        let (key, charge) = (self.key(place), self.charges.get(place).unwrap());
+    fn update(&mut self, index: usize, change: impl FnOnce(&mut Record)) {
+        let (key, charge) = (self.key(index), self.charges.get(index).unwrap());
         change(self.records.entry(key).or_insert_with(|| Record::new(charge.policy)));
     }
 
-    fn remove(&mut self, place: usize) {
-        self.records.remove(&self.key(place));
+    fn remove(&mut self, index: usize) {
+        self.records.remove(&self.key(index));
     }
 }
 
-/// As for any store: each call of the suite is made on records that were just restored, and each
-/// record that it leaves is equal to the one restored from it.
+/// The conformance suite. Each of its calls is made on records that were just restored, and each
+/// record after a call must equal the record restored from its row.
 mod suite {
     use super::*;
 
     tidegate_testkit::conformance!(
-        kept_as_text_and_numbers,
+        stored_as_text_and_numbers,
         fixture: fixture(Rows::forgetting).with_snapshot(Rows::snapshot)
     );
     tidegate_testkit::conformance!(
-        kept_for_ever,
+        stored_forever,
         fixture: fixture(Rows::keeping_all).with_snapshot(Rows::snapshot)
     );
 }
@@ -231,7 +231,7 @@ fn restore(policy: &str, state: State) -> Result<Record, Error> {
 }
 
 #[test]
-fn parts_that_no_record_has_are_refused_with_the_value_and_the_bound() {
+fn invalid_parts_of_a_record_are_errors_with_the_value_and_the_bound() {
     let beyond = LAST + 1;
     for (policy, state, value, bound) in [
         ("fixed-window 5/10us", bucket(1, 1), "a bucket with continuous refill", "a fixed window"),
@@ -314,7 +314,7 @@ fn parts_that_no_record_has_are_refused_with_the_value_and_the_bound() {
 }
 
 #[test]
-fn the_latest_and_the_largest_that_a_record_may_have_are_restored() {
+fn the_latest_times_and_the_largest_numbers_of_a_record_are_restored() {
     for (policy, state) in [
         ("fixed-window 5/10us anchored", window(LAST + 10, 1 << 52)),
         ("fixed-window 5/10us phased", window(3, 1)),
@@ -337,7 +337,7 @@ fn the_latest_and_the_largest_that_a_record_may_have_are_restored() {
     assert_eq!(Record::restore(&policy, None, None).unwrap(), Record::new(&policy));
 }
 
-/// Numbers near those at which something changes.
+/// Returns numbers near the bounds of the arithmetic.
 fn number() -> impl Strategy<Value = u64> {
     let power = (0..64_u32, -2..=2_i64)
         .prop_map(|(bits, more)| (1_u64 << bits).saturating_add_signed(more));
@@ -358,9 +358,9 @@ fn any_state() -> impl Strategy<Value = State> {
 }
 
 /// A store of one record.
-struct Only(Option<Record>);
+struct OneRecord(Option<Record>);
 
-impl Records for Only {
+impl Records for OneRecord {
     fn get(&mut self, _: usize) -> Option<&Record> {
         self.0.as_ref()
     }
@@ -381,10 +381,10 @@ impl Records for Only {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_000))]
 
-    /// Whatever is restored can be decided on: nothing overflows, neither under its own policy nor
-    /// under another one.
+    /// Every record that can be restored must allow decisions without overflow, under its own
+    /// policy and under another one.
     #[test]
-    fn what_is_restored_never_panics(
+    fn a_decision_on_a_restored_record_never_panics(
         state in any_state(),
         blocked in prop::option::of(number()),
         now in number(),
@@ -392,7 +392,7 @@ proptest! {
         at in number(),
     ) {
         use tidegate_core::{Charge, Operation};
-        for (of, other) in [
+        for (own, other) in [
             ("fixed-window 5/10us", "fixed-window 9/10us"),
             ("fixed-window 5/10us anchored", "fixed-window 4503599627370496/10us anchored"),
             ("sliding-log 5/10us", "sliding-log 1000000/10us"),
@@ -401,10 +401,10 @@ proptest! {
             ("token-bucket 5/10us burst 5", "gcra 1000003/7s burst 100"),
             ("token-bucket 5/10us by-interval", "token-bucket 1/10us burst 1 by-interval"),
         ] {
-            let [of, other] = [of, other].map(|text| format!("p: {text}").parse::<Policy>().unwrap());
-            let Ok(record) = Record::restore(&of, Some(state.clone()), blocked) else { continue };
+            let [own, other] = [own, other].map(|text| format!("p: {text}").parse::<Policy>().unwrap());
+            let Ok(record) = Record::restore(&own, Some(state.clone()), blocked) else { continue };
             let now = Timestamp::from_micros(now);
-            for policy in [&of, &other] {
+            for policy in [&own, &other] {
                 for operation in [
                     Operation::Acquire,
                     Operation::Peek,
@@ -413,11 +413,11 @@ proptest! {
                     Operation::Reserve { max_wait: std::time::Duration::MAX },
                 ] {
                     let charges = [Charge::new(policy, "s").cost(cost)];
-                    let mut only = Only(Some(record.clone()));
-                    let _ = engine::decide(&Call::new(operation, &charges), now, &mut only);
-                    if let Some(left) = &only.0 {
-                        // What is left is again a record that can be stored.
-                        prop_assert_eq!(&Row::new(left, false).record(), left);
+                    let mut records = OneRecord(Some(record.clone()));
+                    let _ = engine::decide(&Call::new(operation, &charges), now, &mut records);
+                    if let Some(record) = &records.0 {
+                        // The record after the call can be stored again.
+                        prop_assert_eq!(&Row::new(record, false).record(), record);
                     }
                 }
             }

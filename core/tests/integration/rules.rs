@@ -32,26 +32,28 @@ fn a_rule_has_the_numbers_of_its_policy() {
         assert_eq!((rule.grain_micros(), rule.max_records()), (grain, max_records));
     }
     let Rule::SlidingCounter(counter) = rule("sliding-counter 521250/1d") else {
-        panic!("not one")
+        panic!("not a sliding counter")
     };
     assert_eq!((counter.limit(), counter.window_micros()), (521_250, 86_400_000_000));
     assert_eq!((counter.window_ticks(), counter.tick_micros()), (864_000_000, 100));
-    let Rule::TokenBucket(bucket) = rule("token-bucket 3/2us burst 9") else { panic!("not one") };
+    let Rule::TokenBucket(bucket) = rule("token-bucket 3/2us burst 9") else {
+        panic!("not a token bucket")
+    };
     assert_eq!((bucket.capacity(), bucket.unit(), bucket.refill()), (9, 2, 3));
     assert_eq!(bucket.tick_micros(), 1);
     let Rule::TokenBucket(bucket) = rule("token-bucket 7/1d burst 52125") else {
-        panic!("not one")
+        panic!("not a token bucket")
     };
     assert_eq!((bucket.unit(), bucket.refill(), bucket.tick_micros()), (8_640_000_000, 7, 10));
     let Rule::IntervalBucket(bucket) = rule("token-bucket 3/10s burst 9 by-interval") else {
-        panic!("not one")
+        panic!("not a bucket by intervals")
     };
     assert_eq!((bucket.capacity(), bucket.refill()), (9, 3));
     assert_eq!(bucket.period_micros(), 10_000_000);
 }
 
 #[test]
-fn a_log_is_its_records() {
+fn a_log_is_equal_to_another_with_the_same_records() {
     let log = |records: &[(u64, u64)]| records.iter().copied().collect::<sliding_log::State>();
     let some = log(&[(1, 2), (5, 1)]);
     assert_eq!((some.len(), some.is_empty()), (2, false));
@@ -62,12 +64,13 @@ fn a_log_is_its_records() {
     assert_eq!((log(&[]).len(), log(&[]).is_empty(), log(&[]).heap_bytes()), (0, true, 0));
 }
 
-/// Totals wrap around, and only differences of them count: a log that is never idle for years has such ones.
+/// Running totals wrap around, and only their differences count. A log that is never idle for years
+/// has such totals.
 #[test]
 fn a_log_whose_totals_wrap_around_decides_as_one_whose_totals_do_not() {
-    let Rule::SlidingLog(rule) = rule("sliding-log 10/20us") else { panic!("not one") };
+    let Rule::SlidingLog(rule) = rule("sliding-log 10/20us") else { panic!("not a sliding log") };
     for raised_by in [u64::MAX - 20, u64::MAX - 5, u64::MAX - 4, u64::MAX - 2, u64::MAX] {
-        // The record at 0 has gone: what is left begins at a total that is not 0.
+        // The record at 0 has expired, so that the remaining records begin at a total other than 0.
         let mut plain: Option<Box<sliding_log::State>> = None;
         let mut raised = Some(Box::new([(0, raised_by)].into_iter().collect()));
         for (now, cost) in [(20, 3), (22, 1), (25, 4), (41, 2), (42, 1), (46, 5)] {
@@ -115,14 +118,14 @@ fn states_are_packed_and_unpacked_without_a_change() {
 }
 
 #[test]
-fn units_are_divided_exactly() {
+fn units_are_converted_to_tokens_exactly() {
     assert_eq!((Unit::new(0).get(), Unit::new(u64::MAX).get()), (1, 1 << 52));
-    for of in [1, 2, 3, 7, 10, (1 << 25) - 1, 1 << 25, (1 << 52) - 1, 1 << 52] {
-        let unit = Unit::new(of);
-        assert_eq!(unit.get(), of);
-        for units in [0, 1, of - 1, of, of + 1, 2 * of, (1 << 52) - 1, 1 << 52] {
+    for parts in [1, 2, 3, 7, 10, (1 << 25) - 1, 1 << 25, (1 << 52) - 1, 1 << 52] {
+        let unit = Unit::new(parts);
+        assert_eq!(unit.get(), parts);
+        for units in [0, 1, parts - 1, parts, parts + 1, 2 * parts, (1 << 52) - 1, 1 << 52] {
             let units = units.min(1 << 52);
-            assert_eq!(unit.whole_tokens(units), units / of, "{units} in parts of {of}");
+            assert_eq!(unit.whole_tokens(units), units / parts, "{units} units of 1/{parts}");
         }
     }
     let level = Level::new(3, 7);
@@ -130,7 +133,7 @@ fn units_are_divided_exactly() {
 }
 
 #[test]
-fn only_buckets_can_reserve_and_what_is_over_has_recovered_now() {
+fn only_buckets_can_reserve_and_an_ended_state_has_recovered() {
     fn check<A: Algorithm>(rule: &A, reserves: bool) {
         const SECOND: u64 = 1_000_000;
         assert_eq!(rule.can_reserve(None, 1, 0), reserves);
@@ -159,8 +162,10 @@ fn only_buckets_can_reserve_and_what_is_over_has_recovered_now() {
             _ => panic!("{text}"),
         }
     }
-    let Rule::SlidingCounter(counter) = rule("sliding-counter 5/10us") else { panic!("not one") };
-    // The window before has faded, and nothing was taken in this one.
+    let Rule::SlidingCounter(counter) = rule("sliding-counter 5/10us") else {
+        panic!("not a sliding counter")
+    };
+    // The previous window has no weight any more, and nothing was charged in the current one.
     let state = sliding_counter::State::new(10, 3, 0);
     for now in [10, 19, 20, 30] {
         assert_eq!(counter.level(Some(&state), now), Level::new(5, now));

@@ -11,7 +11,7 @@ fn refusal(json: &str) -> String {
 }
 
 #[test]
-fn a_policy_is_its_text_with_and_without_a_name() {
+fn a_policy_is_serialized_as_its_text() {
     for text in [
         "api: token-bucket 10/1s burst 20",
         "sliding-log 5/15m block 1h",
@@ -22,13 +22,13 @@ fn a_policy_is_its_text_with_and_without_a_name() {
         let json = serde_json::to_string(&policy).unwrap();
         assert_eq!(json, format!("{text:?}"));
         assert_eq!(serde_json::from_str::<Policy>(&json).unwrap(), policy);
-        // Also from a reader, whose texts cannot be borrowed.
+        // A reader cannot lend its text, so that the policy must be parsed from an owned string.
         assert_eq!(serde_json::from_reader::<_, Policy>(json.as_bytes()).unwrap(), policy);
     }
 }
 
 #[test]
-fn a_wrong_policy_is_told_in_one_line_with_the_text_and_the_place() {
+fn an_invalid_policy_is_an_error_of_one_line_with_the_text_and_the_position() {
     let error = refusal(r#""api: slidinglog 100/1m""#);
     assert!(error.contains("did you mean `sliding-log`?"), "{error}");
     assert!(error.contains("of: api: >slidinglog< 100/1m"), "{error}");
@@ -43,7 +43,7 @@ fn a_wrong_policy_is_told_in_one_line_with_the_text_and_the_place() {
 }
 
 #[test]
-fn a_share_and_a_kind_of_error_are_their_texts() {
+fn a_share_and_an_error_kind_are_serialized_as_their_texts() {
     let share: Share = serde_json::from_str(r#""1/3""#).unwrap();
     assert_eq!(share, Share::new(1, 3).unwrap());
     assert_eq!(serde_json::to_string(&share).unwrap(), r#""1/3""#);

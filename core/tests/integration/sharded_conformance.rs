@@ -1,5 +1,5 @@
-//! A store that keeps limits in shards is a store like any other, to the last field, but for the
-//! policies that have them.
+//! The conformance suite on a store that supports shards: it must decide like any other store, to
+//! the last field, for policies without shards.
 
 use tidegate_core::ManualClock;
 use tidegate_core::layers::ShardedStore;

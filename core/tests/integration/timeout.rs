@@ -1,4 +1,4 @@
-//! The timeout: an answer in time, or an error that says so.
+//! The timeout layer: a call gets its answer in time, or an error.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
@@ -30,7 +30,7 @@ fn an_answer_that_is_there_needs_no_timer_and_no_runtime() {
     assert!(store.decide(calls[0]).into_ready().unwrap().unwrap().is_allowed());
     store.inner().set(Mood::Down(ErrorKind::Busy));
     let error = store.decide(calls[0]).into_ready().unwrap().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Busy, "an error in time is passed on");
+    assert_eq!(error.kind(), ErrorKind::Busy, "an error in time is returned unchanged");
 }
 
 #[test]
@@ -39,14 +39,14 @@ fn b48_a_call_that_is_too_slow_is_an_error_at_the_bound() {
         let store = Stub::new(&ManualClock::default()).timeout(BOUND);
         let limiter = Limiter::new(store, [policy()]).unwrap();
         limiter.store().inner().set(Mood::Silent);
-        let begun = tokio::time::Instant::now();
+        let start = tokio::time::Instant::now();
         let error = limiter.acquire("s").await.unwrap_err();
-        assert_eq!(begun.elapsed().as_millis(), BOUND.as_millis());
+        assert_eq!(start.elapsed().as_millis(), BOUND.as_millis());
         assert_eq!(error.to_string(), "timeout: no answer within 50ms");
         assert!(!error.kind().is_definitely_not_charged());
         let error = limiter.store().now().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout);
-        assert_eq!(limiter.store().inner().on_the_way(), 0, "nobody waits any longer");
+        assert_eq!(limiter.store().inner().in_flight(), 0, "no call waits any longer");
 
         limiter.store().inner().set(Mood::Slow);
         assert!(limiter.acquire("s").await.unwrap().is_allowed(), "slow, but in time");
@@ -61,18 +61,18 @@ fn a_batch_is_one_call_with_one_bound() {
         let charges = [Charge::new(&policy, "s")];
         let calls = [Call::acquire(&charges); 3];
         store.inner().set(Mood::Silent);
-        let begun = tokio::time::Instant::now();
+        let start = tokio::time::Instant::now();
         let answers = store.decide_many(&calls).await;
-        assert_eq!(begun.elapsed().as_millis(), BOUND.as_millis());
+        assert_eq!(start.elapsed().as_millis(), BOUND.as_millis());
         assert_eq!(answers.len(), 3);
         for answer in answers {
             assert_eq!(answer.unwrap_err().kind(), ErrorKind::Timeout);
         }
-        assert_eq!(store.inner().asked().len(), 1);
+        assert_eq!(store.inner().take_calls().len(), 1);
         store.inner().set(Mood::Slow);
         let answers = store.decide_many(&calls).await;
         assert!(answers.iter().all(|answer| answer.as_ref().unwrap().is_allowed()));
-        assert_eq!(store.inner().asked().len(), 1);
+        assert_eq!(store.inner().take_calls().len(), 1);
     });
 }
 
@@ -88,12 +88,12 @@ fn b42_a_call_that_lands_after_the_timeout_is_charged_once() {
         }
         Faults::deliver(limiter.store().inner()).await;
         let peek = limiter.subject("s").peek().await.unwrap();
-        assert_eq!(peek.verdicts()[0].remaining(), 1, "both were charged, each once");
+        assert_eq!(peek.verdicts()[0].remaining(), 1, "both calls are charged once each");
     });
 }
 
 #[test]
-fn b52_callers_who_go_away_leave_nothing_behind() {
+fn b52_cancelled_callers_leave_no_call_and_no_task() {
     crate::run(async {
         let clock = ManualClock::default();
         let stub = Stub::new(&clock);
@@ -107,10 +107,10 @@ fn b52_callers_who_go_away_leave_nothing_behind() {
                 let once = poll_fn(|context| Poll::Ready(pin!(&mut *answer).poll(context))).await;
                 assert!(once.is_pending());
             }
-            assert_eq!(stub.on_the_way(), 64);
+            assert_eq!(stub.in_flight(), 64);
         }
         drop(limiter);
-        assert_eq!(stub.on_the_way(), 0);
+        assert_eq!(stub.in_flight(), 0);
         let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
         assert_eq!(tasks, 0);
     });
@@ -125,15 +125,15 @@ fn a_store_that_never_answers_costs_a_few_timeouts_and_then_nothing() {
         let store = stub.clone().timeout(BOUND).breaker(breaker).or_fail_open();
         let limiter = Limiter::new(store, [policy()]).unwrap();
         stub.set(Mood::Silent);
-        let begun = tokio::time::Instant::now();
+        let start = tokio::time::Instant::now();
         for call in 1..100_u64 {
             let decision = limiter.acquire("s").await.unwrap();
             let reason = if call <= 3 { ErrorKind::Timeout } else { ErrorKind::CircuitOpen };
             assert_eq!(decision.degraded().unwrap().reason, reason);
-            assert_eq!(begun.elapsed().as_millis(), u128::from(call.min(3)) * BOUND.as_millis());
+            assert_eq!(start.elapsed().as_millis(), u128::from(call.min(3)) * BOUND.as_millis());
         }
         stub.set(Mood::Up);
         clock.advance(Duration::from_secs(1));
-        assert_eq!(limiter.acquire("s").await.unwrap().degraded(), None, "it is back by itself");
+        assert_eq!(limiter.acquire("s").await.unwrap().degraded(), None, "the store is used again");
     });
 }

@@ -1,4 +1,4 @@
-//! What the span of an observed call says, and which events tell of an outage.
+//! The spans of observed calls, and the events that report an outage.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -18,7 +18,8 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Writes down the name of each span and what it says, and how often spans are entered.
+/// A subscriber that records the name and fields of each span, and counts how often spans are
+/// entered.
 #[derive(Debug, Clone, Default)]
 struct Notes {
     lines: Arc<Mutex<Vec<String>>>,
@@ -47,8 +48,8 @@ impl Subscriber for Notes {
     }
 
     fn record(&self, id: &Id, values: &Record<'_>) {
-        let place = usize::try_from(id.into_u64()).unwrap() - 1;
-        values.record(&mut Line(&mut self.lines.lock().unwrap()[place]));
+        let index = usize::try_from(id.into_u64()).unwrap() - 1;
+        values.record(&mut Line(&mut self.lines.lock().unwrap()[index]));
     }
 
     fn record_follows_from(&self, _: &Id, _: &Id) {}
@@ -61,12 +62,12 @@ impl Subscriber for Notes {
     fn exit(&self, _: &Id) {}
 }
 
-/// What the spans say that are made by `run`.
+/// Returns the spans that `run` creates, with their fields.
 fn spans<F: Future<Output = ()>>(run: impl FnOnce() -> F) -> Vec<String> {
     let notes = Notes::default();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     tracing::subscriber::with_default(notes.clone(), || runtime.block_on(run()));
-    assert!(notes.entered.load(Ordering::Relaxed) >= 1, "nothing happened within a span");
+    assert!(notes.entered.load(Ordering::Relaxed) >= 1, "no span was entered");
     notes.lines.lock().unwrap().clone()
 }
 
@@ -79,7 +80,7 @@ fn policy(text: &str) -> Policy {
 }
 
 #[test]
-fn a_span_names_the_policies_and_says_what_came_of_the_call() {
+fn a_span_contains_the_policies_and_the_outcome_of_the_call() {
     let spans = spans(|| async {
         let all = [policy("a: fixed-window 1/1m"), policy("b: fixed-window 5/1d")];
         let limiter = Limiter::new(memory().observed(), all).unwrap();
@@ -98,7 +99,7 @@ fn a_span_names_the_policies_and_says_what_came_of_the_call() {
 }
 
 #[test]
-fn a_span_says_how_long_to_wait_for_a_place_that_was_booked() {
+fn a_span_contains_the_wait_of_a_reservation() {
     let spans = spans(|| async {
         let limiter = Limiter::new(memory().observed(), [policy("a: token-bucket 1/1s")]).unwrap();
         for _ in 0..2 {
@@ -110,7 +111,7 @@ fn a_span_says_how_long_to_wait_for_a_place_that_was_booked() {
 }
 
 #[test]
-fn a_span_is_around_the_wait_and_says_the_kind_of_an_error_but_not_its_message() {
+fn a_span_covers_the_wait_and_contains_the_kind_of_an_error_but_not_its_message() {
     let spans = spans(|| async {
         let store = memory().layer(Faults::new(vec![Fault::After(ErrorKind::Timeout)])).observed();
         let limiter = Limiter::new(store, [policy("a: fixed-window 1/1m")]).unwrap();
@@ -122,7 +123,7 @@ fn a_span_is_around_the_wait_and_says_the_kind_of_an_error_but_not_its_message()
 }
 
 #[test]
-fn a_batch_has_one_span_that_counts_what_came_of_its_calls() {
+fn a_batch_has_one_span_with_the_counts_of_its_outcomes() {
     let spans = spans(|| async {
         let store = memory().observed();
         let policy = policy("a: fixed-window 2/1m");
@@ -133,7 +134,7 @@ fn a_batch_has_one_span_that_counts_what_came_of_its_calls() {
 }
 
 #[test]
-fn without_a_listener_a_span_allocates_nothing() {
+fn without_a_subscriber_a_span_allocates_nothing() {
     let (store, policy) = (memory().observed(), policy("a: fixed-window 1000/1m"));
     let charges = [Charge::new(&policy, "alice")];
     let decide = || store.decide(Call::acquire(&charges)).into_ready().unwrap().unwrap();
@@ -142,12 +143,12 @@ fn without_a_listener_a_span_allocates_nothing() {
     assert_eq!(allocated.count_total, 0);
 }
 
-/// Writes down the events for operators: those of level info and above.
+/// A subscriber that records the events for operators, which have level INFO or above.
 #[derive(Debug, Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
-    /// What was written since this was last called.
+    /// Returns the events since the last call of this function.
     fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
@@ -175,7 +176,7 @@ impl Subscriber for Log {
     fn exit(&self, _: &Id) {}
 }
 
-/// Runs with a log and a store that can be put down, in virtual time.
+/// Runs a test with a log, a store that can fail and its clock, in virtual time.
 fn logged<F: Future<Output = ()>>(run: impl FnOnce(Log, Stub, ManualClock) -> F) {
     let (log, clock) = (Log::default(), ManualClock::default());
     let stub = Stub::new(&clock);
@@ -184,7 +185,7 @@ fn logged<F: Future<Output = ()>>(run: impl FnOnce(Log, Stub, ManualClock) -> F)
     crate::run(run);
 }
 
-/// Of a subject that must not be logged.
+/// Acquires for a subject that must not be logged. Returns whether the decision is degraded.
 async fn acquire(store: &impl Store) -> Result<bool, Error> {
     let policy = policy("p: sliding-log 1000/1h");
     let charges = [Charge::new(&policy, "S3CRET").tenant("S3CRET")];
@@ -192,7 +193,7 @@ async fn acquire(store: &impl Store) -> Result<bool, Error> {
 }
 
 #[test]
-fn an_operator_is_told_when_a_circuit_opens_and_when_it_closes() {
+fn opening_and_closing_a_circuit_is_logged() {
     logged(|log, stub, clock| async move {
         let breaker = Breaker::new().failures(3).clock(clock.clone());
         let store = stub.clone().breaker(breaker);
@@ -201,14 +202,14 @@ fn an_operator_is_told_when_a_circuit_opens_and_when_it_closes() {
         for _ in 0..2 {
             acquire(&store).await.unwrap_err();
         }
-        assert_eq!(log.take(), [""; 0], "it is not open yet");
+        assert_eq!(log.take(), [""; 0], "the circuit is not open yet");
         for _ in 0..50 {
             acquire(&store).await.unwrap_err();
         }
         let opened = "WARN message=the circuit is open: the store is not called for a while \
                       reason=\"unavailable\" error=\"unavailable: down\" failures=3";
         assert_eq!(log.take(), [opened]);
-        // Probes that fail are no news.
+        // Failed probes are not logged.
         for _ in 0..5 {
             clock.advance(Duration::from_secs(1));
             assert_eq!(acquire(&store).await.unwrap_err().kind(), ErrorKind::Unavailable);
@@ -224,7 +225,7 @@ fn an_operator_is_told_when_a_circuit_opens_and_when_it_closes() {
 }
 
 #[test]
-fn an_operator_is_told_when_a_failure_policy_takes_over_and_how_often_it_decided() {
+fn an_outage_and_the_number_of_degraded_decisions_are_logged() {
     logged(|log, stub, clock| async move {
         let store = stub.clone().on_failure(OnFailure::open().clock(clock.clone()));
         assert!(!acquire(&store).await.unwrap());
@@ -236,15 +237,15 @@ fn an_operator_is_told_when_a_failure_policy_takes_over_and_how_often_it_decided
         let charges = [Charge::new(&policy, "S3CRET")];
         let answers = store.decide_many(&[Call::acquire(&charges); 3]).await;
         assert!(answers.iter().all(Result::is_ok));
-        let taken_over = "WARN message=the store fails; its fallback decides \
+        let outage = "WARN message=the store fails; its fallback decides \
                           reason=\"timeout\" error=\"timeout: down\" answer=\"failed-open\"";
-        assert_eq!(log.take(), [taken_over]);
+        assert_eq!(log.take(), [outage]);
         stub.set(Mood::Slow);
         for _ in 0..5 {
             assert!(!acquire(&store).await.unwrap());
         }
         assert_eq!(log.take(), ["INFO message=the store decides again decisions=23"]);
-        // A batch ends an outage as well.
+        // A batch ends an outage, too.
         clock.advance(Duration::from_secs(60));
         stub.set(Mood::Down(ErrorKind::Timeout));
         assert!(acquire(&store).await.unwrap());
@@ -256,7 +257,7 @@ fn an_operator_is_told_when_a_failure_policy_takes_over_and_how_often_it_decided
 }
 
 #[test]
-fn a_store_that_fails_now_and_then_is_no_line_per_call() {
+fn a_store_that_fails_now_and_then_does_not_log_a_line_per_call() {
     logged(|log, stub, clock| async move {
         let store = stub.clone().on_failure(OnFailure::closed().clock(clock.clone()));
         for call in 0..2_000 {
@@ -264,11 +265,12 @@ fn a_store_that_fails_now_and_then_is_no_line_per_call() {
             assert_eq!(acquire(&store).await.unwrap(), call % 2 == 0);
             clock.advance(Duration::from_millis(10));
         }
-        // Two outages are reported in 20 s, and the second says how many decisions were made meanwhile.
+        // Two outages are logged in 20 s. The second one reports all decisions of the failure
+        // policy between the two reports.
         let lines = log.take();
         assert_eq!(lines.len(), 4, "{lines:?}");
         assert_eq!(lines[3], "INFO message=the store decides again decisions=500");
-        // One that lasts is reported, although it began too soon after the last.
+        // An outage that lasts is logged even if it began too soon after the previous one.
         stub.set(Mood::Down(ErrorKind::Busy));
         for _ in 0..20 {
             acquire(&store).await.unwrap();
@@ -278,9 +280,9 @@ fn a_store_that_fails_now_and_then_is_no_line_per_call() {
     });
 }
 
-/// It concerns one subject, and would be a line for each of its calls.
+/// A foreign value affects one subject, and would log a line for each of its calls.
 #[test]
-fn a_foreign_value_under_one_key_is_no_outage() {
+fn a_foreign_value_under_one_key_is_not_an_outage() {
     logged(|log, stub, clock| async move {
         let store = stub.clone().on_failure(OnFailure::open().clock(clock));
         stub.set(Mood::Down(ErrorKind::ForeignValue));
@@ -291,7 +293,7 @@ fn a_foreign_value_under_one_key_is_no_outage() {
     });
 }
 
-/// Fails with what a server says, which may quote a key.
+/// A store that fails with the text of a server's reply, which may quote a key.
 #[derive(Debug)]
 struct Quoting(ErrorKind);
 
@@ -310,7 +312,7 @@ impl Store for Quoting {
 }
 
 #[test]
-fn what_a_server_says_is_not_logged_where_it_may_quote_a_key() {
+fn a_servers_reply_is_not_logged_if_it_may_quote_a_key() {
     logged(|log, _, clock| async move {
         for kind in [ErrorKind::Protocol, ErrorKind::Misconfigured, ErrorKind::UnsupportedServer] {
             let on_failure = OnFailure::open().also_on(ErrorKind::Misconfigured);

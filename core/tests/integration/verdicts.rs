@@ -1,4 +1,4 @@
-//! Decisions and verdicts, number by number.
+//! The numbers of decisions and verdicts.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,7 +15,7 @@ const fn micros(micros: u64) -> Duration {
     Duration::from_micros(micros)
 }
 
-/// A verdict on a policy with a limit of 9.
+/// Returns a verdict on a policy with a limit of 9.
 fn verdict(outcome: Outcome, remaining: u64, retry: Option<Duration>, reset: u64) -> Verdict {
     Verdict::new(outcome, 9)
         .with_remaining(remaining)
@@ -37,27 +37,31 @@ fn blocked(span: u64) -> Verdict {
 
 #[test]
 fn a_verdict_has_the_numbers_that_it_was_built_with() {
-    let it = denied(7);
-    assert_eq!((it.outcome(), it.limit(), it.remaining()), (Outcome::Denied, 9, 1));
-    assert_eq!((it.retry_after(), it.reset_after()), (Some(micros(7)), micros(5_000_000)));
-    assert_eq!((it.blocked_for(), it.is_shadow()), (Duration::ZERO, false));
-    assert_eq!(it.with_retry_after(None).retry_after(), None);
+    let verdict = denied(7);
+    assert_eq!((verdict.outcome(), verdict.limit(), verdict.remaining()), (Outcome::Denied, 9, 1));
+    assert_eq!(
+        (verdict.retry_after(), verdict.reset_after()),
+        (Some(micros(7)), micros(5_000_000))
+    );
+    assert_eq!((verdict.blocked_for(), verdict.is_shadow()), (Duration::ZERO, false));
+    assert_eq!(verdict.with_retry_after(None).retry_after(), None);
     let plain = Verdict::new(Outcome::Denied, 9);
     assert_eq!((plain.remaining(), plain.retry_after()), (0, Some(Duration::ZERO)));
     assert_eq!(plain.reset_after(), Duration::ZERO);
 
-    // Rounded up.
+    // Durations are rounded up to microseconds.
     let half = Duration::from_nanos(1_500);
-    assert_eq!(it.with_retry_after(Some(half)).retry_after(), Some(micros(2)));
-    assert_eq!(it.with_reset_after(half).reset_after(), micros(2));
-    assert_eq!(it.with_block(half).blocked_for(), micros(2));
+    assert_eq!(verdict.with_retry_after(Some(half)).retry_after(), Some(micros(2)));
+    assert_eq!(verdict.with_reset_after(half).reset_after(), micros(2));
+    assert_eq!(verdict.with_block(half).blocked_for(), micros(2));
 
     // Nothing remains while the subject is blocked.
-    let it = it.with_block(micros(3)).with_block(micros(2));
-    assert_eq!((it.outcome(), it.remaining(), it.blocked_for()), (Outcome::Denied, 0, micros(2)));
-    let it = it.with_block(Duration::ZERO);
+    let verdict = verdict.with_block(micros(3)).with_block(micros(2));
+    let numbers = (verdict.outcome(), verdict.remaining(), verdict.blocked_for());
+    assert_eq!(numbers, (Outcome::Denied, 0, micros(2)));
+    let verdict = verdict.with_block(Duration::ZERO);
     assert_eq!(
-        (it.outcome(), it.remaining(), it.blocked_for().is_zero()),
+        (verdict.outcome(), verdict.remaining(), verdict.blocked_for().is_zero()),
         (Outcome::Denied, 0, true)
     );
     assert_eq!(allowed().with_block(Duration::ZERO), allowed());
@@ -66,14 +70,14 @@ fn a_verdict_has_the_numbers_that_it_was_built_with() {
 
 #[test]
 fn a_verdict_in_shadow_keeps_its_outcome() {
-    for it in [allowed(), denied(7), blocked(7)] {
-        for shadow in [it.in_shadow(), it.in_shadow().in_shadow()] {
+    for verdict in [allowed(), denied(7), blocked(7)] {
+        for shadow in [verdict.in_shadow(), verdict.in_shadow().in_shadow()] {
             assert!(shadow.is_shadow());
-            assert_ne!(shadow, it);
-            assert_eq!(shadow.outcome(), it.outcome());
+            assert_ne!(shadow, verdict);
+            assert_eq!(shadow.outcome(), verdict.outcome());
             assert_eq!(
                 (shadow.remaining(), shadow.blocked_for()),
-                (it.remaining(), it.blocked_for())
+                (verdict.remaining(), verdict.blocked_for())
             );
             assert!(Decision::one(shadow).is_allowed());
         }
@@ -81,7 +85,7 @@ fn a_verdict_in_shadow_keeps_its_outcome() {
 }
 
 #[test]
-fn a_decision_is_denied_by_each_verdict_in_force_that_does_not_admit() {
+fn a_decision_is_denied_by_each_enforced_verdict_that_does_not_admit() {
     let (no, yes, ban) = (denied(1), allowed(), blocked(1));
     for (verdicts, refusing) in [
         (vec![], &[][..]),
@@ -105,7 +109,7 @@ fn a_decision_is_denied_by_each_verdict_in_force_that_does_not_admit() {
 }
 
 #[test]
-fn a_decision_waits_for_its_slowest_verdict_in_force() {
+fn a_decision_waits_for_its_slowest_enforced_verdict() {
     for (verdicts, wait) in [
         (vec![], Some(0)),
         (vec![allowed()], Some(0)),
@@ -146,7 +150,7 @@ fn decisions_are_equal_iff_all_their_parts_are() {
     ];
     for (index, other) in others.iter().enumerate() {
         assert_ne!(&one, other);
-        assert_eq!(others.iter().position(|it| it == other), Some(index));
+        assert_eq!(others.iter().position(|entry| entry == other), Some(index));
     }
     assert_eq!((one.wait(), one.degraded()), (Duration::ZERO, None));
     for decision in [one, Decision::new([denied(1), allowed()]), Decision::new([allowed(); 3])] {
@@ -159,7 +163,8 @@ fn decisions_are_equal_iff_all_their_parts_are() {
 
 #[test]
 fn names_and_debug_output_show_what_there_is() {
-    let words = [Outcome::Allowed, Outcome::Denied, Outcome::Blocked].map(|it| it.to_string());
+    let words =
+        [Outcome::Allowed, Outcome::Denied, Outcome::Blocked].map(|outcome| outcome.to_string());
     assert_eq!(words, ["allowed", "denied", "blocked"]);
     use DegradedAnswer::{FailedClosed, FailedOpen, FellBack};
     let words = [FailedOpen, FailedClosed, FellBack].map(DegradedAnswer::as_str);
@@ -180,7 +185,7 @@ fn policy(text: &str) -> Policy {
 
 fn next_after(policy: &Policy, verdict: Verdict) -> Duration {
     let decision = Decision::one(verdict);
-    decision.verdicts_of([policy]).next().map(|it| it.next_after()).unwrap()
+    decision.verdicts_of([policy]).next().map(|verdict| verdict.next_after()).unwrap()
 }
 
 #[test]
@@ -190,23 +195,29 @@ fn a_verdict_with_its_policy_has_the_numbers_of_both() {
     let decision = Decision::new(verdicts);
     let both: Vec<PolicyVerdict<'_>> = decision.verdicts_of(&policies).collect();
     assert_eq!(both.len(), 2);
-    for (it, (policy, verdict)) in both.iter().zip(policies.iter().zip(&verdicts)) {
-        assert_eq!((it.policy(), it.name(), it.verdict()), (policy, policy.name(), verdict));
-        assert_eq!((it.outcome(), it.is_shadow()), (verdict.outcome(), verdict.is_shadow()));
-        assert_eq!((it.limit(), it.remaining()), (9, verdict.remaining()));
-        assert_eq!(it.retry_after(), verdict.retry_after());
-        assert_eq!(it.reset_after(), verdict.reset_after());
-        assert_eq!(it.blocked_for(), verdict.blocked_for());
+    for (joined, (policy, verdict)) in both.iter().zip(policies.iter().zip(&verdicts)) {
+        assert_eq!(
+            (joined.policy(), joined.name(), joined.verdict()),
+            (policy, policy.name(), verdict)
+        );
+        assert_eq!(
+            (joined.outcome(), joined.is_shadow()),
+            (verdict.outcome(), verdict.is_shadow())
+        );
+        assert_eq!((joined.limit(), joined.remaining()), (9, verdict.remaining()));
+        assert_eq!(joined.retry_after(), verdict.retry_after());
+        assert_eq!(joined.reset_after(), verdict.reset_after());
+        assert_eq!(joined.blocked_for(), verdict.blocked_for());
     }
     assert_eq!(both.iter().map(PolicyVerdict::refuses).collect::<Vec<_>>(), [true, false]);
-    let windows: Vec<_> = both.iter().map(|it| it.window().as_secs()).collect();
+    let windows: Vec<_> = both.iter().map(|verdict| verdict.window().as_secs()).collect();
     assert_eq!(windows, [10, 9]);
     let denied_in_shadow = Decision::one(denied(1).in_shadow());
-    assert!(!denied_in_shadow.verdicts_of(&policies[..1]).any(|it| it.refuses()));
+    assert!(!denied_in_shadow.verdicts_of(&policies[..1]).any(|verdict| verdict.refuses()));
 }
 
 #[test]
-fn more_is_there_when_the_next_part_has_come_back() {
+fn next_after_is_the_time_of_the_next_refill() {
     let window = policy("fixed-window 9/10s");
     let nothing_missing = verdict(Outcome::Allowed, 9, Some(Duration::ZERO), 0);
     for (verdict, next) in [
@@ -220,7 +231,7 @@ fn more_is_there_when_the_next_part_has_come_back() {
     ] {
         assert_eq!(next_after(&window, verdict), micros(next), "{verdict:?}");
     }
-    // Of a bucket, when the last of what is missing has come back, all but one has before.
+    // In a bucket, all missing tokens but one are available one refill before the last one.
     let bucket = policy("token-bucket 1/1s burst 9");
     for (verdict, next) in [
         (allowed(), 1_000_000),
@@ -232,26 +243,26 @@ fn more_is_there_when_the_next_part_has_come_back() {
     ] {
         assert_eq!(next_after(&bucket, verdict), micros(next), "{verdict:?}");
     }
-    // Six are missing; two units make a token, and three come back in a microsecond.
+    // Six tokens are missing. A token has two units, and three units are refilled per microsecond.
     let fast = policy("token-bucket 3/2us burst 9");
     let missing_6 = |reset| verdict(Outcome::Allowed, 3, Some(Duration::ZERO), reset);
     assert_eq!(next_after(&fast, missing_6(4)), micros(1));
-    // By ticks of 10 us, five tokens come back in 5/7 of a day.
+    // With ticks of 10 µs, five tokens are refilled in 5/7 of a day.
     let coarse = policy("token-bucket 7/1d burst 52125");
     let missing_6 = Verdict::new(Outcome::Allowed, 52_125)
         .with_remaining(52_119)
         .with_reset_after(micros(74_057_142_860));
     assert_eq!(next_after(&coarse, missing_6), micros(74_057_142_860 - 61_714_285_710));
-    // Of a bucket by intervals, five are there after two of three periods.
+    // In a bucket by intervals, five tokens are available after two of three periods.
     let intervals = policy("token-bucket 2/1s burst 9 by-interval");
     let missing_6 = verdict(Outcome::Allowed, 3, Some(Duration::ZERO), 2_500_000);
     assert_eq!(next_after(&intervals, missing_6), micros(500_000));
-    // Shards have their own buckets, so that of their sum nothing is known.
+    // Each shard has its own bucket, so that the next refill of their sum is unknown.
     let sharded = policy("token-bucket 9/9s burst 9 shards 3");
     assert_eq!(next_after(&sharded, allowed()), micros(5_000_000));
 }
 
-/// Answers each call with the next of these verdicts.
+/// A store that answers each call with the next of these verdicts.
 #[derive(Debug)]
 struct Given(Mutex<Vec<Verdict>>);
 
@@ -266,7 +277,7 @@ impl Store for Given {
 }
 
 #[test]
-fn the_verdict_on_two_shards_is_their_sum_and_their_later_times() {
+fn the_verdict_on_two_shards_has_the_sum_of_the_amounts_and_the_later_times() {
     let policy = policy("p: sliding-log 18/1m shards 2");
     let merge = |verdicts: [Verdict; 2]| {
         let store = ShardedStore::new(Given(Mutex::new(verdicts.to_vec())));

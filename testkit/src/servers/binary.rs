@@ -1,16 +1,16 @@
-//! Which program is the server, and which version.
+//! The server program, and its version.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::Error;
+use super::error::Error;
 
-/// The variable that names another program than `redis-server`.
+/// The environment variable that names a server program to use instead of `redis-server`.
 const VARIABLE: &str = "TIDEGATE_REDIS_SERVER";
 
-/// A server program that runs here.
+/// A server program that can be run on this machine.
 #[derive(Debug, Clone)]
 pub(super) struct Binary {
     pub(super) path: PathBuf,
@@ -18,9 +18,10 @@ pub(super) struct Binary {
 }
 
 impl Binary {
-    /// The program asked for, or else the one that the environment names, or else `redis-server`.
-    pub(super) fn find(asked_for: Option<&Path>) -> Result<Self, Error> {
-        let path = match asked_for {
+    /// Finds the program: `path`, or else the one that the environment variable names, or else
+    /// `redis-server`.
+    pub(super) fn find(path: Option<&Path>) -> Result<Self, Error> {
+        let path = match path {
             Some(path) => path.to_owned(),
             None => std::env::var_os(VARIABLE)
                 .filter(|path| !path.is_empty())
@@ -47,7 +48,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// Reads what `redis-server --version` prints: `Redis server v=7.0.15 sha=…`.
+    /// Parses the output of `redis-server --version`, such as `Redis server v=7.0.15 sha=…`.
     fn parse(printed: &str, program: &OsStr) -> Result<Self, Error> {
         let read = || {
             let (name, rest) = printed.trim().split_once(" server v=")?;
@@ -56,16 +57,18 @@ impl Version {
             Some(Self { name: name.to_owned(), numbers: [next()?, next()?, next()?] })
         };
         read().ok_or_else(|| {
-            Error::new(format!("{program:?} is no Redis or Valkey server: it printed {printed:?}"))
+            Error::new(format!(
+                "{program:?} is not a Redis or Valkey server; it printed {printed:?}"
+            ))
         })
     }
 
-    /// The name of the program: `Redis` or `Valkey`.
+    /// Returns the name of the program: `Redis` or `Valkey`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Major, minor and patch number.
+    /// Returns the major, minor and patch number.
     pub fn numbers(&self) -> [u32; 3] {
         self.numbers
     }

@@ -1,11 +1,11 @@
-//! What goes wrong with a server.
+//! The error type of the servers.
 
 use std::{error, fmt, io};
 
-/// A server could not be started, reached or told.
+/// A server could not be started, reached or commanded.
 ///
-/// It is opaque: a test that meets it fails, and its message says what to do. `Debug` prints that message
-/// and its causes too, so that `unwrap` shows it as it is meant to be read.
+/// The type is opaque: a test that gets this error fails, and the message says what to do. `Debug`
+/// prints the message and the cause, so that the panic message of `unwrap` is readable.
 pub struct Error {
     message: String,
     source: Option<io::Error>,
@@ -16,7 +16,7 @@ impl Error {
         Self { message: message.into(), source: None }
     }
 
-    /// A failed action of the system, and what was attempted.
+    /// Creates an error for a failed system call. `attempt` says what was attempted.
     pub(super) fn io(attempt: impl Into<String>, source: io::Error) -> Self {
         Self { message: attempt.into(), source: Some(source) }
     }

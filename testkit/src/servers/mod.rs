@@ -1,20 +1,21 @@
-//! Real servers, started for a test and gone after it.
+//! Real servers, which are started for a test and removed after it.
 //!
 //! | type | what it is |
 //! |---|---|
 //! | [`Redis`] | one server on a free port, which can be stopped, killed, paused and restarted |
-//! | [`Sentinel`] | a primary, its replicas and the sentinels that watch them |
-//! | [`Cluster`] | a Redis Cluster, whose nodes fail over, come and go, and hand each other slots |
+//! | [`Sentinel`] | a primary, its replicas and three sentinels that watch them |
+//! | [`Cluster`] | a Redis Cluster, which can fail over, add and remove nodes, and move slots |
 //! | [`Program`] | any other server program |
-//! | [`Proxy`] | a TCP proxy that delays, cuts, swallows and refuses |
+//! | [`Proxy`] | a TCP proxy that can delay and drop bytes, cut connections and refuse new ones |
 //!
-//! A test that needs a server fails where there is none: nothing here skips. The program is
-//! `redis-server` from the `PATH`, or the one that the variable `TIDEGATE_REDIS_SERVER` names.
+//! A test that needs a server fails if the server program is missing; no test is skipped. The
+//! program is `redis-server` from the `PATH`, or the one that the environment variable
+//! `TIDEGATE_REDIS_SERVER` names.
 //!
-//! However a test ends, its servers end too. Dropping one kills its process and removes its directory
-//! before the drop returns; in a panic the directory stays, and the end of the server's log is printed.
-//! If the process of the test dies without a chance to clean up, a small shell script that holds the other
-//! end of a pipe notices and does it.
+//! However a test ends, its servers end too. Dropping a server kills its process and removes its
+//! directory before the drop returns. If the test panics, the directory is kept and the end of the
+//! server's log is printed. If the test process dies without running destructors, a small shell
+//! script cleans up: it reads from a pipe of the test process and notices that the pipe was closed.
 //!
 //! This module is outside semantic versioning: a patch release may change it.
 

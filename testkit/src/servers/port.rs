@@ -5,28 +5,30 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use super::Error;
+use super::error::Error;
 
-/// The first port that may be picked, and how many follow.
+/// The first port of the range from which ports are picked, and the number of ports in the range.
 ///
-/// All lie below the ports that systems give to outgoing connections (from 32768 on Linux, from 49152 on
-/// macOS): no such connection takes the port of a server that is down for a moment.
+/// The whole range is below the ports that operating systems assign to outgoing connections (from
+/// 32768 on Linux, from 49152 on macOS). Therefore no outgoing connection takes the port of a
+/// server that is down for a moment.
 const FIRST: u16 = 10_000;
 const COUNT: u16 = 22_000;
 
-/// Counts on from a random place: two servers of one process never want the same port, and those of two
-/// processes hardly ever.
+/// Counts up from a random number, so that two servers of one process never try the same port, and
+/// servers of two processes rarely do.
 static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| {
     let [low, high, ..] = RandomState::new().build_hasher().finish().to_le_bytes();
     AtomicU16::new(u16::from_le_bytes([low, high]))
 });
 
-/// A port on 127.0.0.1 that is free now.
+/// Returns a port on 127.0.0.1 that is free now.
 ///
-/// Another process may take it before it is used: then the caller tries the next one.
+/// Another process may take the port before it is used. The caller must then call this function
+/// again.
 ///
 /// # Errors
-/// If none is free.
+/// Returns an error if no port of the range is free.
 pub fn free_port() -> Result<u16, Error> {
     (0..COUNT)
         .map(|_| FIRST + NEXT.fetch_add(1, Ordering::Relaxed) % COUNT)

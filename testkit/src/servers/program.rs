@@ -1,11 +1,12 @@
-//! Any other server.
+//! A server of any other kind.
 
 use std::path::{Path, PathBuf};
 
-use super::Error;
+use super::error::Error;
 use super::watchdog::{State, Watchdog};
 
-/// A server that this crate knows nothing about, in a directory of its own. Both end with it.
+/// A server process of a kind that this crate does not know, in a directory of its own. Dropping
+/// the value kills the process and removes the directory.
 ///
 /// ```
 /// use tidegate_testkit::servers::Program;
@@ -20,11 +21,13 @@ use super::watchdog::{State, Watchdog};
 pub struct Program(Watchdog);
 
 impl Program {
-    /// Starts the command that `prepare` gives, which may put files into the directory that the server
-    /// will run in. It is not ready yet when this returns.
+    /// Starts the command that `prepare` returns. `prepare` receives the directory in which the
+    /// server will run, and may create files there. The server is not ready yet when this function
+    /// returns.
     ///
     /// # Errors
-    /// If the directory cannot be made or filled, or the command cannot be started.
+    /// Returns an error if the directory cannot be created, if `prepare` fails, or if the command
+    /// cannot be started.
     pub fn start(
         prepare: impl FnOnce(&Path) -> std::io::Result<Vec<PathBuf>>,
     ) -> Result<Self, Error> {
@@ -32,19 +35,19 @@ impl Program {
         let dir = dir.map_err(|error| Error::io("cannot make a directory", error))?;
         let command = prepare(dir.path()).map_err(|error| Error::io("cannot prepare", error))?;
         let command: Vec<&Path> = command.iter().map(PathBuf::as_path).collect();
-        // From here on the shell removes the directory, which it does even if this process is killed.
+        // From here on the shell removes the directory, even if this process is killed.
         let process = Watchdog::new(dir.keep(), &command)?;
         process.start()?;
         Ok(Self(process))
     }
 
-    /// Whether it has ended.
+    /// Returns `true` if the server has ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.0.state() == State::Exited
     }
 
-    /// What it has written so far.
+    /// Returns the server's output so far.
     #[must_use]
     pub fn log(&self) -> String {
         self.0.log(0)

@@ -1,5 +1,5 @@
-//! A client of a few lines, so that what the servers of a test are told does not depend on the client
-//! library under test.
+//! A minimal Redis client, so that tests control their servers without the client library under
+//! test.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -10,15 +10,15 @@ use std::{fmt, io};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::Error;
+use super::error::Error;
 
-/// How long an answer may take. A server that was paused never answers: this ends the wait.
+/// The maximum time for a reply. It ends the wait for a paused server, which never replies.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a server answers.
+/// The reply of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// Nothing: an absent key.
+    /// No value: the key does not exist.
     Nil,
     /// A short text, such as `OK`.
     Status(String),
@@ -33,7 +33,7 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// The reply as text; empty where it is none.
+    /// Returns the reply as text. A nil and a list are empty text.
     pub fn text(&self) -> String {
         match self {
             Self::Status(text) | Self::Error(text) => text.clone(),
@@ -43,7 +43,7 @@ impl Reply {
         }
     }
 
-    /// The replies of a list; none where it is no list.
+    /// Returns the replies in a list, or an empty slice if the reply is not a list.
     pub fn list(&self) -> &[Reply] {
         match self {
             Self::List(replies) => replies,
@@ -52,7 +52,7 @@ impl Reply {
     }
 }
 
-/// A socket of either kind.
+/// A TCP or unix socket.
 trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
@@ -89,7 +89,8 @@ impl Client {
         Self { stream: BufReader::new(Box::new(socket)) }
     }
 
-    /// Sends a command and waits up to 10 s for its reply. A refusal by the server is a reply, no error.
+    /// Sends a command and waits up to 10 s for its reply. An error reply of the server is a
+    /// [`Reply`], not an [`Error`].
     pub async fn call(&mut self, command: &[impl AsRef<[u8]>]) -> Result<Reply, Error> {
         let name = command.first().map(|name| String::from_utf8_lossy(name.as_ref()));
         let name = name.unwrap_or_default();
@@ -116,7 +117,7 @@ fn encode(command: &[impl AsRef<[u8]>]) -> Vec<u8> {
     request
 }
 
-/// Reads one reply. Boxed, because a list holds replies.
+/// Reads one reply. The future is boxed because a list contains replies.
 fn read(stream: &mut Stream) -> Pin<Box<dyn Future<Output = io::Result<Reply>> + Send + '_>> {
     Box::pin(async move {
         let mut line = String::new();
@@ -146,7 +147,7 @@ fn read(stream: &mut Stream) -> Pin<Box<dyn Future<Output = io::Result<Reply>> +
     })
 }
 
-/// Reads so many bytes, and the end of line behind them.
+/// Reads `length` bytes and the line end that follows them.
 async fn read_bytes(stream: &mut Stream, length: u64) -> io::Result<Vec<u8>> {
     let mut bytes = vec![];
     stream.take(length).read_to_end(&mut bytes).await?;

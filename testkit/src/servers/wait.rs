@@ -1,16 +1,17 @@
-//! Waiting for a condition instead of sleeping.
+//! Waits for conditions, so that tests need not sleep.
 
 use std::time::{Duration, Instant};
 
-use super::Error;
+use super::error::Error;
 
-/// How often a condition is looked at.
+/// The time between two checks of a condition.
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// Waits until `condition` has something to give, and fails, naming `what` was waited for, if it has
-/// nothing `within` the time.
+/// Polls `condition` until it returns a value. Returns an error that names `what` if it returned
+/// none `within` the time.
 ///
-/// Real time counts, even where tokio's clock stands still: what is waited for happens in other processes.
+/// The time is measured in real time even if tokio's clock is paused, because the condition depends
+/// on other processes.
 ///
 /// ```
 /// use std::time::Duration;
@@ -23,8 +24,8 @@ const INTERVAL: Duration = Duration::from_millis(5);
 /// assert_eq!(answer.unwrap(), "here");
 /// # });
 /// ```
-// A plain closure that gives a future, because one of the futures of an `AsyncFnMut` cannot be shown to
-// be `Send` where a caller spawns it.
+// This takes a plain closure that returns a future, not an `AsyncFnMut`: a caller that spawns this
+// function could not prove that the futures of an `AsyncFnMut` are `Send`.
 pub async fn eventually<T, F: Future<Output = Option<T>>>(
     within: Duration,
     what: &str,

@@ -1,4 +1,4 @@
-//! A server process that cannot outlive the process that started it.
+//! A server process that ends with the process that started it, even if that process is killed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -8,42 +8,44 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use std::{fs, io, thread};
 
-use super::{Error, eventually};
+use super::error::Error;
+use super::wait::eventually;
 
 const SCRIPT: &str = include_str!("watchdog.sh");
 
-/// How many lines of a log are shown.
+/// The maximum number of lines of a log that an error or panic shows.
 const TAIL: usize = 20;
 
-/// What the server is doing.
+/// The state of the server process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// It is about to run.
+    /// The process is about to start.
     Idle,
-    /// It runs, with this process id.
+    /// The process runs under this process id.
     Running(u32),
-    /// It is held by SIGSTOP.
+    /// The process is stopped by SIGSTOP.
     Paused(u32),
-    /// It has ended.
+    /// The process has ended.
     Exited,
 }
 
-/// A directory, and the server that runs in it under the eyes of `watchdog.sh`.
+/// A directory and the server process that runs in it, supervised by `watchdog.sh`.
 ///
-/// A shell is the way that needs no unsafe code and works on every Unix. The parent-death signal of Linux
-/// would not do: it is sent when the *thread* that started the server ends, and a server shared by several
-/// tests outlives the thread of the first.
+/// A shell script needs no unsafe code and works on every Unix. Linux's parent-death signal does
+/// not suffice: the kernel sends it when the *thread* that started the server ends, and a server
+/// that several tests share outlives the thread of the first test.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     dir: PathBuf,
     shell: Child,
-    /// Closing it ends the server; `None` once that is done.
+    /// The shell's input. Closing it ends the server. It is `None` after that.
     orders: Mutex<Option<ChildStdin>>,
     state: Arc<Mutex<State>>,
 }
 
 impl Watchdog {
-    /// Will run `command` in `dir`, which it owns from now on.
+    /// Starts the shell, which will run `command` in `dir`. From now on the shell owns `dir` and
+    /// removes it at the end.
     pub(super) fn new(dir: PathBuf, command: &[&Path]) -> Result<Self, Error> {
         let mut shell = Command::new("sh")
             .args(["-c", SCRIPT, "tidegate-watchdog"])
@@ -53,7 +55,8 @@ impl Watchdog {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
-            // Ctrl-C in a terminal must reach the tests, not the watchdog, which cleans up after them.
+            // Ctrl-C in a terminal must reach the tests only, not the watchdog, which cleans up
+            // after the tests.
             .process_group(0)
             .spawn()
             .map_err(|error| Error::io("cannot run `sh`", error))?;
@@ -74,13 +77,13 @@ impl Watchdog {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the server, which must not run. Its state is idle until it does.
+    /// Starts the server, which must not be running. The state is `Idle` until the process runs.
     pub(super) fn start(&self) -> Result<(), Error> {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State::Idle;
         self.order("start")
     }
 
-    /// Sends a signal, by its name. Nothing happens if the server has ended.
+    /// Sends the signal with this name. Does nothing if the server has ended.
     pub(super) fn signal(&self, name: &str) -> Result<(), Error> {
         self.order(name)
     }
@@ -95,7 +98,7 @@ impl Watchdog {
             .map_err(|error| Error::io(format!("cannot give the order {order:?}"), error))
     }
 
-    /// Waits until the server is in a state that `is_wanted`.
+    /// Waits until `is_wanted` returns `true` for the server's state.
     pub(super) async fn wait_for(
         &self,
         within: Duration,
@@ -106,13 +109,13 @@ impl Watchdog {
             .await
     }
 
-    /// What the server has written so far, from the byte at `offset` on.
+    /// Returns the server's output so far, from the byte at `offset`.
     pub(super) fn log(&self, offset: usize) -> String {
         let log = fs::read(self.log_path()).unwrap_or_default();
         String::from_utf8_lossy(log.get(offset..).unwrap_or_default()).into_owned()
     }
 
-    /// How many bytes it has written so far.
+    /// Returns the length of the server's output so far, in bytes.
     pub(super) fn log_len(&self) -> usize {
         fs::read(self.log_path()).map_or(0, |log| log.len())
     }
@@ -121,7 +124,7 @@ impl Watchdog {
         self.dir.join("server.log")
     }
 
-    /// Keeps the directory, and prints the end of the log with the failure.
+    /// Keeps the directory, and prints the end of the log, because the test has failed.
     fn keep(&self) {
         let kept = fs::write(self.dir.join("keep"), "");
         let hint = if kept.is_ok() { "kept" } else { "not kept" };
@@ -138,19 +141,19 @@ impl Drop for Watchdog {
         if thread::panicking() {
             self.keep();
         }
-        // The end of the orders is the order to clean up; the shell ends when that is done.
+        // Closing the input makes the shell clean up. The shell ends when it has finished.
         self.orders.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let _ = self.shell.wait();
     }
 }
 
-/// The last lines of a log.
+/// Returns the last lines of a log.
 pub(super) fn tail(log: &str) -> String {
     let lines: Vec<&str> = log.lines().collect();
     lines[lines.len().saturating_sub(TAIL)..].join("\n")
 }
 
-/// Keeps the state up to date with what the shell tells, until it ends.
+/// Updates the state with each event that the shell prints, until the shell ends.
 fn follow(events: impl BufRead, state: &Mutex<State>) {
     let set = |event: &str| {
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -163,6 +166,6 @@ fn follow(events: impl BufRead, state: &Mutex<State>) {
         };
     };
     events.lines().map_while(Result::ok).for_each(|event| set(&event));
-    // Without the shell there is nothing to compare with.
+    // Without the shell, the state of the server is unknown. The server counts as ended.
     set("exited");
 }

@@ -1,21 +1,24 @@
-# Runs one server, and ends it when the process that asked for it has gone.
+# Runs a server, and kills it when the process that started this script has ended.
 #
 #   watchdog.sh DIR COMMAND...
 #
-# Standard input takes one order a line: `start` runs COMMAND, a name of a signal is sent to it. The end
-# of the input (the other process closed it, or died, however it died) kills the server and removes DIR,
-# unless DIR holds a file named `keep`.
+# Standard input contains one order per line. `start` runs COMMAND; the name of a signal sends that
+# signal to COMMAND. At the end of the input the script kills the server and removes DIR, unless DIR
+# contains a file named `keep`. The input ends when the other process closes it or dies for any
+# reason.
 #
-# Standard output tells what happened: `running PID`, `paused`, `resumed`, `exited STATUS`.
+# Standard output reports each event: `running PID`, `paused`, `resumed`, `exited STATUS`.
 
 dir=$1
 shift
 exec 3<&0 </dev/null
-# Who listens to the output may be dead, and there is work to do then.
+# The reader of the output may be dead. The script must clean up nevertheless, so it ignores
+# SIGPIPE.
 trap '' PIPE
 
-# Carries out the orders given while the server runs. The server stays a child of the main shell, which
-# alone reaps it: its process id can belong to nobody else as long as this function runs.
+# Executes the orders that arrive while the server runs. The server is a child of the main shell,
+# and only the main shell reaps it. Therefore no other process can have the server's process id
+# while this function runs.
 obey() {
     while read -r signal <&3; do
         kill -s "$signal" "$server"

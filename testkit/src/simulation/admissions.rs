@@ -1,4 +1,4 @@
-//! What was admitted, and the bounds that it keeps.
+//! The admissions of a simulation, and the bounds that they keep.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use super::time::micros;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct Admission {
-    /// In microseconds since the simulation began, in true time.
+    /// The true time, in microseconds since the simulation began.
     pub at: u64,
-    /// What was taken.
+    /// The admitted cost.
     pub cost: u64,
 }
 
-/// What was admitted, in the order of time. Its methods find by how much a limit was used at most: by whole histories,
-/// without any code of a limiter.
+/// All admissions, in the order of time. The methods compute the maximum usage of a limit from the
+/// whole history, without the code of any limiter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admissions(Vec<Admission>);
 
@@ -26,42 +26,43 @@ impl Admissions {
         Self(admissions)
     }
 
-    /// All of them.
+    /// Returns all admissions.
     #[must_use]
     pub fn all(&self) -> &[Admission] {
         &self.0
     }
 
-    /// The sum of their costs.
+    /// Returns the sum of the admitted costs.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.0.iter().map(|it| it.cost).sum()
+        self.0.iter().map(|admission| admission.cost).sum()
     }
 
-    /// What was admitted in each window of this length, from the start of the simulation to the last window with an
-    /// admission. Windows of a divisor of a day are those of a fixed window, as a simulation begins at midnight.
+    /// Returns the admitted cost of each window of this length, from the start of the simulation to
+    /// the last window with an admission. A simulation begins at midnight. Therefore these windows
+    /// are also the fixed windows of a policy whose window divides a day.
     #[must_use]
     pub fn in_windows(&self, window: Duration) -> Vec<u64> {
         let length = micros(window).max(1);
         let mut windows = vec![];
-        for it in &self.0 {
-            let index = usize::try_from(it.at / length).unwrap_or(usize::MAX);
+        for admission in &self.0 {
+            let index = usize::try_from(admission.at / length).unwrap_or(usize::MAX);
             while windows.len() <= index {
                 windows.push(0);
             }
-            windows[index] += it.cost;
+            windows[index] += admission.cost;
         }
         windows
     }
 
-    /// The maximum that was admitted in any half-open time of this length.
+    /// Returns the maximum cost that was admitted in any half-open interval of this length.
     #[must_use]
     pub fn max_within(&self, time: Duration) -> u64 {
         let length = micros(time);
         let (mut first, mut sum, mut max) = (0, 0, 0);
-        for it in &self.0 {
-            sum += it.cost;
-            while it.at - self.0[first].at >= length && self.0[first] < *it {
+        for admission in &self.0 {
+            sum += admission.cost;
+            while admission.at - self.0[first].at >= length && self.0[first] < *admission {
                 sum -= self.0[first].cost;
                 first += 1;
             }
@@ -70,15 +71,16 @@ impl Admissions {
         max
     }
 
-    /// The minimum burst `B` with which `B + rate · t` were admitted at most in any time `t`, with the rate per second.
+    /// Returns the minimum burst `B` such that at most `B + rate · t` was admitted in any interval
+    /// of length `t`. The rate is per second.
     #[must_use]
     pub fn burst_above(&self, rate: u64) -> u64 {
         // The debt of a bucket, in millionths.
         let (mut debt, mut last, mut max) = (0_u128, 0, 0);
-        for it in &self.0 {
-            debt = debt.saturating_sub(u128::from(rate) * u128::from(it.at - last));
-            debt += u128::from(it.cost) * 1_000_000;
-            (last, max) = (it.at, max.max(debt));
+        for admission in &self.0 {
+            debt = debt.saturating_sub(u128::from(rate) * u128::from(admission.at - last));
+            debt += u128::from(admission.cost) * 1_000_000;
+            (last, max) = (admission.at, max.max(debt));
         }
         u64::try_from(max.div_ceil(1_000_000)).unwrap_or(u64::MAX)
     }
@@ -103,8 +105,8 @@ mod tests {
     }
 
     #[test]
-    fn the_burst_is_what_the_rate_does_not_explain() {
-        // One in 10 us is 100,000 per second.
+    fn the_burst_is_the_excess_over_the_rate() {
+        // One admission per 10 µs is 100,000 per second.
         let steady = at(&[(0, 1), (10, 1), (20, 1), (30, 1)]);
         assert_eq!(steady.burst_above(100_000), 1);
         assert_eq!(steady.burst_above(50_000), 3);

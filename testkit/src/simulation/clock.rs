@@ -1,4 +1,4 @@
-//! Clocks of a simulation.
+//! The clocks of a simulation.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use tidegate_core::{Clock, Timestamp};
 
 use super::time::Time;
 
-/// A clock that runs in virtual time, slow or fast, and can be stepped. Clones are the same clock.
+/// A clock in virtual time. It can run slow or fast, and can be stepped. Clones are the same clock.
 #[derive(Clone)]
 pub struct SimulatedClock {
     time: Time,
-    /// What it shows when the simulation begins.
+    /// The time that the clock shows when the simulation begins.
     start: u64,
     ppm: i64,
     stepped: Arc<AtomicI64>,
@@ -23,12 +23,12 @@ impl SimulatedClock {
         Self { time, start, ppm, stepped: Arc::default() }
     }
 
-    /// Steps the clock, forwards or back.
+    /// Steps the clock, forwards or backwards.
     pub fn step(&self, micros: i64) {
         self.stepped.fetch_add(micros, SeqCst);
     }
 
-    /// How many millionths it runs fast; below 0, slow.
+    /// Returns the error of the clock's rate in millionths. It is negative if the clock runs slow.
     #[must_use]
     pub fn ppm(&self) -> i64 {
         self.ppm

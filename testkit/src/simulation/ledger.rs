@@ -1,4 +1,4 @@
-//! What happened in a simulation: each request of a caller, and each call to the server.
+//! The ledger of a simulation: each request of a caller, and each call to the server.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -10,19 +10,19 @@ use tidegate_core::{Call, Decision, Error, ErrorKind, Operation, OwnedCall};
 use super::admissions::{Admission, Admissions};
 use super::time::lock;
 
-/// An answer, as far as the ledger keeps it.
+/// The part of an answer that the ledger keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reply {
-    /// Admitted; of an operation that does not ask for admission, carried out.
+    /// The call was admitted. An operation that does not ask for admission was executed.
     Admitted,
-    /// Refused.
+    /// The call was refused.
     Refused,
-    /// An error.
+    /// The call failed with an error of this kind.
     Failed(ErrorKind),
 }
 
 impl Reply {
-    pub(super) fn of(answer: &Result<Decision, Error>) -> Self {
+    pub(super) fn from_answer(answer: &Result<Decision, Error>) -> Self {
         match answer {
             Ok(decision) if decision.is_allowed() => Self::Admitted,
             Ok(_) => Self::Refused,
@@ -31,7 +31,8 @@ impl Reply {
     }
 }
 
-/// A request of a caller to the store of its node. Times are microseconds since the simulation began, in true time.
+/// A request of a caller to the store of its node. Times are microseconds since the simulation
+/// began, in true time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Request {
@@ -41,25 +42,28 @@ pub struct Request {
     pub operation: Operation,
     /// The subject of the first charge, by its number.
     pub subject: u32,
-    /// The cost of the first charge; if up to a cost was acquired, what was.
+    /// The cost of the first charge, or the amount that was acquired by an acquire up to a cost.
     pub cost: u64,
-    /// When it was made.
+    /// The time of the request.
     pub made_at: u64,
-    /// When it was answered, and how; `None` if it was not, as its node was killed or the simulation ended.
+    /// The time and kind of the answer. It is `None` if the node was killed or the simulation ended
+    /// before the answer.
     pub reply: Option<(u64, Reply)>,
-    /// Whether it was answered without waiting.
+    /// Whether the store answered without waiting.
     pub is_immediate: bool,
-    /// When it was admitted, if it was: when the server did, or at the reply if the node did by itself.
+    /// The time of the admission, if the request was admitted: the time at which the server
+    /// executed the call, or the time of the reply if the node admitted the request by itself.
     pub admitted_at: Option<u64>,
 }
 
-/// A call that was sent to the server. Times are microseconds since the simulation began, in true time.
+/// A call that was sent to the server. Times are microseconds since the simulation began, in true
+/// time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SentCall {
     /// The number of the node.
     pub node: usize,
-    /// The number of the message, which has one call, or all of a batch.
+    /// The number of the message. A message contains one call, or all calls of a batch.
     pub message: usize,
     /// The operation.
     pub operation: Operation,
@@ -67,42 +71,43 @@ pub struct SentCall {
     pub subject: u32,
     /// The cost of the first charge.
     pub cost: u64,
-    /// When it was sent.
+    /// The time at which the call was sent.
     pub sent_at: u64,
-    /// What the server did, if the call arrived.
+    /// The result on the server, if the call arrived.
     pub executed: Option<Executed>,
-    /// What became of it for its sender.
+    /// The fate of the call for its sender.
     pub fate: Fate,
 }
 
-/// A call that the server has carried out.
+/// A call that the server has executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Executed {
-    /// In true time.
+    /// The true time.
     pub at: u64,
-    /// By the server's clock, in microseconds since 1970.
+    /// The time of the server's clock, in microseconds since 1970.
     pub server_time: u64,
     /// The answer.
     pub reply: Reply,
-    /// What was taken or given back of the first charge, where the answer says so.
+    /// The amount of the first charge that was charged or refunded, if the answer contains it.
     pub amount: Option<u64>,
 }
 
-/// What became of a call for its sender.
+/// The fate of a call for its sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// No answer so far.
+    /// No answer has arrived so far.
     Pending,
-    /// Answered at this time, if only that the server is away.
+    /// An answer arrived at this time. It may be the error of an unavailable server.
     Answered(u64),
-    /// The call or its answer was lost or too late, or its node was killed.
+    /// The call or its answer was lost or too late, or the node of the sender was killed.
     Lost,
 }
 
-/// What happened in a simulation.
+/// The history of a simulation.
 ///
-/// As text, it is one line for each request and each call: the same, byte for byte, in each run with the same seed.
+/// Displayed as text, it has one line for each request and each call. All runs with the same seed
+/// produce the same text, byte for byte.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ledger {
     requests: Vec<Request>,
@@ -112,126 +117,130 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// All requests, in the order in which they were made.
+    /// Returns all requests, in the order in which they were made.
     #[must_use]
     pub fn requests(&self) -> &[Request] {
         &self.requests
     }
 
-    /// All calls to the server, in the order in which they were sent.
+    /// Returns all calls to the server, in the order in which they were sent.
     #[must_use]
     pub fn calls(&self) -> &[SentCall] {
         &self.calls
     }
 
-    /// The subject of a number.
+    /// Returns the subject with this number.
     #[must_use]
     pub fn subject(&self, number: u32) -> &[u8] {
         self.subjects.get(number as usize).map_or(&[], |subject| subject)
     }
 
-    /// How many requests were admitted.
+    /// Returns the number of requests that were admitted.
     #[must_use]
     pub fn admitted(&self) -> usize {
-        self.count_requests(|it| it.admitted_at.is_some())
+        self.count_requests(|request| request.admitted_at.is_some())
     }
 
-    /// How many requests were admitted without waiting.
+    /// Returns the number of requests that were admitted without waiting.
     #[must_use]
     pub fn admitted_at_once(&self) -> usize {
-        self.count_requests(|it| it.is_immediate && it.admitted_at.is_some())
+        self.count_requests(|request| request.is_immediate && request.admitted_at.is_some())
     }
 
-    /// How many requests were refused.
+    /// Returns the number of requests that were refused.
     #[must_use]
     pub fn refused(&self) -> usize {
-        self.count_requests(|it| matches!(it.reply, Some((_, Reply::Refused))))
+        self.count_requests(|request| matches!(request.reply, Some((_, Reply::Refused))))
     }
 
-    /// How many requests ended with an error.
+    /// Returns the number of requests that ended with an error.
     #[must_use]
     pub fn failed(&self) -> usize {
-        self.count_requests(|it| matches!(it.reply, Some((_, Reply::Failed(_)))))
+        self.count_requests(|request| matches!(request.reply, Some((_, Reply::Failed(_)))))
     }
 
-    /// How many requests were not answered.
+    /// Returns the number of requests that were not answered.
     #[must_use]
     pub fn unanswered(&self) -> usize {
-        self.count_requests(|it| it.reply.is_none())
+        self.count_requests(|request| request.reply.is_none())
     }
 
-    /// How many calls were sent.
+    /// Returns the number of calls that were sent.
     #[must_use]
     pub fn sent(&self) -> usize {
         self.calls.len()
     }
 
-    /// How many messages they were sent in: round trips.
+    /// Returns the number of messages in which the calls were sent, which is the number of round
+    /// trips.
     #[must_use]
     pub fn messages(&self) -> usize {
         self.messages
     }
 
-    /// How many calls the server has carried out.
+    /// Returns the number of calls that the server has executed.
     #[must_use]
     pub fn executed(&self) -> usize {
-        self.count_calls(|it| it.executed.is_some())
+        self.count_calls(|call| call.executed.is_some())
     }
 
-    /// How many calls were answered.
+    /// Returns the number of calls that were answered.
     #[must_use]
     pub fn answered(&self) -> usize {
-        self.count_calls(|it| matches!(it.fate, Fate::Answered(_)))
+        self.count_calls(|call| matches!(call.fate, Fate::Answered(_)))
     }
 
-    /// How many calls, or their answers, were lost.
+    /// Returns the number of calls that were lost, or whose answers were lost.
     #[must_use]
     pub fn lost(&self) -> usize {
-        self.count_calls(|it| it.fate == Fate::Lost)
+        self.count_calls(|call| call.fate == Fate::Lost)
     }
 
-    /// How many calls had no answer when the simulation ended.
+    /// Returns the number of calls that had no answer when the simulation ended.
     #[must_use]
     pub fn pending(&self) -> usize {
-        self.count_calls(|it| it.fate == Fate::Pending)
+        self.count_calls(|call| call.fate == Fate::Pending)
     }
 
-    /// What was admitted, of all subjects.
+    /// Returns the admissions of all subjects.
     #[must_use]
     pub fn admissions(&self) -> Admissions {
         self.admissions_if(|_| true)
     }
 
-    /// What was admitted of a subject.
+    /// Returns the admissions of one subject.
     #[must_use]
     pub fn admissions_of(&self, subject: impl AsRef<[u8]>) -> Admissions {
-        self.admissions_if(|it| self.subject(it.subject) == subject.as_ref())
+        self.admissions_if(|request| self.subject(request.subject) == subject.as_ref())
     }
 
-    fn admissions_if(&self, is_of: impl Fn(&Request) -> bool) -> Admissions {
-        let admission = |it: &Request| Some(Admission { at: it.admitted_at?, cost: it.cost });
-        Admissions::new(self.requests.iter().filter(|it| is_of(it)).filter_map(admission))
+    fn admissions_if(&self, filter: impl Fn(&Request) -> bool) -> Admissions {
+        let admission =
+            |request: &Request| Some(Admission { at: request.admitted_at?, cost: request.cost });
+        let requests = self.requests.iter().filter(|request| filter(request));
+        Admissions::new(requests.filter_map(admission))
     }
 
-    fn count_requests(&self, is_it: impl Fn(&Request) -> bool) -> usize {
-        self.requests.iter().filter(|it| is_it(it)).count()
+    fn count_requests(&self, filter: impl Fn(&Request) -> bool) -> usize {
+        self.requests.iter().filter(|request| filter(request)).count()
     }
 
-    fn count_calls(&self, is_it: impl Fn(&SentCall) -> bool) -> usize {
-        self.calls.iter().filter(|it| is_it(it)).count()
+    fn count_calls(&self, filter: impl Fn(&SentCall) -> bool) -> usize {
+        self.calls.iter().filter(|call| filter(call)).count()
     }
 }
 
 impl fmt::Display for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = |subject| String::from_utf8_lossy(self.subject(subject));
-        for it in &self.requests {
-            let Request { node, operation, subject, cost, made_at, reply, .. } = it;
+        for request in &self.requests {
+            let Request { node, operation, subject, cost, made_at, reply, .. } = request;
             write!(f, "{made_at} node {node} {operation:?} {cost} of {}", shown(*subject))?;
-            writeln!(f, ": {reply:?}, {:?}, {}", it.admitted_at, it.is_immediate)?;
+            writeln!(f, ": {reply:?}, {:?}, {}", request.admitted_at, request.is_immediate)?;
         }
-        for it in &self.calls {
-            let SentCall { node, message, operation, subject, cost, sent_at, executed, fate } = it;
+        for call in &self.calls {
+            let SentCall { node, message, operation, subject, cost, sent_at, executed, fate } =
+                call;
             write!(f, "{sent_at} node {node} message {message} {operation:?} {cost}")?;
             writeln!(f, " of {}: {executed:?}, {fate:?}", shown(*subject))?;
         }
@@ -239,7 +248,7 @@ impl fmt::Display for Ledger {
     }
 }
 
-/// The ledger while the simulation runs. Clones are the same one.
+/// The ledger of a simulation that is still running. Clones are the same ledger.
 #[derive(Clone, Default)]
 pub(super) struct Book(Arc<Mutex<Entries>>);
 
@@ -249,17 +258,22 @@ struct Entries {
     numbers: HashMap<Vec<u8>, u32>,
     /// The calls of each message.
     messages: Vec<Range<usize>>,
-    admitted: HashMap<Alike, BTreeSet<(u64, usize)>>,
+    /// Answered admissions by the server that are not yet matched with a request, each as its
+    /// time and the number of its call.
+    admitted: HashMap<RequestKey, BTreeSet<(u64, usize)>>,
 }
 
-/// Requests that cannot be told from each other: of one node, operation, subject and cost. Of those, admissions by the server
-/// that were answered, as time and number, are matched with requests that waited.
-type Alike = (usize, Operation, u32, u64);
+/// The node, operation, subject and cost of a request. Requests with the same key cannot be
+/// distinguished, so that an admission by the server is matched with any waiting request of the
+/// same key.
+type RequestKey = (usize, Operation, u32, u64);
 
 impl Entries {
-    /// Operation, subject and cost of the first charge.
-    fn of_call(&mut self, call: &Call<'_>) -> (Operation, u32, u64) {
-        let (subject, cost) = call.charges.get(0).map_or((&[][..], 0), |it| (it.subject, it.cost));
+    /// Returns the operation of a call, and the number of the subject and the cost of its first
+    /// charge.
+    fn first_charge(&mut self, call: &Call<'_>) -> (Operation, u32, u64) {
+        let (subject, cost) =
+            call.charges.get(0).map_or((&[][..], 0), |charge| (charge.subject, charge.cost));
         if let Some(number) = self.numbers.get(subject) {
             return (call.operation, *number, cost);
         }
@@ -269,17 +283,18 @@ impl Entries {
         (call.operation, number, cost)
     }
 
-    fn of_message(&mut self, message: usize) -> &mut [SentCall] {
+    /// Returns the calls of a message.
+    fn message_calls(&mut self, message: usize) -> &mut [SentCall] {
         let calls = self.messages.get(message).cloned().unwrap_or_default();
         self.ledger.calls.get_mut(calls).unwrap_or_default()
     }
 }
 
 impl Book {
-    /// The number of a request that is made now.
+    /// Records a request that is made now, and returns its number.
     pub(super) fn made(&self, node: usize, call: &Call<'_>, now: u64) -> usize {
         let mut entries = lock(&self.0);
-        let (operation, subject, cost) = entries.of_call(call);
+        let (operation, subject, cost) = entries.first_charge(call);
         let (made_at, reply, is_immediate, admitted_at) = (now, None, false, None);
         entries.ledger.requests.push(Request {
             node,
@@ -294,6 +309,7 @@ impl Book {
         entries.ledger.requests.len() - 1
     }
 
+    /// Records the answer to a request.
     pub(super) fn replied(
         &self,
         number: usize,
@@ -303,31 +319,32 @@ impl Book {
     ) {
         let mut entries = lock(&self.0);
         let Entries { ledger, admitted, .. } = &mut *entries;
-        let Some(it) = ledger.requests.get_mut(number) else { return };
-        let reply = Reply::of(answer);
-        it.reply = Some((now, reply));
-        it.is_immediate = is_immediate;
-        if reply != Reply::Admitted || !takes(it.operation) {
+        let Some(request) = ledger.requests.get_mut(number) else { return };
+        let reply = Reply::from_answer(answer);
+        request.reply = Some((now, reply));
+        request.is_immediate = is_immediate;
+        if reply != Reply::Admitted || !asks_admission(request.operation) {
             return;
         }
-        let alike = admitted.get_mut(&(it.node, it.operation, it.subject, it.cost));
-        let by_server = alike.filter(|_| !is_immediate).and_then(|all| {
-            let first = all.range((it.made_at, 0)..).next().copied()?;
+        let key = (request.node, request.operation, request.subject, request.cost);
+        let waiting = admitted.get_mut(&key).filter(|_| !is_immediate);
+        let by_server = waiting.and_then(|all| {
+            let first = all.range((request.made_at, 0)..).next().copied()?;
             all.remove(&first);
             Some(first.0)
         });
-        it.admitted_at = Some(by_server.unwrap_or(now));
+        request.admitted_at = Some(by_server.unwrap_or(now));
         if let Some(amount) = amount(answer) {
-            it.cost = amount;
+            request.cost = amount;
         }
     }
 
-    /// The number of a message that is sent now.
+    /// Records a message that is sent now, and returns its number.
     pub(super) fn sent(&self, node: usize, calls: &[OwnedCall], now: u64) -> usize {
         let mut entries = lock(&self.0);
         let (message, first) = (entries.messages.len(), entries.ledger.calls.len());
         for call in calls {
-            let (operation, subject, cost) = entries.of_call(&call.as_call());
+            let (operation, subject, cost) = entries.first_charge(&call.as_call());
             let (sent_at, executed, fate) = (now, None, Fate::Pending);
             entries.ledger.calls.push(SentCall {
                 node,
@@ -345,6 +362,7 @@ impl Book {
         message
     }
 
+    /// Records that the server has executed a message.
     pub(super) fn executed(
         &self,
         message: usize,
@@ -352,37 +370,41 @@ impl Book {
         at: u64,
         server_time: u64,
     ) {
-        for (call, answer) in lock(&self.0).of_message(message).iter_mut().zip(answers) {
-            let (reply, amount) = (Reply::of(answer), amount(answer));
+        for (call, answer) in lock(&self.0).message_calls(message).iter_mut().zip(answers) {
+            let (reply, amount) = (Reply::from_answer(answer), amount(answer));
             call.executed = Some(Executed { at, server_time, reply, amount });
         }
     }
 
+    /// Records that the answers to a message have arrived.
     pub(super) fn answered(&self, message: usize, now: u64) {
         let mut entries = lock(&self.0);
         let mut admitted = vec![];
-        for (place, it) in entries.of_message(message).iter_mut().enumerate() {
-            it.fate = Fate::Answered(now);
-            if let Some(executed) = it.executed.filter(|it| it.reply == Reply::Admitted)
-                && takes(it.operation)
+        for (index, call) in entries.message_calls(message).iter_mut().enumerate() {
+            call.fate = Fate::Answered(now);
+            if let Some(executed) =
+                call.executed.filter(|executed| executed.reply == Reply::Admitted)
+                && asks_admission(call.operation)
             {
-                let alike = (it.node, it.operation, it.subject, it.cost);
-                admitted.push((alike, (executed.at, (message << 16) + place)));
+                let key = (call.node, call.operation, call.subject, call.cost);
+                admitted.push((key, (executed.at, (message << 16) + index)));
             }
         }
-        for (alike, admission) in admitted {
-            entries.admitted.entry(alike).or_default().insert(admission);
+        for (key, admission) in admitted {
+            entries.admitted.entry(key).or_default().insert(admission);
         }
     }
 
+    /// Records that a message or its answers were lost.
     pub(super) fn lost(&self, message: usize) {
-        lock(&self.0).of_message(message).iter_mut().for_each(|it| it.fate = Fate::Lost);
+        lock(&self.0).message_calls(message).iter_mut().for_each(|call| call.fate = Fate::Lost);
     }
 
-    pub(super) fn lose_pending_of(&self, node: usize) {
+    /// Records that a node will receive no answers to its pending calls.
+    pub(super) fn lose_pending_calls(&self, node: usize) {
         let mut entries = lock(&self.0);
-        let pending = |it: &&mut SentCall| it.node == node && it.fate == Fate::Pending;
-        entries.ledger.calls.iter_mut().filter(pending).for_each(|it| it.fate = Fate::Lost);
+        let pending = |call: &&mut SentCall| call.node == node && call.fate == Fate::Pending;
+        entries.ledger.calls.iter_mut().filter(pending).for_each(|call| call.fate = Fate::Lost);
     }
 
     pub(super) fn take(&self) -> Ledger {
@@ -390,8 +412,8 @@ impl Book {
     }
 }
 
-/// Returns `true` if the operation acquires without a hold.
-fn takes(operation: Operation) -> bool {
+/// Returns `true` if the operation asks for admission.
+fn asks_admission(operation: Operation) -> bool {
     operation.is_acquire() && !operation.is_of_hold()
 }
 

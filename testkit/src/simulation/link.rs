@@ -1,4 +1,4 @@
-//! The links between nodes and the server.
+//! The links between the nodes and the server.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -16,51 +16,53 @@ use super::random::Random;
 use super::server::Server;
 use super::time::{Time, lock, micros};
 
-/// How a link treats what is sent over it.
+/// The delays and losses of a link.
 ///
-/// By default each direction takes 100 to 300 µs, nothing is lost, and a caller waits for an answer for a second.
+/// By default each direction takes 100 to 300 µs, no message is lost, and a caller waits up to a
+/// second for an answer.
 #[derive(Debug, Clone, Copy)]
 #[must_use = "a link does nothing until a simulation has it"]
 pub struct Link {
-    /// Of one direction, in microseconds.
+    /// The minimum and maximum delay of one direction, in microseconds.
     delay: (u64, u64),
-    /// How often a direction takes up to how long.
+    /// The share of messages that take longer, and the maximum time that they take.
     tail: Option<(Share, u64)>,
     lost: Option<Share>,
     timeout: u64,
 }
 
 impl Link {
-    /// A link with the defaults.
+    /// Creates a link with the defaults.
     pub fn new() -> Self {
         Self { delay: (100, 300), tail: None, lost: None, timeout: 1_000_000 }
     }
 
-    /// How long one direction takes: any time of this range is as likely as any other.
+    /// Sets the delay of one direction. It is distributed uniformly over this range.
     pub fn delay(mut self, delay: RangeInclusive<Duration>) -> Self {
         self.delay = (micros(*delay.start()), micros(*delay.end()));
         self
     }
 
-    /// Lets this share of messages take longer in one direction, up to `max`.
+    /// Lets this share of messages take longer than usual in one direction, up to `max`.
     pub fn tail(mut self, share: Share, max: Duration) -> Self {
         self.tail = Some((share, micros(max)));
         self
     }
 
-    /// Loses this share of messages, in each direction: of a call, or of its answer.
+    /// Loses this share of the messages in each direction, so that a call or its answer is lost.
     pub fn lost(mut self, share: Share) -> Self {
         self.lost = Some(share);
         self
     }
 
-    /// For how long a caller waits for an answer. Then the call fails with [`ErrorKind::Timeout`].
+    /// Sets the time for which a caller waits for an answer. After that, the call fails with
+    /// [`ErrorKind::Timeout`].
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = micros(timeout);
         self
     }
 
-    /// How long one direction takes; `None` if the message is lost.
+    /// Returns the delay of a message in one direction, or `None` if the message is lost.
     fn travel(&self, random: &mut Random) -> Option<u64> {
         let mut is_one_of = |share: Share| random.below(1 << 32) < share.apply(1 << 32);
         let (is_lost, is_slow) = (
@@ -82,9 +84,10 @@ impl Default for Link {
     }
 }
 
-/// A node's end of its link: the store that a layer is put around. Clones are the same link.
+/// A node's end of its link. It is a store, to which layers are added. Clones are the same link.
 ///
-/// A call is carried out even if its caller has given up meanwhile, as on a real server.
+/// The server executes a call even if its caller has been cancelled while the call was in flight,
+/// like a real server.
 #[derive(Clone)]
 pub struct LinkStore(Arc<Inner>);
 
@@ -117,7 +120,7 @@ impl LinkStore {
 
     pub(super) fn kill(&self) {
         self.0.is_killed.store(true, SeqCst);
-        self.0.book.lose_pending_of(self.0.node);
+        self.0.book.lose_pending_calls(self.0.node);
     }
 
     pub(super) fn set_cut_off(&self, is_cut_off: bool) {
@@ -128,10 +131,10 @@ impl LinkStore {
         *lock(&self.0.link) = link;
     }
 
-    /// Sends a message of one or several calls, and returns the answers to them.
+    /// Sends a message of one or more calls, and returns their answers.
     async fn send(&self, calls: Vec<OwnedCall>) -> Answers {
         if self.0.is_killed.load(SeqCst) {
-            // A process that has ended sends nothing.
+            // A killed process sends nothing.
             return std::future::pending().await;
         }
         let count = calls.len();
@@ -164,7 +167,7 @@ impl Inner {
         });
     }
 
-    /// The message arrives at the server.
+    /// Executes the calls of a message that arrives at the server, and schedules the answer.
     fn arrive(
         self: &Arc<Self>,
         calls: &[OwnedCall],
@@ -191,7 +194,7 @@ impl Inner {
             }
             if let Some(sender) = lock(&sender).take() {
                 this.book.answered(message, this.time.now());
-                // A caller that has given up is not waiting.
+                // Sending fails if the caller has been cancelled. Then no answer is needed.
                 let _ = sender.send(answers);
             }
         });

@@ -1,4 +1,4 @@
-//! Requests of many callers.
+//! A load of requests by many callers.
 
 use std::future::Future;
 use std::ops::{Range, RangeInclusive};
@@ -13,16 +13,18 @@ use super::random::Random;
 use super::time::micros;
 use super::world::{Node, World, poll_once};
 
-/// Requests that arrive at random, whatever became of those before: of many callers, each of which makes few.
+/// Requests that arrive at random times, independently of the answers to earlier requests, as from
+/// many callers that make few requests each.
 ///
-/// By default 1,000 per second for a second, all nodes together, each an acquire of cost 1 for one subject, `s0`.
+/// By default 1,000 requests per second arrive for one second, at all nodes together. Each is an
+/// acquire of cost 1 for the one subject `s0`.
 #[derive(Debug, Clone)]
 #[must_use = "a load does nothing until a world runs it"]
 pub struct Load {
     policies: Vec<Policy>,
     operation: Operation,
     rate: u64,
-    /// The other rate, and the duration of each rate in microseconds.
+    /// The alternate rate, and the duration of each rate in microseconds.
     alternate: Option<(u64, u64)>,
     lasting: u64,
     requests: u64,
@@ -32,13 +34,14 @@ pub struct Load {
 }
 
 impl Load {
-    /// A load of requests that are charged under one policy.
+    /// Creates a load whose requests are charged under one policy.
     pub fn new(policy: &Policy) -> Self {
-        Self::of([policy.clone()])
+        Self::with_policies([policy.clone()])
     }
 
-    /// A load of requests that are charged under several policies each, for the same subject.
-    pub fn of(policies: impl IntoIterator<Item = Policy>) -> Self {
+    /// Creates a load whose requests are charged under each of these policies, all for the same
+    /// subject.
+    pub fn with_policies(policies: impl IntoIterator<Item = Policy>) -> Self {
         Self {
             policies: policies.into_iter().collect(),
             operation: Operation::Acquire,
@@ -52,24 +55,26 @@ impl Load {
         }
     }
 
-    /// How many requests arrive per second on average, at all nodes together; on each node a Poisson process.
+    /// Sets the average number of requests per second at all nodes together. The arrivals at each
+    /// node are a Poisson process.
     pub fn per_second(mut self, rate: u64) -> Self {
         self.rate = rate.max(1);
         self
     }
 
-    /// Lets this rate alternate with that of [`per_second`](Self::per_second), which is the
-    /// first. Each lasts for `period`.
+    /// Alternates this rate with the rate of [`per_second`](Self::per_second), which is the first.
+    /// Each lasts for `period`.
     ///
-    /// With a low rate first, a layer holds budget that it has not used when a window ends. The
-    /// high rate then shows whether it uses this budget on top of the next window's limit.
+    /// If the first rate is low, a layer has unused budget when a window ends. The high rate then
+    /// shows whether the layer uses this budget in addition to the limit of the next window.
     ///
     /// ```
     /// # use std::time::Duration;
     /// # use tidegate_testkit::simulation::Load;
     /// # let policy = "p: fixed-window 300/500ms".parse().unwrap();
-    /// // 200 requests in each even window, and 1,500 in each odd one. let load =
-    /// Load::new(&policy).per_second(400).alternating_with(3_000, Duration::from_millis(500));
+    /// // 200 requests in each even window, and 1,500 in each odd one.
+    /// let load =
+    ///     Load::new(&policy).per_second(400).alternating_with(3_000, Duration::from_millis(500));
     /// ```
     pub fn alternating_with(mut self, rate: u64, period: Duration) -> Self {
         self.alternate = Some((rate.max(1), micros(period).max(1)));
@@ -85,37 +90,38 @@ impl Load {
         (rate, (index + 1).saturating_mul(period))
     }
 
-    /// For how long requests are made.
+    /// Sets the time for which requests are made.
     pub fn lasting(mut self, time: Duration) -> Self {
         self.lasting = micros(time);
         self
     }
 
-    /// The number of requests after which it ends: each node makes as many as any other, or one more.
+    /// Sets the maximum number of requests at all nodes together. It is split evenly over the
+    /// nodes.
     pub fn requests(mut self, requests: u64) -> Self {
         self.requests = requests;
         self
     }
 
-    /// The number of subjects, `s0`, `s1` and so on, each as frequent as any other.
+    /// Sets the number of subjects. They are called `s0`, `s1` and so on, and are equally frequent.
     pub fn subjects(mut self, subjects: u64) -> Self {
         self.subjects = subjects.max(1);
         self
     }
 
-    /// The costs: any of this range is as likely as any other.
+    /// Sets the range of costs, which are equally likely.
     pub fn cost(mut self, cost: RangeInclusive<u64>) -> Self {
         self.cost = cost;
         self
     }
 
-    /// The operation.
+    /// Sets the operation of the requests.
     pub fn operation(mut self, operation: Operation) -> Self {
         self.operation = operation;
         self
     }
 
-    /// The nodes at which requests arrive. Default: all.
+    /// Sets the nodes at which requests arrive. Default: all.
     pub fn nodes(mut self, nodes: Range<usize>) -> Self {
         self.nodes = nodes;
         self
@@ -129,7 +135,7 @@ impl Load {
     }
 }
 
-/// A load that runs.
+/// A load that has been started.
 #[derive(Debug)]
 #[must_use = "a load ends when it is awaited or the simulation ends"]
 pub struct RunningLoad(JoinHandle<()>);
@@ -141,12 +147,12 @@ impl Future for RunningLoad {
         mut self: Pin<&mut Self>,
         context: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Self::Output> {
-        Pin::new(&mut self.0).poll(context).map(unwound)
+        Pin::new(&mut self.0).poll(context).map(resume_panic)
     }
 }
 
-/// A panic goes on in the task that waits.
-fn unwound(result: Result<(), tokio::task::JoinError>) {
+/// Propagates the panic of a task to the task that awaits it.
+fn resume_panic(result: Result<(), tokio::task::JoinError>) {
     if let Err(error) = result
         && let Ok(panic) = error.try_into_panic()
     {
@@ -155,12 +161,12 @@ fn unwound(result: Result<(), tokio::task::JoinError>) {
 }
 
 impl<S: Store + 'static, D: Store + 'static> World<S, D> {
-    /// Runs a load, until all its requests are answered, or their nodes killed.
+    /// Runs a load until all its requests are answered or their nodes are killed.
     pub async fn run(&self, load: Load) {
         self.start(load).await;
     }
 
-    /// Starts a load, which goes on while something else is done.
+    /// Starts a load, which runs concurrently with the scenario.
     pub fn start(&self, load: Load) -> RunningLoad {
         let nodes: Vec<_> = {
             let last = load.nodes.end.min(self.nodes().len());
@@ -178,7 +184,7 @@ impl<S: Store + 'static, D: Store + 'static> World<S, D> {
                 tasks.spawn(arrivals(world.clone(), node, load, count, random.fork(index)));
             }
             while let Some(ended) = tasks.join_next().await {
-                unwound(ended);
+                resume_panic(ended);
             }
         }))
     }
@@ -199,7 +205,7 @@ fn next_arrival(load: &Load, nodes: u64, mut at: u64, random: &mut Random) -> u6
     }
 }
 
-/// The requests at one node of so many.
+/// Makes the requests at one of `nodes` nodes.
 async fn arrivals<S: Store + 'static, D: Store + 'static>(
     world: World<S, D>,
     node: Node<D>,
@@ -225,10 +231,10 @@ async fn arrivals<S: Store + 'static, D: Store + 'static>(
             waiting.spawn(waits);
         }
         while let Some(ended) = waiting.try_join_next() {
-            unwound(ended);
+            resume_panic(ended);
         }
     }
     while let Some(ended) = waiting.join_next().await {
-        unwound(ended);
+        resume_panic(ended);
     }
 }

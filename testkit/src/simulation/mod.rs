@@ -1,8 +1,9 @@
-//! Many nodes over one store in virtual time, for those who write layers: links that are slow and lose messages, clocks
-//! that run slow or fast, nodes that are killed. A run follows from its seed, and can be repeated.
+//! Simulates many nodes with one server in virtual time, for authors of layers: links are slow and
+//! lose messages, clocks run slow or fast, and nodes are killed. The seed determines a run
+//! completely, so that it can be repeated.
 //!
-//! The layers are the real ones: they are put around a [`LinkStore`], which sends calls to the server. The [`Ledger`] has
-//! each request of a caller and each call to the server.
+//! The layers under test are the real ones. They are added to a [`LinkStore`], which sends calls to
+//! the server. The [`Ledger`] records each request of a caller and each call to the server.
 //!
 //! ```
 //! use std::time::Duration;
@@ -25,24 +26,27 @@
 //!     },
 //! );
 //!
-//! assert!(ledger.admissions().total() <= 7_000); // the limit, whatever happens
-//! assert!(ledger.admitted_at_once() > ledger.admitted() / 2); // the others went to the server
+//! assert!(ledger.admissions().total() <= 7_000); // the limit is never exceeded
+//! assert!(ledger.admitted_at_once() > ledger.admitted() / 2); // the rest needed the server
 //! assert_eq!(ledger.sent(), ledger.answered() + ledger.lost() + ledger.pending());
 //! # Ok::<(), tidegate_core::PolicyError>(())
 //! ```
 //!
 //! # Time
 //!
-//! Nothing sleeps: when no task can run, the time moves to the next event. Requests, links and clocks are exact to the
-//! microsecond. Timers that layers set themselves, by Tokio, end at the next whole millisecond, as in a real program.
-//! What tasks compute takes no time, and neither does the server.
+//! Nothing sleeps: when no task can run, the time moves to the next event. Requests, links and
+//! clocks are exact to the microsecond. The timers of layers are Tokio's, and end at the next whole
+//! millisecond, as in a real program. Neither the tasks' computations nor the server's take any
+//! time.
 //!
-//! # What makes a run repeatable
+//! # Repeatable runs
 //!
-//! One thread runs all tasks in turn, and all random numbers follow from the seed: delays, losses, arrivals, the seeds of the
-//! hash tables of Tidegate's layers, and the pauses of callers that wait. A layer must not read another clock than that
-//! of its [`Host`], use other randomness, or depend on the order of a `HashMap` of the standard library. The server's store must
-//! answer immediately, and is not to be so full that it evicts states: which ones depends on random hashes.
+//! One thread runs all tasks in turn, and the seed determines all random numbers: delays, losses,
+//! arrivals, the seeds of the hash tables in Tidegate's layers, and the pauses of callers that
+//! wait. A layer must not read any clock other than that of its [`Host`], use other randomness, or
+//! depend on the order of a `HashMap` of the standard library. The server's store must answer
+//! immediately. It must not be so full that it evicts states, because random hashes decide which
+//! states it evicts.
 //!
 //! # Stability
 //!
@@ -81,12 +85,13 @@ use self::ledger::Book;
 use self::server::StoreServer;
 use self::time::{Time, micros};
 
-/// A midnight in 2026, in microseconds since 1970, at which simulations begin by the server's clock.
+/// A midnight in 2026, in microseconds since 1970. The server's clock shows this time when a
+/// simulation begins.
 const START: u64 = 20_700 * 86_400 * 1_000_000;
 
 /// A simulation: see [the module](self).
 ///
-/// By default one node, whose clock runs at the true rate.
+/// By default it has one node, whose clock runs at the true rate.
 #[derive(Debug, Clone)]
 #[must_use = "a simulation does nothing until it is run"]
 pub struct Simulation {
@@ -98,43 +103,46 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// A simulation with this seed, from which all random numbers follow.
+    /// Creates a simulation whose random numbers are determined by this seed.
     pub fn new(seed: u64) -> Self {
         Self { seed, nodes: 1, link: Link::new(), ppm: 0, max_time: 3_600_000_000 }
     }
 
-    /// The number of nodes.
+    /// Sets the number of nodes.
     pub fn nodes(mut self, nodes: usize) -> Self {
         self.nodes = nodes;
         self
     }
 
-    /// The link of each node. Nodes can [have others](Node::set_link).
+    /// Sets the link of each node. [`Node::set_link`] changes the link of one node.
     pub fn link(mut self, link: Link) -> Self {
         self.link = link;
         self
     }
 
-    /// Makes the clock of each node run slow or fast by this many millionths. Clocks of nodes show any time, in any case.
+    /// Makes the clock of each node run slow or fast by this many millionths. Regardless of this
+    /// setting, the clocks of nodes start at random times.
     pub fn clock_error(mut self, ppm: u32) -> Self {
         self.ppm = i64::from(ppm.min(1_000_000));
         self
     }
 
-    /// The virtual time after which [`run`](Self::run) panics, if it has not ended. Default: an hour.
+    /// Sets the virtual time after which [`run`](Self::run) panics if the scenario has not ended.
+    /// Default: one hour.
     pub fn max_time(mut self, time: Duration) -> Self {
         self.max_time = micros(time);
         self
     }
 
-    /// Runs a simulation to the end of `scenario`: with the store of the server that `server` makes with the server's
-    /// clock, and the store of each node, that `node` makes of its parts.
+    /// Runs a simulation to the end of `scenario`. `server` creates the server's store and receives
+    /// the server's clock. `node` creates the store of each node from the parts of a [`Host`].
     ///
-    /// It runs in a thread of its own, so it can be called anywhere.
+    /// The simulation runs in its own thread, so that this function can be called from anywhere,
+    /// even from a Tokio runtime.
     ///
     /// # Panics
     ///
-    /// If the scenario panics, or does not end within [`max_time`](Self::max_time).
+    /// Panics if the scenario panics, or does not end within [`max_time`](Self::max_time).
     pub fn run<S, D, F>(
         self,
         server: impl FnOnce(SimulatedClock) -> S + Send,
@@ -146,7 +154,7 @@ impl Simulation {
         D: Store + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
-        // Seeds are set for the thread.
+        // The random seeds are thread-local, so that the simulation needs its own thread.
         let run = || self.run_here(server, node, scenario);
         let ended = std::thread::scope(|scope| scope.spawn(run).join());
         ended.unwrap_or_else(|panic| resume_unwind(panic))
@@ -183,7 +191,8 @@ impl Simulation {
                 let driver = time.clone();
                 let mut driver = tokio::spawn(async move { driver.drive(end).await });
                 let mut scenario = tokio::spawn(scenario);
-                // Not by this task, which the runtime does not count when it looks whether any can run.
+                // The scenario and the driver are spawned. The runtime does not count the task of
+                // `block_on` when it determines whether a task can run.
                 poll_fn(|context| {
                     if let Poll::Ready(ended) = pin!(&mut scenario).poll(context) {
                         return Poll::Ready(ended);

@@ -1,4 +1,4 @@
-//! The server, whose store decides on calls when they arrive.
+//! The server of a simulation. Its store decides calls when they arrive.
 
 use std::fmt;
 use std::pin::pin;
@@ -11,7 +11,7 @@ use tidegate_core::{
 
 use super::clock::SimulatedClock;
 
-/// A server, whatever its store.
+/// A server, independent of the type of its store.
 pub(super) trait Server: fmt::Debug + Send + Sync {
     fn execute(&self, calls: &[OwnedCall]) -> Vec<Result<Decision, Error>>;
     fn is_away(&self) -> bool;
@@ -30,9 +30,9 @@ impl<S: Store> Server for StoreServer<S> {
     fn execute(&self, calls: &[OwnedCall]) -> Vec<Result<Decision, Error>> {
         let calls: Vec<_> = calls.iter().map(OwnedCall::as_call).collect();
         match &calls[..] {
-            [call] => vec![at_once(self.store.decide(*call)).unwrap_or_else(|| Err(waits()))],
-            calls => at_once(self.store.decide_many(calls))
-                .unwrap_or_else(|| calls.iter().map(|_| Err(waits())).collect()),
+            [call] => vec![ready(self.store.decide(*call)).unwrap_or_else(|| Err(not_ready()))],
+            calls => ready(self.store.decide_many(calls))
+                .unwrap_or_else(|| calls.iter().map(|_| Err(not_ready())).collect()),
         }
     }
 
@@ -49,15 +49,15 @@ impl<S: Store> Server for StoreServer<S> {
     }
 }
 
-fn at_once<T>(answer: Answer<'_, T>) -> Option<T> {
+/// Returns the answer if it is ready.
+fn ready<T>(answer: Answer<'_, T>) -> Option<T> {
     match pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => Some(answer),
         Poll::Pending => None,
     }
 }
 
-fn waits() -> Error {
-    let message =
-        "the store of a simulated server has to answer immediately, as stores in memory do";
+fn not_ready() -> Error {
+    let message = "the store of a simulated server must answer immediately, as stores in memory do";
     Error::new(ErrorKind::Unsupported, message)
 }

@@ -1,4 +1,5 @@
-//! Virtual time: a queue of events, and the task that moves the clock to the next one when no other task can run.
+//! Virtual time: a queue of events, and a task that moves the clock to the next event when no other
+//! task can run.
 
 use std::collections::BinaryHeap;
 use std::fmt;
@@ -8,10 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-/// Tokio's timers end at multiples of this, in microseconds.
+/// The resolution of Tokio's timers, in microseconds.
 const TICK: u64 = 1_000;
 
-/// The time of a simulation, in microseconds since it began. Clones are the same time.
+/// The virtual time, in microseconds since the simulation began. Clones are the same time.
 #[derive(Clone, Default)]
 pub(super) struct Time(Arc<Inner>);
 
@@ -32,12 +33,12 @@ struct Events {
 
 struct Event {
     at: u64,
-    /// Events of one time happen in the order in which they were added.
+    /// Events of the same time happen in the order in which they were added.
     number: u64,
-    what: What,
+    action: Action,
 }
 
-enum What {
+enum Action {
     Wake(Waker),
     Run(Box<dyn FnOnce() + Send>),
 }
@@ -47,12 +48,12 @@ impl Time {
         self.0.now.load(SeqCst)
     }
 
-    /// Runs something at a time.
+    /// Calls `run` at a time.
     pub(super) fn at(&self, at: u64, run: impl FnOnce() + Send + 'static) {
-        self.add(at, What::Run(Box::new(run)));
+        self.add(at, Action::Run(Box::new(run)));
     }
 
-    /// Returns at a time, to the microsecond.
+    /// Waits until a time, exact to the microsecond.
     pub(super) async fn sleep_until(&self, at: u64) {
         let mut added: Option<Waker> = None;
         poll_fn(|context| {
@@ -60,7 +61,7 @@ impl Time {
                 return Poll::Ready(());
             }
             if !added.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
-                self.add(at, What::Wake(context.waker().clone()));
+                self.add(at, Action::Wake(context.waker().clone()));
                 added = Some(context.waker().clone());
             }
             Poll::Pending
@@ -68,27 +69,27 @@ impl Time {
         .await;
     }
 
-    fn add(&self, at: u64, what: What) {
+    fn add(&self, at: u64, action: Action) {
         let mut events = lock(&self.0.events);
         let number = events.next_number;
         events.next_number += 1;
-        events.queue.push(Event { at, number, what });
+        events.queue.push(Event { at, number, action });
     }
 
     fn first(&self) -> Option<u64> {
         lock(&self.0.events).queue.peek().map(|event| event.at)
     }
 
-    fn take_due(&self, now: u64) -> Vec<What> {
+    fn take_due(&self, now: u64) -> Vec<Action> {
         let mut events = lock(&self.0.events);
         let mut due = vec![];
         while events.queue.peek().is_some_and(|event| event.at <= now) {
-            due.extend(events.queue.pop().map(|event| event.what));
+            due.extend(events.queue.pop().map(|event| event.action));
         }
         due
     }
 
-    /// To be called by the runtime when no task can run.
+    /// Wakes the driver. The runtime calls this when no task can run.
     pub(super) fn idle(&self) {
         self.0.is_idle.store(true, SeqCst);
         if let Some(driver) = lock(&self.0.driver).take() {
@@ -96,7 +97,8 @@ impl Time {
         }
     }
 
-    /// Moves the time from event to event, until `end`. No step is longer than a tick of Tokio's timers, which so end in time.
+    /// Moves the time from event to event until `end`. No step is longer than the resolution of
+    /// Tokio's timers, so that these timers end in time.
     pub(super) async fn drive(&self, end: u64) {
         while self.now() < end {
             self.until_idle().await;
@@ -107,10 +109,10 @@ impl Time {
                 self.0.now.store(next, SeqCst);
                 tokio::time::advance(Duration::from_micros(next - now)).await;
             }
-            for what in self.take_due(next) {
-                match what {
-                    What::Wake(waker) => waker.wake(),
-                    What::Run(run) => run(),
+            for action in self.take_due(next) {
+                match action {
+                    Action::Wake(waker) => waker.wake(),
+                    Action::Run(run) => run(),
                 }
             }
         }
@@ -136,7 +138,8 @@ impl fmt::Debug for Time {
 }
 
 impl Ord for Event {
-    /// The first event is the greatest, as the queue has that one on top.
+    /// Reverses the order, because a `BinaryHeap` returns the greatest entry and the earliest event
+    /// must be returned first.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (other.at, other.number).cmp(&(self.at, self.number))
     }
@@ -160,7 +163,7 @@ pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
 }
 
-/// A simulation runs in one thread, and a panic ends it.
+/// Locks a mutex, and ignores its poisoning: a panic ends the simulation anyway.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

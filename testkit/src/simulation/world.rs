@@ -1,4 +1,4 @@
-//! The nodes and the server of a simulation that runs.
+//! The nodes and the server of a running simulation.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -17,7 +17,8 @@ use super::random::Random;
 use super::server::StoreServer;
 use super::time::{Time, micros};
 
-/// A server and its nodes, each with the store `D` that a layer has made of its link. Clones are the same world.
+/// A server and its nodes. `D` is the store of a node: the layers under test around its link.
+/// Clones are the same world.
 #[derive(Debug)]
 pub struct World<S, D>(pub(super) Arc<Inner<S, D>>);
 
@@ -27,7 +28,7 @@ pub(super) struct Inner<S, D> {
     pub(super) server: Arc<StoreServer<S>>,
     pub(super) nodes: Vec<Node<D>>,
     pub(super) random: Random,
-    /// Of loads that were started.
+    /// The number of loads that were started.
     pub(super) numbers: AtomicU64,
 }
 
@@ -46,7 +47,7 @@ struct NodeInner<D> {
     killed: Notify,
 }
 
-/// What a node is made of: the parts for the layers around its link.
+/// The parts of a node from which its store is created.
 #[derive(Debug, Clone)]
 pub struct Host {
     pub(super) number: usize,
@@ -55,19 +56,20 @@ pub struct Host {
 }
 
 impl Host {
-    /// The number of the node, from 0.
+    /// Returns the number of the node. The first number is 0.
     #[must_use]
     pub fn number(&self) -> usize {
         self.number
     }
 
-    /// The store that a layer is put around: it sends calls to the server.
+    /// Returns the store that sends calls to the server. The layers under test are added to it.
     #[must_use]
     pub fn link(&self) -> LinkStore {
         self.link.clone()
     }
 
-    /// The clock of the node. To be given to each layer that has a clock: with another one it would see real time.
+    /// Returns the clock of the node. Every layer that has a clock must use it, because another
+    /// clock would show real time.
     #[must_use]
     pub fn clock(&self) -> SimulatedClock {
         self.clock.clone()
@@ -75,53 +77,55 @@ impl Host {
 }
 
 impl<S: Store, D: Store> World<S, D> {
-    /// The store of the server, without a link: to look at what it counts.
+    /// Returns the store of the server, for instance to read its counters. Calls to it do not use a
+    /// link.
     #[must_use]
     pub fn server(&self) -> &S {
         &self.0.server.store
     }
 
-    /// The clock of the server.
+    /// Returns the clock of the server.
     #[must_use]
     pub fn server_clock(&self) -> &SimulatedClock {
         &self.0.server.clock
     }
 
-    /// Sets whether each call that arrives at the server fails with
+    /// Sets whether the server is away: while it is, each call that arrives fails with
     /// [`ErrorKind::Unavailable`](tidegate_core::ErrorKind::Unavailable).
     pub fn set_server_away(&self, is_away: bool) {
         self.0.server.is_away.store(is_away, SeqCst);
     }
 
-    /// All nodes.
+    /// Returns all nodes.
     #[must_use]
     pub fn nodes(&self) -> &[Node<D>] {
         &self.0.nodes
     }
 
-    /// The time since the simulation began.
+    /// Returns the time since the simulation began.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         Duration::from_micros(self.0.time.now())
     }
 
-    /// Waits, to the microsecond.
+    /// Waits for a duration, exact to the microsecond.
     pub async fn sleep(&self, duration: Duration) {
         self.sleep_until(self.elapsed().saturating_add(duration)).await;
     }
 
-    /// Waits for a time since the simulation began.
+    /// Waits until this much time has passed since the simulation began.
     pub async fn sleep_until(&self, elapsed: Duration) {
         self.0.time.sleep_until(micros(elapsed)).await;
     }
 
-    /// Random numbers that follow from the seed of the simulation and this number.
+    /// Returns random numbers that are determined by the seed of the simulation and by `number`.
     #[must_use]
     pub fn random(&self, number: u64) -> Random {
         self.0.random.fork(number)
     }
 
-    /// For the random numbers of a load, other than those of callers of [`random`](Self::random) and of nodes.
+    /// Returns the number of a new load, for [`random`](Self::random). It differs from the numbers
+    /// that scenarios and nodes use.
     pub(super) fn next_number(&self) -> u64 {
         (1 << 40) + self.0.numbers.fetch_add(1, SeqCst)
     }
@@ -134,68 +138,71 @@ impl<D: Store> Node<D> {
         Self(Arc::new(NodeInner { number, store, link, clock, time, book, is_killed, killed }))
     }
 
-    /// Its number, from 0.
+    /// Returns the number of the node. The first number is 0.
     #[must_use]
     pub fn number(&self) -> usize {
         self.0.number
     }
 
-    /// The store of its callers. Requests to it are in the ledger only if [`request`](Self::request) makes them.
+    /// Returns the store of the node. The ledger contains only the requests that are made with
+    /// [`request`](Self::request).
     #[must_use]
     pub fn store(&self) -> &D {
         &self.0.store
     }
 
-    /// Its clock.
+    /// Returns the clock of the node.
     #[must_use]
     pub fn clock(&self) -> &SimulatedClock {
         &self.0.clock
     }
 
-    /// Makes a request, which the ledger records. Returns `None` if the node is killed before the answer.
+    /// Makes a request, which the ledger records. Returns `None` if the node is killed before it
+    /// receives the answer.
     pub async fn request(&self, call: Call<'_>) -> Option<Result<Decision, Error>> {
-        let it = &*self.0;
+        let node = &*self.0;
         if self.is_killed() {
             return None;
         }
-        let number = it.book.made(it.number, &call, it.time.now());
-        match it.store.decide(call).into_ready() {
+        let number = node.book.made(node.number, &call, node.time.now());
+        match node.store.decide(call).into_ready() {
             Ok(answer) => {
-                it.book.replied(number, &answer, it.time.now(), true);
+                node.book.replied(number, &answer, node.time.now(), true);
                 Some(answer)
             }
             Err(later) => {
                 let answer = self.until_killed(later).await?;
-                it.book.replied(number, &answer, it.time.now(), false);
+                node.book.replied(number, &answer, node.time.now(), false);
                 Some(answer)
             }
         }
     }
 
-    /// Ends the node as a process that is killed: its callers, and all that it would send or receive.
+    /// Kills the node like a process: its callers end, it sends nothing more, and messages to it
+    /// are lost.
     pub fn kill(&self) {
         self.0.is_killed.store(true, SeqCst);
         self.0.link.kill();
         self.0.killed.notify_waiters();
     }
 
-    /// Whether it was killed.
+    /// Returns `true` if the node was killed.
     #[must_use]
     pub fn is_killed(&self) -> bool {
         self.0.is_killed.load(SeqCst)
     }
 
-    /// Sets whether all that it sends, and all that is sent to it, is lost.
+    /// Sets whether the node is cut off: while it is, all messages from and to the node are lost.
     pub fn set_cut_off(&self, is_cut_off: bool) {
         self.0.link.set_cut_off(is_cut_off);
     }
 
-    /// Changes how its link treats what is sent from now on.
+    /// Changes the link of the node for messages that are sent from now on.
     pub fn set_link(&self, link: Link) {
         self.0.link.set_link(link);
     }
 
-    /// The output of a future, unless the node is killed before.
+    /// Returns the output of a future, or `None` if the node is killed before the future ends.
     pub(super) async fn until_killed<T>(&self, future: impl Future<Output = T>) -> Option<T> {
         let (mut killed, mut future) = (pin!(self.0.killed.notified()), pin!(future));
         killed.as_mut().enable();
@@ -212,7 +219,7 @@ impl<D: Store> Node<D> {
     }
 }
 
-/// Polls a future once; returns it if it has to wait.
+/// Polls a future once. Returns the future if it is still pending.
 pub(super) async fn poll_once<F: Future + ?Sized>(
     mut future: Pin<Box<F>>,
 ) -> Result<F::Output, Pin<Box<F>>> {

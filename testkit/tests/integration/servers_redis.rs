@@ -38,10 +38,7 @@ async fn every_kind_of_reply_is_read() {
 async fn a_refused_command_is_an_error_that_names_it() {
     let redis = Redis::start().await.unwrap();
     let error = redis.command(&["INCRBY", "key", "x"]).await.unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "INCRBY was refused: ERR value is not an integer or out of range"
-    );
+    assert_eq!(error.to_string(), "INCRBY failed: ERR value is not an integer or out of range");
 }
 
 #[tokio::test]
@@ -145,7 +142,7 @@ async fn a_missing_program_is_an_error_that_says_how_to_install_it() {
 #[tokio::test]
 async fn a_program_that_is_not_a_server_is_refused() {
     let error = Redis::builder().binary("true").start().await.unwrap_err();
-    assert!(error.to_string().starts_with("\"true\" is no Redis or Valkey server"), "{error}");
+    assert!(error.to_string().starts_with("\"true\" is not a Redis or Valkey server"), "{error}");
 }
 
 #[tokio::test]
@@ -157,7 +154,10 @@ async fn a_server_that_refuses_to_start_shows_why() {
 #[tokio::test]
 async fn a_setting_cannot_contain_another_setting() {
     let error = Redis::builder().config("timeout", "0\nport 1").start().await.unwrap_err();
-    assert_eq!(error.to_string(), r#"a line break in the setting "timeout" = "0\nport 1""#);
+    assert_eq!(
+        error.to_string(),
+        r#"the setting "timeout" is "0\nport 1"; it must not contain a line break"#
+    );
 }
 
 #[tokio::test]

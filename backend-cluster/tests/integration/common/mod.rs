@@ -1,37 +1,41 @@
-//! The cluster that the tests of one program share, and stores on it.
+//! The cluster that all tests of this program share, and stores on it.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tidegate_cluster::{ClusterStore, ClusterStoreBuilder, ManualClock, Policy};
+use tidegate_cluster::{
+    Call, Charge, ClusterStore, ClusterStoreBuilder, ManualClock, Operation, Policy, Store,
+};
 use tidegate_testkit::servers::Cluster;
 use tokio::sync::OnceCell;
 
-/// The cluster of this program: three primaries. It ends with the program.
+/// Returns the shared cluster of three primaries. It is started on first use and ends with the
+/// program.
 pub(crate) async fn cluster() -> &'static Cluster {
     static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
     CLUSTER.get_or_init(async || Cluster::start().await.unwrap()).await
 }
 
-/// A prefix that no other store has.
+/// Returns a prefix that no other store uses.
 pub(crate) fn fresh_prefix() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A store on a cluster. The machine that runs the tests may be slow; few of them are about a timeout.
+/// Returns a builder for a store with long timeouts, because the machine may be slow and few tests
+/// depend on a timeout.
 pub(crate) fn patient(cluster: &Cluster) -> ClusterStoreBuilder {
     let builder = ClusterStore::builder().urls(cluster.urls());
     builder.response_timeout(Duration::from_secs(30)).connect_timeout(Duration::from_secs(10))
 }
 
-/// A store on the shared cluster, with keys of its own.
+/// Returns a builder for a store on the shared cluster with a prefix of its own.
 pub(crate) async fn builder() -> ClusterStoreBuilder {
     patient(cluster().await).prefix(fresh_prefix())
 }
 
-/// The same, in virtual time.
+/// Returns a store on the shared cluster, with a prefix of its own and in virtual time.
 pub(crate) async fn store_at(clock: &ManualClock) -> ClusterStore {
     builder().await.clock(clock.clone()).build().unwrap()
 }
@@ -40,7 +44,23 @@ pub(crate) fn policy(text: &str) -> Policy {
     text.parse().unwrap()
 }
 
-/// A subject without a tenant that is kept on the node of this number, and not in the slot of another.
+/// Returns the amount that is used of the limit of `charge`.
+pub(crate) async fn used(store: &ClusterStore, charge: Charge<'_>) -> u64 {
+    let peek = store.decide(Call::new(Operation::Peek, &[charge.cost(0)])).await.unwrap();
+    charge.policy.limit() - peek.verdicts()[0].remaining()
+}
+
+/// Returns the dumps of all nodes. Two dumps are equal if no key with the prefix has changed.
+pub(crate) async fn dump(cluster: &Cluster, prefix: &str) -> Vec<u8> {
+    let mut dumps = vec![];
+    for node in cluster.nodes() {
+        dumps.extend(node.dump(prefix).await.unwrap());
+    }
+    dumps
+}
+
+/// Returns a subject without a tenant whose state is on this node. Subjects of different
+/// `number`s are different.
 pub(crate) async fn subject_on(cluster: &Cluster, node: usize, number: usize) -> String {
     let mut found = 0;
     for n in 0.. {

@@ -1,4 +1,4 @@
-//! Calls across slots, step by step: what each node is asked, and what comes of it if a step fails.
+//! Calls across slots, step by step: the requests to each node, and the outcome if a step fails.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use tidegate_testkit::servers::eventually;
 use super::node::Say;
 use super::{HIGH, LOW, two_nodes};
 
-/// Much more than what is called scarce.
+/// Returns a policy whose limit is far from exhausted.
 fn policy() -> Policy {
     "p: fixed-window 1000/1s".parse().unwrap()
 }
 
-/// A charge in each half of the slots.
+/// Returns a charge in each half of the slots.
 fn across(policy: &Policy) -> [Charge<'_>; 2] {
     [LOW, HIGH].map(|subject| Charge::new(policy, subject))
 }
@@ -40,7 +40,7 @@ async fn a_refused_call_takes_one_round_trip_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_refusal_that_blocks_takes_another_to_its_own_slot_alone() {
+async fn a_refusal_that_blocks_sends_one_more_request_to_its_own_slot_only() {
     let policies = ["p: fixed-window 1000/1s", "otp: fixed-window 10/1s block 15m"]
         .map(|text| text.parse::<Policy>().unwrap());
     let charges = [Charge::new(&policies[0], LOW), Charge::new(&policies[1], HIGH)];
@@ -50,7 +50,7 @@ async fn a_refusal_that_blocks_takes_another_to_its_own_slot_alone() {
     assert_eq!(decision.refused_by().collect::<Vec<_>>(), [1]);
     assert_eq!((low.calls(), high.calls()), (1, 2));
 
-    // If it admits by then, that is undone, and the call stays refused.
+    // If the second request is admitted, its charge is undone, and the call stays refused.
     high.says([Say::Refuse, Say::Admit, Say::Admit]);
     assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_denied());
     assert_eq!((low.calls(), high.calls()), (2, 5));
@@ -62,15 +62,16 @@ async fn a_refusal_that_blocks_takes_another_to_its_own_slot_alone() {
     assert_eq!((low.calls(), high.calls()), (3, 6));
 }
 
-/// Of many calls at once that see the last of a limit, all but one must not take elsewhere.
+/// Many concurrent calls may see the last unit of a limit. That limit is charged first, so that all
+/// but one of these calls charge no other limit.
 #[tokio::test]
-async fn what_is_nearly_used_up_is_taken_before_all_else() {
+async fn a_nearly_exhausted_limit_is_charged_first() {
     let [plenty, little] = ["plenty: fixed-window 16/1s", "little: fixed-window 15/1s"]
         .map(|text| text.parse::<Policy>().unwrap());
     for charges in [
         [Charge::new(&plenty, LOW), Charge::new(&little, HIGH)],
         [Charge::new(&little, HIGH), Charge::new(&plenty, LOW)],
-        // It is the cost that counts.
+        // A limit also counts as nearly exhausted if the cost is large compared with it.
         [Charge::new(&plenty, LOW).cost(8), Charge::new(&little, HIGH).cost(8)],
     ] {
         let (low, high, store) = two_nodes().await;
@@ -80,10 +81,10 @@ async fn what_is_nearly_used_up_is_taken_before_all_else() {
         high.says([Say::Admit, Say::Refuse]);
         let decision = store.decide(Call::acquire(&charges)).await.unwrap();
         let refused: Vec<_> = decision.refused_by().collect();
-        assert_eq!(refused, [charges.iter().position(|it| it.policy == &little).unwrap()]);
-        assert_eq!((low.calls(), high.calls()), (3, 4), "nothing was taken of the other");
+        assert_eq!(refused, [charges.iter().position(|charge| charge.policy == &little).unwrap()]);
+        assert_eq!((low.calls(), high.calls()), (3, 4), "the other limit is not charged");
 
-        // If the other refuses, what came first is given back.
+        // If the other slot refuses, the first charge is undone.
         low.says([Say::Admit, Say::Refuse]);
         assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_denied());
         assert_eq!((low.calls(), high.calls()), (5, 7));
@@ -91,7 +92,7 @@ async fn what_is_nearly_used_up_is_taken_before_all_else() {
 }
 
 #[tokio::test]
-async fn what_was_taken_is_given_back_if_a_slot_refuses_after_the_look() {
+async fn a_charge_is_undone_if_another_slot_refuses_after_the_peek() {
     let (low, high, store) = two_nodes().await;
     high.says([Say::Admit, Say::Refuse]);
     let policy = policy();
@@ -101,11 +102,11 @@ async fn what_was_taken_is_given_back_if_a_slot_refuses_after_the_look() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_given_back_is_an_error_and_never_a_plain_refusal() {
+async fn a_failed_undo_is_an_error_and_never_a_plain_refusal() {
     for (say, kind) in [
         (Say::Close, ErrorKind::Unavailable),
         (Say::Nothing, ErrorKind::Timeout),
-        // Nothing was done by the undoing; but the call has taken.
+        // The failed undo has changed nothing, but the call was charged before.
         (Say::Error("OOM command not allowed".to_owned()), ErrorKind::Unavailable),
     ] {
         let (low, high, store) = two_nodes().await;
@@ -121,7 +122,7 @@ async fn what_cannot_be_given_back_is_an_error_and_never_a_plain_refusal() {
 }
 
 #[tokio::test]
-async fn nothing_is_taken_where_one_slot_does_not_answer_the_look() {
+async fn nothing_is_charged_if_a_slot_does_not_answer_the_peek() {
     let (low, high, store) = two_nodes().await;
     high.says([Say::Nothing]);
     let policy = policy();
@@ -131,7 +132,7 @@ async fn nothing_is_taken_where_one_slot_does_not_answer_the_look() {
 }
 
 #[tokio::test]
-async fn all_that_was_taken_is_given_back_where_one_slot_does_not_answer() {
+async fn all_charges_are_undone_if_a_slot_does_not_answer() {
     let (low, high, store) = two_nodes().await;
     high.says([Say::Admit, Say::Nothing]);
     let policy = policy();
@@ -140,10 +141,10 @@ async fn all_that_was_taken_is_given_back_where_one_slot_does_not_answer() {
     assert_eq!((low.calls(), high.calls()), (3, 2));
 }
 
-/// One slot says that nothing was written, and of the other nothing is known: the call as a whole may be
-/// charged, whichever of them comes first.
+/// One slot reports that nothing was written, and the other does not answer. The call as a whole
+/// may be charged, regardless of the order of the two slots.
 #[tokio::test]
-async fn a_call_is_surely_not_charged_only_if_no_slot_may_be() {
+async fn a_call_is_definitely_not_charged_only_if_no_slot_may_be_charged() {
     let policy = policy();
     for silent_low in [true, false] {
         let (low, high, store) = two_nodes().await;
@@ -156,7 +157,7 @@ async fn a_call_is_surely_not_charged_only_if_no_slot_may_be() {
 }
 
 #[tokio::test]
-async fn a_refund_that_is_done_in_one_slot_alone_does_not_say_that_nothing_was_written() {
+async fn a_refund_that_one_slot_executed_is_not_reported_as_unwritten() {
     let (low, high, store) = two_nodes().await;
     high.says([Say::Error("OOM command not allowed".to_owned())]);
     let policy = policy();
@@ -165,7 +166,7 @@ async fn a_refund_that_is_done_in_one_slot_alone_does_not_say_that_nothing_was_w
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(format!("{error:#}").contains("OOM"), "{error}");
 
-    // Where none has done it, nothing was.
+    // If every slot reports that nothing was written, the call is definitely not charged.
     for node in [&low, &high] {
         node.says([Say::Error("OOM command not allowed".to_owned())]);
     }
@@ -173,9 +174,10 @@ async fn a_refund_that_is_done_in_one_slot_alone_does_not_say_that_nothing_was_w
     assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
 }
 
-/// A caller that goes away, as at a timeout, while its call is between taking and undoing.
+/// A caller may be cancelled, for example by a timeout, after its call was charged and before it is
+/// undone.
 #[tokio::test]
-async fn a_call_whose_caller_goes_away_is_undone_all_the_same() {
+async fn the_charges_of_a_cancelled_call_are_undone() {
     let (low, high, store) = two_nodes().await;
     high.says([Say::Admit, Say::Nothing]);
     let policy = policy();
@@ -186,7 +188,7 @@ async fn a_call_whose_caller_goes_away_is_undone_all_the_same() {
         eventually(Duration::from_secs(10), "the second step", both).await.unwrap();
     };
     tokio::select! {
-        answer = call => panic!("answered, though a node is silent: {answer:?}"),
+        answer = call => panic!("answered, although a node is silent: {answer:?}"),
         () = takes => {}
     }
     let undone = async || (low.calls() == 3).then_some(());

@@ -1,4 +1,4 @@
-//! Many calls at once.
+//! Batches of many calls.
 
 use tidegate_cluster::{Call, Charge, Decision, Error, ErrorKind, Store};
 
@@ -12,48 +12,48 @@ async fn acquire_all(store: &impl Store, subjects: &[String]) -> Vec<Result<Deci
     store.decide_many(&calls).await
 }
 
-/// Many subjects of one half of the slots.
+/// Returns twenty subjects in one half of the slots.
 fn subjects(is_low: bool) -> Vec<String> {
     let all = (0..).map(|n| format!("s{n}"));
     all.filter(|subject| (slot(subject) < 8_192) == is_low).take(20).collect()
 }
 
 #[tokio::test]
-async fn only_the_calls_that_were_sent_away_are_sent_again() {
+async fn only_redirected_calls_are_sent_again() {
     let (low, high, store) = two_nodes().await;
     let subjects = [subjects(true), subjects(false)].concat();
     let mut says = vec![Say::Admit; 20];
-    says[3] = high.referred_to("MOVED", slot(&subjects[3]));
-    says[7] = high.referred_to("ASK", slot(&subjects[7]));
+    says[3] = high.redirect("MOVED", slot(&subjects[3]));
+    says[7] = high.redirect("ASK", slot(&subjects[7]));
     says[9] = Say::Refuse;
     says[11] = Say::Error("OOM no".to_owned());
     low.says(says);
     let answers = acquire_all(&store, &subjects).await;
-    for (place, answer) in answers.iter().enumerate() {
-        match (place, answer) {
+    for (index, answer) in answers.iter().enumerate() {
+        match (index, answer) {
             (9, Ok(decision)) => assert!(decision.is_denied()),
             (11, Err(error)) => assert_eq!(error.kind(), ErrorKind::OutOfMemory),
-            (_, Ok(decision)) => assert!(decision.is_allowed(), "{place}"),
-            (_, Err(error)) => panic!("{place}: {error}"),
+            (_, Ok(decision)) => assert!(decision.is_allowed(), "{index}"),
+            (_, Err(error)) => panic!("{index}: {error}"),
         }
     }
     assert_eq!((low.calls(), high.calls()), (20, 22));
 }
 
 #[tokio::test]
-async fn a_node_that_is_lost_fails_its_own_calls_alone() {
+async fn a_lost_node_fails_only_its_own_calls() {
     let (low, high, store) = two_nodes().await;
     low.says([Say::Admit, Say::Close]);
     let subjects = [subjects(true), subjects(false)].concat();
     let answers = acquire_all(&store, &subjects).await;
-    for (place, answer) in answers.iter().enumerate() {
-        assert_eq!(answer.as_ref().is_err(), place < 20, "{place}: {answer:?}");
+    for (index, answer) in answers.iter().enumerate() {
+        assert_eq!(answer.as_ref().is_err(), index < 20, "{index}: {answer:?}");
     }
-    assert_eq!((low.calls(), high.calls()), (2, 20), "what came behind was not sent again");
+    assert_eq!((low.calls(), high.calls()), (2, 20), "the later calls were not sent again");
 }
 
 #[tokio::test]
-async fn a_script_is_brought_once_for_all_calls_of_a_batch() {
+async fn a_missing_script_is_sent_once_for_all_calls_of_a_batch() {
     let (low, _high, store) = two_nodes().await;
     low.says(vec![Say::Error("NOSCRIPT No matching script.".to_owned()); 20]);
     for answer in acquire_all(&store, &subjects(true)).await {
@@ -65,7 +65,7 @@ async fn a_script_is_brought_once_for_all_calls_of_a_batch() {
 }
 
 #[tokio::test]
-async fn calls_of_one_slot_are_one_script_call_unless_their_keys_are_apart() {
+async fn calls_of_one_slot_are_one_script_call_unless_their_keys_are_on_two_nodes() {
     let (low, _high, store) = two_nodes().await;
     let tenant = LOW;
     let policy = policy();
@@ -81,11 +81,11 @@ async fn calls_of_one_slot_are_one_script_call_unless_their_keys_are_apart() {
     for answer in store.decide_many(&calls).await {
         assert!(answer.unwrap().is_allowed());
     }
-    assert_eq!(low.calls(), 1 + 1 + 5, "each alone can be answered");
+    assert_eq!(low.calls(), 1 + 1 + 5, "each call is sent by itself");
 }
 
 #[tokio::test]
-async fn a_wrong_call_keeps_no_other_from_being_asked() {
+async fn an_invalid_call_does_not_affect_the_other_calls_of_a_batch() {
     let (low, high, store) = two_nodes().await;
     let policy = policy();
     let (good, other) = ([Charge::new(&policy, LOW)], [Charge::new(&policy, HIGH)]);
@@ -98,10 +98,10 @@ async fn a_wrong_call_keeps_no_other_from_being_asked() {
     assert!(acquire(&store, LOW).await.is_ok());
 }
 
-/// The answer to a write is waited for as long as to a single call, and what fails with it is all of it: so
-/// a write is not longer than one full script call.
+/// A write has the same timeout as a single call, and if a write fails, all calls in it fail.
+/// Therefore a write is not longer than one full script call.
 #[tokio::test]
-async fn a_long_batch_of_one_slot_goes_in_several_writes() {
+async fn a_long_batch_of_one_slot_is_sent_in_several_writes() {
     let (low, _high, store) = two_nodes().await;
     let policy = policy();
     let charge = [Charge::new(&policy, LOW)];
@@ -111,8 +111,9 @@ async fn a_long_batch_of_one_slot_goes_in_several_writes() {
     low.says([Say::Admit, Say::Close]);
     let answers = store.decide_many(&calls).await;
     assert_eq!(answers.len(), 2_500);
-    // The fake says one verdict for each key, which is no answer to many calls for one key.
-    let kind = |place: usize| answers[place].as_ref().unwrap_err().kind();
+    // The fake node returns one verdict for each key, which is not a valid answer to many calls for
+    // one key.
+    let kind = |index: usize| answers[index].as_ref().unwrap_err().kind();
     assert_eq!(failed(&answers), 2_500);
     assert_eq!([kind(0), kind(1_023)], [ErrorKind::Protocol; 2]);
     assert_eq!([kind(1_024), kind(2_047)], [ErrorKind::Unavailable; 2]);

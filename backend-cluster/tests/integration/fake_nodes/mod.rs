@@ -1,4 +1,4 @@
-//! How calls find their node, against nodes that say what a test tells them to.
+//! Routes calls to fake nodes, whose replies a test determines.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -18,11 +18,11 @@ use tidegate_cluster::{Call, Charge, ClusterStore, Decision, Error, Policy, Stor
 
 use node::Node;
 
-/// A subject in the first half of the slots, and one in the second.
+/// A subject in the first half of the slots, and one in the second half.
 const LOW: &str = "low-1";
 const HIGH: &str = "high-2";
 
-/// Two nodes, of which each serves half of the slots, and a store on them.
+/// Starts two nodes, each with half of the slots, and a store on them.
 async fn two_nodes() -> (Node, Node, ClusterStore) {
     let (low, high) = (Node::start().await, Node::start().await);
     for node in [&low, &high] {
@@ -47,10 +47,10 @@ async fn acquire(store: &ClusterStore, subject: &str) -> Result<Decision, Error>
     store.decide(Call::acquire(&[Charge::new(&policy, subject)])).await
 }
 
-/// The slot of a subject without a tenant.
+/// Returns the slot of a subject without a tenant.
 fn slot(subject: &str) -> u16 {
     let tag = subject.as_bytes();
-    // CRC16 as the specification of Redis Cluster gives it, bit by bit.
+    // The CRC16 that the specification of Redis Cluster defines, computed bit by bit.
     let crc = tag.iter().fold(0_u16, |crc, byte| {
         (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
             if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
@@ -61,7 +61,7 @@ fn slot(subject: &str) -> u16 {
 
 #[test]
 fn the_subjects_of_these_tests_lie_in_different_halves() {
-    // What CLUSTER KEYSLOT answers for these.
+    // The slots that CLUSTER KEYSLOT returns for these keys.
     assert_eq!((slot("foo"), slot("123456789")), (12_182, 12_739));
     assert!(slot(LOW) < 8_192 && slot(HIGH) >= 8_192, "{} {}", slot(LOW), slot(HIGH));
 }

@@ -1,4 +1,4 @@
-//! A node that says what a test tells it to, and remembers what it was asked.
+//! A fake node that replies as a test determines and records the commands that it receives.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,40 +11,40 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// What to say to a script call.
+/// A reply to a script call.
 #[derive(Debug, Clone)]
 pub(crate) enum Say {
-    /// A decision: it passes.
+    /// A decision that admits the call.
     Admit,
-    /// A decision: it does not.
+    /// A decision that refuses the call.
     Refuse,
     /// An error, such as `MOVED 7 127.0.0.1:7000`.
     Error(String),
-    /// Nothing, and on the same connection never anything again.
+    /// No reply. The connection stays open and never replies again.
     Nothing,
-    /// Nothing, and the connection ends.
+    /// No reply. The connection is closed.
     Close,
 }
 
-/// A command, and when it came.
+/// A command and the time at which it was received.
 #[derive(Debug, Clone)]
-pub(crate) struct Heard {
+pub(crate) struct Received {
     pub(crate) words: Vec<String>,
     pub(crate) at: Instant,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
-    heard: Mutex<Vec<Heard>>,
-    /// For the next script calls; then all are admitted.
+    received: Mutex<Vec<Received>>,
+    /// The replies to the next script calls. After that, all calls are admitted.
     says: Mutex<VecDeque<Say>>,
-    /// First slot, last slot, host, port.
+    /// The reply to CLUSTER SLOTS: first slot, last slot, host and port of each range.
     view: Mutex<Vec<(u16, u16, String, u16)>>,
-    /// How many replicas are said to have what was written.
+    /// The number of replicas that WAIT reports.
     replicas: Mutex<u64>,
 }
 
-/// Ends when it is dropped.
+/// A fake node. It ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) port: u16,
@@ -71,19 +71,19 @@ impl Node {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// What it says to CLUSTER SLOTS.
+    /// Sets the reply to CLUSTER SLOTS.
     pub(crate) fn sees(&self, view: &[(u16, u16, &Node)]) {
         let view = view.iter().map(|(first, last, node)| (*first, *last, node.port));
         self.sees_ports(&view.collect::<Vec<_>>());
     }
 
-    /// The same of any servers on this machine, by their ports.
+    /// Sets the reply to CLUSTER SLOTS, which may name any servers on this machine by their ports.
     pub(crate) fn sees_ports(&self, view: &[(u16, u16, u16)]) {
         let view = view.iter().map(|(first, last, port)| (*first, *last, String::new(), *port));
         *self.shared.view.lock().unwrap() = view.collect();
     }
 
-    /// What it says to the next script calls.
+    /// Sets the replies to the next script calls.
     pub(crate) fn says(&self, says: impl IntoIterator<Item = Say>) {
         self.shared.says.lock().unwrap().extend(says);
     }
@@ -92,22 +92,23 @@ impl Node {
         *self.shared.replicas.lock().unwrap() = count;
     }
 
-    /// An error that refers to this node.
-    pub(crate) fn referred_to(&self, word: &str, slot: u16) -> Say {
+    /// Returns an error that redirects a call to this node.
+    pub(crate) fn redirect(&self, word: &str, slot: u16) -> Say {
         Say::Error(format!("{word} {slot} 127.0.0.1:{}", self.port))
     }
 
-    pub(crate) fn heard(&self) -> Vec<Heard> {
-        self.shared.heard.lock().unwrap().clone()
+    pub(crate) fn received(&self) -> Vec<Received> {
+        self.shared.received.lock().unwrap().clone()
     }
 
-    /// The first words of what it was asked, but for what every connection begins with.
+    /// Returns the first word of each command, except the commands at the start of every
+    /// connection.
     pub(crate) fn commands(&self) -> Vec<String> {
-        let heard = self.heard().into_iter().map(|heard| heard.words[0].clone());
-        heard.filter(|word| word != "CLIENT").collect()
+        let commands = self.received().into_iter().map(|command| command.words[0].clone());
+        commands.filter(|word| word != "CLIENT").collect()
     }
 
-    /// How many script calls it has got.
+    /// Returns the number of script calls that the node has received.
     pub(crate) fn calls(&self) -> usize {
         self.commands().iter().filter(|word| word.starts_with("EVAL")).count()
     }
@@ -126,7 +127,7 @@ async fn converse(stream: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
     loop {
         let words = read(&mut reader).await?;
         let at = Instant::now();
-        shared.heard.lock().unwrap().push(Heard { words: words.clone(), at });
+        shared.received.lock().unwrap().push(Received { words: words.clone(), at });
         answer(&words, &shared, &mut writer).await?;
     }
 }
@@ -184,12 +185,13 @@ fn verdicts(words: &[String], outcome: u8) -> Vec<u8> {
     const REFUND: u8 = 3;
     const UNDO: u8 = 6;
     let keys: usize = words[2].parse().unwrap();
-    // The operation and the number of charges. A request of the scripts for one charge begins with a small cost.
+    // The first byte is the operation and the second the number of charges. A request of a script
+    // for a single charge begins with a small cost instead.
     let has_amounts =
         matches!(words[3 + keys].as_bytes(), [REFUND | UNDO, count, ..] if *count > 0);
     let mut answer = vec![0];
     answer.extend(&5_u64.to_le_bytes()[..7]);
-    // The key of an epoch ends in `%h`.
+    // A key that ends in `%h` holds an epoch, not a state.
     for _ in words[3..3 + keys].iter().filter(|key| !key.ends_with("%h")) {
         answer.extend([0, outcome]);
         answer.extend([0; 35]);

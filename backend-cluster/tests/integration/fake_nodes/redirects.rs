@@ -1,4 +1,4 @@
-//! Nodes that send a call away, or lose it.
+//! Nodes that redirect or lose a call.
 
 use std::time::{Duration, Instant};
 
@@ -8,22 +8,22 @@ use super::node::{Node, Say};
 use super::{HIGH, LOW, acquire, slot, two_nodes};
 
 #[tokio::test]
-async fn a_call_goes_straight_to_the_node_that_serves_its_slot() {
+async fn a_call_is_sent_directly_to_the_node_that_serves_its_slot() {
     let (low, high, store) = two_nodes().await;
     for _ in 0..3 {
         assert!(acquire(&store, HIGH).await.unwrap().is_allowed());
     }
     assert_eq!((low.calls(), high.calls()), (0, 3));
-    assert_eq!(low.commands(), ["CLUSTER"], "asked once");
+    assert_eq!(low.commands(), ["CLUSTER"], "the slots are queried once");
 }
 
 #[tokio::test]
 async fn a_slot_that_moved_is_followed_and_remembered() {
     let (low, high, store) = two_nodes().await;
-    low.says([high.referred_to("MOVED", slot(LOW))]);
+    low.says([high.redirect("MOVED", slot(LOW))]);
     for _ in 0..3 {
         assert!(acquire(&store, LOW).await.unwrap().is_allowed());
-        // As the cluster would be by then.
+        // From now on the nodes report the new owner, like a real cluster.
         low.sees(&[(0, 16_383, &high)]);
         high.sees(&[(0, 16_383, &high)]);
     }
@@ -31,7 +31,7 @@ async fn a_slot_that_moved_is_followed_and_remembered() {
 }
 
 #[tokio::test]
-async fn a_node_that_names_no_host_means_its_own() {
+async fn a_redirect_without_a_host_means_the_host_of_the_node() {
     let (low, high, store) = two_nodes().await;
     low.says([Say::Error(format!("MOVED {} :{}", slot(LOW), high.port))]);
     assert!(acquire(&store, LOW).await.unwrap().is_allowed());
@@ -39,24 +39,24 @@ async fn a_node_that_names_no_host_means_its_own() {
 }
 
 #[tokio::test]
-async fn asking_and_the_call_arrive_together_and_the_slot_stays_where_it_is() {
+async fn asking_is_sent_with_the_call_and_does_not_change_the_slot_map() {
     let (low, high, store) = two_nodes().await;
-    low.says(vec![high.referred_to("ASK", slot(LOW)); 16]);
+    low.says(vec![high.redirect("ASK", slot(LOW)); 16]);
     let calls = (0..16).map(|_| acquire(&store, LOW));
     for answer in futures_util::future::join_all(calls).await {
         assert!(answer.unwrap().is_allowed());
     }
-    let heard: Vec<_> = high.commands().into_iter().filter(|word| word != "CLUSTER").collect();
-    assert_eq!(heard, ["ASKING", "EVALSHA"].repeat(16));
+    let commands: Vec<_> = high.commands().into_iter().filter(|word| word != "CLUSTER").collect();
+    assert_eq!(commands, ["ASKING", "EVALSHA"].repeat(16));
     assert!(acquire(&store, LOW).await.unwrap().is_allowed());
     assert_eq!((low.calls(), high.calls()), (17, 16));
 }
 
 #[tokio::test]
-async fn a_script_that_is_unknown_is_brought_to_the_node_that_said_so() {
+async fn an_unknown_script_is_sent_to_the_node_that_reported_it() {
     let (low, high, store) = two_nodes().await;
     let unknown = || Say::Error("NOSCRIPT No matching script.".to_owned());
-    low.says([unknown(), Say::Admit, high.referred_to("ASK", slot(LOW))]);
+    low.says([unknown(), Say::Admit, high.redirect("ASK", slot(LOW))]);
     high.says([unknown()]);
     for _ in 0..2 {
         assert!(acquire(&store, LOW).await.unwrap().is_allowed());
@@ -77,7 +77,7 @@ async fn a_node_that_never_learns_the_script_is_an_error() {
 }
 
 #[tokio::test]
-async fn keys_on_their_way_are_waited_for_a_little() {
+async fn a_call_waits_a_moment_for_keys_that_are_being_moved() {
     let (low, _high, store) = two_nodes().await;
     let try_again = || Say::Error("TRYAGAIN Multiple keys request during rehashing".to_owned());
     low.says(vec![try_again(); 3]);
@@ -93,17 +93,17 @@ async fn keys_on_their_way_are_waited_for_a_little() {
 }
 
 #[tokio::test]
-async fn nodes_that_send_a_call_to_each_other_end_in_an_error() {
+async fn a_redirect_loop_ends_in_an_error() {
     let (low, high, store) = two_nodes().await;
-    low.says(vec![high.referred_to("MOVED", slot(LOW)); 99]);
-    high.says(vec![low.referred_to("MOVED", slot(LOW)); 99]);
+    low.says(vec![high.redirect("MOVED", slot(LOW)); 99]);
+    high.says(vec![low.redirect("MOVED", slot(LOW)); 99]);
     let error = acquire(&store, LOW).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
     assert_eq!(low.calls() + high.calls(), 9);
 }
 
 #[tokio::test]
-async fn what_was_lost_is_never_sent_again() {
+async fn a_lost_call_is_never_sent_again() {
     for (say, kind) in [(Say::Close, ErrorKind::Unavailable), (Say::Nothing, ErrorKind::Timeout)] {
         let (low, high, store) = two_nodes().await;
         assert!(acquire(&store, LOW).await.unwrap().is_allowed());
@@ -117,7 +117,7 @@ async fn what_was_lost_is_never_sent_again() {
 }
 
 #[tokio::test]
-async fn a_silent_node_holds_up_nobody_elses_calls() {
+async fn a_silent_node_does_not_delay_calls_to_other_nodes() {
     let (low, _high, store) = two_nodes().await;
     low.says([Say::Nothing]);
     let mut silent = std::pin::pin!(acquire(&store, LOW));
@@ -127,14 +127,14 @@ async fn a_silent_node_holds_up_nobody_elses_calls() {
         }
     };
     tokio::select! {
-        answer = &mut silent => panic!("the others are held up: {answer:?}"),
+        answer = &mut silent => panic!("the calls to the other node are delayed: {answer:?}"),
         () = others => {}
     }
     assert_eq!(silent.await.unwrap_err().kind(), ErrorKind::Timeout);
 }
 
 #[tokio::test]
-async fn other_errors_are_told_as_those_of_one_server() {
+async fn other_errors_have_the_same_kinds_as_from_a_single_server() {
     let (low, _high, store) = two_nodes().await;
     for (text, kind) in [
         ("CLUSTERDOWN The cluster is down", ErrorKind::Unavailable),

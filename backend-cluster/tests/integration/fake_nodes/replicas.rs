@@ -1,4 +1,4 @@
-//! Admissions that replicas must know of.
+//! Admissions that replicas must acknowledge.
 
 use std::time::Duration;
 
@@ -16,17 +16,17 @@ async fn careful_store() -> (Node, ClusterStore) {
 }
 
 #[tokio::test]
-async fn an_admission_that_enough_replicas_have_passes() {
+async fn an_admission_that_enough_replicas_acknowledge_succeeds() {
     let (node, store) = careful_store().await;
     node.has_replicas(2);
     assert!(acquire(&store, LOW).await.unwrap().is_allowed());
-    let heard: Vec<_> = node.heard().into_iter().map(|heard| heard.words).collect();
-    assert_eq!(heard.last().unwrap()[..], ["WAIT", "2", "20"]);
-    assert!(heard[heard.len() - 2][0] == "EVALSHA", "together, in this order");
+    let commands: Vec<_> = node.received().into_iter().map(|command| command.words).collect();
+    assert_eq!(commands.last().unwrap()[..], ["WAIT", "2", "20"]);
+    assert!(commands[commands.len() - 2][0] == "EVALSHA", "WAIT follows the script call");
 }
 
 #[tokio::test]
-async fn an_admission_that_too_few_replicas_have_is_an_error_and_may_be_charged() {
+async fn an_admission_that_too_few_replicas_acknowledge_is_an_error_and_may_be_charged() {
     let (node, store) = careful_store().await;
     node.has_replicas(1);
     let error = acquire(&store, LOW).await.unwrap_err();
@@ -45,7 +45,7 @@ async fn an_admission_that_too_few_replicas_have_is_an_error_and_may_be_charged(
 }
 
 #[tokio::test]
-async fn a_refusal_and_a_look_need_no_replicas() {
+async fn a_refusal_and_a_peek_need_no_replicas() {
     let (node, store) = careful_store().await;
     node.says([Say::Refuse]);
     assert!(acquire(&store, LOW).await.unwrap().is_denied());
@@ -58,7 +58,7 @@ async fn a_refusal_and_a_look_need_no_replicas() {
 }
 
 #[tokio::test]
-async fn what_too_few_replicas_have_of_a_call_across_slots_is_given_back() {
+async fn a_call_across_slots_that_too_few_replicas_acknowledge_is_undone() {
     let (low, high, _) = super::two_nodes().await;
     let builder = ClusterStore::builder().urls([low.url()]);
     let store = builder.wait_for_replicas(1, Duration::from_millis(20)).build().unwrap();
@@ -67,7 +67,7 @@ async fn what_too_few_replicas_have_of_a_call_across_slots_is_given_back() {
     let charges = [LOW, super::HIGH].map(|subject| Charge::new(&policy, subject));
     let error = store.decide(Call::acquire(&charges)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert_eq!((low.calls(), high.calls()), (3, 3), "looked at, taken and given back");
+    assert_eq!((low.calls(), high.calls()), (3, 3), "peeked, charged and undone");
     high.has_replicas(1);
     assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
 }

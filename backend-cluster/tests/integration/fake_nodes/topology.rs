@@ -1,4 +1,4 @@
-//! Learning who serves what.
+//! Learning which node serves which slots.
 
 use std::time::{Duration, Instant};
 
@@ -8,35 +8,39 @@ use tidegate_testkit::servers::{eventually, free_port};
 use super::node::{Node, Say};
 use super::{HIGH, LOW, acquire, slot, store, two_nodes};
 
-fn asked(node: &Node) -> usize {
+fn slot_queries(node: &Node) -> usize {
     node.commands().iter().filter(|word| *word == "CLUSTER").count()
 }
 
 #[tokio::test]
-async fn callers_who_come_at_once_wait_for_one_and_the_same_answer() {
+async fn concurrent_callers_wait_for_the_same_slot_query() {
     let (low, high, store) = two_nodes().await;
     let calls = (0..64).map(|n| acquire(&store, if n % 2 == 0 { LOW } else { HIGH }));
     for answer in futures_util::future::join_all(calls).await {
         assert!(answer.unwrap().is_allowed());
     }
-    assert_eq!((low.calls(), high.calls(), asked(&low), asked(&high)), (32, 32, 1, 0));
+    assert_eq!(
+        (low.calls(), high.calls(), slot_queries(&low), slot_queries(&high)),
+        (32, 32, 1, 0)
+    );
 }
 
 #[tokio::test]
-async fn the_nodes_are_asked_again_but_not_at_every_error() {
+async fn the_slots_are_queried_again_but_not_after_every_error() {
     let (low, high, store) = two_nodes().await;
     assert!(acquire(&store, LOW).await.unwrap().is_allowed());
     low.says(vec![Say::Error("CLUSTERDOWN The cluster is down".to_owned()); 10_000]);
     let four_rounds = async || {
-        // On a machine that is busy, the time of a call may be over before the rounds that it waits for.
+        // On a busy machine, a call may time out before the round of queries for which it waits
+        // begins.
         let kind = acquire(&store, LOW).await.unwrap_err().kind();
         assert!(matches!(kind, ErrorKind::Unavailable | ErrorKind::Timeout), "{kind:?}");
-        let mut times = [low.heard(), high.heard()].concat();
-        times.retain(|heard| heard.words[0] == "CLUSTER");
+        let mut times = [low.received(), high.received()].concat();
+        times.retain(|command| command.words[0] == "CLUSTER");
         (times.len() >= 4).then_some(times)
     };
     let mut times = eventually(Duration::from_secs(20), "four rounds", four_rounds).await.unwrap();
-    times.sort_by_key(|heard| heard.at);
+    times.sort_by_key(|command| command.at);
     for pair in times.windows(2) {
         let pause = pair[1].at - pair[0].at;
         assert!(pause >= Duration::from_millis(99), "{pause:?}");
@@ -44,26 +48,26 @@ async fn the_nodes_are_asked_again_but_not_at_every_error() {
 }
 
 #[tokio::test]
-async fn a_call_does_not_wait_for_the_nodes_where_its_own_is_known() {
-    // The next round begins 100 ms after the first: who has not waited for it is done before. On a
-    // machine that is slower than that for once, it is tried again.
+async fn a_redirected_call_does_not_wait_for_a_new_slot_map() {
+    // The second round of queries begins 100 ms after the first one. A call that does not wait for
+    // it ends before. If the machine is too slow for that, the test tries again.
     for _ in 0..20 {
         let (low, high, store) = two_nodes().await;
         assert!(acquire(&store, LOW).await.unwrap().is_allowed());
         let start = Instant::now();
-        low.says([high.referred_to("MOVED", slot(LOW))]);
+        low.says([high.redirect("MOVED", slot(LOW))]);
         assert!(acquire(&store, LOW).await.unwrap().is_allowed());
-        let rounds = asked(&low) + asked(&high);
+        let rounds = slot_queries(&low) + slot_queries(&high);
         if start.elapsed() < Duration::from_millis(90) {
             assert_eq!(rounds, 1);
             return;
         }
     }
-    panic!("each time it took longer than the pause between two rounds");
+    panic!("every attempt took longer than the pause between two rounds");
 }
 
 #[tokio::test]
-async fn a_replaced_node_is_found_without_being_told() {
+async fn a_replaced_node_is_found_without_a_redirect() {
     let (low, high, store) = two_nodes().await;
     assert!(acquire(&store, LOW).await.unwrap().is_allowed());
     high.sees(&[(0, 16_383, &high)]);
@@ -79,12 +83,12 @@ async fn a_replaced_node_is_found_without_being_told() {
 async fn one_node_that_answers_is_enough() {
     let (_, high, _) = two_nodes().await;
     high.sees(&[(0, 16_383, &high)]);
-    let nobody = format!("redis://127.0.0.1:{}", free_port().unwrap());
+    let closed = format!("redis://127.0.0.1:{}", free_port().unwrap());
     let silent = Node::start().await;
     for _ in 0..5 {
-        let urls = [nobody.clone(), silent.url(), high.url()];
+        let urls = [closed.clone(), silent.url(), high.url()];
         let store = ClusterStore::new(urls).unwrap();
-        // The silent one knows of no slots, and so is no help either.
+        // The silent node reports that it knows no slots, so that the store needs the third node.
         assert!(acquire(&store, LOW).await.unwrap().is_allowed());
     }
 }
@@ -98,12 +102,12 @@ async fn b48_a_cluster_that_is_down_delays_no_building_and_fails_calls_soon() {
         let error = acquire(&store, LOW).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     }
-    // The first waits for the nodes; most others for nothing.
+    // The first call waits for the connections to fail. Most later calls fail immediately.
     assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
 }
 
 #[tokio::test]
-async fn a_slot_that_nobody_serves_is_an_error_that_names_it() {
+async fn a_slot_that_no_node_serves_is_an_error_that_names_it() {
     let (low, _high, _) = two_nodes().await;
     low.sees(&[(0, 10, &low)]);
     let error = acquire(&store([&low]), HIGH).await.unwrap_err();
@@ -112,7 +116,7 @@ async fn a_slot_that_nobody_serves_is_an_error_that_names_it() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_no_cluster_says_so() {
+async fn a_server_that_is_not_a_cluster_is_an_error() {
     let redis = tidegate_testkit::servers::Redis::start().await.unwrap();
     let store = ClusterStore::new([redis.url()]).unwrap();
     let error = acquire(&store, LOW).await.unwrap_err();
@@ -120,15 +124,15 @@ async fn a_server_that_is_no_cluster_says_so() {
 }
 
 #[tokio::test]
-async fn the_time_is_that_of_any_node_that_answers() {
+async fn the_time_is_read_from_any_node_that_answers() {
     let (low, _high, _) = two_nodes().await;
-    let nobody = format!("redis://127.0.0.1:{}", free_port().unwrap());
-    let store = ClusterStore::new([nobody, low.url()]).unwrap();
+    let closed = format!("redis://127.0.0.1:{}", free_port().unwrap());
+    let store = ClusterStore::new([closed, low.url()]).unwrap();
     assert_eq!(store.now().await.unwrap(), Timestamp::from_micros(17_000_005));
 }
 
 #[test]
-fn what_is_no_cluster_is_refused_when_the_store_is_built() {
+fn invalid_settings_are_rejected_when_the_store_is_built() {
     for urls in [
         &[][..],
         &["http://127.0.0.1"],
@@ -142,12 +146,12 @@ fn what_is_no_cluster_is_refused_when_the_store_is_built() {
         assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{urls:?}");
         assert!(!error.to_string().contains("secret"), "{error}");
     }
-    let impatient = |micros| {
+    let waiting = |micros| {
         let builder = ClusterStore::builder().urls(["redis://127.0.0.1"]);
         builder.wait_for_replicas(1, Duration::from_micros(micros)).build()
     };
-    assert!(impatient(1_000).is_ok() && impatient(499_999).is_ok());
+    assert!(waiting(1_000).is_ok() && waiting(499_999).is_ok());
     for micros in [0, 999, 500_000] {
-        assert_eq!(impatient(micros).unwrap_err().kind(), ErrorKind::InvalidConfig);
+        assert_eq!(waiting(micros).unwrap_err().kind(), ErrorKind::InvalidConfig);
     }
 }

@@ -1,4 +1,4 @@
-//! Callers that do not stop calling.
+//! Callers that make calls until the load is stopped.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::SOON;
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Allowed { remaining: u64 },
@@ -21,14 +21,14 @@ pub(crate) enum Outcome {
 /// A call.
 #[derive(Debug, Clone)]
 pub(crate) struct Event {
-    /// Which of the load's subjects it was for.
+    /// The index of the call's subject in the load.
     pub(crate) subject: usize,
-    pub(crate) asked: Instant,
-    pub(crate) took: Duration,
+    pub(crate) started: Instant,
+    pub(crate) duration: Duration,
     pub(crate) outcome: Outcome,
 }
 
-/// Callers that take the load's subjects, each a policy and a tenant, in turn.
+/// Callers that make calls for the load's subjects in turn. A subject is a policy and a tenant.
 pub(crate) struct Load {
     callers: JoinSet<()>,
     shared: Arc<Shared>,
@@ -37,14 +37,14 @@ pub(crate) struct Load {
 struct Shared {
     store: ClusterStore,
     subjects: Vec<(Policy, String)>,
-    rest: Duration,
+    pause: Duration,
     next: AtomicUsize,
     is_over: AtomicBool,
     events: Mutex<Vec<Event>>,
 }
 
 impl Load {
-    /// Begins, and returns when each subject has had a call.
+    /// Starts the callers, and returns when as many calls have ended as there are subjects.
     pub(crate) async fn start(
         store: &ClusterStore,
         subjects: Vec<(Policy, String)>,
@@ -53,8 +53,8 @@ impl Load {
         let shared = Arc::new(Shared {
             store: store.clone(),
             subjects,
-            // Leaves the machine to the servers now and then.
-            rest: Duration::from_millis(1),
+            // The pause between two calls of a caller, which leaves time for the servers.
+            pause: Duration::from_millis(1),
             next: AtomicUsize::new(0),
             is_over: AtomicBool::new(false),
             events: Mutex::new(vec![]),
@@ -64,22 +64,22 @@ impl Load {
             running.spawn(call_again_and_again(Arc::clone(&shared)));
         }
         let load = Self { callers: running, shared };
-        load.go_on_for(load.shared.subjects.len()).await;
+        load.wait_for_calls(load.shared.subjects.len()).await;
         load
     }
 
-    /// Waits for so many more calls.
-    pub(crate) async fn go_on_for(&self, calls: usize) {
+    /// Waits until `calls` more calls have ended.
+    pub(crate) async fn wait_for_calls(&self, calls: usize) {
         let count = || self.shared.events.lock().unwrap().len();
         let wanted = count() + calls;
         let is_enough = async || (count() >= wanted).then_some(());
         eventually(SOON, "more calls", is_enough).await.unwrap();
     }
 
-    /// Ends, and tells what happened, in the order of the answers.
+    /// Stops the callers and returns all calls in the order of their answers.
     pub(crate) async fn stop(self) -> Vec<Event> {
         self.shared.is_over.store(true, Ordering::Relaxed);
-        // One that panicked has said why.
+        // A caller that panicked has already printed its message.
         let _ = self.callers.join_all().await;
         self.shared.events.lock().unwrap().clone()
     }
@@ -89,10 +89,10 @@ async fn call_again_and_again(shared: Arc<Shared>) {
     while !shared.is_over.load(Ordering::Relaxed) {
         let subject = shared.next.fetch_add(1, Ordering::Relaxed) % shared.subjects.len();
         let (policy, tenant) = &shared.subjects[subject];
-        let asked = Instant::now();
+        let started = Instant::now();
         let decided =
             shared.store.decide(Call::acquire(&[Charge::new(policy, "s").tenant(tenant)])).await;
-        let took = asked.elapsed();
+        let duration = started.elapsed();
         let outcome = match decided {
             Ok(decision) if decision.is_allowed() => {
                 Outcome::Allowed { remaining: decision.verdicts()[0].remaining() }
@@ -100,8 +100,8 @@ async fn call_again_and_again(shared: Arc<Shared>) {
             Ok(_) => Outcome::Denied,
             Err(error) => Outcome::Failed(error.kind(), error.to_string()),
         };
-        shared.events.lock().unwrap().push(Event { subject, asked, took, outcome });
-        tokio::time::sleep(shared.rest).await;
+        shared.events.lock().unwrap().push(Event { subject, started, duration, outcome });
+        tokio::time::sleep(shared.pause).await;
     }
 }
 
@@ -118,6 +118,6 @@ impl Event {
     }
 
     pub(crate) fn answered(&self) -> Instant {
-        self.asked + self.took
+        self.started + self.duration
     }
 }

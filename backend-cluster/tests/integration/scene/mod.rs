@@ -1,4 +1,4 @@
-//! What the tests of a cluster that goes wrong have in common.
+//! Helpers of the tests in which a cluster fails or changes.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -17,19 +17,19 @@ use tidegate_testkit::servers::{Cluster, Redis, eventually};
 
 pub(crate) use load::{Event, Load, Outcome};
 
-/// How long anything may take that is no matter of the test.
+/// The maximum time for steps that are not the subject of a test.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 pub(crate) fn policy(text: &str) -> Policy {
     text.parse().unwrap()
 }
 
-/// A policy that refuses nothing and lets nothing recover while a test lasts.
+/// Returns a policy that never refuses during a test and whose states never recover during a test.
 pub(crate) fn wide() -> Policy {
     policy("wide: fixed-window 1000000/10d anchored")
 }
 
-/// A store that waits long enough for a busy machine, and not much longer.
+/// Returns a builder for a store whose timeouts are just long enough for a busy machine.
 pub(crate) fn builder(cluster: &Cluster) -> ClusterStoreBuilder {
     let builder = ClusterStore::builder().urls(cluster.urls());
     builder.connect_timeout(Duration::from_millis(500)).response_timeout(Duration::from_secs(1))
@@ -39,7 +39,7 @@ pub(crate) fn store(cluster: &Cluster) -> ClusterStore {
     builder(cluster).build().unwrap()
 }
 
-/// Tenants whose keys are at a node.
+/// Returns tenants whose keys are on a node.
 pub(crate) async fn tenants_at(cluster: &Cluster, node: usize, count: usize) -> Vec<String> {
     let slots = cluster.slots_of(node).await.unwrap();
     let is_there = |tenant: &String| {
@@ -61,28 +61,29 @@ pub(crate) async fn acquire(
     store.decide(Call::acquire(&[Charge::new(policy, "s").tenant(tenant)])).await
 }
 
-/// What is taken of the limit of the one subject of a tenant, once the store decides: after a failed
-/// attempt to connect, calls fail for a moment.
-pub(crate) async fn taken(store: &ClusterStore, policy: &Policy, tenant: &str) -> u64 {
+/// Returns the amount that is used of the limit of a tenant's only subject. After a failed
+/// connection attempt, calls fail for a moment. Therefore this function retries until the store
+/// decides.
+pub(crate) async fn used(store: &ClusterStore, policy: &Policy, tenant: &str) -> u64 {
     let charges = [Charge::new(policy, "s").tenant(tenant).cost(0)];
     let peek = async || store.decide(Call::new(Operation::Peek, &charges)).await.ok();
     let peek = eventually(Duration::from_secs(10), "the store decides", peek).await.unwrap();
     policy.limit() - peek.verdicts()[0].remaining()
 }
 
-/// The kinds of errors that a change of the cluster may bring about.
-pub(crate) fn is_of_a_change(kind: ErrorKind) -> bool {
+/// Returns `true` if a change of the cluster may cause errors of this kind.
+pub(crate) fn is_caused_by_change(kind: ErrorKind) -> bool {
     use ErrorKind::{Busy, ReadOnly, Timeout, Unavailable};
     matches!(kind, Timeout | Unavailable | ReadOnly | Busy)
 }
 
-/// How often a server has executed a command.
-pub(crate) async fn count_of(node: &Redis, command: &str) -> u64 {
+/// Returns the number of times that a server has executed a command.
+pub(crate) async fn command_count(node: &Redis, command: &str) -> u64 {
     statistic(node, "commandstats", &format!("cmdstat_{command}:calls=")).await
 }
 
-/// How often a server has answered an error, such as `MOVED`.
-pub(crate) async fn errors_of(node: &Redis, name: &str) -> u64 {
+/// Returns the number of times that a server has replied with an error, such as `MOVED`.
+pub(crate) async fn error_count(node: &Redis, name: &str) -> u64 {
     statistic(node, "errorstats", &format!("errorstat_{name}:count=")).await
 }
 

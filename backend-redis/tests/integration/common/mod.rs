@@ -12,50 +12,51 @@ use tidegate_redis::{
 use tidegate_testkit::servers::{Client, Redis};
 use tokio::sync::OnceCell;
 
-/// The server of this program. It ends with the program.
+/// Returns the shared server. It is started on first use and ends with the program.
 pub(crate) async fn server() -> &'static Redis {
     static SERVER: OnceCell<Redis> = OnceCell::const_new();
     SERVER.get_or_init(async || Redis::start().await.unwrap()).await
 }
 
-/// A prefix that no other store has.
+/// Returns a prefix that no other store uses.
 pub(crate) fn fresh_prefix() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A store on the shared server, with keys of its own.
+/// Returns a builder for a store on the shared server, with a prefix of its own.
 pub(crate) async fn builder() -> RedisStoreBuilder {
     builder_with(&fresh_prefix()).await
 }
 
-/// The same, with keys that begin with this.
+/// Like [`builder`], but uses this prefix.
 pub(crate) async fn builder_with(prefix: &str) -> RedisStoreBuilder {
-    // The machine that runs the tests may be slow; none of these is about a timeout.
+    // The timeouts are long because the machine may be slow and these tests do not depend on
+    // timeouts.
     let patience = Duration::from_secs(30);
     let builder = RedisStore::builder().url(server().await.socket_url());
     builder.prefix(prefix).connect_timeout(patience).response_timeout(patience)
 }
 
-/// The same, in virtual time.
+/// Returns a store on the shared server, with a prefix of its own and in virtual time.
 pub(crate) async fn store_at(clock: &ManualClock) -> RedisStore {
     builder().await.clock(clock.clone()).build().unwrap()
 }
 
-/// A store that gives up soon, on a server or a proxy before it.
+/// Returns a store with short timeouts, on a server or on a proxy in front of it.
 pub(crate) fn impatient_store(url: &str) -> RedisStore {
     let builder = RedisStore::builder().url(url).connect_timeout(Duration::from_millis(300));
     builder.response_timeout(Duration::from_millis(300)).build().unwrap()
 }
 
-/// A store on a server of which no answer is lost: it waits for a busy machine.
+/// Returns a store with long timeouts, on a server whose answers are never lost.
 pub(crate) fn patient_store(url: &str) -> RedisStore {
     let builder = RedisStore::builder().url(url).connect_timeout(Duration::from_secs(30));
     builder.response_timeout(Duration::from_secs(30)).build().unwrap()
 }
 
-/// What is taken of a policy's limit of the subject `s`.
-pub(crate) async fn taken(store: &RedisStore, policy: &Policy) -> u64 {
+/// Returns the amount that is used of a policy's limit for the subject `s`.
+pub(crate) async fn used(store: &RedisStore, policy: &Policy) -> u64 {
     let charges = [Charge::new(policy, "s").cost(0)];
     let peek = store.decide(Call::new(Operation::Peek, &charges)).await.unwrap();
     policy.limit() - peek.verdicts()[0].remaining()
@@ -65,17 +66,17 @@ pub(crate) fn policy(text: &str) -> Policy {
     text.parse().unwrap()
 }
 
-/// The key of a policy's state of the subject `s`, with the default prefix.
-pub(crate) fn key_of(policy: &Policy) -> Vec<u8> {
-    key_with("tidegate", policy).into_bytes()
+/// Returns the key of a policy's state for the subject `s`, with the default prefix.
+pub(crate) fn key(policy: &Policy) -> Vec<u8> {
+    key_with_prefix("tidegate", policy).into_bytes()
 }
 
-/// The same with another prefix.
-pub(crate) fn key_with(prefix: &str, policy: &Policy) -> String {
+/// Returns the key of a policy's state for the subject `s`, with this prefix.
+pub(crate) fn key_with_prefix(prefix: &str, policy: &Policy) -> String {
     String::from_utf8(Keys::new(prefix).of(&Charge::new(policy, "s"))).unwrap()
 }
 
-/// A connection past the library under test.
+/// Opens a connection to the shared server that does not use the library under test.
 pub(crate) async fn client() -> Client {
     server().await.client().await.unwrap()
 }

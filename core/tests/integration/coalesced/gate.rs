@@ -1,4 +1,5 @@
-//! A store that answers each call or batch when it is told to, and as it is told to.
+//! A store that answers each call or batch only when the test allows it, in the way that the test
+//! determines.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -7,23 +8,23 @@ use tidegate_core::{Answer, Call, Decision, Error, ErrorKind, ManualClock, Store
 use tidegate_testkit::ModelStore;
 use tokio::sync::{Mutex as Turns, mpsc};
 
-/// What becomes of a batch, or of a call that goes alone.
+/// The fate of a batch, or of a call that is not batched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
-    CarriedOut,
-    /// It fails before anything is written.
+    Executed,
+    /// The batch fails before anything is written.
     Before(ErrorKind),
-    /// It is carried out, and the answer is lost.
+    /// The batch is executed, and the answer is lost.
     After(ErrorKind),
-    /// It is carried out, and the last answer is missing.
+    /// The batch is executed, and the last answer is missing.
     OneTooFew,
     Panic,
 }
 
-/// A subject and a cost.
+/// The subject and the cost of a call.
 pub(crate) type Sent = (String, u64);
 
-/// A model store behind a gate. Clones are the same store.
+/// A model store whose calls wait at a gate. Clones are the same store.
 #[derive(Debug, Clone)]
 pub(crate) struct Gate(Arc<Inner>);
 
@@ -33,7 +34,7 @@ struct Inner {
     fates: mpsc::UnboundedSender<Fate>,
     next_fate: Turns<mpsc::UnboundedReceiver<Fate>>,
     sent: Mutex<Vec<Vec<Sent>>>,
-    carried_out: Mutex<Vec<Sent>>,
+    executed: Mutex<Vec<Sent>>,
     in_flight: AtomicUsize,
     max_in_flight: AtomicUsize,
 }
@@ -46,25 +47,25 @@ impl Gate {
             fates,
             next_fate: Turns::new(receiver),
             sent: Mutex::default(),
-            carried_out: Mutex::default(),
+            executed: Mutex::default(),
             in_flight: AtomicUsize::new(0),
             max_in_flight: AtomicUsize::new(0),
         }))
     }
 
-    /// Lets one batch pass: the one in flight, or the next.
+    /// Lets one batch pass: the batch in flight, or the next one.
     pub(crate) fn pass(&self, fate: Fate) {
         self.0.fates.send(fate).unwrap();
     }
 
-    /// What was sent since this was last called, by batch.
+    /// Returns the batches that were sent since the last call of this function.
     pub(crate) fn sent(&self) -> Vec<Vec<Sent>> {
         std::mem::take(&mut self.0.sent.lock().unwrap())
     }
 
-    /// All that was carried out, in order.
-    pub(crate) fn carried_out(&self) -> Vec<Sent> {
-        self.0.carried_out.lock().unwrap().clone()
+    /// Returns all executed calls, in order.
+    pub(crate) fn executed(&self) -> Vec<Sent> {
+        self.0.executed.lock().unwrap().clone()
     }
 
     pub(crate) fn in_flight(&self) -> usize {
@@ -88,7 +89,7 @@ impl Gate {
             Fate::Panic => panic!("planned"),
             _ => {}
         }
-        self.0.carried_out.lock().unwrap().extend(shown);
+        self.0.executed.lock().unwrap().extend(shown);
         let mut answers = self.0.model.decide_many(calls).await;
         match fate {
             Fate::After(kind) => failed(kind),
@@ -133,7 +134,7 @@ impl Store for Gate {
         self.0.model.now()
     }
 
-    /// Calls of a tenant go in batches of their own; those of the tenant `alone` are not batched.
+    /// Each tenant has batches of its own, except that calls of the tenant `alone` are not batched.
     fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
         match call.charges.get(0).map_or(&b""[..], |charge| charge.tenant) {
             b"alone" => None,

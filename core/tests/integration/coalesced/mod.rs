@@ -1,4 +1,4 @@
-//! Calls of concurrent callers that go in batches.
+//! Batches of the calls of concurrent callers.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,10 +31,10 @@ fn policy() -> Policy {
 
 /// Makes a call in a task of its own.
 fn call(store: &CoalescedStore<Gate>, subject: &str) -> JoinHandle<Result<Decision, Error>> {
-    call_of("", store, subject, 1)
+    call_for("", store, subject, 1)
 }
 
-fn call_of(
+fn call_for(
     tenant: &'static str,
     store: &CoalescedStore<Gate>,
     subject: &str,
@@ -48,7 +48,7 @@ fn call_of(
     })
 }
 
-/// Lets all tasks go on until each waits for something.
+/// Lets all tasks run until each waits for something.
 async fn settle() {
     for _ in 0..20 {
         yield_now().await;
@@ -56,8 +56,9 @@ async fn settle() {
 }
 
 fn subjects<'b>(batches: &'b [Vec<Sent>]) -> Vec<Vec<&'b str>> {
-    let of_batch = |batch: &'b Vec<Sent>| batch.iter().map(|(subject, _)| &**subject).collect();
-    batches.iter().map(of_batch).collect()
+    let batch_subjects =
+        |batch: &'b Vec<Sent>| batch.iter().map(|(subject, _)| &**subject).collect();
+    batches.iter().map(batch_subjects).collect()
 }
 
 fn alive_tasks() -> usize {
@@ -65,18 +66,18 @@ fn alive_tasks() -> usize {
 }
 
 #[test]
-fn a_store_that_answers_immediately_is_called_as_it_is() {
+fn calls_to_a_store_that_answers_immediately_are_not_batched() {
     let store = ModelStore::new(ManualClock::default()).coalesced();
     assert!(store.answers_immediately());
     let policy = policy();
     let charges = [Charge::new(&policy, "s")];
-    // Without a runtime, too.
+    // This works without a runtime, too.
     let answer = store.decide(Call::acquire(&charges)).into_ready().unwrap();
     assert!(answer.unwrap().is_allowed());
 }
 
 #[test]
-fn a_call_is_sent_immediately_if_none_is_in_flight_and_the_others_go_together() {
+fn a_call_is_sent_immediately_if_none_is_in_flight_and_later_calls_are_batched() {
     crate::run(async {
         let gate = Gate::new();
         let store = gate.clone().coalesced();
@@ -85,12 +86,12 @@ fn a_call_is_sent_immediately_if_none_is_in_flight_and_the_others_go_together() 
         assert_eq!(subjects(&gate.sent()), [["a"]]);
         let others: Vec<_> = ["b", "c", "b"].iter().map(|subject| call(&store, subject)).collect();
         settle().await;
-        assert_eq!(gate.sent(), [[]; 0], "they wait for the one in flight");
-        gate.pass(Fate::CarriedOut);
+        assert_eq!(gate.sent(), [[]; 0], "the calls wait for the call in flight");
+        gate.pass(Fate::Executed);
         assert!(first.await.unwrap().unwrap().is_allowed());
         settle().await;
         assert_eq!(subjects(&gate.sent()), [["b", "c", "b"]]);
-        gate.pass(Fate::CarriedOut);
+        gate.pass(Fate::Executed);
         let mut remaining = vec![];
         for other in others {
             remaining.push(other.await.unwrap().unwrap().verdicts()[0].remaining());
@@ -135,7 +136,7 @@ async fn is_pending_now(future: &mut (impl Future + Unpin)) -> bool {
 }
 
 #[test]
-fn the_next_calls_of_callers_that_are_answered_go_in_one_batch() {
+fn the_next_calls_of_answered_callers_are_sent_in_one_batch() {
     crate::run(async {
         let stub = Stub::new(&ManualClock::default());
         stub.set(Mood::Slow);
@@ -153,43 +154,43 @@ fn the_next_calls_of_callers_that_are_answered_go_in_one_batch() {
         for caller in callers.collect::<Vec<_>>() {
             caller.await.unwrap();
         }
-        let sizes: Vec<_> = stub.asked().iter().map(Vec::len).collect();
+        let sizes: Vec<_> = stub.take_calls().iter().map(Vec::len).collect();
         assert_eq!(sizes, [64; 10]);
     });
 }
 
 #[test]
-fn a_caller_that_gives_up_before_its_call_is_sent_takes_it_back() {
+fn a_call_that_is_cancelled_before_it_is_sent_is_not_sent() {
     crate::run(async {
         let gate = Gate::new();
         let store = gate.clone().coalesced();
         let first = call(&store, "a");
         settle().await;
-        let (given_up, stays) = (call(&store, "b"), call(&store, "c"));
+        let (cancelled, stays) = (call(&store, "b"), call(&store, "c"));
         settle().await;
-        given_up.abort();
+        cancelled.abort();
         settle().await;
-        gate.pass(Fate::CarriedOut);
-        gate.pass(Fate::CarriedOut);
+        gate.pass(Fate::Executed);
+        gate.pass(Fate::Executed);
         assert!(first.await.unwrap().is_ok() && stays.await.unwrap().is_ok());
         assert_eq!(subjects(&gate.sent()), [["a"], ["c"]]);
     });
 }
 
 #[test]
-fn a_caller_that_gives_up_in_flight_costs_the_others_nothing() {
+fn a_call_that_is_cancelled_in_flight_does_not_affect_other_callers() {
     crate::run(async {
         let gate = Gate::new();
         let store = gate.clone().coalesced();
-        // The one that is sent alone, and then each of a batch.
-        for given_up in 0..4 {
+        // The cancelled call is the one that is sent alone, and then each call of a batch.
+        for cancelled in 0..4 {
             let mut calls: Vec<_> =
                 ["a", "b", "c", "d"].map(|subject| call(&store, subject)).into();
             settle().await;
-            let given_up = calls.remove(given_up);
-            given_up.abort();
+            let cancelled = calls.remove(cancelled);
+            cancelled.abort();
             settle().await;
-            gate.pass(Fate::CarriedOut);
+            gate.pass(Fate::Executed);
             for call in calls {
                 assert!(call.await.unwrap().unwrap().is_allowed());
             }
@@ -198,48 +199,48 @@ fn a_caller_that_gives_up_in_flight_costs_the_others_nothing() {
 }
 
 #[test]
-fn a_batch_without_callers_holds_back_no_other() {
+fn a_batch_whose_callers_are_cancelled_delays_no_other_batch() {
     crate::run(async {
         let gate = Gate::new();
         let store = gate.clone().coalesced();
-        let gone = [call(&store, "a"), call(&store, "b")];
+        let cancelled = [call(&store, "a"), call(&store, "b")];
         settle().await;
         let next = call(&store, "c");
         settle().await;
         assert_eq!((gate.in_flight(), gate.sent().len()), (1, 1));
-        for call in gone {
+        for call in cancelled {
             call.abort();
         }
         settle().await;
-        assert_eq!(subjects(&gate.sent()), [["c"]], "nothing was answered");
-        gate.pass(Fate::CarriedOut);
+        assert_eq!(subjects(&gate.sent()), [["c"]], "the cancelled batch has not been answered");
+        gate.pass(Fate::Executed);
         assert!(next.await.unwrap().is_ok());
         assert_eq!((gate.in_flight(), gate.max_in_flight()), (0, 1));
     });
 }
 
-/// As in the loop of a `select!`: it is neither polled nor dropped.
+/// The future is neither polled nor dropped, as happens in the loop of a `select!`.
 #[test]
-fn a_caller_that_is_not_polled_holds_back_no_other() {
+fn a_caller_that_is_not_polled_delays_no_other() {
     crate::run(async {
         let gate = Gate::new();
         let store = gate.clone().coalesced();
         let policy = policy();
         let charges = [Charge::new(&policy, "still")];
-        let mut still = pin!(store.decide(Call::acquire(&charges)));
-        let once = poll_fn(|context| Poll::Ready(still.as_mut().poll(context))).await;
+        let mut idle = pin!(store.decide(Call::acquire(&charges)));
+        let once = poll_fn(|context| Poll::Ready(idle.as_mut().poll(context))).await;
         assert!(once.is_pending());
         for subject in ["a", "b"] {
-            gate.pass(Fate::CarriedOut);
-            gate.pass(Fate::CarriedOut);
+            gate.pass(Fate::Executed);
+            gate.pass(Fate::Executed);
             assert!(call(&store, subject).await.unwrap().unwrap().is_allowed());
         }
-        assert!(still.await.unwrap().is_allowed());
+        assert!(idle.await.unwrap().is_allowed());
     });
 }
 
 #[test]
-fn a_batch_that_fails_tells_each_caller_its_error() {
+fn each_caller_of_a_failed_batch_gets_the_error() {
     crate::run(async {
         let gate = Gate::new();
         let store = gate.clone().coalesced();
@@ -258,7 +259,7 @@ fn a_batch_that_fails_tells_each_caller_its_error() {
 }
 
 #[test]
-fn one_call_of_a_batch_that_fails_fails_alone() {
+fn an_error_of_one_call_of_a_batch_affects_only_that_call() {
     crate::run(async {
         let gate = Gate::new();
         let store = gate.clone().coalesced();
@@ -273,10 +274,10 @@ fn one_call_of_a_batch_that_fails_fails_alone() {
                 store.decide(Call::new(operation, &charges)).await
             })
         };
-        // Not valid, which is told at once.
+        // The call is invalid, so that it is rejected immediately.
         assert_eq!(reserves.await.unwrap().unwrap_err().kind(), ErrorKind::Unsupported);
         let (second, third) = (call(&store, "c"), call(&store, "d"));
-        gate.pass(Fate::CarriedOut);
+        gate.pass(Fate::Executed);
         gate.pass(Fate::OneTooFew);
         assert!(first.await.unwrap().is_ok() && second.await.unwrap().is_ok());
         assert_eq!(third.await.unwrap().unwrap_err().kind(), ErrorKind::Protocol);
@@ -290,19 +291,19 @@ fn batches_are_bounded() {
         let store = gate.clone().coalesced().max_batch(3);
         let calls: Vec<_> = (0..8).map(|number| call(&store, &number.to_string())).collect();
         for _ in 0..3 {
-            gate.pass(Fate::CarriedOut);
+            gate.pass(Fate::Executed);
         }
         for call in calls {
             assert!(call.await.unwrap().is_ok());
         }
         let sizes: Vec<_> = gate.sent().iter().map(Vec::len).collect();
         assert_eq!(sizes, [3, 3, 2]);
-        // Bytes, too: of large subjects, two go together.
+        // The bytes of a batch are bounded, too: only two of these large subjects fit into a batch.
         let store = gate.clone().coalesced();
         let large: Vec<_> =
             (0..4).map(|number| call(&store, &number.to_string().repeat(400_000))).collect();
         for call in large {
-            gate.pass(Fate::CarriedOut);
+            gate.pass(Fate::Executed);
             assert!(call.await.unwrap().is_ok());
         }
         let sizes: Vec<_> = gate.sent().iter().map(Vec::len).collect();
@@ -311,7 +312,7 @@ fn batches_are_bounded() {
 }
 
 #[test]
-fn the_calls_that_wait_are_bounded_and_one_that_was_given_up_leaves_its_place() {
+fn waiting_calls_are_bounded_and_a_cancelled_call_frees_its_place() {
     crate::run(async {
         let gate = Gate::new();
         let store = gate.clone().coalesced().max_waiting(2);
@@ -322,15 +323,15 @@ fn the_calls_that_wait_are_bounded_and_one_that_was_given_up_leaves_its_place() 
         let error = call(&store, "d").await.unwrap().unwrap_err();
         assert_eq!(error.to_string(), "too-many-waiters: 2 calls already wait for a batch");
         assert!(error.is_definitely_not_charged());
-        // Those of another group are not counted.
-        let other = call_of("t", &store, "e", 1);
+        // Calls of another group are not counted.
+        let other = call_for("t", &store, "e", 1);
         settle().await;
         second.abort();
         settle().await;
         let fourth = call(&store, "f");
         settle().await;
         for _ in 0..3 {
-            gate.pass(Fate::CarriedOut);
+            gate.pass(Fate::Executed);
         }
         for call in [first, third, other, fourth] {
             assert!(call.await.unwrap().is_ok());
@@ -340,19 +341,19 @@ fn the_calls_that_wait_are_bounded_and_one_that_was_given_up_leaves_its_place() 
 }
 
 #[test]
-fn groups_do_not_wait_for_each_other_and_calls_without_a_group_go_alone() {
+fn groups_do_not_wait_for_each_other_and_calls_without_a_group_are_not_batched() {
     crate::run(async {
         let gate = Gate::new();
         let store = gate.clone().coalesced();
         let calls =
             [("x", "a"), ("y", "b"), ("x", "c"), ("alone", "d"), ("alone", "e"), ("y", "f")]
-                .map(|(tenant, subject)| call_of(tenant, &store, subject, 1));
+                .map(|(tenant, subject)| call_for(tenant, &store, subject, 1));
         settle().await;
-        // Those that go alone are on their way first: the others start a task.
+        // The calls without a group are sent first, because the other calls start a task.
         let sent = gate.sent();
         assert_eq!(subjects(&sent), [vec!["d"], vec!["e"], vec!["a", "c"], vec!["b", "f"]]);
         for _ in 0..4 {
-            gate.pass(Fate::CarriedOut);
+            gate.pass(Fate::Executed);
         }
         for call in calls {
             assert!(call.await.unwrap().is_ok());
@@ -373,19 +374,19 @@ fn a_store_that_panics_strands_no_caller() {
         for call in first {
             let error = call.await.unwrap().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unavailable);
-            assert!(!error.is_definitely_not_charged(), "it was in flight");
+            assert!(!error.is_definitely_not_charged(), "the call was in flight");
         }
         let error = waits.await.unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
-        assert!(error.is_definitely_not_charged(), "it was not sent");
-        gate.pass(Fate::CarriedOut);
-        assert!(call(&store, "d").await.unwrap().unwrap().is_allowed(), "the next one is sent");
-        assert_eq!(gate.carried_out(), [("d".to_owned(), 1)]);
+        assert!(error.is_definitely_not_charged(), "the call was not sent");
+        gate.pass(Fate::Executed);
+        assert!(call(&store, "d").await.unwrap().unwrap().is_allowed(), "the next call is sent");
+        assert_eq!(gate.executed(), [("d".to_owned(), 1)]);
     });
 }
 
 #[test]
-fn a_runtime_that_ends_takes_no_caller_of_another_one_with_it() {
+fn the_end_of_a_runtime_is_an_error_for_callers_of_another_runtime() {
     let gate = Gate::new();
     let store = gate.clone().coalesced();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -403,7 +404,7 @@ fn a_runtime_that_ends_takes_no_caller_of_another_one_with_it() {
         let error = waits.await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(error.is_definitely_not_charged());
-        gate.pass(Fate::CarriedOut);
+        gate.pass(Fate::Executed);
         assert!(call(&store, "c").await.unwrap().unwrap().is_allowed());
     });
 }
@@ -416,13 +417,13 @@ fn without_a_runtime_a_call_is_an_error() {
     let mut answer = pin!(store.decide(Call::acquire(&charges)));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     let Poll::Ready(Err(error)) = answer.as_mut().poll(&mut context) else {
-        panic!("an error at once");
+        panic!("the call must fail immediately");
     };
     assert_eq!(error.kind(), ErrorKind::Unsupported);
 }
 
 #[test]
-fn the_id_of_a_call_goes_with_it() {
+fn the_id_of_a_call_is_sent_with_it() {
     crate::run(async {
         let stub = Stub::new(&ManualClock::default());
         stub.set(Mood::Slow);

@@ -1,4 +1,4 @@
-//! Many calls at once.
+//! Batches of calls.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,9 +9,9 @@ use tidegate_core::{
 };
 use tidegate_testkit::ModelStore;
 
-use super::common::{now, policy};
+use super::common::{policy, ready};
 
-/// Takes note of how many calls each batch has, and loses the last answer if told to.
+/// A store that records the size of each batch. It can leave out the last answer of a batch.
 #[derive(Debug)]
 struct Batches {
     sizes: Arc<Mutex<Vec<usize>>>,
@@ -32,7 +32,7 @@ impl<S: Store> Layer<S> for Batches {
     ) -> Answer<'a, Vec<Result<Decision, Error>>> {
         self.sizes.lock().unwrap().push(calls.len());
         let answered = calls.len() - usize::from(self.loses_the_last);
-        Answer::ready(calls[..answered].iter().map(|call| now(inner.decide(*call))).collect())
+        Answer::ready(calls[..answered].iter().map(|call| ready(inner.decide(*call))).collect())
     }
 }
 
@@ -43,7 +43,8 @@ fn batches(loses_the_last: bool) -> (impl Store, Arc<Mutex<Vec<usize>>>) {
     (store.deny_cache(DenyCache::new().clock(clock)), sizes)
 }
 
-/// What becomes of an acquire for each of these subjects: `+` passes, `-` does not.
+/// Acquires once for each subject, in one batch. Returns `+` for each admitted and `-` for each
+/// denied call.
 fn acquire(store: &impl Store, subjects: &str) -> String {
     let log = policy("sliding-log 1/1h");
     let names: Vec<String> = subjects.chars().map(String::from).collect();
@@ -56,26 +57,26 @@ fn acquire(store: &impl Store, subjects: &str) -> String {
 }
 
 #[test]
-fn the_store_is_asked_once_and_only_for_what_is_not_known() {
+fn the_store_gets_one_batch_of_the_calls_that_the_cache_cannot_answer() {
     let (store, sizes) = batches(false);
     assert_eq!(acquire(&store, "abc"), "+++");
     assert_eq!(acquire(&store, "acx"), "--+");
     assert_eq!(acquire(&store, "yabczx"), "+---+-");
     assert_eq!(acquire(&store, "acbx"), "----");
     assert_eq!(acquire(&store, ""), "");
-    // Of the last but one `a` and `c` were known, and of the last all.
+    // In the third batch, the refusals of `a` and `c` were cached, and in the fourth all refusals.
     assert_eq!(*sizes.lock().unwrap(), [3, 3, 4]);
 }
 
 #[test]
-fn b45_a_call_after_a_refund_in_one_batch_is_not_answered_from_before_it() {
+fn b45_a_call_after_a_refund_in_one_batch_is_not_answered_from_the_cache() {
     let (store, sizes) = batches(false);
     assert_eq!(acquire(&store, "a"), "+");
     assert_eq!(acquire(&store, "a"), "-");
     let log = policy("sliding-log 1/1h");
     let charge = [Charge::new(&log, "a")];
-    let take = Call::acquire(&charge);
-    let calls = [take, Call::new(Operation::Refund, &charge), take, take];
+    let acquire = Call::acquire(&charge);
+    let calls = [acquire, Call::new(Operation::Refund, &charge), acquire, acquire];
     let decisions = crate::run(store.decide_many(&calls));
     let allowed: Vec<bool> = decisions.iter().map(|d| d.as_ref().unwrap().is_allowed()).collect();
     assert_eq!(allowed, [false, true, true, false]);
@@ -83,14 +84,14 @@ fn b45_a_call_after_a_refund_in_one_batch_is_not_answered_from_before_it() {
 }
 
 #[test]
-fn a_call_after_one_that_takes_in_one_batch_is_not_answered_from_before_it() {
+fn a_call_after_an_acquire_in_one_batch_is_not_answered_from_the_cache() {
     let (store, sizes) = batches(false);
     let bucket = policy("token-bucket 1/1s burst 4");
     let costs = [2, 1, 4].map(|cost| [Charge::new(&bucket, "a").cost(cost)]);
     let [two, one, four] = costs.each_ref().map(|charge| Call::acquire(charge));
-    assert!(now(store.decide(two)).unwrap().is_allowed());
+    assert!(ready(store.decide(two)).unwrap().is_allowed());
     let wait = |d: &Decision| d.retry_after().unwrap().as_secs();
-    assert_eq!(wait(&now(store.decide(four)).unwrap()), 2);
+    assert_eq!(wait(&ready(store.decide(four)).unwrap()), 2);
     let decisions = crate::run(store.decide_many(&[four, one, four]))
         .into_iter()
         .map(|decision| wait(&decision.unwrap()));
@@ -99,7 +100,7 @@ fn a_call_after_one_that_takes_in_one_batch_is_not_answered_from_before_it() {
 }
 
 #[test]
-fn an_answer_that_is_missing_is_an_error_of_its_call_alone() {
+fn a_missing_answer_is_an_error_of_its_call_only() {
     let (store, _) = batches(true);
     let log = policy("sliding-log 1/1h");
     let charges = [[Charge::new(&log, "a")], [Charge::new(&log, "b")]];

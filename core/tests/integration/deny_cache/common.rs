@@ -1,4 +1,4 @@
-//! A store that counts and fails by a plan, behind a deny cache.
+//! A deny cache in front of a store that counts its calls and fails as planned.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use tidegate_testkit::faults::{Fault, Faults, FaultyStore};
 
 pub(crate) type Inner = FaultyStore<Arc<ModelStore>>;
 
-/// A cache around a store, and all that one needs to look behind it.
+/// A deny cache, and access to the store that it protects.
 pub(crate) struct Bench {
     pub(crate) store: DenyCacheStore<Inner, ManualClock>,
     pub(crate) model: Arc<ModelStore>,
-    pub(crate) hand: ManualClock,
+    pub(crate) clock: ManualClock,
 }
 
 pub(crate) const START: u64 = 1_790_000_000_000_123;
@@ -29,61 +29,62 @@ impl Bench {
         Self::with(DenyCache::new(), vec![])
     }
 
-    /// Calls fail as planned, the first as the first says, and so on.
+    /// Creates a bench whose calls fail as planned. The first entry of the plan is for the first
+    /// call, and so on.
     pub(crate) fn failing(plan: Vec<Fault>) -> Self {
         Self::with(DenyCache::new(), plan)
     }
 
     pub(crate) fn with(cache: DenyCache, plan: Vec<Fault>) -> Self {
-        let hand = ManualClock::new(Timestamp::from_micros(START));
-        let model = Arc::new(ModelStore::keeping_all(hand.clone()));
+        let clock = ManualClock::new(Timestamp::from_micros(START));
+        let model = Arc::new(ModelStore::keeping_all(clock.clone()));
         let inner = Arc::clone(&model).layer(Faults::new(plan));
-        let store = inner.deny_cache(cache.max_bytes(1 << 18).clock(hand.clone()));
-        Self { store, model, hand }
+        let store = inner.deny_cache(cache.max_bytes(1 << 18).clock(clock.clone()));
+        Self { store, model, clock }
     }
 
-    /// How often the store was asked.
-    pub(crate) fn asked(&self) -> usize {
+    /// Returns the number of calls that have reached the store.
+    pub(crate) fn calls(&self) -> usize {
         self.store.inner().as_layer().calls()
     }
 
     pub(crate) fn advance(&self, micros: u64) {
-        self.hand.advance(Duration::from_micros(micros));
+        self.clock.advance(Duration::from_micros(micros));
     }
 
     pub(crate) fn set(&self, micros: u64) {
-        self.hand.set(Timestamp::from_micros(micros));
+        self.clock.set(Timestamp::from_micros(micros));
     }
 
-    /// Asks; the answer must be there at once.
-    pub(crate) fn ask(&self, operation: Operation, charges: &[Charge<'_>]) -> Decision {
-        self.try_ask(operation, charges).unwrap()
+    /// Makes a call that must be answered immediately.
+    pub(crate) fn decide(&self, operation: Operation, charges: &[Charge<'_>]) -> Decision {
+        self.try_decide(operation, charges).unwrap()
     }
 
-    pub(crate) fn try_ask(
+    pub(crate) fn try_decide(
         &self,
         operation: Operation,
         charges: &[Charge<'_>],
     ) -> Result<Decision, Error> {
-        now(self.store.decide(Call::new(operation, charges)))
+        ready(self.store.decide(Call::new(operation, charges)))
     }
 
     pub(crate) fn acquire(&self, policy: &Policy, cost: u64) -> Decision {
-        self.ask(Operation::Acquire, &[Charge::new(policy, "s").cost(cost)])
+        self.decide(Operation::Acquire, &[Charge::new(policy, "s").cost(cost)])
     }
 
-    /// Acquires; the store must have been asked, or must not.
-    pub(crate) fn acquire_by(&self, who: Who, charges: &[Charge<'_>]) -> Decision {
-        let before = self.asked();
-        let decision = self.ask(Operation::Acquire, charges);
-        assert_eq!(self.asked() - before, usize::from(who == Who::Store), "{decision:?}");
+    /// Acquires, and checks that the answer came from this source.
+    pub(crate) fn acquire_by(&self, source: Source, charges: &[Charge<'_>]) -> Decision {
+        let before = self.calls();
+        let decision = self.decide(Operation::Acquire, charges);
+        assert_eq!(self.calls() - before, usize::from(source == Source::Store), "{decision:?}");
         decision
     }
 }
 
-/// Who answers.
+/// The source of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Who {
+pub(crate) enum Source {
     Store,
     Cache,
 }
@@ -92,12 +93,12 @@ pub(crate) fn policy(text: &str) -> Policy {
     text.parse().unwrap()
 }
 
-/// The value of a future that does not wait.
-pub(crate) fn now<T>(answer: Answer<'_, T>) -> T {
+/// Returns the output of a future that is ready immediately.
+pub(crate) fn ready<T>(answer: Answer<'_, T>) -> T {
     let mut answer = std::pin::pin!(answer);
     match poll(answer.as_mut()) {
         Poll::Ready(answer) => answer,
-        Poll::Pending => panic!("no answer yet"),
+        Poll::Pending => panic!("the future is pending"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! B46: what the cache takes, by its own account and by the allocator's.
+//! B46: the memory of the cache, by its own count and by the allocator's.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use tidegate_core::{
     StoreExt, Timestamp, Verdict,
 };
 
-use super::common::{now, policy};
+use super::common::{policy, ready};
 
-/// Refuses all, for an hour, or for as many seconds as the cost says.
+/// A store that refuses every call: for an hour, or for as many seconds as a cost greater than 1.
 #[derive(Debug)]
 struct Refusing;
 
@@ -37,14 +37,15 @@ fn cached(cache: DenyCache, clock: &ManualClock) -> Cached {
 
 fn refuse(store: &impl Store, policy: &Policy, subject: &[u8], cost: u64) {
     let charge = [Charge::new(policy, subject).cost(cost)];
-    assert!(now(store.decide(Call::acquire(&charge))).unwrap().is_denied());
+    assert!(ready(store.decide(Call::acquire(&charge))).unwrap().is_denied());
 }
 
 fn random(n: u64) -> u64 {
     n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
 
-/// A subject of random bytes, mostly short, a few so long that they are not remembered.
+/// Returns a subject of random bytes. Most subjects are short, and a few are so long that the cache
+/// does not store them.
 fn subject(n: u64, bytes: &mut [u8]) -> &[u8] {
     bytes[..8].copy_from_slice(&random(n).to_le_bytes());
     let len = match n % 1_024 {
@@ -57,97 +58,97 @@ fn subject(n: u64, bytes: &mut [u8]) -> &[u8] {
 
 #[test]
 fn b46_ten_million_random_subjects_stay_within_the_bound() {
-    const MOST: usize = 1 << 20;
+    const MAX: usize = 1 << 20;
     let log = policy("sliding-log 0/1h");
     let clock = ManualClock::default();
     let allocated = measure(|| {
-        let store = cached(DenyCache::new().max_bytes(MOST), &clock);
+        let store = cached(DenyCache::new().max_bytes(MAX), &clock);
         let stats = store.stats();
-        assert_eq!(stats.max_bytes(), MOST);
+        assert_eq!(stats.max_bytes(), MAX);
         let mut bytes = vec![0; 5_000];
         for n in 0..10_000_000 {
             refuse(&store, &log, subject(n, &mut bytes), 1);
             if n % 1_000_000 == 0 {
-                assert!(stats.bytes() <= MOST, "{} after {n}", stats.bytes());
+                assert!(stats.bytes() <= MAX, "{} after {n}", stats.bytes());
             }
         }
         assert!((1_500..3_000).contains(&stats.len()), "{stats:?}");
     });
-    // The subject's buffer and the answers on their way are the test's own.
-    let most = u64::try_from(MOST).unwrap() + 8_000;
-    assert!(allocated.bytes_max <= most, "{} bytes at once", allocated.bytes_max);
-    // All share a policy that counts with each of them.
-    assert!(allocated.bytes_max > most / 3, "{} bytes at once", allocated.bytes_max);
-    assert_eq!(allocated.bytes_current, 0, "left behind");
+    // The subject's buffer and the answers in flight belong to the test.
+    let max = u64::try_from(MAX).unwrap() + 8_000;
+    assert!(allocated.bytes_max <= max, "{} bytes at once", allocated.bytes_max);
+    // All entries share one policy, whose size counts once per entry.
+    assert!(allocated.bytes_max > max / 3, "{} bytes at once", allocated.bytes_max);
+    assert_eq!(allocated.bytes_current, 0, "all memory is released");
 }
 
 #[test]
-fn policies_made_anew_for_each_call_count_as_well() {
-    const MOST: usize = 256 << 10;
+fn policies_that_are_created_for_each_call_count_too() {
+    const MAX: usize = 256 << 10;
     let clock = ManualClock::default();
     let allocated = measure(|| {
-        let store = cached(DenyCache::new().max_bytes(MOST), &clock);
+        let store = cached(DenyCache::new().max_bytes(MAX), &clock);
         let name = "n".repeat(50);
         for n in 0..20_000_u64 {
             let policies = [0, 1, 2].map(|p| policy(&format!("{name}{p}: sliding-log 0/1h")));
             let subject = random(n).to_le_bytes();
             let charges = policies.each_ref().map(|policy| Charge::new(policy, &subject));
-            assert!(now(store.decide(Call::acquire(&charges))).unwrap().is_denied());
+            assert!(ready(store.decide(Call::acquire(&charges))).unwrap().is_denied());
         }
-        assert!(store.stats().bytes() <= MOST);
+        assert!(store.stats().bytes() <= MAX);
     });
-    assert!(allocated.bytes_max <= u64::try_from(MOST).unwrap() + 8_000, "{allocated:?}");
+    assert!(allocated.bytes_max <= u64::try_from(MAX).unwrap() + 8_000, "{allocated:?}");
 }
 
 #[test]
-fn an_answer_from_memory_allocates_nothing() {
+fn an_answer_from_the_cache_allocates_nothing() {
     let clock = ManualClock::default();
     let store = cached(DenyCache::new(), &clock);
     let policies: Vec<Policy> =
         (0..4).map(|n| policy(&format!("p{n}: sliding-log 0/1h"))).collect();
-    let subject = "a subject that is longer than anything that lies within a word or three";
+    let subject = "a subject that is too long to be stored inline in three words";
     for count in 1..=4 {
         let charges: Vec<_> = policies[..count].iter().map(|p| Charge::new(p, subject)).collect();
-        let ask = || now(store.decide(Call::acquire(&charges))).unwrap().is_denied();
+        let ask = || ready(store.decide(Call::acquire(&charges))).unwrap().is_denied();
         assert!(ask());
         let hits = store.stats().hits();
         let allocated = measure(|| assert!((0..100).all(|_| ask())));
         assert_eq!(store.stats().hits() - hits, 100);
-        // Beyond two verdicts a decision keeps them on the heap.
+        // A decision with more than two verdicts stores them on the heap.
         let expected = if count <= 2 { 0 } else { 100 };
         assert_eq!(allocated.count_total, expected, "{count} charges");
     }
 }
 
 #[test]
-fn a_call_that_passes_allocates_no_more_than_the_store() {
+fn an_admitted_call_allocates_no_more_than_the_store() {
     let store = tidegate_memory::MemoryStore::new().deny_cache(DenyCache::new());
     let bucket = policy("gcra 1000/1s burst 1000000");
     let charge = [Charge::new(&bucket, "s")];
-    let ask = || now(store.decide(Call::acquire(&charge))).unwrap().is_allowed();
+    let ask = || ready(store.decide(Call::acquire(&charge))).unwrap().is_allowed();
     assert!(ask());
     let allocated = measure(|| assert!((0..100).all(|_| ask())));
     assert_eq!(allocated.count_total, 0);
 }
 
 #[test]
-fn who_is_refused_again_and_again_is_not_pushed_out_by_who_is_refused_once() {
+fn a_subject_that_is_refused_often_is_not_evicted_by_subjects_that_are_refused_once() {
     let (log, clock) = (policy("sliding-log 0/1h"), ManualClock::default());
     let store = cached(DenyCache::new().max_bytes(DenyCache::<ManualClock>::MIN_BYTES), &clock);
     let stats = store.stats();
-    let mut known = 0;
+    let mut hits = 0;
     for n in 0..20_000_u64 {
         refuse(&store, &log, &random(n).to_le_bytes(), 1);
         let before = stats.hits();
-        // Over sooner than all the others.
+        // This refusal ends sooner than all others.
         refuse(&store, &log, b"hot", 2);
-        known += stats.hits() - before;
+        hits += stats.hits() - before;
     }
-    assert!(known >= 19_900, "{known} of 20,000");
+    assert!(hits >= 19_900, "{hits} of 20,000");
 }
 
 #[test]
-fn what_is_over_goes_before_what_is_not() {
+fn ended_refusals_are_evicted_before_valid_ones() {
     let (log, clock) = (policy("sliding-log 0/1h"), ManualClock::default());
     let store = cached(DenyCache::new().max_bytes(1 << 20), &clock);
     for n in 0..2_000_u64 {
@@ -161,5 +162,5 @@ fn what_is_over_goes_before_what_is_not() {
     let before = store.stats().hits();
     live.clone().for_each(|n| refuse(&store, &log, &random(n * 7_919).to_le_bytes(), 3_000));
     let hits = store.stats().hits() - before;
-    assert!(hits >= 590, "{hits} of 600 are still there, at {:?}", clock.now());
+    assert!(hits >= 590, "{hits} of 600 refusals are still cached at {:?}", clock.now());
 }

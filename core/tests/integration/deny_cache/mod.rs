@@ -1,4 +1,4 @@
-//! The deny cache: when it answers by itself, when it must not, and what memory it takes.
+//! The deny cache: the calls that it answers, the calls that it must not answer, and its memory.
 
 #![allow(
     clippy::unwrap_used,

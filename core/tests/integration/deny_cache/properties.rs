@@ -1,4 +1,4 @@
-//! Any calls at any times, beside the same store without a cache.
+//! Random calls at random times, compared with the same store without a cache.
 
 use proptest::prelude::*;
 use tidegate_core::layers::DenyCacheStore;
@@ -12,7 +12,7 @@ use tidegate_testkit::generate::{
     ClockKind, Does, Kind, Scenario, Step, Trace, policy, related_policies, scenario,
 };
 
-use super::common::{Bench, now};
+use super::common::{Bench, ready};
 
 const STEPS: usize = 60;
 
@@ -29,101 +29,105 @@ fn any_scenario() -> impl Strategy<Value = (Scenario, ClockKind)> {
     prop_oneof![Just(ClockKind::Forwards), Just(ClockKind::Jumping)].prop_flat_map(|clock| {
         let again = prop::collection::vec(prop::bool::weighted(0.6), STEPS);
         (scenario(policies(), clock, STEPS, 3), again)
-            .prop_map(move |(scenario, again)| (insisting(scenario, &again), clock))
+            .prop_map(move |(scenario, again)| (with_repeats(scenario, &again), clock))
     })
 }
 
-/// The scenario with callers that often ask for the same again.
-fn insisting(mut scenario: Scenario, again: &[bool]) -> Scenario {
-    for (place, again) in (1..scenario.steps.len()).zip(again) {
+/// Returns the scenario with callers that often repeat their call.
+fn with_repeats(mut scenario: Scenario, again: &[bool]) -> Scenario {
+    for (index, again) in (1..scenario.steps.len()).zip(again) {
         if *again {
-            let charges = scenario.steps[place - 1].charges.clone();
-            scenario.steps[place] =
-                Step { charges, does: Does::Acquire, ..scenario.steps[place].clone() };
+            let charges = scenario.steps[index - 1].charges.clone();
+            scenario.steps[index] =
+                Step { charges, does: Does::Acquire, ..scenario.steps[index].clone() };
         }
     }
     scenario
 }
 
-/// Whether a decision of the cache is what the store would say, but for what may remain.
-fn same_but_for_remaining(
+/// Checks that a decision of the cache equals the store's decision, except that the remaining
+/// amount may be lower.
+fn check_same_except_remaining(
     call: &Call<'_>,
-    told: &Decision,
-    true_one: &Decision,
+    cached: &Decision,
+    expected: &Decision,
 ) -> Result<(), TestCaseError> {
-    prop_assert_eq!(told.is_allowed(), true_one.is_allowed());
-    prop_assert_eq!(told.retry_after(), true_one.retry_after());
-    prop_assert_eq!(told.wait(), true_one.wait());
-    prop_assert_eq!(told.verdicts().len(), true_one.verdicts().len());
-    for (place, (a, b)) in told.verdicts().iter().zip(true_one.verdicts()).enumerate() {
+    prop_assert_eq!(cached.is_allowed(), expected.is_allowed());
+    prop_assert_eq!(cached.retry_after(), expected.retry_after());
+    prop_assert_eq!(cached.wait(), expected.wait());
+    prop_assert_eq!(cached.verdicts().len(), expected.verdicts().len());
+    for (index, (a, b)) in cached.verdicts().iter().zip(expected.verdicts()).enumerate() {
         let all_but_remaining = |v: &Verdict| {
             let refusal = (v.outcome(), v.retry_after(), v.blocked_for(), v.reset_after());
             (refusal, v.limit(), v.is_shadow())
         };
-        prop_assert_eq!(all_but_remaining(a), all_but_remaining(b), "charge {}", place);
+        prop_assert_eq!(all_but_remaining(a), all_but_remaining(b), "charge {}", index);
         if a.remaining() != b.remaining() {
-            prop_assert!(told.is_denied() && a.remaining() < b.remaining(), "{a:?}, not {b:?}");
-            let small = a.outcome() != Outcome::Allowed && cost(call.charges, place) <= 1;
+            prop_assert!(cached.is_denied() && a.remaining() < b.remaining(), "{a:?}, not {b:?}");
+            let small = a.outcome() != Outcome::Allowed && cost(call.charges, index) <= 1;
             prop_assert!(!small && a.outcome() != Outcome::Blocked, "{a:?}, not {b:?}");
         }
     }
     Ok(())
 }
 
-/// What the call asks of the key of one of its charges.
-fn cost(charges: Charges<'_>, place: usize) -> u64 {
-    let of = charges.get(place).unwrap();
-    charges.iter().filter(|c| c.shares_state_with(&of)).fold(0, |sum, c| sum.saturating_add(c.cost))
+/// Returns the sum of the costs that a call charges to the state of one of its charges.
+fn cost(charges: Charges<'_>, index: usize) -> u64 {
+    let charge = charges.get(index).unwrap();
+    charges
+        .iter()
+        .filter(|other| other.shares_state_with(&charge))
+        .fold(0, |sum, c| sum.saturating_add(c.cost))
 }
 
-/// A store that is asked all, and the same behind a cache.
+/// A store that receives all calls, and the same store with a cache in front of it.
 struct Pair {
-    hand: ManualClock,
+    clock: ManualClock,
     plain: ModelStore,
     cached: DenyCacheStore<ModelStore, ManualClock>,
 }
 
 fn pair(cache: DenyCache) -> Pair {
-    let hand = ManualClock::default();
-    let store = || ModelStore::keeping_all(hand.clone());
-    let cached = store().deny_cache(cache.max_bytes(0).clock(hand.clone()));
-    Pair { plain: store(), cached, hand }
+    let clock = ManualClock::default();
+    let store = || ModelStore::keeping_all(clock.clone());
+    let cached = store().deny_cache(cache.max_bytes(0).clock(clock.clone()));
+    Pair { plain: store(), cached, clock }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn every_call_is_decided_as_without_a_cache((scenario, clock) in any_scenario()) {
+    fn every_call_is_decided_like_without_a_cache((scenario, clock) in any_scenario()) {
         let (usual, exact) = (pair(DenyCache::new()), pair(DenyCache::new().only_exact()));
         let mut trace = Trace::new(&scenario, clock);
         for step in &scenario.steps {
             let time = trace.pass(step);
-            usual.hand.set(time);
-            exact.hand.set(time);
+            usual.clock.set(time);
+            exact.clock.set(time);
             let (operation, charges) = trace.ask(step);
             let call = Call::new(operation, &charges);
-            let (told, to_the_last) = (now(usual.cached.decide(call)), now(exact.cached.decide(call)));
-            match now(usual.plain.decide(call)) {
+            let (cached, exactly_cached) = (ready(usual.cached.decide(call)), ready(exact.cached.decide(call)));
+            match ready(usual.plain.decide(call)) {
                 Ok(decision) => {
-                    prop_assert_eq!(&to_the_last.unwrap(), &decision);
-                    same_but_for_remaining(&call, &told.unwrap(), &decision)?;
+                    prop_assert_eq!(&exactly_cached.unwrap(), &decision);
+                    check_same_except_remaining(&call, &cached.unwrap(), &decision)?;
                     trace.answered(&decision);
                 }
                 Err(error) => {
-                    prop_assert_eq!(told.unwrap_err().kind(), error.kind());
-                    prop_assert_eq!(to_the_last.unwrap_err().kind(), error.kind());
+                    prop_assert_eq!(cached.unwrap_err().kind(), error.kind());
+                    prop_assert_eq!(exactly_cached.unwrap_err().kind(), error.kind());
                 }
             }
-            // Nor is anything left unwritten.
-            let _ = now(exact.plain.decide(call));
+            // The states of the stores must be equal, too.
+            let _ = ready(exact.plain.decide(call));
             prop_assert_eq!(usual.cached.inner().snapshot(), usual.plain.snapshot());
             prop_assert_eq!(exact.cached.inner().snapshot(), exact.plain.snapshot());
         }
     }
 
     #[test]
-    fn every_batch_is_decided_as_without_a_cache(
+    fn every_batch_is_decided_like_without_a_cache(
         (scenario, clock) in any_scenario(),
         size in 1..9_usize,
     ) {
@@ -131,21 +135,21 @@ proptest! {
         let mut trace = Trace::new(&scenario, clock);
         for batch in scenario.steps.chunks(size) {
             let time = trace.pass(&batch[0]);
-            usual.hand.set(time);
-            exact.hand.set(time);
-            let asked: Vec<_> = batch.iter().map(|step: &Step| trace.ask(step)).collect();
-            let calls: Vec<_> = asked.iter().map(|(op, charges)| Call::new(*op, charges)).collect();
-            let told = crate::run(usual.cached.decide_many(&calls));
-            let to_the_last = crate::run(exact.cached.decide_many(&calls));
-            let plain: Vec<_> = calls.iter().map(|call| now(usual.plain.decide(*call))).collect();
-            prop_assert_eq!((told.len(), to_the_last.len()), (plain.len(), plain.len()));
-            for (place, decision) in plain.iter().enumerate() {
+            usual.clock.set(time);
+            exact.clock.set(time);
+            let requests: Vec<_> = batch.iter().map(|step: &Step| trace.ask(step)).collect();
+            let calls: Vec<_> = requests.iter().map(|(op, charges)| Call::new(*op, charges)).collect();
+            let cached = crate::run(usual.cached.decide_many(&calls));
+            let exactly_cached = crate::run(exact.cached.decide_many(&calls));
+            let plain: Vec<_> = calls.iter().map(|call| ready(usual.plain.decide(*call))).collect();
+            prop_assert_eq!((cached.len(), exactly_cached.len()), (plain.len(), plain.len()));
+            for (index, decision) in plain.iter().enumerate() {
                 let Ok(decision) = decision else {
-                    prop_assert!(told[place].is_err() && to_the_last[place].is_err());
+                    prop_assert!(cached[index].is_err() && exactly_cached[index].is_err());
                     continue;
                 };
-                prop_assert_eq!(to_the_last[place].as_ref().unwrap(), decision);
-                same_but_for_remaining(&calls[place], told[place].as_ref().unwrap(), decision)?;
+                prop_assert_eq!(exactly_cached[index].as_ref().unwrap(), decision);
+                check_same_except_remaining(&calls[index], cached[index].as_ref().unwrap(), decision)?;
                 trace.answered(decision);
             }
             prop_assert_eq!(usual.cached.inner().snapshot(), usual.plain.snapshot());
@@ -154,27 +158,28 @@ proptest! {
     }
 
     #[test]
-    fn b45_what_is_known_is_true_whatever_was_lost(
+    fn b45_cached_refusals_are_true_after_any_lost_calls(
         (scenario, clock) in any_scenario(),
         faults in plan(0..STEPS),
     ) {
-        // A call that is kept back is carried out some time later, which is as if others did it.
-        let at_once = |fault: Fault| if fault == Fault::Delayed { Fault::Late } else { fault };
-        let bench = Bench::failing(faults.into_iter().map(at_once).collect());
+        // A delayed call is executed some time later, which is equivalent to a call of another
+        // node.
+        let not_delayed = |fault: Fault| if fault == Fault::Delayed { Fault::Late } else { fault };
+        let bench = Bench::failing(faults.into_iter().map(not_delayed).collect());
         let mut trace = Trace::new(&scenario, clock);
         for step in &scenario.steps {
-            bench.hand.set(trace.pass(step));
+            bench.clock.set(trace.pass(step));
             let (operation, charges) = trace.ask(step);
             let call = Call::new(operation, &charges);
-            let before = bench.asked();
+            let before = bench.calls();
             let mut answer = std::pin::pin!(bench.store.decide(call));
-            // Nobody waits for an answer that comes late.
+            // No caller waits for a late answer.
             let std::task::Poll::Ready(Ok(decision)) = super::common::poll(answer.as_mut()) else {
                 continue;
             };
-            if bench.asked() == before {
-                let peek = now(bench.model.decide(Call::new(Operation::Peek, &charges))).unwrap();
-                same_but_for_remaining(&call, &decision, &peek)?;
+            if bench.calls() == before {
+                let peek = ready(bench.model.decide(Call::new(Operation::Peek, &charges))).unwrap();
+                check_same_except_remaining(&call, &decision, &peek)?;
             }
             trace.answered(&decision);
         }

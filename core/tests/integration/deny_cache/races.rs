@@ -1,4 +1,4 @@
-//! B45 under threads: nobody is refused from memory after a refund has returned.
+//! B45 with threads: after a refund has returned, no call is refused from the cache.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -46,45 +46,45 @@ impl<S: Store> Layer<S> for Slow {
     }
 }
 
-async fn ask(store: &impl Store, operation: Operation, policy: &Policy) -> bool {
+async fn is_allowed(store: &impl Store, operation: Operation, policy: &Policy) -> bool {
     let charge = [Charge::new(policy, "s")];
     store.decide(Call::new(operation, &charge)).await.unwrap().is_allowed()
 }
 
 #[test]
-fn b45_after_a_refund_nobody_is_refused_from_memory() {
+fn b45_after_a_refund_no_call_is_refused_from_the_cache() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
     let slow = MemoryStore::new().layer(Slow::default());
     let store = Arc::new(slow.deny_cache(DenyCache::new()));
     let log = policy("sliding-log 1/24h");
     let is_over = Arc::new(AtomicBool::new(false));
     runtime.block_on(async {
-        // They only look, so that whoever takes is the only one who does.
-        let lookers: Vec<_> = (0..6)
+        // These tasks only peek, so that no other task acquires.
+        let peeking: Vec<_> = (0..6)
             .map(|_| {
                 let (store, log, is_over) = (Arc::clone(&store), log.clone(), Arc::clone(&is_over));
                 tokio::spawn(async move {
                     while !is_over.load(Ordering::Relaxed) {
-                        ask(&*store, Operation::Peek, &log).await;
+                        is_allowed(&*store, Operation::Peek, &log).await;
                         yield_now().await;
                     }
                 })
             })
             .collect();
         for round in 0..3_000 {
-            assert!(ask(&*store, Operation::Acquire, &log).await, "round {round}");
-            assert!(!ask(&*store, Operation::Acquire, &log).await, "round {round}");
+            assert!(is_allowed(&*store, Operation::Acquire, &log).await, "round {round}");
+            assert!(!is_allowed(&*store, Operation::Acquire, &log).await, "round {round}");
             if round % 2 == 0 {
                 yield_now().await;
             }
-            ask(&*store, Operation::Refund, &log).await;
-            assert!(ask(&*store, Operation::Peek, &log).await, "round {round}");
+            is_allowed(&*store, Operation::Refund, &log).await;
+            assert!(is_allowed(&*store, Operation::Peek, &log).await, "round {round}");
         }
         is_over.store(true, Ordering::Relaxed);
-        for looker in lookers {
-            looker.await.unwrap();
+        for task in peeking {
+            task.await.unwrap();
         }
     });
-    // The number depends on the scheduler.
+    // The number of hits depends on the scheduler.
     assert!(store.stats().hits() > 0, "{:?}", store.stats());
 }

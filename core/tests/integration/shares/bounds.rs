@@ -1,4 +1,4 @@
-//! What a policy promises at most, told from what has passed.
+//! Checks that the admitted costs are within the bound that a policy promises.
 
 use std::future::Future;
 use std::pin::pin;
@@ -15,34 +15,34 @@ use tidegate_testkit::ModelStore;
 /// A time at which no window begins or ends.
 pub(crate) const START: u64 = 1_790_000_000_000_123;
 
-/// What passed: when, and how much.
-pub(crate) type Passed = Vec<(u64, u64)>;
+/// The admitted requests, each as its time and its cost.
+pub(crate) type Admitted = Vec<(u64, u64)>;
 
-/// A time later by so many parts of the policy's span.
-pub(crate) fn pause(policy: &Policy, (of, parts): (u64, u32)) -> Duration {
-    let pause = u128::from(span(policy)) * u128::from(of) / u128::from(parts);
+/// Returns a pause of `parts / whole` of the policy's span.
+pub(crate) fn pause(policy: &Policy, (parts, whole): (u64, u32)) -> Duration {
+    let pause = u128::from(span(policy)) * u128::from(parts) / u128::from(whole);
     Duration::from_micros(u64::try_from(pause.min(1 << 44)).unwrap())
 }
 
-pub(crate) fn ask(store: &impl Store, policy: &Policy, subject: &[u8], cost: u64) -> Decision {
+pub(crate) fn acquire(store: &impl Store, policy: &Policy, subject: &[u8], cost: u64) -> Decision {
     let charges = [Charge::new(policy, subject).cost(cost)];
-    now(store.decide(Call::acquire(&charges))).unwrap()
+    ready(store.decide(Call::acquire(&charges))).unwrap()
 }
 
-/// An answer that waits for nothing.
-pub(crate) fn now<T>(answer: Answer<'_, T>) -> T {
+/// Returns an answer that is ready immediately.
+pub(crate) fn ready<T>(answer: Answer<'_, T>) -> T {
     match pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => answer,
-        Poll::Pending => panic!("the answer waits for something"),
+        Poll::Pending => panic!("the answer is pending"),
     }
 }
 
-/// As if the policy were in force, which a shadow is not.
+/// Returns the outcome of the verdict, which a shadow reports too.
 pub(crate) fn outcome(decision: &Decision) -> Outcome {
     decision.verdicts()[0].outcome()
 }
 
-/// The window or the period.
+/// Returns the window or the period of a policy, in microseconds.
 pub(crate) fn span(policy: &Policy) -> u64 {
     let span = match policy.algorithm() {
         Algorithm::FixedWindow(spec) => spec.window(),
@@ -54,53 +54,55 @@ pub(crate) fn span(policy: &Policy) -> u64 {
     u64::try_from(span.as_micros()).unwrap()
 }
 
-/// What passed under parts of a policy is no more than what may pass under the whole.
+/// Checks that the admissions under parts of a policy are within the bound of the whole policy.
 pub(crate) fn check(
     policy: &Policy,
     subject: &[u8],
     scaled: &[Policy],
-    passed: &Passed,
+    admitted: &Admitted,
 ) -> Result<(), TestCaseError> {
     let tick = |policy: &Policy| policy.rule().tick();
     let ticks = scaled.iter().map(tick).max().unwrap_or(1).max(tick(policy));
     match policy.algorithm() {
-        // Windows of several places may begin at different times: then, as in one place, up to twice
-        // the limit may pass around the end of one.
+        // The windows of several stores may begin at different times. Then up to twice the limit
+        // may be admitted around the end of a window, as in a single store.
         Algorithm::FixedWindow(spec) if spec.start() == Start::Anchored => {
-            within_any_window(passed, span(policy), 2 * u128::from(policy.limit()))?;
+            within_any_window(admitted, span(policy), 2 * u128::from(policy.limit()))?;
         }
         Algorithm::TokenBucket(spec) if spec.is_by_interval() => {
-            within_rate(&passed[..], policy, spec.refill(), 0)?;
+            within_rate(&admitted[..], policy, spec.refill(), 0)?;
         }
-        Algorithm::TokenBucket(spec) => within_any_rate(passed, policy, spec.refill(), ticks)?,
+        Algorithm::TokenBucket(spec) => within_any_rate(admitted, policy, spec.refill(), ticks)?,
         Algorithm::SlidingLog(_) => {
-            within_any_window(passed, span(policy), u128::from(policy.limit()))?;
+            within_any_window(admitted, span(policy), u128::from(policy.limit()))?;
         }
         _ => {}
     }
-    let one_node_decides_alike = match policy.algorithm() {
+    let one_node_decides_equally = match policy.algorithm() {
         Algorithm::FixedWindow(spec) => spec.start() != Start::Anchored,
         Algorithm::TokenBucket(spec) => !spec.is_by_interval(),
         _ => true,
     };
-    // A coarser tick admits a little later, and is no measure for a finer one.
-    if one_node_decides_alike && scaled.iter().all(|scaled| tick(scaled) == tick(policy)) {
-        would_pass_on_one_node(policy, subject, passed)?;
+    // With a coarser tick, a policy admits a little later, so that it cannot be compared with a
+    // finer one.
+    if one_node_decides_equally && scaled.iter().all(|scaled| tick(scaled) == tick(policy)) {
+        check_on_one_node(policy, subject, admitted)?;
     }
     Ok(())
 }
 
-fn would_pass_on_one_node(
+/// Checks that a single store under the whole policy admits the same requests.
+fn check_on_one_node(
     policy: &Policy,
     subject: &[u8],
-    passed: &Passed,
+    admitted: &Admitted,
 ) -> Result<(), TestCaseError> {
     let clock = ManualClock::new(Timestamp::from_micros(START));
     let store = ModelStore::new(clock.clone());
-    for &(time, cost) in passed {
+    for &(time, cost) in admitted {
         clock.set(Timestamp::from_micros(time));
         prop_assert_eq!(
-            outcome(&ask(&store, policy, subject, cost)),
+            outcome(&acquire(&store, policy, subject, cost)),
             Outcome::Allowed,
             "at {}",
             time
@@ -109,38 +111,39 @@ fn would_pass_on_one_node(
     Ok(())
 }
 
-fn within_any_window(passed: &Passed, window: u64, most: u128) -> Result<(), TestCaseError> {
-    for (place, &(end, _)) in passed.iter().enumerate() {
-        let inside = passed[..=place].iter().filter(|(time, _)| time + window > end);
+fn within_any_window(admitted: &Admitted, window: u64, max: u128) -> Result<(), TestCaseError> {
+    for (index, &(end, _)) in admitted.iter().enumerate() {
+        let inside = admitted[..=index].iter().filter(|(time, _)| time + window > end);
         let sum: u128 = inside.map(|(_, cost)| u128::from(*cost)).sum();
-        prop_assert!(sum <= most, "{} passed in the window that ends at {}", sum, end);
+        prop_assert!(sum <= max, "{} was admitted in the window that ends at {}", sum, end);
     }
     Ok(())
 }
 
 fn within_any_rate(
-    passed: &Passed,
+    admitted: &Admitted,
     policy: &Policy,
     refill: u64,
     tick: u64,
 ) -> Result<(), TestCaseError> {
-    (0..passed.len()).try_for_each(|first| within_rate(&passed[first..], policy, refill, tick))
+    (0..admitted.len()).try_for_each(|first| within_rate(&admitted[first..], policy, refill, tick))
 }
 
-/// At most `B + R·t/P` since the first, for every last. Within a tick too little may seem to pass.
+/// Checks that at most `B + R·t/P` was admitted from the first admission to each other one. With a
+/// coarse tick, the elapsed time may be up to a tick longer than measured.
 fn within_rate(
-    passed: &[(u64, u64)],
+    admitted: &[(u64, u64)],
     policy: &Policy,
     refill: u64,
     tick: u64,
 ) -> Result<(), TestCaseError> {
     let (period, mut sum) = (u128::from(span(policy)), 0);
-    for &(time, cost) in passed {
+    for &(time, cost) in admitted {
         sum += u128::from(cost);
         // A tick of one microsecond is exact.
-        let elapsed = time - passed[0].0 + tick.saturating_sub(1);
-        let most = u128::from(policy.limit()) * period + u128::from(refill) * u128::from(elapsed);
-        prop_assert!(sum * period <= most, "{} passed by {}", sum, time);
+        let elapsed = time - admitted[0].0 + tick.saturating_sub(1);
+        let max = u128::from(policy.limit()) * period + u128::from(refill) * u128::from(elapsed);
+        prop_assert!(sum * period <= max, "{} was admitted by {}", sum, time);
     }
     Ok(())
 }

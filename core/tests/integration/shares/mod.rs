@@ -1,4 +1,4 @@
-//! A budget in parts: what all of them together admit is what the whole would.
+//! Parts of a limit: all parts together must admit what the whole would admit.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! B47: nodes that decide without one another, each by its share, together admit what one policy
+//! B47: nodes that decide independently, each by its share, together admit at most what one policy
 //! admits.
 
 use proptest::prelude::*;
@@ -6,13 +6,13 @@ use tidegate_core::{Clock, ManualClock, Outcome, Policy, Share, Timestamp};
 use tidegate_testkit::ModelStore;
 use tidegate_testkit::generate::{Kind, policy};
 
-use super::bounds::{Passed, START, ask, check, outcome, pause};
+use super::bounds::{Admitted, START, acquire, check, outcome, pause};
 
 #[derive(Debug, Clone)]
 struct Step {
     node: prop::sample::Index,
     cost: u64,
-    /// Microseconds, in parts of the policy's span.
+    /// The pause before the request, as parts of the policy's span.
     pause: (u64, u32),
 }
 
@@ -37,34 +37,34 @@ proptest! {
         parts in prop::collection::vec(0..4_u32, 1..6),
         steps in steps(),
     ) {
-        let of = parts.iter().sum::<u32>().max(1);
-        let scaled = parts.iter().map(|part| policy.scaled_to(Share::new(*part, of).unwrap()));
-        // What has no share is refused by name, before it decides anything.
+        let whole = parts.iter().sum::<u32>().max(1);
+        let scaled = parts.iter().map(|part| policy.scaled_to(Share::new(*part, whole).unwrap()));
+        // A policy without a share is an error before it decides anything.
         let Ok(scaled) = scaled.collect::<Result<Vec<_>, _>>() else {
             return Ok(());
         };
         let limits: u64 = scaled.iter().flatten().map(Policy::limit).sum();
         prop_assert!(limits <= policy.limit());
-        let passed = run(&policy, &scaled, &steps);
+        let admitted = run(&policy, &scaled, &steps);
         let scaled: Vec<Policy> = scaled.into_iter().flatten().collect();
-        check(&policy, b"s", &scaled, &passed)?;
+        check(&policy, b"s", &scaled, &admitted)?;
     }
 }
 
-/// What passes on the nodes, each with a store of its own.
-fn run(policy: &Policy, scaled: &[Option<Policy>], steps: &[Step]) -> Passed {
+/// Returns the requests that are admitted on the nodes. Each node has a store of its own.
+fn run(policy: &Policy, scaled: &[Option<Policy>], steps: &[Step]) -> Admitted {
     let clock = ManualClock::new(Timestamp::from_micros(START));
     let stores: Vec<_> = scaled.iter().map(|_| ModelStore::new(clock.clone())).collect();
-    let mut passed = Vec::new();
+    let mut admitted = Vec::new();
     for step in steps {
         clock.advance(pause(policy, step.pause));
         let node = step.node.index(scaled.len());
         let Some(policy) = &scaled[node] else {
             continue;
         };
-        if outcome(&ask(&stores[node], policy, b"s", step.cost)) == Outcome::Allowed {
-            passed.push((clock.now().as_micros(), step.cost));
+        if outcome(&acquire(&stores[node], policy, b"s", step.cost)) == Outcome::Allowed {
+            admitted.push((clock.now().as_micros(), step.cost));
         }
     }
-    passed
+    admitted
 }

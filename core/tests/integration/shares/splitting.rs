@@ -1,4 +1,5 @@
-//! B29: the shares of a policy are the whole of it, whatever its numbers and the number of shards.
+//! B29: the shares of a policy add up to the whole policy, for all numbers and all counts of
+//! shards.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ fn limits(limit: u64, count: u32) -> Vec<u64> {
 }
 
 #[test]
-fn b29_eleven_over_ten_is_one_of_two_and_nine_of_one() {
+fn b29_a_limit_of_eleven_over_ten_shards_is_one_share_of_two_and_nine_of_one() {
     assert_eq!(limits(11, 10), [2, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
     assert_eq!(limits(3, 10), [1, 1, 1]);
     assert_eq!(limits(0, 10), [0]);
@@ -28,12 +29,12 @@ fn b29_eleven_over_ten_is_one_of_two_and_nine_of_one() {
 fn b29_the_shares_sum_to_the_limit_for_every_small_limit_and_number_of_shards() {
     for limit in 0..=600 {
         for count in 2..=MAX_SHARDS {
-            adds_up(limit, count);
+            check_sum(limit, count);
         }
     }
 }
 
-fn adds_up(limit: u64, count: u32) {
+fn check_sum(limit: u64, count: u32) {
     let shares = limits(limit, count);
     assert_eq!(shares.iter().sum::<u64>(), limit, "{limit} over {count}");
     let used = u64::from(count).min(limit).max(1);
@@ -41,7 +42,7 @@ fn adds_up(limit: u64, count: u32) {
     assert!(shares.is_sorted_by(|a, b| a >= b) && shares[0] - shares[shares.len() - 1] <= 1);
 }
 
-/// The refill and the period of a bucket.
+/// Returns the refill and the period of a bucket.
 fn rate(policy: &Policy) -> Option<(u128, u128)> {
     let (refill, period) = match policy.algorithm() {
         Algorithm::TokenBucket(spec) => (spec.refill(), spec.period()),
@@ -59,16 +60,16 @@ proptest! {
         limit in 0..=MAX_EXACT,
         count in 2..=MAX_SHARDS,
     ) {
-        adds_up(limit >> bits, count);
+        check_sum(limit >> bits, count);
     }
 
     #[test]
-    fn limits_and_rates_of_the_shares_are_those_of_the_whole(
+    fn the_limits_and_rates_of_the_shares_add_up_to_the_whole(
         policy in Kind::any().prop_flat_map(|kind| policy(kind, "p")),
         count in 2..=40_u32,
     ) {
         let whole = Policy::new("p", policy.algorithm().clone()).unwrap();
-        // What has no exact share of the rate is refused when it is built.
+        // A policy whose rate cannot be split exactly is an error when it is built.
         let Ok(split) = whole.clone().sharded(Shards::any(count)) else {
             prop_assert!(rate(&whole).is_some());
             return Ok(());
@@ -76,7 +77,8 @@ proptest! {
         let sum: u64 = split.shares().iter().map(Policy::limit).sum();
         prop_assert_eq!(sum, whole.limit());
         if let Some((refill, period)) = rate(&whole) {
-            // As fractions of one period: every share's is a multiple of the whole's.
+            // The rates are compared as fractions of one period. The period of every share divides
+            // the longest one.
             let shares = split.shares().iter().filter_map(rate);
             let shares: Vec<_> = shares.collect();
             let common = shares.iter().map(|share| share.1).max().unwrap();
@@ -88,8 +90,8 @@ proptest! {
         for share in split.shares() {
             prop_assert_eq!(share.is_shadow(), split.is_shadow());
             prop_assert_eq!(share.name(), "p");
-            let is_of_those = share.shard().is_some_and(|shard| shard.count() == count);
-            prop_assert!(is_of_those);
+            let has_count = share.shard().is_some_and(|shard| shard.count() == count);
+            prop_assert!(has_count);
         }
     }
 }
@@ -102,10 +104,11 @@ fn buckets_are_split_with_exact_rates() {
         ["token-bucket 10/3s burst 4", "token-bucket 10/3s burst 4", "token-bucket 10/3s burst 3"]
     );
     assert_eq!(shares("gcra 100/1s burst 8 shards 4")[3], "gcra 25/1s burst 2");
-    // A bucket by intervals keeps its period, and uses no more shards than tokens come in one.
-    let lumps = shares("token-bucket 3/1s burst 10 by-interval shards 8");
+    // A bucket by intervals keeps its period, and uses at most as many shards as tokens are
+    // refilled per period.
+    let intervals = shares("token-bucket 3/1s burst 10 by-interval shards 8");
     assert_eq!(
-        lumps,
+        intervals,
         [
             "token-bucket 1/1s burst 4 by-interval",
             "token-bucket 1/1s burst 3 by-interval",
@@ -123,7 +126,7 @@ fn a_whole_limit_is_not_split_and_blocks() {
         assert_eq!(share.block_duration(), policy.block_duration());
         assert!(share.is_shadow());
     }
-    // In whichever order it was built.
+    // The order in which the policy is built does not matter.
     let built: Policy = "p: sliding-log 5/1m".parse().unwrap();
     let built = built.sharded(Shards::whole(2)).unwrap().shadow();
     let built = built.block_for(Duration::from_secs(3600)).unwrap();
@@ -132,14 +135,17 @@ fn a_whole_limit_is_not_split_and_blocks() {
 }
 
 #[test]
-fn one_shard_is_no_split() {
+fn one_shard_is_not_a_split() {
     let policy: Policy = "p: sliding-log 5/1m shards 1 by-subject".parse().unwrap();
     assert!(policy.shares().is_empty() && policy.is_per_tenant());
-    assert!(policy.block_for(Duration::from_secs(1)).is_ok(), "one shard's refusal is the limit's");
+    assert!(
+        policy.block_for(Duration::from_secs(1)).is_ok(),
+        "a refusal of the only shard is a refusal of the limit"
+    );
 }
 
 #[test]
-fn what_cannot_be_split_is_refused_by_name() {
+fn a_policy_that_cannot_be_split_is_an_error_that_says_why() {
     let refused = |text: &str| text.parse::<Policy>().unwrap_err();
     let error = refused("p: sliding-log 5/1m shards 257");
     assert_eq!(error.to_string(), "the number of shards is 257; it must be 1 to 256");
@@ -147,17 +153,17 @@ fn what_cannot_be_split_is_refused_by_name() {
     assert!(refused("p: sliding-log 5/1m shards 0").to_string().starts_with("0 shards"));
     let huge = refused("p: sliding-log 5/1m shards 4503599627370496");
     assert!(huge.to_string().starts_with("4294967295 shards"), "{huge}");
-    for how in ["", " by-subject"] {
-        let error = refused(&format!("p: sliding-log 5/1m block 1m shards 2{how}"));
+    for by in ["", " by-subject"] {
+        let error = refused(&format!("p: sliding-log 5/1m block 1m shards 2{by}"));
         assert!(error.to_string().contains("exclude each other"), "{error}");
-        let built: Policy = format!("p: sliding-log 5/1m shards 2{how}").parse().unwrap();
+        let built: Policy = format!("p: sliding-log 5/1m shards 2{by}").parse().unwrap();
         assert!(built.block_for(Duration::from_secs(1)).is_err());
     }
-    // A period of 71 years cannot be twice as long.
+    // A period of 71 years cannot be doubled.
     let years = Duration::from_micros(1 << 51);
     let rare = Policy::new("p", tidegate_core::TokenBucket::gcra(1, years).burst(1)).unwrap();
-    assert!(rare.clone().sharded(Shards::any(2)).is_ok(), "a burst of 1 has one share");
-    // Two of three, at half of the rate, take longer than three at the whole.
+    assert!(rare.clone().sharded(Shards::any(2)).is_ok(), "a burst of 1 needs only one share");
+    // Two tokens at half the rate take longer than three tokens at the whole rate.
     let long = Duration::from_micros((1 << 49) + 1);
     let rare = Policy::new("p", tidegate_core::TokenBucket::gcra(1, long).burst(3)).unwrap();
     let error = rare.sharded(Shards::any(2)).unwrap_err();
@@ -165,7 +171,7 @@ fn what_cannot_be_split_is_refused_by_name() {
 }
 
 #[test]
-fn a_share_of_the_budget_keeps_the_shards() {
+fn a_scaled_policy_keeps_its_shards() {
     let policy: Policy = "p: sliding-log 10/1m shards 4 by-subject".parse().unwrap();
     let half = policy.scaled_to(tidegate_core::Share::new(1, 2).unwrap()).unwrap().unwrap();
     assert_eq!(half.to_string(), "p: sliding-log 5/1m shards 4 by-subject");

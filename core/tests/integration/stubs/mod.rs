@@ -1,4 +1,4 @@
-//! A store that goes down when told to, and remembers what it was asked.
+//! A store that fails when a test wants it to, and records its calls.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
 use std::future::pending;
@@ -10,22 +10,22 @@ use tidegate_core::{
 };
 use tidegate_testkit::ModelStore;
 
-/// How a [`Stub`] is.
+/// The behavior of a [`Stub`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(dead_code, reason = "each test needs some of them")]
 pub(crate) enum Mood {
     Up,
-    /// Answers each call with this error, at once.
+    /// Answers each call with this error, immediately.
     Down(ErrorKind),
-    /// Answers each call with this error, but not at once.
+    /// Answers each call with this error, but not immediately.
     SlowlyDown(ErrorKind),
-    /// Answers, but not at once.
+    /// Answers each call, but not immediately.
     Slow,
     /// Never answers.
     Silent,
 }
 
-/// A model store that can be put down. Clones are the same store.
+/// A model store that can fail on demand. Clones are the same store.
 #[derive(Debug, Clone)]
 pub(crate) struct Stub(Arc<Inner>);
 
@@ -33,8 +33,8 @@ pub(crate) struct Stub(Arc<Inner>);
 struct Inner {
     model: ModelStore,
     mood: Mutex<Mood>,
-    asked: Mutex<Vec<Vec<Operation>>>,
-    on_the_way: AtomicUsize,
+    calls: Mutex<Vec<Vec<Operation>>>,
+    in_flight: AtomicUsize,
 }
 
 #[allow(dead_code, reason = "each test needs some of them")]
@@ -43,8 +43,8 @@ impl Stub {
         Self(Arc::new(Inner {
             model: ModelStore::new(clock.clone()),
             mood: Mutex::new(Mood::Up),
-            asked: Mutex::default(),
-            on_the_way: AtomicUsize::new(0),
+            calls: Mutex::default(),
+            in_flight: AtomicUsize::new(0),
         }))
     }
 
@@ -52,14 +52,15 @@ impl Stub {
         *self.0.mood.lock().unwrap() = mood;
     }
 
-    /// What was asked since this was last called: the operations of each call or batch.
-    pub(crate) fn asked(&self) -> Vec<Vec<Operation>> {
-        std::mem::take(&mut self.0.asked.lock().unwrap())
+    /// Returns the calls since the last call of this function: the operations of each call or
+    /// batch.
+    pub(crate) fn take_calls(&self) -> Vec<Vec<Operation>> {
+        std::mem::take(&mut self.0.calls.lock().unwrap())
     }
 
-    /// How many answers are being waited for.
-    pub(crate) fn on_the_way(&self) -> usize {
-        self.0.on_the_way.load(SeqCst)
+    /// Returns the number of calls that have no answer yet.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.0.in_flight.load(SeqCst)
     }
 
     pub(crate) fn model(&self) -> &ModelStore {
@@ -68,21 +69,21 @@ impl Stub {
 
     fn answer<'a, T: Send + 'a>(
         &'a self,
-        asked: Vec<Operation>,
+        operations: Vec<Operation>,
         answer: impl FnOnce() -> Answer<'a, T> + Send + 'a,
         fail: impl Fn(Error) -> T + Send + 'a,
     ) -> Answer<'a, T> {
-        self.0.asked.lock().unwrap().push(asked);
+        self.0.calls.lock().unwrap().push(operations);
         let mood = *self.0.mood.lock().unwrap();
         match mood {
             Mood::Up => return answer(),
             Mood::Down(kind) => return Answer::ready(fail(Error::new(kind, "down"))),
             _ => {}
         }
-        self.0.on_the_way.fetch_add(1, SeqCst);
-        let on_the_way = OnTheWay(self);
+        self.0.in_flight.fetch_add(1, SeqCst);
+        let in_flight = InFlight(self);
         Answer::later(async move {
-            let _on_the_way = on_the_way;
+            let _in_flight = in_flight;
             tokio::task::yield_now().await;
             match mood {
                 Mood::SlowlyDown(kind) => fail(Error::new(kind, "down")),
@@ -93,11 +94,11 @@ impl Stub {
     }
 }
 
-struct OnTheWay<'a>(&'a Stub);
+struct InFlight<'a>(&'a Stub);
 
-impl Drop for OnTheWay<'_> {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.0.0.on_the_way.fetch_sub(1, SeqCst);
+        self.0.0.in_flight.fetch_sub(1, SeqCst);
     }
 }
 
@@ -110,9 +111,9 @@ impl Store for Stub {
         &'a self,
         calls: &'a [Call<'a>],
     ) -> Answer<'a, Vec<Result<Decision, Error>>> {
-        let asked = calls.iter().map(|call| call.operation).collect();
+        let operations = calls.iter().map(|call| call.operation).collect();
         self.answer(
-            asked,
+            operations,
             || self.0.model.decide_many(calls),
             |error| calls.iter().map(|_| Err(Error::new(error.kind(), "down"))).collect(),
         )
@@ -122,7 +123,7 @@ impl Store for Stub {
         self.answer(vec![], || self.0.model.now(), Err)
     }
 
-    /// In its mood of now.
+    /// Depends on the current mood.
     fn answers_immediately(&self) -> bool {
         matches!(*self.0.mood.lock().unwrap(), Mood::Up | Mood::Down(_))
     }

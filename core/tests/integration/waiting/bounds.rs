@@ -1,4 +1,4 @@
-//! How many may wait.
+//! The maximum number of callers that wait.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use tidegate_core::{ErrorKind, Limiter};
 use tidegate_memory::MemoryStore;
 use tokio::time::timeout;
 
-use super::common::{limiter, ms, noted, settle};
+use super::common::{Recording, limiter, ms, noted, settle};
 
 #[test]
-fn as_many_wait_as_may_and_one_more_books_nothing() {
+fn at_most_the_maximum_waits_and_one_more_caller_books_nothing() {
     crate::run(async {
-        let store = noted();
+        let store = recording();
         let limiter = limiter(store.clone(), "gcra 1/1s burst 3").max_waiters(7);
         let callers: Vec<_> = (0..50)
             .map(|_| {
@@ -22,25 +22,26 @@ fn as_many_wait_as_may_and_one_more_books_nothing() {
         settle().await;
         assert_eq!(limiter.waiters(), 7);
         assert_eq!(store.as_layer().reserves(), 3 + 7);
-        let (mut passed, mut too_many) = (0, 0);
+        let (mut admitted, mut too_many) = (0, 0);
         for caller in callers {
             match caller.await.unwrap() {
-                Ok(_) => passed += 1,
+                Ok(_) => admitted += 1,
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::TooManyWaiters);
                     too_many += 1;
                 }
             }
         }
-        // Three at once, seven in their turn, the last at 7 s; and nothing is owed but its place.
-        assert_eq!((passed, too_many, limiter.waiters()), (10, 40, 0));
+        // Three callers proceed immediately and seven in their turn, the last one after 7 s. No
+        // other caller has booked a place.
+        assert_eq!((admitted, too_many, limiter.waiters()), (10, 40, 0));
         assert_eq!(limiter.until_ready("s").await.unwrap().wait(), ms(1_000));
     });
 }
 
-/// On a runtime of four threads, with callers who give up all the time.
+/// The runtime has four threads, and callers are cancelled all the time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn never_more_wait_than_may_whoever_comes_and_goes_at_once() {
+async fn never_more_than_the_maximum_wait_with_concurrent_callers() {
     let limiter = limiter(Arc::new(MemoryStore::new()), "gcra 1/1h").max_waiters(3);
     let callers: Vec<_> = (0..8)
         .map(|_| {
@@ -72,10 +73,10 @@ async fn never_more_wait_than_may_whoever_comes_and_goes_at_once() {
 }
 
 #[test]
-fn who_need_not_wait_passes_even_when_too_many_do() {
+fn a_caller_that_need_not_wait_proceeds_even_if_too_many_wait() {
     crate::run(async {
         for policy in ["gcra 1/1h", "fixed-window 1/1h anchored"] {
-            let limiter = limiter(noted(), policy).max_waiters(1).max_wait(ms(7_200_000));
+            let limiter = limiter(recording(), policy).max_waiters(1).max_wait(ms(7_200_000));
             assert!(limiter.until_ready("hot").await.is_ok());
             let waiter = tokio::spawn({
                 let limiter = limiter.clone();
@@ -92,14 +93,14 @@ fn who_need_not_wait_passes_even_when_too_many_do() {
     });
 }
 
-/// Who would be refused anyhow is refused, not turned away.
+/// A caller that would be refused in any case gets the refusal, not the error for too many waiters.
 #[test]
 fn too_many_waiters_do_not_hide_a_refusal() {
     crate::run(async {
         for policy in ["gcra 1/1h", "fixed-window 1/1h anchored"] {
-            let limiter = limiter(noted(), policy).max_waiters(0);
+            let limiter = limiter(recording(), policy).max_waiters(0);
             assert!(limiter.until_ready("s").await.is_ok());
-            // An hour is beyond 30 s; and two at once are beyond the limit.
+            // The wait of an hour exceeds the maximum of 30 s, and a cost of 2 exceeds the limit.
             let error = limiter.until_ready("s").await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::WaitTooLong);
             assert!(
@@ -116,9 +117,9 @@ fn too_many_waiters_do_not_hide_a_refusal() {
 }
 
 #[test]
-fn clones_count_together_and_keep_bounds_of_their_own() {
+fn clones_share_the_count_of_waiters_and_have_separate_bounds() {
     crate::run(async {
-        let limiter = limiter(noted(), "gcra 1/1h").max_wait(ms(36_000_000));
+        let limiter = limiter(recording(), "gcra 1/1h").max_wait(ms(36_000_000));
         let narrow: Limiter<_> = limiter.clone().max_waiters(2);
         let _ = limiter.until_ready("s").await.unwrap();
         let waiters: Vec<_> = (0..2)
@@ -130,7 +131,7 @@ fn clones_count_together_and_keep_bounds_of_their_own() {
         settle().await;
         assert_eq!((limiter.waiters(), narrow.waiters()), (2, 2));
         assert!(narrow.until_ready("s").await.is_err());
-        assert!(timeout(ms(10), limiter.until_ready("s")).await.is_err(), "it waits");
+        assert!(timeout(ms(10), limiter.until_ready("s")).await.is_err(), "the caller waits");
         waiters.iter().for_each(tokio::task::JoinHandle::abort);
         settle().await;
         assert_eq!(narrow.waiters(), 0);
@@ -138,9 +139,9 @@ fn clones_count_together_and_keep_bounds_of_their_own() {
 }
 
 #[test]
-fn no_time_to_wait_needs_no_seat() {
+fn a_caller_without_time_to_wait_does_not_count_as_a_waiter() {
     crate::run(async {
-        let limiter = limiter(noted(), "gcra 1/1h").max_waiters(0);
+        let limiter = limiter(recording(), "gcra 1/1h").max_waiters(0);
         assert!(limiter.subject("s").acquire_within(ms(0)).await.unwrap().is_allowed());
         assert!(limiter.subject("s").acquire_within(ms(0)).await.unwrap().is_denied());
     });

@@ -1,9 +1,9 @@
-//! Waiting for a place that was booked.
+//! Waits for a booked place in a bucket.
 
 use proptest::prelude::*;
 use tokio::time::{Instant, sleep};
 
-use super::common::{Bucket, limiter, micros, ms, never_more, noted};
+use super::common::{Bucket, Recording, check_bound, limiter, micros, ms, noted};
 
 prop_compose! {
     fn bucket()(rate in 1_u64..2_000, capacity in 1_u64..20) -> Bucket {
@@ -11,7 +11,8 @@ prop_compose! {
     }
 }
 
-/// Callers one after the other: how long (ms) after the one before, and at what cost.
+/// Returns callers in order, each with the pause since the previous one in milliseconds, and with
+/// its cost.
 fn arrivals() -> impl Strategy<Value = Vec<(u64, u64)>> {
     let gap = prop_oneof![3 => Just(0_u64), 2 => 0_u64..20, 1 => 0_u64..3_000];
     prop::collection::vec((gap, 1_u64..4), 1..60)
@@ -20,41 +21,42 @@ fn arrivals() -> impl Strategy<Value = Vec<(u64, u64)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// B51: each waits just as long as the definition says, and is served in its turn; in no interval
-    /// passes more than the bucket says; and each costs the store one call.
+    /// B51: each caller waits exactly as long as the definition says, and proceeds in its turn. In
+    /// no interval is more admitted than the bucket allows, and each caller costs the store one
+    /// call.
     #[test]
-    fn b51_all_are_served_in_their_turn_never_early_and_late_by_a_timers_grain(
+    fn b51_all_callers_proceed_in_their_turn_never_early_and_late_by_at_most_a_timers_grain(
         bucket in bucket(), arrivals in arrivals(),
     ) {
         crate::run(async {
-            let store = noted();
+            let store = recording();
             let limiter = limiter(store.clone(), &bucket.policy());
             let (started, mut model) = (Instant::now(), bucket);
             let mut callers = vec![];
             for &(gap, cost) in &arrivals {
                 sleep(ms(gap)).await;
-                let came = started.elapsed();
+                let arrived = started.elapsed();
                 let cost = cost.min(bucket.capacity);
                 let limiter = limiter.clone();
                 let caller = tokio::spawn(async move {
                     let decision = limiter.subject("s").cost(cost).acquire_within(ms(3_600_000));
                     (decision.await.unwrap(), started.elapsed())
                 });
-                // It has asked by now.
+                // By now, the caller has called the store.
                 tokio::task::yield_now().await;
-                callers.push((caller, came, cost, model.book(micros(came), cost)));
+                callers.push((caller, arrived, cost, model.book(micros(arrived), cost)));
             }
-            let mut passes = vec![];
-            for (caller, came, cost, wait) in callers {
-                let (decision, passed) = caller.await.unwrap();
+            let mut admissions = vec![];
+            for (caller, arrived, cost, wait) in callers {
+                let (decision, admitted) = caller.await.unwrap();
                 prop_assert!(decision.is_allowed());
                 prop_assert_eq!(micros(decision.wait()), wait);
-                let waited = micros(passed - came);
+                let waited = micros(admitted - arrived);
                 prop_assert!(wait <= waited && waited <= wait + 1_000, "{} for {}", waited, wait);
-                passes.push((micros(passed), cost));
+                admissions.push((micros(admitted), cost));
             }
-            prop_assert!(passes.is_sorted_by_key(|&(passed, _)| passed), "first come, first served");
-            never_more(bucket, &passes, 0, 1_000)?;
+            prop_assert!(admissions.is_sorted_by_key(|&(admitted, _)| admitted), "first come, first served");
+            check_bound(bucket, &admissions, 0, 1_000)?;
             prop_assert_eq!(store.as_layer().reserves(), arrivals.len());
             prop_assert_eq!(store.as_layer().calls().len(), arrivals.len());
             prop_assert_eq!(limiter.waiters(), 0);
@@ -62,44 +64,45 @@ proptest! {
         })?;
     }
 
-    /// However many workers ask in whatever rhythm: as long as somebody waits, nothing is lost.
+    /// While at least one caller waits, the full rate is admitted, regardless of the number and
+    /// rhythm of the callers.
     #[test]
-    fn the_rate_is_met_exactly_while_anybody_waits(
+    fn the_rate_is_met_exactly_while_a_caller_waits(
         rate in 1_u64..90, capacity in 1_u64..20, workers in 1_usize..6,
     ) {
-        let passes = crate::run(async {
+        let admissions = crate::run(async {
             let policy = Bucket::new(rate, capacity).policy();
-            let limiter = limiter(noted(), &policy);
+            let limiter = limiter(recording(), &policy);
             let started = Instant::now();
             let work = |_| {
                 let limiter = limiter.clone();
                 tokio::spawn(async move {
-                    let mut passes = vec![];
+                    let mut admissions = vec![];
                     loop {
                         let _ = limiter.until_ready("s").await.unwrap();
                         if started.elapsed() > ms(10_000) {
-                            break passes;
+                            break admissions;
                         }
-                        passes.push((micros(started.elapsed()), 1));
+                        admissions.push((micros(started.elapsed()), 1));
                     }
                 })
             };
-            let mut passes = vec![];
+            let mut admissions = vec![];
             for worker in (0..workers).map(work).collect::<Vec<_>>() {
-                passes.extend(worker.await.unwrap());
+                admissions.extend(worker.await.unwrap());
             }
-            passes
+            admissions
         });
-        prop_assert_eq!(passes.len() as u64, capacity + rate * 10);
-        never_more(Bucket::new(rate, capacity), &passes, 0, 1_000)?;
+        prop_assert_eq!(admissions.len() as u64, capacity + rate * 10);
+        check_bound(Bucket::new(rate, capacity), &admissions, 0, 1_000)?;
     }
 }
 
-/// On places that are whole milliseconds apart, the bound holds to the microsecond.
+/// If places are whole milliseconds apart, callers proceed exactly in time.
 #[test]
-fn on_the_timers_grid_nothing_is_late() {
+fn on_the_timers_grid_no_caller_is_late() {
     crate::run(async {
-        let limiter = limiter(noted(), "gcra 100/1s burst 3");
+        let limiter = limiter(recording(), "gcra 100/1s burst 3");
         let started = Instant::now();
         for turn in 0..50_u64 {
             let _ = limiter.until_ready("s").await.unwrap();
@@ -109,9 +112,9 @@ fn on_the_timers_grid_nothing_is_late() {
 }
 
 #[test]
-fn a_bucket_that_refills_by_intervals_is_waited_for_as_well() {
+fn a_caller_can_wait_for_a_bucket_by_intervals() {
     crate::run(async {
-        let limiter = limiter(noted(), "token-bucket 3/1s burst 3 by-interval");
+        let limiter = limiter(recording(), "token-bucket 3/1s burst 3 by-interval");
         let started = Instant::now();
         let mut seconds = vec![];
         for _ in 0..10 {
@@ -125,7 +128,7 @@ fn a_bucket_that_refills_by_intervals_is_waited_for_as_well() {
 #[test]
 fn the_slowest_of_several_buckets_decides_and_all_are_charged_once() {
     crate::run(async {
-        let store = noted();
+        let store = recording();
         let policies = ["fast: gcra 10/1s".parse().unwrap(), "slow: gcra 1/1s".parse().unwrap()];
         let limiter = tidegate_core::Limiter::new(store.clone(), policies).unwrap();
         let started = Instant::now();
@@ -136,11 +139,11 @@ fn the_slowest_of_several_buckets_decides_and_all_are_charged_once() {
     });
 }
 
-/// Who would have to wait too long is told at once, and books nothing.
+/// A caller that would wait too long gets an error immediately and books nothing.
 #[test]
-fn a_wait_beyond_the_longest_is_refused_at_once() {
+fn a_wait_beyond_the_maximum_is_an_error_immediately() {
     crate::run(async {
-        let limiter = limiter(noted(), "gcra 1/1s").max_wait(ms(2_000));
+        let limiter = limiter(recording(), "gcra 1/1s").max_wait(ms(2_000));
         let started = Instant::now();
         let (a, b, c, d) = tokio::join!(
             limiter.until_ready("s"),
@@ -157,15 +160,15 @@ fn a_wait_beyond_the_longest_is_refused_at_once() {
             d.to_string(),
             "wait-too-long: the wait would be 3s; it must be at most 2s (`max_wait`)"
         );
-        // At 2 s the third has passed; the refused one took nothing.
+        // At 2 s the third caller has proceeded. The refused caller has booked nothing.
         assert_eq!(limiter.subject("s").reserve(ms(9_000)).await.unwrap().wait(), ms(1_000));
     });
 }
 
 #[test]
-fn a_cost_that_never_passes_is_refused_at_once() {
+fn a_cost_that_can_never_be_admitted_is_refused_immediately() {
     crate::run(async {
-        let limiter = limiter(noted(), "gcra 5/1s");
+        let limiter = limiter(recording(), "gcra 5/1s");
         let decision = limiter.subject("s").cost(6).acquire_within(ms(u64::MAX)).await.unwrap();
         assert!(decision.is_denied());
         assert_eq!(decision.retry_after(), None);

@@ -1,23 +1,24 @@
-//! Places that were booked and given back.
+//! Booked places that are refunded.
 
 use proptest::prelude::*;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::common::{Bucket, limiter, micros, ms, never_more, noted, settle};
+use super::common::{Bucket, Recording, check_bound, limiter, micros, ms, noted, settle};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// B51: after any of those who wait have gone, the next comer waits as if they had never been.
-    /// (None goes at once, as the places that they give back would be there for who books after them.)
+    /// B51: after some callers have been cancelled, the next caller waits as if they had never
+    /// called. No caller is cancelled immediately, because later callers would then book the
+    /// refunded place.
     #[test]
-    fn b51_the_next_comer_waits_as_if_the_cancelled_had_never_been(
+    fn b51_the_next_caller_waits_as_if_the_cancelled_had_never_called(
         rate in 1_u64..200, capacity in 1_u64..10,
         callers in prop::collection::vec((1_u64..4, prop::option::of(1_u64..3_000)), 1..40),
         then in 0_u64..3_000,
     ) {
         crate::run(async {
-            let store = noted();
+            let store = recording();
             let (mut all, mut kept) = (Bucket::new(rate, capacity), Bucket::new(rate, capacity));
             let limiter = limiter(store.clone(), &all.policy()).max_wait(ms(10_000_000));
             let mut cancelled = 0;
@@ -43,16 +44,16 @@ proptest! {
         })?;
     }
 
-    /// Whoever comes and goes: never more than the bucket since it was full; and in no interval more
-    /// than that and the places that were given back.
+    /// With any cancelled callers, at most the bucket is admitted since it was full, and in no
+    /// interval more than the bucket and the refunded places.
     #[test]
-    fn what_is_given_back_lets_no_more_pass_than_was_given_back(
+    fn refunds_admit_no_more_than_was_refunded(
         rate in 1_u64..300, capacity in 1_u64..10,
         callers in prop::collection::vec((0_u64..60, 1_u64..4, prop::option::of(0_u64..400)), 1..60),
     ) {
         crate::run(async {
             let bucket = Bucket::new(rate, capacity);
-            let limiter = limiter(noted(), &bucket.policy()).max_wait(ms(10_000_000));
+            let limiter = limiter(recording(), &bucket.policy()).max_wait(ms(10_000_000));
             let started = Instant::now();
             let mut tasks = vec![];
             for &(gap, cost, patience) in &callers {
@@ -60,19 +61,19 @@ proptest! {
                 let (limiter, cost) = (limiter.clone(), cost.min(capacity));
                 tasks.push(tokio::spawn(async move {
                     let waiting = limiter.subject("s").cost(cost).acquire_within(ms(10_000_000));
-                    let passed = timeout(ms(patience.unwrap_or(10_000_000)), waiting).await.is_ok();
-                    (passed, micros(started.elapsed()), cost)
+                    let is_admitted = timeout(ms(patience.unwrap_or(10_000_000)), waiting).await.is_ok();
+                    (is_admitted, micros(started.elapsed()), cost)
                 }));
             }
-            let (mut passes, mut given_back) = (vec![], 0);
+            let (mut admissions, mut refunded) = (vec![], 0);
             for task in tasks {
-                let (passed, at, cost) = task.await.unwrap();
-                if passed { passes.push((at, cost)) } else { given_back += cost }
+                let (is_admitted, at, cost) = task.await.unwrap();
+                if is_admitted { admissions.push((at, cost)) } else { refunded += cost }
             }
-            never_more(bucket, &passes, given_back, 1_000)?;
-            passes.sort_unstable();
+            check_bound(bucket, &admissions, refunded, 1_000)?;
+            admissions.sort_unstable();
             let mut sum = 0;
-            for (at, cost) in passes {
+            for (at, cost) in admissions {
                 sum += cost;
                 prop_assert!(sum * 1_000_000 <= capacity * 1_000_000 + (at + 1_000) * rate);
             }
@@ -82,12 +83,12 @@ proptest! {
     }
 }
 
-/// A place whose time has come counts as used, however late its caller is dropped: by then it may be
-/// that others have passed in the time that is refilled, which a refund would give away once more.
+/// A place whose time has come counts as used, regardless of when its caller is dropped. Other
+/// callers may have used the refill since then, and a refund would admit them once more.
 #[test]
-fn b51_a_place_whose_time_has_come_is_not_given_back() {
+fn b51_a_place_whose_time_has_come_is_not_refunded() {
     crate::run(async {
-        let store = noted();
+        let store = recording();
         let limiter = limiter(store.clone(), "gcra 1/1s");
         let _ = limiter.until_ready("s").await.unwrap();
         let mut forgotten = Box::pin(limiter.until_ready("s"));
@@ -99,11 +100,11 @@ fn b51_a_place_whose_time_has_come_is_not_given_back() {
     });
 }
 
-/// One microsecond before, it is.
+/// One microsecond before its time, the place is refunded.
 #[test]
-fn b51_a_place_is_given_back_up_to_its_time() {
+fn b51_a_place_is_refunded_up_to_its_time() {
     crate::run(async {
-        let store = noted();
+        let store = recording();
         let limiter = limiter(store.clone(), "gcra 1/1s");
         let _ = limiter.until_ready("s").await.unwrap();
         let mut waiting = Box::pin(limiter.until_ready("s"));
@@ -118,11 +119,11 @@ fn b51_a_place_is_given_back_up_to_its_time() {
     });
 }
 
-/// B51: a shadow that would have refused was not charged, so there is nothing of it to give back.
+/// B51: a shadow that would have denied was not charged, so that it is not refunded.
 #[test]
-fn b51_only_what_was_taken_is_given_back() {
+fn b51_only_charged_policies_are_refunded() {
     crate::run(async {
-        let store = noted();
+        let store = recording();
         let policies = ["gcra 1/1s".parse().unwrap(), "slow: gcra 1/1h shadow".parse().unwrap()];
         let limiter = tidegate_core::Limiter::new(store.clone(), policies).unwrap();
         let _ = limiter.until_ready("s").await.unwrap();

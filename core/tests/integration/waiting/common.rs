@@ -1,4 +1,4 @@
-//! Stores to wait on, and what should come of it.
+//! Stores for tests of waiting, and the expected waits.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,20 +14,20 @@ use tidegate_testkit::decide_one_by_one;
 use tokio::time::Instant;
 
 /// A store in virtual time that records each call and its time.
-pub(crate) type Noted<S = Arc<MemoryStore<TokioClock>>> = Layered<Notes, S>;
+pub(crate) type Recording<S = Arc<MemoryStore<TokioClock>>> = Layered<RecordCalls, S>;
 
 /// A layer that records each call and its time. Clones share the records.
 #[derive(Debug, Clone)]
-pub(crate) struct Notes {
+pub(crate) struct RecordCalls {
     started: Instant,
     calls: Arc<Mutex<Vec<(Operation, Duration)>>>,
 }
 
-pub(crate) fn noted() -> Noted {
-    Arc::new(MemoryStore::builder().clock(TokioClock::new()).build()).layer(Notes::new())
+pub(crate) fn recording() -> Recording {
+    Arc::new(MemoryStore::builder().clock(TokioClock::new()).build()).layer(RecordCalls::new())
 }
 
-impl Notes {
+impl RecordCalls {
     pub(crate) fn new() -> Self {
         Self { started: Instant::now(), calls: Arc::default() }
     }
@@ -36,8 +36,8 @@ impl Notes {
         self.calls.lock().unwrap().clone()
     }
 
-    pub(crate) fn count(&self, is_counted: impl Fn(&Operation) -> bool) -> usize {
-        self.calls().iter().filter(|(operation, _)| is_counted(operation)).count()
+    pub(crate) fn count(&self, filter: impl Fn(&Operation) -> bool) -> usize {
+        self.calls().iter().filter(|(operation, _)| filter(operation)).count()
     }
 
     pub(crate) fn reserves(&self) -> usize {
@@ -49,7 +49,7 @@ impl Notes {
     }
 }
 
-impl<S: Store> Layer<S> for Notes {
+impl<S: Store> Layer<S> for RecordCalls {
     const MAY_WAIT: bool = true;
 
     fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
@@ -99,21 +99,23 @@ pub(crate) fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Lets all other tasks run that can, without any time going by.
+/// Lets all other tasks run until they wait, without any time passing.
 pub(crate) async fn settle() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
 }
 
-/// Tasks that have not ended.
+/// Returns the number of tasks that have not ended.
 pub(crate) fn tasks() -> usize {
     tokio::runtime::Handle::current().metrics().num_alive_tasks()
 }
 
-/// A bucket of `capacity`, refilled by `rate` a second: what it owes, in millionths of a token.
+/// A bucket of `capacity` that is refilled by `rate` per second. Its debt is in millionths of a
+/// token.
 ///
-/// Written from the definition alone: it holds the waits of the library against it.
+/// It is written from the definition alone, so that the waits of the library can be compared with
+/// it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bucket {
     pub(crate) capacity: u64,
@@ -131,7 +133,7 @@ impl Bucket {
         format!("p: token-bucket {}/1s burst {}", self.rate, self.capacity)
     }
 
-    /// Books at a time (µs), and tells how long to wait (µs).
+    /// Books a place at a time in microseconds, and returns the wait in microseconds.
     pub(crate) fn book(&mut self, now: u64, cost: u64) -> u64 {
         self.debt = self.debt.saturating_sub((now - self.at) * self.rate);
         self.at = now;
@@ -144,22 +146,22 @@ pub(crate) fn micros(span: Duration) -> u64 {
     span.as_micros() as u64
 }
 
-/// Whether at most `capacity + more + rate · t` passed in each interval, if the clock tells times no
-/// finer than `grain` (µs). `passes`: when (µs), and at what cost.
-pub(crate) fn never_more(
+/// Checks that at most `capacity + more + rate · t` was admitted in each interval, if the clock has
+/// a resolution of `grain` microseconds. `admissions` contains times in microseconds and costs.
+pub(crate) fn check_bound(
     bucket: Bucket,
-    passes: &[(u64, u64)],
+    admissions: &[(u64, u64)],
     more: u64,
     grain: u64,
 ) -> TestCaseResult {
-    let mut passes = passes.to_vec();
-    passes.sort_unstable();
-    for (first, &(from, _)) in passes.iter().enumerate() {
+    let mut admissions = admissions.to_vec();
+    admissions.sort_unstable();
+    for (first, &(from, _)) in admissions.iter().enumerate() {
         let mut sum = 0;
-        for &(to, cost) in &passes[first..] {
+        for &(to, cost) in &admissions[first..] {
             sum += cost;
-            let most = (bucket.capacity + more) * 1_000_000 + (to - from + grain) * bucket.rate;
-            prop_assert!(sum * 1_000_000 <= most, "{sum} from {from} to {to}: {passes:?}");
+            let max = (bucket.capacity + more) * 1_000_000 + (to - from + grain) * bucket.rate;
+            prop_assert!(sum * 1_000_000 <= max, "{sum} from {from} to {to}: {admissions:?}");
         }
     }
     Ok(())

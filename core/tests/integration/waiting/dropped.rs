@@ -1,20 +1,20 @@
-//! B52: dropped under load.
+//! B52: callers that are dropped under load.
 
 use std::sync::Arc;
 
 use tidegate_core::{ErrorKind, StoreExt, TokioClock};
 use tidegate_memory::MemoryStore;
 
-use super::common::{Notes, Slow, limiter, ms, settle, tasks};
+use super::common::{RecordCalls, Recording, Slow, limiter, ms, settle, tasks};
 
-/// B52: a thousand callers, on their way to the store, waiting, or on their way back, all dropped.
+/// B52: a thousand callers are dropped while their calls are in flight or while they wait.
 #[test]
 fn b52_no_task_and_no_waiter_is_left_when_all_callers_are_dropped() {
     crate::run(async {
         for policy in ["gcra 100/1s", "sliding-log 100/1s"] {
             let store = Arc::new(MemoryStore::builder().clock(TokioClock::new()).build());
-            let noted = Arc::clone(&store).layer(Slow(ms(20))).layer(Notes::new());
-            let limiter = limiter(Arc::new(noted), policy);
+            let recording = Arc::clone(&store).layer(Slow(ms(20))).layer(RecordCalls::new());
+            let limiter = limiter(Arc::new(recording), policy);
             let mut callers = vec![];
             for caller in 0..1_000 {
                 let limiter = limiter.clone();
@@ -27,7 +27,7 @@ fn b52_no_task_and_no_waiter_is_left_when_all_callers_are_dropped() {
             callers.iter().for_each(tokio::task::JoinHandle::abort);
             settle().await;
             assert_eq!(limiter.waiters(), 0);
-            // The calls that are still on their way come to their end, and what they took goes back.
+            // The calls in flight end, and their charges are refunded.
             tokio::time::sleep(ms(100)).await;
             assert_eq!((tasks(), limiter.waiters()), (0, 0), "{policy}");
             tokio::time::sleep(ms(1_000)).await;
@@ -36,9 +36,9 @@ fn b52_no_task_and_no_waiter_is_left_when_all_callers_are_dropped() {
     });
 }
 
-/// B52: with the callers goes the limiter, and with the limiter the store.
+/// B52: when the callers and the limiter are dropped, the store is dropped too.
 #[test]
-fn b52_nothing_keeps_the_store_once_the_limiter_is_gone() {
+fn b52_the_store_is_dropped_with_the_limiter() {
     crate::run(async {
         let store = Arc::new(MemoryStore::builder().clock(TokioClock::new()).build());
         let limiter = limiter(Arc::clone(&store).layer(Slow(ms(20))), "gcra 1/1s");
@@ -54,7 +54,7 @@ fn b52_nothing_keeps_the_store_once_the_limiter_is_gone() {
     });
 }
 
-/// The runtime ends while callers wait and calls are on their way: nobody panics.
+/// The runtime ends while callers wait and calls are in flight. Nothing may panic.
 #[test]
 fn a_runtime_may_end_while_callers_wait() {
     for _ in 0..20 {
@@ -74,12 +74,13 @@ fn a_runtime_may_end_while_callers_wait() {
     }
 }
 
-/// A future may be dropped where there is no runtime: its place goes back by the one it waited in.
+/// A future may be dropped outside of a runtime. Its place is refunded on the runtime in which it
+/// waited.
 #[test]
 fn b51_a_future_may_be_dropped_outside_of_the_runtime() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(1).build().unwrap();
-    let store = Arc::new(MemoryStore::new().layer(Slow(ms(1)))).layer(Notes::new());
+    let store = Arc::new(MemoryStore::new().layer(Slow(ms(1)))).layer(RecordCalls::new());
     let limiter = limiter(store.clone(), "gcra 1/1h").max_wait(ms(360_000_000));
     let mut waiting = Box::pin(limiter.until_ready("s"));
     assert!(runtime.block_on(&mut waiting).is_ok());

@@ -1,4 +1,4 @@
-//! Decisions that the store did not make.
+//! Decisions that were not made by the store.
 
 use tidegate_core::{
     Answer, Call, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Outcome, Store, StoreExt,
@@ -6,9 +6,9 @@ use tidegate_core::{
 };
 use tokio::time::{Instant, timeout};
 
-use super::common::{Noted, Notes, limiter, ms, settle};
+use super::common::{RecordCalls, Recording, limiter, ms, settle};
 
-/// A store that is down, and what is answered in its stead.
+/// A store that is down, and the decision that is made instead.
 #[derive(Debug)]
 struct Down(Decision);
 
@@ -22,17 +22,17 @@ impl Store for Down {
     }
 }
 
-fn down(answer: DegradedAnswer, outcome: Outcome, micros: u64) -> Noted<std::sync::Arc<Down>> {
+fn down(answer: DegradedAnswer, outcome: Outcome, micros: u64) -> Recording<std::sync::Arc<Down>> {
     let retry = if outcome == Outcome::Allowed { ms(0) } else { ms(micros / 1_000) };
     let decision = Decision::one(Verdict::new(outcome, 1).with_retry_after(Some(retry)))
         .degraded_by(Degraded::new(answer, ErrorKind::Unavailable));
     let is_booked = outcome == Outcome::Allowed;
     let decision = if is_booked { decision.with_wait(ms(micros / 1_000)) } else { decision };
-    std::sync::Arc::new(Down(decision)).layer(Notes::new())
+    std::sync::Arc::new(Down(decision)).layer(RecordCalls::new())
 }
 
 #[test]
-fn who_is_let_through_without_a_decision_does_not_wait() {
+fn a_caller_that_is_admitted_without_the_store_does_not_wait() {
     crate::run(async {
         for policy in ["gcra 1/1h", "fixed-window 1/1h"] {
             let limiter = limiter(down(DegradedAnswer::FailedOpen, Outcome::Allowed, 0), policy);
@@ -44,14 +44,15 @@ fn who_is_let_through_without_a_decision_does_not_wait() {
     });
 }
 
-/// The time at which to ask again is nobody's promise: so it is the caller who decides.
+/// The retry time of a failure policy is not a promise, so that the caller must decide whether to
+/// wait.
 #[test]
-fn who_is_refused_without_a_decision_is_told_at_once() {
+fn a_caller_that_is_refused_without_the_store_gets_the_refusal_immediately() {
     crate::run(async {
         for policy in ["gcra 1/1h", "fixed-window 1/1h"] {
-            for most in [0, 10] {
+            for max_waiters in [0, 10] {
                 let store = down(DegradedAnswer::FailedClosed, Outcome::Denied, 1_000_000);
-                let limiter = limiter(store.clone(), policy).max_waiters(most);
+                let limiter = limiter(store.clone(), policy).max_waiters(max_waiters);
                 let started = Instant::now();
                 let refused = limiter.subject("s").acquire_within(ms(9_000)).await.unwrap();
                 assert!(refused.is_denied() && refused.degraded().is_some());
@@ -63,10 +64,10 @@ fn who_is_refused_without_a_decision_is_told_at_once() {
     });
 }
 
-/// B51: another store has booked it, so that is waited for; but the refund would go to the first one
-/// if it is back, and give away there what was never taken.
+/// B51: the fallback store has booked the place, so that the caller waits for it. A refund could
+/// reach the first store if that is available again, and would refund what was never charged there.
 #[test]
-fn b51_a_place_in_a_fallback_is_waited_for_and_never_given_back() {
+fn b51_a_place_in_a_fallback_is_waited_for_and_never_refunded() {
     crate::run(async {
         let store = down(DegradedAnswer::FellBack, Outcome::Allowed, 2_000_000);
         let limiter = limiter(store.clone(), "gcra 1/1h");
@@ -80,12 +81,12 @@ fn b51_a_place_in_a_fallback_is_waited_for_and_never_given_back() {
     });
 }
 
-/// A store that refuses with a wait of nothing is not asked in a circle without any rest.
+/// A store that refuses with a wait of zero must not be called in a busy loop.
 #[test]
-fn a_refusal_that_lasts_no_time_is_asked_about_once_a_millisecond_at_most() {
+fn a_refusal_with_a_wait_of_zero_is_retried_at_most_once_per_millisecond() {
     crate::run(async {
         let denied = Decision::one(Verdict::new(Outcome::Denied, 1));
-        let store = std::sync::Arc::new(Down(denied)).layer(Notes::new());
+        let store = std::sync::Arc::new(Down(denied)).layer(RecordCalls::new());
         let limiter = limiter(store.clone(), "fixed-window 1/1h");
         assert!(limiter.subject("s").acquire_within(ms(100)).await.unwrap().is_denied());
         assert!(store.as_layer().calls().len() <= 101);

@@ -1,4 +1,4 @@
-//! Futures that are dropped while their call is on its way.
+//! Futures that are dropped while their call is in flight.
 
 use std::sync::Arc;
 
@@ -7,21 +7,22 @@ use tidegate_memory::MemoryStore;
 use tidegate_testkit::faults::{Fault, Faults, FaultyStore};
 use tokio::time::timeout;
 
-use super::common::{Noted, Notes, limiter, ms, noted, settle, tasks};
+use super::common::{RecordCalls, Recording, limiter, ms, noted, settle, tasks};
 
-type Faulty = Arc<FaultyStore<Noted>>;
+type Faulty = Arc<FaultyStore<Recording>>;
 
-fn faulty(store: &Noted, plan: Vec<Fault>) -> Faulty {
+fn faulty(store: &Recording, plan: Vec<Fault>) -> Faulty {
     Arc::new(store.clone().layer(Faults::new(plan)))
 }
 
-/// B51: nobody knows yet whether it was booked. It is found out, and given back.
+/// B51: when the future is dropped, it is unknown whether the call has booked a place. A task waits
+/// for the answer and refunds the place.
 #[test]
-fn b51_what_a_call_on_its_way_turns_out_to_have_taken_is_given_back() {
+fn b51_a_dropped_call_in_flight_is_refunded_if_it_was_admitted() {
     crate::run(async {
         for policy in ["gcra 1/1s", "fixed-window 1/1s anchored"] {
             for fault in [Fault::Late, Fault::Delayed] {
-                let store = noted();
+                let store = recording();
                 let faulty = faulty(&store, vec![fault]);
                 let limiter = limiter(Arc::clone(&faulty), policy);
                 assert!(timeout(ms(10), limiter.until_ready("s")).await.is_err());
@@ -36,9 +37,9 @@ fn b51_what_a_call_on_its_way_turns_out_to_have_taken_is_given_back() {
 }
 
 #[test]
-fn what_a_call_on_its_way_did_not_take_is_not_given_back() {
+fn a_dropped_call_in_flight_is_not_refunded_if_it_was_refused() {
     crate::run(async {
-        let store = noted();
+        let store = recording();
         let faulty = faulty(&store, vec![Fault::None, Fault::Delayed]);
         let limiter = limiter(Arc::clone(&faulty), "gcra 1/1h");
         let _ = limiter.until_ready("s").await.unwrap();
@@ -49,11 +50,11 @@ fn what_a_call_on_its_way_did_not_take_is_not_given_back() {
     });
 }
 
-/// B51: a store that does not answer at once gets the refund from a task.
+/// B51: if the store does not answer immediately, a task sends the refund.
 #[test]
-fn b51_a_refund_that_takes_its_time_is_sent_all_the_same() {
+fn b51_a_slow_refund_is_sent_by_a_task() {
     crate::run(async {
-        let store = noted();
+        let store = recording();
         let faulty = faulty(&store, vec![Fault::None, Fault::None, Fault::Delayed]);
         let limiter = limiter(Arc::clone(&faulty), "gcra 1/1s");
         let _ = limiter.until_ready("s").await.unwrap();
@@ -69,10 +70,10 @@ fn b51_a_refund_that_takes_its_time_is_sent_all_the_same() {
 
 /// B52: a store that never answers keeps no task for longer than ten seconds.
 #[test]
-fn b52_a_task_that_gets_no_answer_gives_up() {
+fn b52_a_task_without_an_answer_ends_after_ten_seconds() {
     crate::run(async {
-        let store = noted();
-        // The first call never comes back; of the third, the refund does not.
+        let store = recording();
+        // The first call is never answered, and neither is the refund of the third call.
         let plan = vec![Fault::Delayed, Fault::None, Fault::None, Fault::Delayed];
         let faulty = faulty(&store, plan);
         let limiter = limiter(Arc::clone(&faulty), "gcra 1/1s");
@@ -87,14 +88,15 @@ fn b52_a_task_that_gets_no_answer_gives_up() {
     });
 }
 
-/// An error says nothing about what was taken, so nothing is given back, and nothing asked again.
+/// An error does not say whether the call was charged, so that nothing is refunded and the call is
+/// not repeated.
 #[test]
 fn a_failed_call_is_made_once_and_its_error_returned() {
     crate::run(async {
         for policy in ["gcra 1/1s", "fixed-window 1/1s"] {
             for fault in [Fault::Before, Fault::After] {
                 let store = Arc::new(MemoryStore::builder().clock(TokioClock::new()).build())
-                    .layer(Notes::new());
+                    .layer(RecordCalls::new());
                 let faulty = faulty(&store, vec![fault(ErrorKind::Timeout)]);
                 let limiter = limiter(Arc::clone(&faulty), policy);
                 let error = limiter.until_ready("s").await.unwrap_err();
@@ -106,11 +108,11 @@ fn a_failed_call_is_made_once_and_its_error_returned() {
     });
 }
 
-/// At most one charge per call, also where a later ask fails.
+/// Each call is charged at most once, even if a later attempt fails.
 #[test]
-fn a_failed_second_ask_ends_the_wait() {
+fn a_failed_second_attempt_ends_the_wait() {
     crate::run(async {
-        let store = noted();
+        let store = recording();
         let plan = vec![Fault::None, Fault::None, Fault::After(ErrorKind::Unavailable)];
         let faulty = faulty(&store, plan);
         let limiter = limiter(Arc::clone(&faulty), "sliding-log 1/1s");

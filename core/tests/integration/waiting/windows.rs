@@ -1,15 +1,16 @@
-//! Waiting by asking again.
+//! Waits for a window, by repeated calls.
 
 use proptest::prelude::*;
 use tidegate_core::{Limiter, Operation};
 use tokio::time::{Instant, sleep};
 
-use super::common::{limiter, micros, ms, noted, settle};
+use super::common::{Recording, limiter, micros, ms, noted, settle};
 
-/// So many callers at once: when each has passed (µs), and how often the store was asked.
+/// Runs concurrent callers. Returns the time of each admission in microseconds, and the number of
+/// calls to the store.
 fn crowd(policy: &str, callers: usize) -> (Vec<u64>, usize) {
     crate::run(async {
-        let store = noted();
+        let store = recording();
         let limiter = limiter(store.clone(), policy).max_wait(ms(600_000));
         sleep(ms(137)).await;
         let started = Instant::now();
@@ -23,59 +24,61 @@ fn crowd(policy: &str, callers: usize) -> (Vec<u64>, usize) {
                 })
             })
             .collect();
-        let mut passes = vec![];
+        let mut admissions = vec![];
         for caller in callers {
-            passes.push(caller.await.unwrap());
+            admissions.push(caller.await.unwrap());
         }
-        passes.sort_unstable();
+        admissions.sort_unstable();
         assert_eq!(limiter.waiters(), 0);
-        (passes, store.as_layer().calls().len())
+        (admissions, store.as_layer().calls().len())
     })
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// All pass, one window after the other, each at most an eighth late; and each asks once more for
-    /// every window that was full.
+    /// All callers are admitted, window after window, at most an eighth of a window late. Each
+    /// caller makes one more call for every full window.
     #[test]
-    fn a_crowd_at_a_fixed_window_passes_window_by_window(limit in 1_usize..8, callers in 1_usize..40) {
-        let (passes, asks) = crowd(&format!("fixed-window {limit}/1s anchored"), callers);
+    fn a_crowd_at_a_fixed_window_is_admitted_window_by_window(limit in 1_usize..8, callers in 1_usize..40) {
+        let (admissions, calls) = crowd(&format!("fixed-window {limit}/1s anchored"), callers);
         let rounds = callers.div_ceil(limit);
-        for (place, &passed) in passes.iter().enumerate() {
-            // A window begins when the first one asks in it, up to 125 ms and a timer's grain late.
-            let (window, slack) = ((place / limit) as u64, 126_000);
+        for (index, &admitted) in admissions.iter().enumerate() {
+            // A window begins with the first call in it, which is up to 125 ms and a timer's grain
+            // late.
+            let (window, slack) = ((index / limit) as u64, 126_000);
             let bounds = window * 1_000_000..=window * (1_000_000 + slack);
-            prop_assert!(bounds.contains(&passed), "{place}: {passes:?}");
+            prop_assert!(bounds.contains(&admitted), "{index}: {admissions:?}");
         }
-        let most: usize = (0..rounds).map(|round| callers - round * limit).sum();
-        prop_assert!(asks <= most, "{asks} > {most}");
+        let max: usize = (0..rounds).map(|round| callers - round * limit).sum();
+        prop_assert!(calls <= max, "{calls} > {max}");
     }
 
-    /// Who is refused again was overtaken: a caller asks at most once more than others pass meanwhile.
+    /// A caller that is refused again was overtaken. It makes at most one more call than other
+    /// callers are admitted.
     #[test]
-    fn the_asks_of_a_crowd_are_bounded_whatever_the_window(
+    fn the_calls_of_a_crowd_are_bounded_for_every_window(
         policy in prop::sample::select(vec!["sliding-log", "sliding-counter", "fixed-window"]),
         limit in 1_u64..6, callers in 1_usize..30,
     ) {
-        let (passes, asks) = crowd(&format!("{policy} {limit}/1s"), callers);
-        prop_assert_eq!(passes.len(), callers);
-        prop_assert!(asks <= callers * (callers + 1) / 2, "{} asks", asks);
+        let (admissions, calls) = crowd(&format!("{policy} {limit}/1s"), callers);
+        prop_assert_eq!(admissions.len(), callers);
+        prop_assert!(calls <= callers * (callers + 1) / 2, "{} calls", calls);
         if policy == "sliding-log" {
-            for (first, last) in passes.iter().zip(passes.iter().skip(limit as usize)) {
-                prop_assert!(last - first >= 1_000_000, "{passes:?}");
+            for (first, last) in admissions.iter().zip(admissions.iter().skip(limit as usize)) {
+                prop_assert!(last - first >= 1_000_000, "{admissions:?}");
             }
         }
     }
 
-    /// Not even one ask comes after the deadline, and no refusal takes longer than it.
+    /// No call is made after the deadline, and no refusal is returned later than the deadline.
     #[test]
-    fn nobody_asks_after_the_deadline(
+    fn no_call_is_made_after_the_deadline(
         policy in prop::sample::select(vec!["sliding-log 2/1s", "sliding-counter 2/1s", "gcra 2/1s;fixed-window 2/1s"]),
         wait in 0_u64..5_000, callers in 1_usize..30,
     ) {
         crate::run(async {
-            let store = noted();
+            let store = recording();
             let policies = policy.split(';').enumerate().map(|(n, text)| format!("p{n}: {text}").parse().unwrap());
             let limiter = Limiter::new(store.clone(), policies).unwrap();
             let callers = (0..callers).map(|_| {
@@ -86,12 +89,12 @@ proptest! {
             for caller in callers.collect::<Vec<_>>() {
                 let decision = caller.await.unwrap();
                 prop_assert!(started.elapsed() <= ms(wait + 1));
-                // It is the last refusal that is told.
+                // The caller gets the last refusal.
                 prop_assert!(decision.is_allowed() || decision.retry_after() > Some(ms(0)));
             }
             for (operation, at) in store.as_layer().calls() {
                 prop_assert_eq!(operation, Operation::Acquire);
-                prop_assert!(at <= ms(wait), "asked at {:?}", at);
+                prop_assert!(at <= ms(wait), "called at {:?}", at);
             }
             Ok(())
         })?;
@@ -99,9 +102,9 @@ proptest! {
 }
 
 #[test]
-fn a_refusal_that_outlasts_the_wait_is_told_at_once() {
+fn a_refusal_that_outlasts_the_wait_is_returned_immediately() {
     crate::run(async {
-        let store = noted();
+        let store = recording();
         let limiter = limiter(store.clone(), "fixed-window 1/1s anchored");
         let started = Instant::now();
         assert!(limiter.until_ready("s").await.is_ok());
@@ -110,17 +113,17 @@ fn a_refusal_that_outlasts_the_wait_is_told_at_once() {
             assert!(decision.is_denied());
         }
         assert_eq!((started.elapsed(), store.as_layer().calls().len()), (ms(0), 3));
-        // The very end of the wait is still in time.
+        // The end of the wait itself is still in time.
         assert!(limiter.subject("s").acquire_within(ms(1_000)).await.unwrap().is_allowed());
         assert_eq!(started.elapsed(), ms(1_000));
     });
 }
 
-/// Between its asks a caller holds nothing that would have to be given back.
+/// Between its calls, a caller has no charge that would have to be refunded.
 #[test]
-fn b51_a_cancelled_wait_for_a_window_leaves_nothing_behind() {
+fn b51_a_cancelled_wait_for_a_window_leaves_no_charge() {
     crate::run(async {
-        let store = noted();
+        let store = recording();
         let limiter = limiter(store.clone(), "sliding-log 1/1s");
         assert!(limiter.until_ready("s").await.is_ok());
         let waiter = tokio::spawn({
@@ -138,14 +141,15 @@ fn b51_a_cancelled_wait_for_a_window_leaves_nothing_behind() {
     });
 }
 
-/// A timer that rings late does not make an ask of it: the time is over.
+/// If a timer fires late, after the deadline, no further call is made.
 #[test]
-fn who_wakes_after_the_deadline_asks_no_more() {
+fn a_caller_that_wakes_after_the_deadline_makes_no_call() {
     crate::run(async {
-        let store = noted();
+        let store = recording();
         let limiter = limiter(store.clone(), "fixed-window 1/1s anchored");
         assert!(limiter.until_ready("s").await.is_ok());
-        // A little after a second; the timer rings a millisecond after it.
+        // The deadline is a little after one second, and the timer fires a millisecond after the
+        // window's end.
         let wait = ms(1_000) + std::time::Duration::from_micros(300);
         assert!(limiter.subject("s").acquire_within(wait).await.unwrap().is_denied());
         assert_eq!(store.as_layer().calls().len(), 2);

@@ -1,11 +1,12 @@
-//! How a cluster is set up.
+//! The settings of a cluster.
 
-use super::Cluster;
 use super::form::{self, Plan};
 use super::launch::Launcher;
-use crate::servers::{Error, Redis, RedisBuilder};
+use super::nodes::Cluster;
+use crate::servers::error::Error;
+use crate::servers::redis::{Redis, RedisBuilder};
 
-/// The choices for a cluster that is about to start.
+/// The settings of a cluster that is about to start.
 ///
 /// ```no_run
 /// use tidegate_testkit::servers::Cluster;
@@ -28,10 +29,10 @@ impl ClusterBuilder {
         Self { node: Redis::builder(), primaries: 3, replicas: 0 }
     }
 
-    /// How each node is set up.
+    /// Sets the settings of each node.
     ///
-    /// Unless its settings say otherwise, a node is taken for dead after 1 s (`cluster-node-timeout`), and
-    /// the slots of those that live are served although others are not (`cluster-require-full-coverage`).
+    /// By default a node counts as dead after 1 s (`cluster-node-timeout`), and the slots of live
+    /// nodes are served even if other slots are not (`cluster-require-full-coverage`).
     pub fn node(mut self, node: RedisBuilder) -> Self {
         self.node = node;
         self
@@ -43,30 +44,79 @@ impl ClusterBuilder {
         self
     }
 
-    /// How many primaries there are, each with as many slots as the others: at least 1, and 3 by default.
-    /// With fewer than 3, none is replaced when it dies.
+    /// Sets the number of primaries: at least 1, and 3 by default. All primaries have equally many
+    /// slots. With fewer than 3 primaries, the cluster does not replace a dead primary.
     pub fn primaries(mut self, primaries: u16) -> Self {
         self.primaries = primaries.max(1);
         self
     }
 
-    /// How many replicas each primary has: none by default.
+    /// Sets the number of replicas of each primary: 0 by default.
     pub fn replicas(mut self, replicas: u16) -> Self {
         self.replicas = replicas;
         self
     }
 
-    /// Starts all of it, and returns when clients may come and a failover would succeed.
+    /// Starts the nodes. Returns when clients can connect and a failover would succeed.
     ///
     /// # Errors
-    /// If a server does not start, or the cluster does not find itself.
+    /// Returns an error if a server does not start, or the nodes do not form a cluster in time.
     pub async fn start(self) -> Result<Cluster, Error> {
         let launcher = Launcher::new(self.node)?;
         let plan = Plan::new(self.primaries, self.replicas);
-        let nodes = launcher.launch(|places| plan.tables(places), plan.nodes()).await?;
+        let nodes = launcher.launch(|addresses| plan.tables(addresses), plan.nodes()).await?;
         let cluster = Cluster { launcher, nodes };
         form::promote(&cluster, &plan).await?;
         cluster.wait_until_ok().await?;
         Ok(cluster)
+    }
+}
+
+impl Cluster {
+    /// Starts a cluster with the default settings: three primaries without replicas.
+    ///
+    /// # Errors
+    /// Returns an error in the same cases as [`ClusterBuilder::start`].
+    pub async fn start() -> Result<Self, Error> {
+        Self::builder().start().await
+    }
+
+    /// Returns a builder for a cluster with other settings.
+    pub fn builder() -> ClusterBuilder {
+        ClusterBuilder::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::OnceCell;
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+    use crate::servers::cluster::launch::Address;
+
+    async fn start_although_another_process_takes(port: impl Fn(&Address) -> u16) {
+        let launcher = Launcher::new(Redis::builder()).unwrap();
+        let plan = Plan::new(2, 0);
+        let faster = OnceCell::new();
+        let tables = |addresses: &[Address]| {
+            let taken = port(&addresses[1]);
+            let _ = faster.get_or_init(|| TcpListener::bind((Ipv4Addr::LOCALHOST, taken)).unwrap());
+            plan.tables(addresses)
+        };
+        let nodes = launcher.launch(tables, 2).await.unwrap();
+        assert_eq!(nodes.len(), 2);
+        let taken = faster.get().unwrap().local_addr().unwrap().port();
+        assert!(nodes.iter().all(|node| node.is_awake() && node.port() != taken));
+    }
+
+    #[tokio::test]
+    async fn a_port_taken_by_another_process_is_replaced() {
+        start_although_another_process_takes(|address| address.port).await;
+    }
+
+    #[tokio::test]
+    async fn a_port_of_the_bus_taken_by_another_process_is_replaced() {
+        start_although_another_process_takes(|address| address.bus).await;
     }
 }

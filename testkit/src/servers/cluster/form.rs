@@ -1,20 +1,24 @@
-//! Making one cluster of nodes that have just started.
+//! Forms a cluster from nodes that have just started.
 //!
-//! The usual way (slots are assigned, nodes meet) takes more than 2 s, since a primary that has just booted
-//! lets that time pass before it serves. A replica does not, nor when it is promoted. So each node starts
-//! with a file that says: all know each other, the slots belong to stand-ins that do not exist, and we
-//! are their replicas. Then some take over from the stand-ins, the others follow those, and the stand-ins
-//! are forgotten. It takes a tenth of the time, and ends in the same state.
+//! The usual way (assign slots, let the nodes meet) takes more than 2 s, because a primary waits
+//! that long after its start before it serves. A replica does not wait, not even when it is
+//! promoted. Therefore each node starts as a replica, with a `nodes.conf` in which all nodes know
+//! each other and the slots belong to stand-ins: primaries that do not exist. Then one node per
+//! stand-in takes over its slots, the other nodes become replicas of these, and all nodes forget
+//! the stand-ins. This takes a tenth of the time and ends in the same state.
 
-use super::launch::{Place, random_id};
-use super::view::View;
-use super::{Cluster, PATIENCE, SLOTS};
-use crate::servers::{Error, Redis, eventually};
+use super::launch::{Address, random_id};
+use super::nodes::{Cluster, PATIENCE};
+use super::slot::SLOTS;
+use super::view::{Member, View};
+use crate::servers::error::Error;
+use crate::servers::redis::Redis;
+use crate::servers::wait::eventually;
 
-/// The role of each node.
+/// The roles of the nodes.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// The names of those that the primaries take over from.
+    /// The ids of the nonexistent primaries whose slots the real primaries take over.
     stand_ins: Vec<String>,
     nodes: usize,
 }
@@ -29,14 +33,14 @@ impl Plan {
         self.nodes
     }
 
-    /// What each node is to know in the beginning, as its `nodes.conf`.
-    pub(super) fn tables(&self, places: &[Place]) -> Vec<String> {
+    /// Returns the initial `nodes.conf` of each node.
+    pub(super) fn tables(&self, addresses: &[Address]) -> Vec<String> {
         let count = self.stand_ins.len();
         let table = |own: usize| {
             let mut table = String::new();
-            for (number, place) in places.iter().enumerate() {
+            for (number, address) in addresses.iter().enumerate() {
                 let stand_in = &self.stand_ins[number % count];
-                table.push_str(&replica(place, stand_in, number == own));
+                table.push_str(&replica(address, stand_in, number == own));
             }
             for (number, id) in self.stand_ins.iter().enumerate() {
                 let first = |number| usize::from(SLOTS) * number / count;
@@ -45,40 +49,43 @@ impl Plan {
             }
             table + END
         };
-        (0..places.len()).map(table).collect()
+        (0..addresses.len()).map(table).collect()
     }
 }
 
-/// The line of a replica in `nodes.conf`.
-pub(super) fn replica(place: &Place, primary: &str, is_myself: bool) -> String {
-    let Place { id, port, bus } = place;
+/// Returns the line of a replica in `nodes.conf`.
+pub(super) fn replica(address: &Address, primary: &str, is_myself: bool) -> String {
+    let Address { id, port, bus } = address;
     let myself = if is_myself { "myself," } else { "" };
     format!("{id} 127.0.0.1:{port}@{bus} {myself}slave {primary} 0 0 0 connected\n")
 }
 
-/// The line of a primary that does not exist.
+/// Returns the line of a primary that does not exist.
 pub(super) fn stand_in(id: &str, slots: &str) -> String {
     format!("{id} 127.0.0.1:1@1 master - 0 0 0 connected{slots}\n")
 }
 
-/// The line that ends `nodes.conf`. The epoch is the greatest of all nodes', if that is greater.
+/// The last line of `nodes.conf`. A node raises its epoch to the greatest epoch of all nodes.
 pub(super) const END: &str = "vars currentEpoch 0 lastVoteEpoch 0\n";
 
-/// Has the nodes take the places of the stand-ins.
+/// Replaces the stand-ins with real primaries.
 pub(super) async fn promote(cluster: &Cluster, plan: &Plan) -> Result<(), Error> {
     for node in cluster.nodes() {
         is_ready(node, cluster.nodes()).await?;
     }
-    // One after the other: each then knows the epochs of those before, and takes the next for itself.
+    // The nodes take over one after the other, so that each node knows the previous nodes' epochs
+    // and takes the next one.
     for node in cluster.nodes().iter().take(plan.stand_ins.len()) {
         node.command(&["CLUSTER", "FAILOVER", "TAKEOVER"]).await?;
-        let is_known = |view: &View| view.at_port(node.port()).is_some_and(|it| it.is_primary());
+        let is_known = |view: &View| view.at_port(node.port()).is_some_and(Member::is_primary);
         all_see(cluster, "a node to be known as a primary", is_known).await?;
     }
-    // Only now, as the stand-ins are silent; and no later, as it is also how often nodes tell of themselves.
+    // The node timeout cannot be lowered earlier, because the stand-ins never answer. It must not
+    // be lowered later, because it is also the period at which nodes announce themselves.
     cluster.launcher.settle(cluster.nodes()).await?;
     let is_forgettable = |view: &View| {
-        let follows = |id: &String| view.members().iter().any(|it| it.primary.as_ref() == Some(id));
+        let is_replica_of = |id: &String, member: &Member| member.primary.as_ref() == Some(id);
+        let follows = |id: &String| view.members().iter().any(|member| is_replica_of(id, member));
         !plan.stand_ins.iter().any(follows)
     };
     all_see(cluster, "the replicas to follow", is_forgettable).await?;
@@ -88,18 +95,18 @@ pub(super) async fn promote(cluster: &Cluster, plan: &Plan) -> Result<(), Error>
     Ok(())
 }
 
-/// Waits until a node serves, and is connected to the others.
+/// Waits until a node serves commands and is connected to the others.
 pub(super) async fn is_ready(node: &Redis, others: &[Redis]) -> Result<(), Error> {
-    eventually(PATIENCE, "a node to join the others", async || {
-        let view = View::of(node).await.ok()?;
-        let is_well = |other: &Redis| view.at_port(other.port()).is_some_and(|it| it.is_well());
+    eventually(PATIENCE, "a node to connect to the others", async || {
+        let view = View::query(node).await.ok()?;
+        let is_well = |other: &Redis| view.at_port(other.port()).is_some_and(Member::is_well);
         let info = node.command(&["CLUSTER", "INFO"]).await.ok()?.text();
         (info.contains("cluster_state:ok") && others.iter().all(is_well)).then_some(())
     })
     .await
 }
 
-/// Waits until `is_so` in the eyes of all nodes.
+/// Waits until `is_so` returns `true` for the views of all nodes.
 async fn all_see(
     cluster: &Cluster,
     what: &str,
@@ -112,7 +119,7 @@ async fn all_see(
     .await
 }
 
-/// Has a node forget others.
+/// Removes nodes from the table of `node`.
 pub(super) async fn forget(node: &Redis, ids: &[String]) -> Result<(), Error> {
     for id in ids {
         node.command(&["CLUSTER", "FORGET", id]).await?;

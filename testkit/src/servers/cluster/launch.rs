@@ -1,4 +1,4 @@
-//! Starting the nodes.
+//! Starts the nodes of a cluster.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,39 +6,43 @@ use std::path::{Path, PathBuf};
 use tokio::task::JoinSet;
 
 use crate::servers::binary::Binary;
-use crate::servers::redis::Refusal;
-use crate::servers::{Error, Redis, RedisBuilder, free_port};
+use crate::servers::error::Error;
+use crate::servers::port::free_port;
+use crate::servers::redis::{Redis, RedisBuilder, Refusal};
 
-/// How often it is tried with other ports before it is taken for a fault.
+/// The maximum number of attempts, each with other ports, before the start fails.
 const ATTEMPTS: u8 = 10;
 
-/// Up to 6.2, a bus listens this far above its node; free ports end before outgoing connections begin.
-const DISTANCE: u16 = 10_000;
+/// Up to Redis 6.2, the port of a node's bus is this much greater than the port of the node.
+const BUS_DISTANCE: u16 = 10_000;
+
+/// The last port of a node whose bus is also below the ports of outgoing connections.
 const LAST_WITH_BUS: u16 = 21_999;
 
-/// What a node that still looks for its place takes for a silence: longer than any start on a slow machine.
+/// The node timeout, in milliseconds, while the cluster is being formed. It is longer than any
+/// start on a slow machine.
 const PATIENT: &str = "15000";
 
-/// Where a node is to be found, and what the others call it.
+/// The id and the ports of a node.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct Address {
     pub(super) id: String,
     pub(super) port: u16,
     pub(super) bus: u16,
 }
 
-/// Starts nodes, all with the same settings.
+/// Starts nodes with the same settings.
 #[derive(Debug)]
 pub(super) struct Launcher {
     node: RedisBuilder,
     binary: Binary,
-    /// In milliseconds, as asked for.
+    /// The final node timeout, in milliseconds.
     node_timeout: String,
 }
 
 impl Launcher {
     pub(super) fn new(node: RedisBuilder) -> Result<Self, Error> {
-        let binary = Binary::find(node.binary_asked_for())?;
+        let binary = Binary::find(node.binary_path())?;
         let node_timeout = node.setting("cluster-node-timeout").unwrap_or("1000").to_owned();
         let mut node =
             node.config("cluster-enabled", "yes").config("cluster-node-timeout", PATIENT);
@@ -48,22 +52,22 @@ impl Launcher {
         if node.is_encrypted() {
             node = node.config("tls-cluster", "yes");
         }
-        if let Some(password) = node.password_of_default().map(str::to_owned) {
+        if let Some(password) = node.default_password().map(str::to_owned) {
             node = node.config("masterauth", &password);
         }
         Ok(Self { node: node.home(in_memory()), binary, node_timeout })
     }
 
-    /// Starts `count` nodes on free ports, each with what `tables` says that it knows of the cluster, and
-    /// returns when all answer.
+    /// Starts `count` nodes on free ports and returns when all of them answer. `tables` returns the
+    /// initial `nodes.conf` of each node.
     pub(super) async fn launch(
         &self,
-        tables: impl Fn(&[Place]) -> Vec<String>,
+        tables: impl Fn(&[Address]) -> Vec<String>,
         count: usize,
     ) -> Result<Vec<Redis>, Error> {
         for _ in 1..ATTEMPTS {
             match self.try_to_launch(&tables, count).await {
-                // Others know a node by its port: with one port, all are chosen anew.
+                // Nodes identify each other by port, so that all ports must be picked again.
                 Err(Refusal::PortTaken(_)) => {}
                 result => return result.map_err(Error::from),
             }
@@ -73,24 +77,24 @@ impl Launcher {
 
     async fn try_to_launch(
         &self,
-        tables: impl Fn(&[Place]) -> Vec<String>,
+        tables: impl Fn(&[Address]) -> Vec<String>,
         count: usize,
     ) -> Result<Vec<Redis>, Refusal> {
         let nodes = self.prepare(tables, count).map_err(Refusal::Other)?;
         run(nodes).await
     }
 
-    /// Nodes that are ready to start.
+    /// Creates the directories and settings of nodes, without starting them.
     fn prepare(
         &self,
-        tables: impl Fn(&[Place]) -> Vec<String>,
+        tables: impl Fn(&[Address]) -> Vec<String>,
         count: usize,
     ) -> Result<Vec<Redis>, Error> {
-        let places = (0..count).map(|_| self.place()).collect::<Result<Vec<_>, _>>()?;
-        let prepare = |(place, table): (&Place, String)| {
-            let mut builder = self.node.clone().port(place.port);
-            if self.bus_is_free_to_choose() {
-                builder = builder.config("cluster-port", &place.bus.to_string());
+        let addresses = (0..count).map(|_| self.address()).collect::<Result<Vec<_>, _>>()?;
+        let prepare = |(address, table): (&Address, String)| {
+            let mut builder = self.node.clone().port(address.port);
+            if self.can_choose_bus() {
+                builder = builder.config("cluster-port", &address.bus.to_string());
             }
             let node = Redis::prepare(&builder, &self.binary)?;
             let path = node.dir().join("nodes.conf");
@@ -98,32 +102,32 @@ impl Launcher {
                 .map_err(|error| Error::io(format!("cannot write {}", path.display()), error))?;
             Ok(node)
         };
-        places.iter().zip(tables(&places)).map(prepare).collect()
+        addresses.iter().zip(tables(&addresses)).map(prepare).collect()
     }
 
-    /// The password of the default user, if it has one.
+    /// Returns the password of the default user, if it has one.
     pub(super) fn password(&self) -> Option<&str> {
-        self.node.password_of_default()
+        self.node.default_password()
     }
 
-    fn place(&self) -> Result<Place, Error> {
+    fn address(&self) -> Result<Address, Error> {
         let id = random_id();
-        if self.bus_is_free_to_choose() {
-            return Ok(Place { id, port: free_port()?, bus: free_port()? });
+        if self.can_choose_bus() {
+            return Ok(Address { id, port: free_port()?, bus: free_port()? });
         }
         loop {
             let port = free_port()?;
             if port <= LAST_WITH_BUS {
-                return Ok(Place { id, port, bus: port + DISTANCE });
+                return Ok(Address { id, port, bus: port + BUS_DISTANCE });
             }
         }
     }
 
-    fn bus_is_free_to_choose(&self) -> bool {
+    fn can_choose_bus(&self) -> bool {
         self.binary.version.numbers() >= [7, 0, 0]
     }
 
-    /// Ends the patience of nodes that have found their place, now and after a restart.
+    /// Sets the final node timeout, now and for restarts, on nodes that belong to a formed cluster.
     pub(super) async fn settle(&self, nodes: &[Redis]) -> Result<(), Error> {
         for node in nodes {
             node.command(&["CONFIG", "SET", "cluster-node-timeout", &self.node_timeout]).await?;
@@ -133,16 +137,16 @@ impl Launcher {
     }
 }
 
-/// Where files are kept in memory, if there is such a place.
+/// Returns a directory whose files are kept in memory, if there is one.
 ///
-/// A node saves what it knows of the others whenever that changes, and replies to no node until it is on the
-/// disk: a busy disk would make it late by a quarter of a second and more.
+/// A node saves its table to disk whenever the table changes, and answers no other node until this
+/// is done. A busy disk would delay each answer by a quarter of a second or more.
 fn in_memory() -> Option<PathBuf> {
     let shared = Path::new("/dev/shm");
     tempfile::tempdir_in(shared).is_ok().then(|| shared.to_owned())
 }
 
-/// Runs all nodes at once.
+/// Starts all nodes concurrently.
 async fn run(nodes: Vec<Redis>) -> Result<Vec<Redis>, Refusal> {
     let mut starts = JoinSet::new();
     for (number, node) in nodes.into_iter().enumerate() {
@@ -157,45 +161,11 @@ async fn run(nodes: Vec<Redis>) -> Result<Vec<Redis>, Refusal> {
     Ok(running.into_iter().map(|(_, node)| node).collect())
 }
 
-/// A name that no other node has: 40 hexadecimal digits.
+/// Returns a random node id: 40 hexadecimal digits.
 pub(super) fn random_id() -> String {
     use std::hash::{BuildHasher, RandomState};
     let word = || RandomState::new().hash_one(());
     let mut id = format!("{:016x}{:016x}{:016x}", word(), word(), word());
     id.truncate(40);
     id
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cell::OnceCell;
-    use std::net::{Ipv4Addr, TcpListener};
-
-    use super::*;
-    use crate::servers::cluster::form::Plan;
-
-    async fn start_although_another_process_takes(port: impl Fn(&Place) -> u16) {
-        let launcher = Launcher::new(Redis::builder()).unwrap();
-        let plan = Plan::new(2, 0);
-        let faster = OnceCell::new();
-        let tables = |places: &[Place]| {
-            let taken = port(&places[1]);
-            let _ = faster.get_or_init(|| TcpListener::bind((Ipv4Addr::LOCALHOST, taken)).unwrap());
-            plan.tables(places)
-        };
-        let nodes = launcher.launch(tables, 2).await.unwrap();
-        assert_eq!(nodes.len(), 2);
-        let taken = faster.get().unwrap().local_addr().unwrap().port();
-        assert!(nodes.iter().all(|node| node.is_awake() && node.port() != taken));
-    }
-
-    #[tokio::test]
-    async fn a_port_taken_by_another_process_is_replaced() {
-        start_although_another_process_takes(|place| place.port).await;
-    }
-
-    #[tokio::test]
-    async fn a_port_of_the_bus_taken_by_another_process_is_replaced() {
-        start_although_another_process_takes(|place| place.bus).await;
-    }
 }

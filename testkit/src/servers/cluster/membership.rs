@@ -1,30 +1,33 @@
-//! Nodes that come and go.
+//! Adds nodes to a cluster and removes them.
 
 use super::form::{self, END, replica, stand_in};
-use super::launch::{Place, random_id};
+use super::launch::{Address, random_id};
 use super::moving::id_of;
+use super::nodes::{Cluster, PATIENCE};
 use super::view::View;
-use super::{Cluster, PATIENCE};
-use crate::servers::{Error, eventually};
+use crate::servers::error::Error;
+use crate::servers::wait::eventually;
 
 impl Cluster {
-    /// Starts one more node, a primary without slots, and returns its number when it serves and all nodes
-    /// know it.
+    /// Starts one more node as a primary without slots. Returns its number when the node serves
+    /// commands and all nodes know it.
     ///
     /// # Errors
-    /// If it does not start, or the cluster is not well.
+    /// Returns an error if the node does not start, or the cluster does not accept it in time.
     pub async fn add_node(&mut self) -> Result<usize, Error> {
         let stand_in = random_id();
         let table = self.table_without_me().await?;
-        let tables =
-            |places: &[Place]| places.iter().map(|it| joined(&table, it, &stand_in)).collect();
+        let tables = |addresses: &[Address]| {
+            addresses.iter().map(|address| joined(&table, address, &stand_in)).collect()
+        };
         let new = self.launcher.launch(tables, 1).await?;
-        // As in the beginning, so that it need not wait for 2 s.
+        // The new node takes over from a stand-in, as when the cluster was formed, so that it need
+        // not wait for 2 s.
         for node in &new {
             form::is_ready(node, &self.nodes).await?;
             node.command(&["CLUSTER", "FAILOVER", "TAKEOVER"]).await?;
             form::forget(node, std::slice::from_ref(&stand_in)).await?;
-            let own = View::of(node).await?;
+            let own = View::query(node).await?;
             let bus = own.myself().map(|own| own.bus.to_string()).unwrap_or_default();
             for (_, other) in self.awake() {
                 let port = node.port().to_string();
@@ -37,10 +40,10 @@ impl Cluster {
         Ok(self.nodes.len() - 1)
     }
 
-    /// Has all others forget a node, and kills it. It keeps its number.
+    /// Makes all other nodes forget a node, and kills it. The other nodes keep their numbers.
     ///
     /// # Errors
-    /// If it has slots, or a node refuses.
+    /// Returns an error if the node has slots, or a node rejects a command.
     pub async fn remove_node(&self, number: usize) -> Result<(), Error> {
         let node = self.node(number);
         if !self.slots_of(number).await?.is_empty() {
@@ -58,13 +61,14 @@ impl Cluster {
         eventually(PATIENCE, "the node to be forgotten", is_forgotten).await
     }
 
-    /// The list of nodes as a node that is none of them would keep it.
+    /// Returns the list of nodes without the mark that identifies the node that wrote it.
     async fn table_without_me(&self) -> Result<String, Error> {
         let (_, node) =
             self.awake().next().ok_or_else(|| Error::new("no node of the cluster runs"))?;
         let text = node.command(&["CLUSTER", "NODES"]).await?.text();
         let line = |line: &str| {
-            // What is in brackets concerns that node alone: slots that it is moving.
+            // Words in brackets describe slots that this node is moving. They do not concern the
+            // new node.
             let words: Vec<_> = line.split(' ').filter(|word| !word.starts_with('[')).collect();
             words.join(" ").replace("myself,", "") + "\n"
         };
@@ -72,7 +76,7 @@ impl Cluster {
     }
 }
 
-/// The list of nodes with one more, which is to serve at once.
-fn joined(table: &str, place: &Place, primary: &str) -> String {
-    [table, &replica(place, primary, true), &stand_in(primary, ""), END].concat()
+/// Returns the `nodes.conf` of a new node that can serve immediately.
+fn joined(table: &str, address: &Address, primary: &str) -> String {
+    [table, &replica(address, primary, true), &stand_in(primary, ""), END].concat()
 }

@@ -1,27 +1,31 @@
-//! Slots that move from one node to another.
+//! Moves slots from one node to another.
 
+use super::nodes::{Cluster, PATIENCE};
 use super::view::View;
-use super::{Cluster, PATIENCE};
-use crate::servers::{Error, Redis, Reply, eventually};
+use crate::servers::error::Error;
+use crate::servers::redis::Redis;
+use crate::servers::resp::Reply;
+use crate::servers::wait::eventually;
 
-/// How many keys move at once.
+/// The maximum number of keys that one command moves.
 const BATCH: usize = 100;
 
 impl Cluster {
-    /// Moves a slot and its keys to another node, and returns when all nodes know it.
+    /// Moves a slot and its keys to another node, and returns when all nodes know the new owner.
     ///
     /// # Errors
-    /// As [`begin_moving_slot`](Self::begin_moving_slot) and [`finish_moving_slot`](Self::finish_moving_slot).
+    /// Returns an error in the same cases as [`begin_moving_slot`](Self::begin_moving_slot) and
+    /// [`finish_moving_slot`](Self::finish_moving_slot).
     pub async fn move_slot(&self, slot: u16, to: usize) -> Result<(), Error> {
         self.begin_moving_slot(slot, to).await?;
         self.finish_moving_slot(slot, to).await
     }
 
-    /// Lets a slot begin to move. From now on its node serves the keys that it has, and for all others
-    /// answers `ASK`. No key moves yet.
+    /// Begins to move a slot. From now on its node serves the keys that it has, and replies `ASK`
+    /// for all other keys of the slot. No key is moved yet.
     ///
     /// # Errors
-    /// If `to` has the slot already, or a node refuses.
+    /// Returns an error if node `to` owns the slot already, or a node rejects a command.
     pub async fn begin_moving_slot(&self, slot: u16, to: usize) -> Result<(), Error> {
         let from = self.primary_of_slot(slot).await?;
         let (from, to) = (self.node(from), self.node(to));
@@ -30,10 +34,11 @@ impl Cluster {
         set_slot(from, slot, &["MIGRATING", &to_id]).await
     }
 
-    /// Moves up to so many keys of a slot that has begun to move, and returns how many it moved.
+    /// Moves up to `count` keys of a slot that is being moved, and returns the number of moved
+    /// keys.
     ///
     /// # Errors
-    /// If a node refuses or does not answer.
+    /// Returns an error if a node rejects a command or does not answer.
     pub async fn move_keys(&self, slot: u16, to: usize, count: usize) -> Result<usize, Error> {
         let from = self.node(self.primary_of_slot(slot).await?);
         let (slot, count) = (slot.to_string(), count.to_string());
@@ -54,23 +59,25 @@ impl Cluster {
         Ok(keys.len())
     }
 
-    /// Moves all keys of a slot that has begun to move, gives it to its new node, and returns when all
-    /// nodes know it. A node that gives away its last slot may become a replica of the one that got it, as
-    /// servers do.
+    /// Moves all keys of a slot that is being moved, assigns the slot to its new node, and returns
+    /// when all nodes know the new owner. A node that gives away its last slot may become a replica
+    /// of the new owner; this is the usual behavior of Redis.
     ///
     /// # Errors
-    /// If a node refuses or does not answer.
+    /// Returns an error if a node rejects a command or does not answer.
     pub async fn finish_moving_slot(&self, slot: u16, to: usize) -> Result<(), Error> {
         let from = self.node(self.primary_of_slot(slot).await?);
         while self.move_keys(slot, to, BATCH).await? > 0 {}
         let id = id_of(self.node(to)).await?;
-        // The new node first: if the old one gave it away before, each would send clients to the other.
+        // The new node is notified first. If the old node gave the slot away before, each node
+        // would redirect clients to the other.
         set_slot(self.node(to), slot, &["NODE", &id]).await?;
-        let told = set_slot(from, slot, &["NODE", &id]).await;
+        let result = set_slot(from, slot, &["NODE", &id]).await;
         let port = self.node(to).port();
-        // It may have heard already, and refuse as it is a replica now.
-        if let Err(error) = told
-            && View::of(from).await?.owner(slot).is_none_or(|owner| owner.port != port)
+        // The old node may know the new owner already, and reject the command because it has become
+        // a replica.
+        if let Err(error) = result
+            && View::query(from).await?.owner(slot).is_none_or(|owner| owner.port != port)
         {
             return Err(error);
         }
@@ -82,11 +89,11 @@ impl Cluster {
         .await
     }
 
-    /// Calls off the move of a slot that has begun: it stays where it is, as do the keys that have moved
-    /// already, which are out of reach then.
+    /// Cancels the move of a slot. The slot stays at its node. Keys that have been moved already
+    /// stay at the other node, where they cannot be reached.
     ///
     /// # Errors
-    /// If a node refuses or does not answer.
+    /// Returns an error if a node rejects a command or does not answer.
     pub async fn stop_moving_slot(&self, slot: u16, to: usize) -> Result<(), Error> {
         let from = self.node(self.primary_of_slot(slot).await?);
         set_slot(from, slot, &["STABLE"]).await?;

@@ -1,10 +1,10 @@
-//! Which slot a key is in.
+//! The slots of keys.
 
-/// How many slots a cluster has.
+/// The number of slots of a cluster.
 pub(super) const SLOTS: u16 = 16_384;
 
-/// The slot of a key: of what stands between its first brace and the next closing one, if anything does,
-/// and of the whole key otherwise.
+/// Returns the slot of a key. It depends only on the text between the first opening brace and the
+/// next closing brace, if that is not empty, and otherwise on the whole key.
 pub(super) fn slot_of(key: &[u8]) -> u16 {
     crc16(tag(key).unwrap_or(key)) % SLOTS
 }
@@ -16,7 +16,7 @@ fn tag(key: &[u8]) -> Option<&[u8]> {
     rest.get(..close).filter(|tag| !tag.is_empty())
 }
 
-/// The CRC of XMODEM, bit by bit: the slow and obvious way.
+/// Computes the CRC of XMODEM bit by bit, in the slow and obvious way.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, &byte| {
         (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {

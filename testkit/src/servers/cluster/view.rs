@@ -1,38 +1,43 @@
-//! What one node knows of the cluster.
+//! The cluster as one node knows it.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use crate::servers::{Error, Redis};
+use crate::servers::error::Error;
+use crate::servers::redis::Redis;
 
-/// What a node says that the cluster looks like.
+/// The nodes of the cluster, as one node knows them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct View(Vec<Member>);
 
-/// One node, as seen by a node.
+/// One node in a view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Member {
     pub(super) id: String,
     pub(super) port: u16,
-    /// Where its cluster bus listens.
+    /// The port of its cluster bus.
     pub(super) bus: u16,
     flags: Vec<String>,
-    /// The primary that it is a replica of.
+    /// The id of its primary, if it is a replica.
     pub(super) primary: Option<String>,
-    /// How recent its claim to its slots is.
+    /// The epoch of its claim to its slots. The greater epoch is the newer claim.
     pub(super) epoch: u64,
     is_linked: bool,
     pub(super) slots: Vec<RangeInclusive<u16>>,
 }
 
 impl View {
-    /// Asks a node.
-    pub(super) async fn of(node: &Redis) -> Result<Self, Error> {
+    /// Queries a node for its view.
+    pub(super) async fn query(node: &Redis) -> Result<Self, Error> {
         let text = node.command(&["CLUSTER", "NODES"]).await?.text();
-        Self::parse(&text).ok_or_else(|| Error::new(format!("no list of nodes: {text:?}")))
+        Self::parse(&text).ok_or_else(|| {
+            Error::new(format!(
+                "the reply to CLUSTER NODES is {text:?}; it must be a list of nodes"
+            ))
+        })
     }
 
-    /// Reads lines such as `ID 127.0.0.1:7000@17000 master - 0 0 1 connected 0-99 200 [300->-ID]`.
+    /// Parses lines such as `ID 127.0.0.1:7000@17000 master - 0 0 1 connected 0-99 200 [300->-ID]`.
     fn parse(text: &str) -> Option<Self> {
         text.lines()
             .filter(|line| !line.is_empty())
@@ -49,7 +54,7 @@ impl View {
         self.0.iter().find(|member| member.id == id)
     }
 
-    /// The node that gave this view.
+    /// Returns the node that reported this view.
     pub(super) fn myself(&self) -> Option<&Member> {
         self.0.iter().find(|member| member.is("myself"))
     }
@@ -62,7 +67,7 @@ impl View {
         self.0.iter().find(|member| member.slots.iter().any(|range| range.contains(&slot)))
     }
 
-    /// The owner of each slot, and its epoch.
+    /// Returns the owners of slots by id, each with its epoch and its slots.
     pub(super) fn claims(&self) -> BTreeMap<&str, (u64, &[RangeInclusive<u16>])> {
         let owners = self.0.iter().filter(|member| !member.slots.is_empty());
         owners.map(|owner| (owner.id.as_str(), (owner.epoch, owner.slots.as_slice()))).collect()
@@ -75,7 +80,7 @@ impl Member {
         let mut next = || words.next();
         let (id, address, flags, primary) = (next()?, next()?, next()?, next()?);
         let (_ping, _pong, epoch, link) = (next()?, next()?, next()?, next()?);
-        // Behind the address may stand a name: `127.0.0.1:7000@17000,name`.
+        // A name may follow the address: `127.0.0.1:7000@17000,name`.
         let (port, bus) = address.split(',').next()?.rsplit_once(':')?.1.split_once('@')?;
         Some(Self {
             id: id.to_owned(),
@@ -85,7 +90,7 @@ impl Member {
             primary: (primary != "-").then(|| primary.to_owned()),
             epoch: epoch.parse().ok()?,
             is_linked: link == "connected",
-            // In brackets stand the slots that are being moved.
+            // The slots in brackets are being moved.
             slots: words.filter(|word| !word.starts_with('[')).map(range).collect::<Option<_>>()?,
         })
     }
@@ -94,7 +99,7 @@ impl Member {
         self.flags.iter().any(|own| own == flag)
     }
 
-    /// Whether it is thought to be there: connected, and neither dead nor about to be.
+    /// Returns `true` if the node is connected and is not suspected to be dead.
     pub(super) fn is_well(&self) -> bool {
         let is_doubtful = ["fail", "fail?", "handshake", "noaddr"].iter().any(|flag| self.is(flag));
         !is_doubtful && (self.is_linked || self.is("myself"))
@@ -105,7 +110,7 @@ impl Member {
     }
 }
 
-/// Reads `5` or `5-9`.
+/// Parses `5` or `5-9`.
 fn range(text: &str) -> Option<RangeInclusive<u16>> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     Some(first.parse().ok()?..=last.parse().ok()?)

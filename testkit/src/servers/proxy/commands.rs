@@ -1,18 +1,18 @@
-//! Counting the commands in a stream of bytes.
+//! Counts the commands in a stream of bytes.
 
-/// Counts the commands that a Redis client sends, however the stream is cut into pieces.
+/// Counts the commands that a Redis client sends, regardless of how the stream is split into reads.
 #[derive(Debug, Default)]
 pub(super) struct Commands {
-    /// The line being read.
+    /// The bytes of the line that is being read.
     line: Vec<u8>,
-    /// How many bytes of an argument, and of the end of line behind it, are still to come.
+    /// The number of bytes of an argument, and of the line end after it, that are still to be read.
     skip: usize,
-    /// How many arguments of the command are still to come.
+    /// The number of arguments of the current command that are still to be read.
     arguments: usize,
 }
 
 impl Commands {
-    /// How many commands end in these bytes, which follow those given before.
+    /// Returns the number of commands that end in `bytes`, the next part of the stream.
     pub(super) fn count(&mut self, mut bytes: &[u8]) -> u64 {
         let mut commands = 0;
         while let [byte, rest @ ..] = bytes {
@@ -33,7 +33,7 @@ impl Commands {
         commands
     }
 
-    /// Takes a line: `*2` begins a command of two arguments, `$5` an argument of five bytes.
+    /// Reads a line: `*2` begins a command of two arguments, `$5` an argument of five bytes.
     fn end_line(&mut self) {
         let line = std::mem::take(&mut self.line);
         let text = std::str::from_utf8(&line).unwrap_or_default().trim_end();
@@ -44,7 +44,7 @@ impl Commands {
                 self.arguments = self.arguments.saturating_sub(1);
                 self.skip = length.saturating_add(2);
             }
-            // A command in plain words is one line.
+            // An inline command is one line of words.
             _ => self.arguments = 0,
         }
     }
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_stream_is_cut_does_not_matter() {
+    fn a_command_is_counted_wherever_the_stream_is_cut() {
         for at in 0..=TWO.len() {
             let (mut commands, (head, tail)) = (Commands::default(), TWO.split_at(at));
             assert_eq!(commands.count(head) + commands.count(tail), 2, "cut at {at}");
@@ -72,12 +72,12 @@ mod tests {
     }
 
     #[test]
-    fn a_command_counts_when_its_last_byte_has_come() {
+    fn a_command_counts_when_its_last_byte_was_read() {
         assert_eq!(Commands::default().count(&TWO[..TWO.len() - 1]), 1);
     }
 
     #[test]
-    fn a_line_of_plain_words_is_a_command() {
+    fn an_inline_command_is_counted() {
         assert_eq!(Commands::default().count(b"PING\r\nPING\r\n"), 2);
     }
 }

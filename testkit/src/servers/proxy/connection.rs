@@ -12,14 +12,15 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::Shared;
 use super::commands::Commands;
 use super::mode::{End, Fate};
+use super::shared::Shared;
 
-/// Bytes on their way, and when they arrive.
-type Letter = (Instant, Vec<u8>);
+/// Bytes in flight, and the time at which they are delivered.
+type Delivery = (Instant, Vec<u8>);
 
-/// Carries what a client and the server tell each other, until one of them, or the proxy, ends it.
+/// Forwards bytes between a client and a server until one of them, or the proxy, ends the
+/// connection.
 pub(super) async fn serve(mut client: TcpStream, shared: Arc<Shared>) {
     let mut cut = shared.cut.subscribe();
     let target = *shared.target.borrow();
@@ -30,36 +31,37 @@ pub(super) async fn serve(mut client: TcpStream, shared: Arc<Shared>) {
                 _ = cut.changed() => *cut.borrow_and_update(),
             };
             if end == End::Hang {
-                // Both sides stay open, whatever they send, until the connection is cut.
+                // Both sides stay open, regardless of further bytes, until the proxy cuts the
+                // connection.
                 let _ = cut.changed().await;
                 *cut.borrow_and_update()
             } else {
                 end
             }
         }
-        // As if no server had been reached.
+        // The connection ends as if the server had refused it.
         Err(_) => End::Reset,
     };
     match end {
         End::Close => {}
         End::Reset => {
-            // A connection that may not linger is reset.
+            // Closing a socket with a linger time of zero resets the connection.
             let _ = client.set_zero_linger();
         }
         End::Hang => pending().await,
     }
 }
 
-/// Carries both ways until one way ends.
+/// Forwards bytes in both directions until one direction ends.
 async fn carry(client: &mut TcpStream, server: &mut TcpStream, shared: &Shared) -> End {
-    // A delay is the proxy's business, not that of the system.
+    // Only the proxy may delay bytes, so the system must not buffer them.
     if client.set_nodelay(true).and(server.set_nodelay(true)).is_err() {
         return End::Reset;
     }
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
     let mut commands = Commands::default();
-    let requests = way(
+    let requests = forward(
         from_client,
         to_server,
         || shared.mode.borrow().for_request(),
@@ -69,7 +71,7 @@ async fn carry(client: &mut TcpStream, server: &mut TcpStream, shared: &Shared) 
         },
     );
     let mut is_first = true;
-    let answers = way(
+    let answers = forward(
         from_server,
         to_client,
         || shared.mode.borrow().for_answer(std::mem::replace(&mut is_first, false)),
@@ -83,22 +85,24 @@ async fn carry(client: &mut TcpStream, server: &mut TcpStream, shared: &Shared) 
     }
 }
 
-/// Carries one way. It ends when all that was read before its end has been delivered.
-async fn way(
+/// Forwards one direction. It ends when all bytes that were read before its end have been
+/// delivered.
+async fn forward(
     from: ReadHalf<'_>,
     to: WriteHalf<'_>,
     fate: impl FnMut() -> Fate,
     passing: impl FnMut(&[u8]),
 ) -> End {
     let (sender, receiver) = mpsc::unbounded_channel();
-    // Reading goes on while bytes wait for their time: each is late by its own delay only.
+    // Reading continues while earlier bytes wait for their time, so that each read is late by its
+    // own delay only.
     let (end, _) = tokio::join!(read(from, sender, fate), deliver(receiver, to, passing));
     end
 }
 
 async fn read(
     mut from: ReadHalf<'_>,
-    letters: mpsc::UnboundedSender<Letter>,
+    deliveries: mpsc::UnboundedSender<Delivery>,
     mut fate: impl FnMut() -> Fate,
 ) -> End {
     let mut buffer = vec![0; 1 << 16];
@@ -107,8 +111,9 @@ async fn read(
         if read == 0 {
             return End::Close;
         }
-        // Delivery fails if the receiver has gone: the other direction then ends the connection.
-        let send = |bytes: &[u8], after| letters.send((Instant::now() + after, bytes.to_vec()));
+        // Sending fails if the receiver has ended. In that case the other direction ends the
+        // connection.
+        let send = |bytes: &[u8], after| deliveries.send((Instant::now() + after, bytes.to_vec()));
         let _ = match fate() {
             Fate::Drop => Ok(()),
             Fate::Deliver(after) => send(&buffer[..read], after),
@@ -122,13 +127,14 @@ async fn read(
 }
 
 async fn deliver(
-    mut letters: mpsc::UnboundedReceiver<Letter>,
+    mut deliveries: mpsc::UnboundedReceiver<Delivery>,
     mut to: WriteHalf<'_>,
     mut passing: impl FnMut(&[u8]),
 ) -> io::Result<()> {
-    while let Some((at, bytes)) = letters.recv().await {
+    while let Some((at, bytes)) = deliveries.recv().await {
         sleep_until(at).await;
-        // Counted first: a client that has the answer must find its request in the counts.
+        // Counted before the write, so that a client that has the answer finds its request in the
+        // counts.
         passing(&bytes);
         to.write_all(&bytes).await?;
     }

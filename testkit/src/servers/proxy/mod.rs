@@ -1,8 +1,9 @@
-//! A TCP proxy that misbehaves on demand.
+//! A TCP proxy that delays, drops and cuts on demand.
 
 mod commands;
 mod connection;
 mod mode;
+mod shared;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -14,16 +15,18 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 pub use mode::{End, Mode};
+use shared::Shared;
 
+use super::error::Error;
 use super::port::free_port;
-use super::{Error, eventually};
+use super::wait::eventually;
 
-/// How many ports are tried.
+/// The maximum number of ports to try.
 const PORTS: u8 = 10;
 
-/// Stands between a client and a server, and does what [`Mode`] says to what passes.
+/// A proxy between clients and a server. Its [`Mode`] decides the fate of the bytes.
 ///
-/// Dropping it ends all its connections.
+/// Dropping the proxy ends all its connections.
 ///
 /// ```no_run
 /// use tidegate_testkit::servers::{End, Mode, Proxy, Redis};
@@ -31,7 +34,7 @@ const PORTS: u8 = 10;
 /// # async fn run() {
 /// let redis = Redis::start().await.unwrap();
 /// let proxy = Proxy::start(redis.port()).await.unwrap();
-/// // A client at `proxy.url()` sees its connection reset, although the command was carried out.
+/// // A client at `proxy.url()` sees its connection reset, although the server executed the command.
 /// proxy.set(Mode::LoseAnswer(End::Reset)).await.unwrap();
 /// # }
 /// ```
@@ -42,21 +45,7 @@ pub struct Proxy {
     task: JoinHandle<()>,
 }
 
-/// What the proxy and its connections share.
-#[derive(Debug)]
-struct Shared {
-    mode: watch::Sender<Mode>,
-    target: watch::Sender<SocketAddr>,
-    /// How to end the connections that are open when it changes.
-    cut: watch::Sender<End>,
-    listening: watch::Sender<bool>,
-    connections: AtomicU64,
-    commands: AtomicU64,
-    to_server: AtomicU64,
-    to_client: AtomicU64,
-}
-
-/// What has passed through a proxy.
+/// The connections, commands and bytes that a proxy has forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Connections that clients made.
@@ -70,10 +59,10 @@ pub struct Counts {
 }
 
 impl Proxy {
-    /// Starts a proxy on a free port in front of a port on 127.0.0.1.
+    /// Starts a proxy on a free port, in front of a server on 127.0.0.1.
     ///
     /// # Errors
-    /// If there is no free port.
+    /// Returns an error if there is no free port.
     pub async fn start(target: u16) -> Result<Self, Error> {
         let (listener, port) = listen_anywhere().await?;
         let shared = Arc::new(Shared {
@@ -90,40 +79,41 @@ impl Proxy {
         Ok(Self { port, shared, task })
     }
 
-    /// The port on 127.0.0.1 that clients connect to.
+    /// Returns the port on 127.0.0.1 to which clients connect.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The URL that clients connect to.
+    /// Returns the URL to which clients connect.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Changes what it does, and returns when that holds.
+    /// Changes the mode, and returns when it is in effect.
     ///
     /// # Errors
-    /// If its port cannot be listened on again after [`Mode::Refuse`].
+    /// Returns an error if the proxy cannot listen on its port again after [`Mode::Refuse`].
     pub async fn set(&self, mode: Mode) -> Result<(), Error> {
         self.shared.mode.send_replace(mode);
         let wanted = mode != Mode::Refuse;
-        eventually(Duration::from_secs(10), "the proxy to change what it does", async || {
+        eventually(Duration::from_secs(10), "the proxy to change its mode", async || {
             (*self.shared.listening.borrow() == wanted).then_some(())
         })
         .await
     }
 
-    /// Leads new connections to another port on 127.0.0.1. Open ones stay where they are.
+    /// Forwards new connections to another port on 127.0.0.1. Open connections keep their server.
     pub fn set_target(&self, port: u16) {
         self.shared.target.send_replace(local(port));
     }
 
-    /// Ends all open connections. With [`End::Hang`] they stay open and fall silent, and new ones pass.
+    /// Ends all open connections. With [`End::Hang`] they stay open without forwarding anything.
+    /// New connections are not affected.
     pub fn cut(&self, end: End) {
         self.shared.cut.send_replace(end);
     }
 
-    /// What has passed so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> Counts {
         Counts {
             connections: self.shared.connections.load(Ordering::SeqCst),
@@ -140,7 +130,7 @@ impl Drop for Proxy {
     }
 }
 
-/// Takes connections for as long as the proxy lives; those that it has taken end with it.
+/// Accepts connections until the proxy is dropped, which also ends the accepted connections.
 async fn accept(shared: Arc<Shared>, port: u16, mut listener: Option<TcpListener>) {
     let mut mode = shared.mode.subscribe();
     let mut connections = JoinSet::new();
@@ -157,18 +147,18 @@ async fn accept(shared: Arc<Shared>, port: u16, mut listener: Option<TcpListener
                 shared.connections.fetch_add(1, Ordering::SeqCst);
                 connections.spawn(connection::serve(stream, Arc::clone(&shared)));
             }
-            // A connection that has ended frees what it holds.
+            // Joining a finished connection frees its task.
             Some(_) = connections.join_next() => {}
         }
     }
 }
 
-/// The next connection; pending for ever while connections are refused.
+/// Returns the next connection. It stays pending while connections are refused.
 async fn next(listener: Option<&TcpListener>) -> TcpStream {
     loop {
         match listener {
             None => std::future::pending().await,
-            // The client has gone before it was taken.
+            // An error means that the client has disconnected before its connection was accepted.
             Some(listener) => match listener.accept().await {
                 Ok((stream, _)) => return stream,
                 Err(_) => tokio::task::yield_now().await,

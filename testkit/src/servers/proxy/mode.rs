@@ -1,54 +1,57 @@
-//! What a proxy does to the bytes that pass.
+//! The modes of a proxy.
 
 use std::time::Duration;
 
-/// What a proxy does. A change holds for the bytes that arrive from then on, on open connections too.
+/// The behavior of a proxy. A change applies to all bytes that arrive afterwards, on open
+/// connections too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Everything passes.
+    /// Forwards everything.
     Pass,
-    /// Everything passes, so much later. The order is kept.
+    /// Forwards everything after a delay. The order is kept.
     Delay {
-        /// How late requests reach the server.
+        /// The delay of requests.
         requests: Duration,
-        /// How late answers reach the client.
+        /// The delay of answers.
         answers: Duration,
     },
-    /// Everything passes, but the first bytes of the server on a connection come so much later: those that
-    /// set it up, whereas all others take no time.
+    /// Forwards everything, but delays the first bytes that the server sends on each connection.
+    /// They belong to the setup of the connection; all later bytes are not delayed.
     DelayFirstAnswer(Duration),
-    /// Requests reach the server, answers are thrown away, connections stay open.
+    /// Forwards requests and drops answers. Connections stay open.
     SwallowAnswers,
-    /// Nothing passes either way, connections stay open.
+    /// Drops everything in both directions. Connections stay open.
     BlackHole,
-    /// When an answer comes, which shows that the request was carried out, its connection ends like this
-    /// instead.
+    /// Forwards requests. When the server answers, which shows that it has executed the request,
+    /// drops the answer and ends the connection like this.
     LoseAnswer(End),
-    /// When an answer comes, half of its bytes pass, and then its connection ends like this.
+    /// Forwards requests. When the server answers, forwards half of the answer's bytes and ends the
+    /// connection like this.
     HalveAnswer(End),
-    /// New connections are refused. Open ones go on; [`cut`](super::Proxy::cut) ends them.
+    /// Refuses new connections. Open connections are not affected; [`cut`](super::Proxy::cut) ends
+    /// them.
     Refuse,
 }
 
-/// How a connection ends.
+/// The way in which a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// Closed in order.
+    /// The connection is closed in order.
     Close,
-    /// Reset, as by a host that has restarted.
+    /// The connection is reset, as by a host that has restarted.
     Reset,
-    /// Not at all: it stays open, and silent for ever.
+    /// The connection stays open and forwards nothing, forever.
     Hang,
 }
 
-/// What happens to some bytes.
+/// The fate of the bytes of one read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Deliver(Duration),
     Drop,
-    /// They are lost, and the connection ends.
+    /// The bytes are dropped, and the connection ends.
     End(End),
-    /// The first half arrives, and the connection ends.
+    /// The first half is delivered, and the connection ends.
     Halve(End),
 }
 

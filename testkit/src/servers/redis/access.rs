@@ -1,9 +1,9 @@
-//! Users, passwords, and the URLs to connect by.
+//! The users and passwords of a server, and the URLs of its connections.
 
 use std::fmt::Write;
 use std::path::Path;
 
-/// The password of the default user, if it has one, and whether connections by TCP are encrypted.
+/// The password of the default user, if it has one, and whether TCP connections are encrypted.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Access {
     pub(super) password: Option<String>,
@@ -36,7 +36,7 @@ impl Access {
     }
 }
 
-/// Percent-encodes all that could mean something in a URL.
+/// Percent-encodes every byte that is not a letter or a digit.
 fn escape(text: &str) -> String {
     text.bytes().fold(String::new(), |mut escaped, byte| {
         if byte.is_ascii_alphanumeric() {

@@ -1,4 +1,4 @@
-//! How a server is set up.
+//! The settings of a server.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,12 @@ use std::{fs, io};
 
 use tempfile::TempDir;
 
-use super::{Access, Redis};
-use crate::servers::binary::Binary;
-use crate::servers::{Error, Version};
+use super::access::Access;
+use super::server::Redis;
+use crate::servers::binary::{Binary, Version};
+use crate::servers::error::Error;
 
-/// The choices for a server that is about to start.
+/// The settings of a server that is about to start.
 ///
 /// ```no_run
 /// use tidegate_testkit::servers::Redis;
@@ -40,7 +41,7 @@ struct Tls {
 }
 
 impl RedisBuilder {
-    /// Runs this program instead of the one that the environment names.
+    /// Runs this program instead of the default one.
     pub fn binary(mut self, path: impl Into<PathBuf>) -> Self {
         self.binary = Some(path.into());
         self
@@ -52,14 +53,16 @@ impl RedisBuilder {
         self
     }
 
-    /// Adds a line to the configuration file, as `redis.conf` would hold it: the value stands unquoted.
-    /// A later line overrides an earlier one, and those that a test server has by default.
+    /// Adds a line to the configuration file, in the syntax of `redis.conf`, without quotes around
+    /// the value. It overrides earlier lines with the same name, including the defaults of a test
+    /// server.
     pub fn config(mut self, name: &str, value: &str) -> Self {
         self.lines.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Requires this password; a connection with it is the user `default`.
+    /// Requires this password from the user `default`, which is the user of connections without a
+    /// user name.
     pub fn password(mut self, password: &str) -> Self {
         self.access.password = Some(password.to_owned());
         self.config("requirepass", password)
@@ -70,9 +73,9 @@ impl RedisBuilder {
         self.config("user", &format!("{name} on >{password} {rules}"))
     }
 
-    /// Listens for encrypted connections only (but for the unix socket), with a certificate, its key and
-    /// the root that signed it, all in PEM files. The servers of a Sentinel group, and the Sentinels, then
-    /// talk to each other like that too. Clients need no certificate of their own.
+    /// Accepts only encrypted connections, except on the unix socket. The certificate, its key and
+    /// the root certificate that signed it are PEM files. The servers of a Sentinel group, and the
+    /// sentinels, then encrypt the connections between each other too. Clients need no certificate.
     pub fn tls(
         mut self,
         certificate: impl Into<PathBuf>,
@@ -85,30 +88,31 @@ impl RedisBuilder {
         self
     }
 
-    /// The same program as a sentinel, which watches other servers; the rest is as by default.
+    /// Returns the settings of a sentinel that runs the same program with the same TLS settings.
+    /// All other settings have their defaults.
     pub(in crate::servers) fn into_sentinel(self) -> Self {
         let access = Access { password: None, ..self.access };
         Self { binary: self.binary, sentinel: true, access, tls: self.tls, ..Self::default() }
     }
 
-    /// Has its directory made in this one, instead of where temporary files go.
+    /// Creates the server's directory in `home` instead of the directory for temporary files.
     pub(in crate::servers) fn home(mut self, home: Option<PathBuf>) -> Self {
         self.home = home;
         self
     }
 
-    /// Makes the directory of a server.
+    /// Creates the directory of the server.
     pub(super) fn make_dir(&self) -> io::Result<TempDir> {
         let mut builder = tempfile::Builder::new();
         let builder = builder.prefix("tidegate-");
         self.home.as_ref().map_or_else(|| builder.tempdir(), |home| builder.tempdir_in(home))
     }
 
-    pub(in crate::servers) fn binary_asked_for(&self) -> Option<&Path> {
+    pub(in crate::servers) fn binary_path(&self) -> Option<&Path> {
         self.binary.as_deref()
     }
 
-    /// The value of a setting, if it was given.
+    /// Returns the value of a setting, if it was set.
     pub(in crate::servers) fn setting(&self, wanted: &str) -> Option<&str> {
         let last = self.lines.iter().rfind(|(name, _)| name == wanted);
         last.map(|(_, value)| value.as_str())
@@ -118,14 +122,15 @@ impl RedisBuilder {
         self.access.encrypted
     }
 
-    pub(in crate::servers) fn password_of_default(&self) -> Option<&str> {
+    pub(in crate::servers) fn default_password(&self) -> Option<&str> {
         self.access.password.as_deref()
     }
 
-    /// Starts the server, and returns when it answers.
+    /// Starts the server, and returns when the server answers.
     ///
     /// # Errors
-    /// If the program is missing or no server, or if the server refuses to start; its log says why.
+    /// Returns an error if the program is missing or is not a Redis server, or if the server does
+    /// not start. The message contains the end of the server's log.
     pub async fn start(self) -> Result<Redis, Error> {
         let binary = Binary::find(self.binary.as_deref())?;
         Redis::launch(self, &binary).await
@@ -168,8 +173,9 @@ impl RedisBuilder {
             ),
         };
         if !self.sentinel {
-            // By way of the disk, a replica is served at once: otherwise others are waited for for 5 s,
-            // and an acknowledgement for 1 s.
+            // Replicas are synchronized via the disk, which starts immediately. A diskless
+            // synchronization waits 5 s for further replicas, and an acknowledgement of WAIT takes
+            // 1 s more.
             text.push_str("save \"\"\nappendonly no\nrepl-diskless-sync no\n");
             if version.numbers() >= [7, 0, 0] {
                 text.push_str("enable-debug-command yes\nshutdown-timeout 1\n");
@@ -178,11 +184,26 @@ impl RedisBuilder {
         for (name, value) in &self.lines {
             if [name, value].iter().any(|part| part.contains(['\n', '\r'])) {
                 return Err(Error::new(format!(
-                    "a line break in the setting {name:?} = {value:?}"
+                    "the setting {name:?} is {value:?}; it must not contain a line break"
                 )));
             }
             let _ = writeln!(text, "{name} {}", if value.is_empty() { "\"\"" } else { value });
         }
         Ok(text)
+    }
+}
+
+impl Redis {
+    /// Starts a server with the default settings, and returns when it answers.
+    ///
+    /// # Errors
+    /// Returns an error in the same cases as [`RedisBuilder::start`].
+    pub async fn start() -> Result<Self, Error> {
+        Self::builder().start().await
+    }
+
+    /// Returns a builder for a server with other settings.
+    pub fn builder() -> RedisBuilder {
+        RedisBuilder::default()
     }
 }

@@ -1,20 +1,23 @@
-//! Starting a server, for the first time and again.
+//! Starts and restarts a server.
 
 use std::path::Path;
 use std::{fs, io};
 
-use super::{Data, PATIENCE, Redis, RedisBuilder};
+use super::builder::RedisBuilder;
+use super::server::{Data, PATIENCE, Redis};
 use crate::servers::binary::Binary;
+use crate::servers::error::Error;
 use crate::servers::port::free_port;
+use crate::servers::resp::Client;
+use crate::servers::wait::eventually;
 use crate::servers::watchdog::{State, Watchdog, tail};
-use crate::servers::{Client, Error, eventually};
 
-/// How many ports are tried before it is taken for a fault.
+/// The maximum number of ports to try before the start fails.
 const PORTS: u8 = 10;
 
-/// Why a server did not start.
+/// The reason why a server did not start.
 pub(in crate::servers) enum Refusal {
-    /// Another process listens on its port.
+    /// Another process listens on the server's port.
     PortTaken(Error),
     Other(Error),
 }
@@ -34,7 +37,7 @@ impl Redis {
         Ok(redis)
     }
 
-    /// Runs it, on another port if another process has taken the free one.
+    /// Runs the server. If another process has taken its port, tries other ports.
     async fn run_somewhere(&mut self, builder: &RedisBuilder) -> Result<(), Error> {
         for _ in 1..PORTS {
             match self.run().await {
@@ -47,7 +50,7 @@ impl Redis {
         self.run().await.map_err(Error::from)
     }
 
-    /// A server that is ready to start.
+    /// Creates the directory and the settings of a server, without starting it.
     pub(in crate::servers) fn prepare(
         builder: &RedisBuilder,
         binary: &Binary,
@@ -60,17 +63,17 @@ impl Redis {
         let mode = Path::new("--sentinel");
         let command = [binary.path.as_path(), config.as_path(), mode];
         let command = if builder.is_sentinel() { &command[..] } else { &command[..2] };
-        // From here on the shell removes the directory, which it does even if this process is killed.
+        // From here on the shell removes the directory, even if this process is killed.
         let process = Watchdog::new(dir.keep(), command)?;
         let (access, version) = (builder.access().clone(), binary.version.clone());
         Ok(Self { port, access, version, process })
     }
 
-    /// Starts the server again, on the same port and with the same settings. One that still runs is
-    /// stopped first.
+    /// Starts the server again, on the same port and with the same settings. If the server still
+    /// runs, it is stopped first.
     ///
     /// # Errors
-    /// If it does not end, or does not start.
+    /// Returns an error if the server does not end, or does not start.
     pub async fn restart(&self, data: Data) -> Result<(), Error> {
         if data == Data::Kept && self.pid().is_some() {
             self.resume().await?;
@@ -89,7 +92,7 @@ impl Redis {
         .await?
     }
 
-    /// Removes what the server has saved.
+    /// Removes the files in which the server saved its data.
     fn forget(&self) -> Result<(), Error> {
         let remove = |result: io::Result<()>, name: &str| match result {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -120,7 +123,8 @@ impl Redis {
         }
     }
 
-    /// Whether it takes commands: it has its data, and may ask for a password.
+    /// Returns `true` if the server accepts commands: it has loaded its data. It may still require
+    /// a password.
     async fn answers(&self) -> bool {
         let Ok(mut client) = Client::connect_unix(&self.socket_path()).await else { return false };
         client.call(&["PING"]).await.is_ok_and(|reply| !reply.text().starts_with("LOADING"))

@@ -1,12 +1,13 @@
-//! How a group is set up.
+//! The settings of a Sentinel group.
 
 use std::time::Duration;
 
+use super::group::{SENTINELS, Sentinel};
 use super::settings::{self, Watched};
-use super::{SENTINELS, Sentinel};
-use crate::servers::{Error, Redis, RedisBuilder};
+use crate::servers::error::Error;
+use crate::servers::redis::{Redis, RedisBuilder};
 
-/// The choices for a group that is about to start.
+/// The settings of a Sentinel group that is about to start.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct SentinelBuilder {
@@ -26,38 +27,40 @@ impl SentinelBuilder {
         }
     }
 
-    /// How the primary and the replicas are set up.
+    /// Sets the settings of the primary and the replicas.
     pub fn node(mut self, node: RedisBuilder) -> Self {
         self.node = node;
         self
     }
 
-    /// How many replicas there are: at least 1, and 2 by default.
+    /// Sets the number of replicas: at least 1, and 2 by default.
     pub fn replicas(mut self, replicas: usize) -> Self {
         self.replicas = replicas;
         self
     }
 
-    /// What the sentinels call the primary: `tidegate` by default.
+    /// Sets the name under which the sentinels know the primary: `tidegate` by default.
     pub fn master_name(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
         self
     }
 
-    /// How long a primary must be silent to be taken for dead: 500 ms by default.
+    /// Sets the time after which a silent primary counts as dead: 500 ms by default.
     pub fn down_after(mut self, down_after: Duration) -> Self {
         self.down_after = down_after;
         self
     }
 
-    /// Starts all of it, and returns when clients may come and a failover would succeed.
+    /// Starts the servers and sentinels. Returns when clients can connect and a failover would
+    /// succeed.
     ///
     /// # Errors
-    /// If a server does not start, or the group does not find itself.
+    /// Returns an error if a server does not start, or the sentinels do not discover all servers in
+    /// time.
     pub async fn start(self) -> Result<Sentinel, Error> {
-        let password = self.node.password_of_default().map(str::to_owned);
+        let password = self.node.default_password().map(str::to_owned);
         let node = match &password {
-            // Each of them may be a replica of each other one day.
+            // After failovers, each node may be a replica of each other node.
             Some(password) => self.node.clone().config("masterauth", password),
             None => self.node.clone(),
         };
@@ -87,5 +90,20 @@ impl SentinelBuilder {
             settings::calm(sentinel).await?;
         }
         Ok(group)
+    }
+}
+
+impl Sentinel {
+    /// Starts a group with the default settings: two replicas.
+    ///
+    /// # Errors
+    /// Returns an error in the same cases as [`SentinelBuilder::start`].
+    pub async fn start() -> Result<Self, Error> {
+        Self::builder().start().await
+    }
+
+    /// Returns a builder for a group with other settings.
+    pub fn builder() -> SentinelBuilder {
+        SentinelBuilder::new()
     }
 }

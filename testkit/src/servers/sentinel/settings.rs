@@ -1,17 +1,20 @@
-//! What a sentinel is told.
+//! The settings of a sentinel.
 
 use std::time::Duration;
 
-use crate::servers::{Error, Redis};
+use crate::servers::error::Error;
+use crate::servers::redis::Redis;
 
-/// How many sentinels must agree that the primary is down.
+/// The number of sentinels that must agree that the primary is down.
 const QUORUM: &str = "2";
 
-/// Periods (in ms) of what sentinels do: with these a group finds itself, and fails over, in a moment
-/// instead of many seconds. Their safety mode, which a slow machine can trigger, ends soon too.
+/// Periods of the sentinels' timers, in ms. With these periods a group discovers its servers and
+/// fails over in a moment instead of many seconds. The sentinels' safety mode (TILT), which a slow
+/// machine can trigger, also ends soon.
 ///
-/// A replica can be promoted if its last INFO is younger than 5 pings, and while the primary is down, INFO
-/// comes once a second: more frequent pings would make failovers fail.
+/// More frequent pings would make failovers fail. A replica can be promoted only if its last INFO
+/// is younger than 5 ping periods, and while the primary is down, a sentinel requests INFO only
+/// once a second.
 const HASTE: [&str; 10] = [
     "INFO-PERIOD",
     "200",
@@ -25,14 +28,15 @@ const HASTE: [&str; 10] = [
     "1000",
 ];
 
-/// How often sentinels tell of themselves until they all know each other.
+/// The period at which sentinels announce themselves until they all know each other.
 const PUBLISH_TO_MEET: [&str; 2] = ["PUBLISH-PERIOD", "100"];
 
-/// And afterwards. A sentinel takes back a promotion of which it has not been told for 4 such periods, and
-/// the one that promoted hears of its success, by INFO, after up to 1 s.
+/// The period at which sentinels announce themselves afterwards. A sentinel reverts a promotion
+/// that no other sentinel has announced for 4 such periods, and the sentinel that promoted a
+/// replica learns of its success, from INFO, only after up to 1 s.
 const PUBLISH: [&str; 2] = ["PUBLISH-PERIOD", "700"];
 
-/// The primary that a sentinel is told to watch.
+/// The primary that a sentinel watches.
 pub(super) struct Watched<'a> {
     pub(super) name: &'a str,
     pub(super) port: u16,
@@ -40,7 +44,7 @@ pub(super) struct Watched<'a> {
     pub(super) password: Option<&'a str>,
 }
 
-/// Tells a sentinel whom to watch.
+/// Configures a sentinel to watch a primary.
 pub(super) async fn watch(sentinel: &Redis, watched: &Watched<'_>) -> Result<(), Error> {
     tune(sentinel, &HASTE).await?;
     tune(sentinel, &PUBLISH_TO_MEET).await?;
@@ -49,7 +53,7 @@ pub(super) async fn watch(sentinel: &Redis, watched: &Watched<'_>) -> Result<(),
     sentinel.command(&["SENTINEL", "MONITOR", name, "127.0.0.1", &port, QUORUM]).await?;
     let mut settings = vec![
         ("down-after-milliseconds", down_after.as_str()),
-        // A failover that went wrong is tried again after twice this time.
+        // A failed failover is tried again after twice this time.
         ("failover-timeout", "2000"),
     ];
     settings.extend(watched.password.map(|password| ("auth-pass", password)));
@@ -59,12 +63,12 @@ pub(super) async fn watch(sentinel: &Redis, watched: &Watched<'_>) -> Result<(),
     Ok(())
 }
 
-/// Lets a sentinel of a group that has found itself tell of itself less often.
+/// Lets a sentinel announce itself less often, once the sentinels of its group know each other.
 pub(super) async fn calm(sentinel: &Redis) -> Result<(), Error> {
     tune(sentinel, &PUBLISH).await
 }
 
-/// Sets the periods of a sentinel; those before 7.0 keep theirs, and are just slower.
+/// Sets the periods of a sentinel. Sentinels before 7.0 keep their defaults and are only slower.
 async fn tune(sentinel: &Redis, periods: &[&str]) -> Result<(), Error> {
     if sentinel.version().numbers() >= [7, 0, 0] {
         sentinel.command(&[&["SENTINEL", "DEBUG"], periods].concat()).await?;

@@ -1,0 +1,22 @@
+//! The state that a proxy and its connections share.
+
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicU64;
+
+use tokio::sync::watch;
+
+use super::mode::{End, Mode};
+
+/// The state that the proxy and its connections share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) mode: watch::Sender<Mode>,
+    pub(super) target: watch::Sender<SocketAddr>,
+    /// The way in which all open connections end when this value changes.
+    pub(super) cut: watch::Sender<End>,
+    pub(super) listening: watch::Sender<bool>,
+    pub(super) connections: AtomicU64,
+    pub(super) commands: AtomicU64,
+    pub(super) to_server: AtomicU64,
+    pub(super) to_client: AtomicU64,
+}
