@@ -7,7 +7,7 @@ use tidegate_memory::MemoryStore;
 use tidegate_testkit::faults::{Fault, Faults, FaultyStore};
 use tokio::time::timeout;
 
-use super::common::{RecordCalls, Recording, limiter, ms, noted, settle, tasks};
+use super::common::{RecordCalls, Recording, limiter, ms, recording, settle, tasks};
 
 type Faulty = Arc<FaultyStore<Recording>>;
 
