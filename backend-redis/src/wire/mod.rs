@@ -45,12 +45,14 @@
 //! If the string is longer than its foot says, the call fails, and the written bytes stay.
 
 mod answer;
+mod bounds;
 mod bytes;
 mod key;
 mod layout;
 mod normalized;
 mod numbers;
 mod open_holds;
+mod plan;
 mod request;
 pub mod scripts;
 mod shard_tag;
@@ -59,4 +61,5 @@ mod single_charges;
 pub use answer::ScriptReply;
 pub use key::Keys;
 pub(crate) use normalized::NormalizedCall;
-pub use request::{Batch, Request, supports};
+pub use plan::{Places, Plan, PlannedRequest, in_a_batch, no_reply};
+pub use request::{Batch, Reply, Request, Tier, supports};

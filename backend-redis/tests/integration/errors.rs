@@ -148,7 +148,7 @@ async fn what_is_no_redis_server_is_told_in_one_line_with_what_it_says() {
         (&b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n\r\n"[..], "`HTTP/1.1 400 Bad Request`"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "`SSH-2.0-OpenSSH_9.2`"),
         (b"<!DOCTYPE html>\n<html>", "`<!DOCTYPE html>`"),
-        (b"\x15\x03\x01\x00\x02\x02\x46", "speaks TLS, for which a URL begins with `rediss://`"),
+        (b"\x15\x03\x01\x00\x02\x02\x46", "uses TLS; its URL must begin with `rediss://`"),
     ] {
         let server = server_that_says(answer);
         let error = error_of(at(&format!("redis://:S3CRET@{server}"))).await;

@@ -88,7 +88,7 @@ fn thread_per_connection(listener: TcpListener, version: &'static str) {
 async fn a_server_that_is_too_old_is_told_with_its_version() {
     let (kind, text) = error_of(at(&server_of_version("5.0.14"))).await;
     assert_eq!(kind, ErrorKind::UnsupportedServer, "{text}");
-    assert!(text.contains("is version 5.0; 6.0 is needed"), "{text}");
+    assert!(text.contains("is version 5.0; it must be at least 6.0"), "{text}");
     // This one is new enough, and answers nothing else.
     assert_ne!(error_of(at(&server_of_version("6.0.1"))).await.0, ErrorKind::UnsupportedServer);
 }

@@ -114,7 +114,7 @@ async fn play(
             assert_eq!(answer.unwrap(), expected.unwrap());
         }
         // Calls that are answered together in the core at once, and in the other store in two parts.
-        usual += usize::from(Request::of_single_charges(&keys, &calls).is_some());
+        usual += usize::from(Request::usual_batch(&keys, &calls).is_some());
         let (expected, answers) =
             (model.decide_many(&calls).await, store.decide_many(&calls).await);
         for ((call, expected), answer) in calls.drain(..).zip(expected).zip(answers) {
@@ -194,7 +194,7 @@ async fn a_batch_writes_what_single_calls_write_and_lets_it_live_as_long() {
             .flat_map(|policy| subjects.iter().map(move |subject| [Charge::new(policy, subject)]))
             .collect();
         let calls: Vec<_> = charges.iter().map(|charges| Call::acquire(charges)).collect();
-        assert!(Request::of_single_charges(&Keys::new("any"), &calls).is_some());
+        assert!(Request::usual_batch(&Keys::new("any"), &calls).is_some());
         let together = stores[0].decide_many(&calls).await;
         for (call, together) in calls.iter().zip(together) {
             assert_eq!(together.unwrap(), stores[1].decide(*call).await.unwrap(), "{call:?}");
@@ -242,7 +242,7 @@ async fn what_is_unusual_under_a_key_is_left_to_the_general_script() {
     ];
     let charges = subjects.map(|subject| [Charge::new(&policy, subject)]);
     let calls: Vec<_> = charges.iter().map(|charges| Call::acquire(charges)).collect();
-    assert!(Request::of_single_charges(&Keys::new("any"), &calls).is_some());
+    assert!(Request::usual_batch(&Keys::new("any"), &calls).is_some());
     let answers = store.decide_many(&calls).await;
     let shown: Vec<_> = answers
         .iter()
@@ -277,9 +277,8 @@ async fn other_calls_make_a_batch_a_general_one() {
     ]
     .map(policy);
     let usual = [Charge::new(&bucket, "s")];
-    let is_usual = |call: Call<'_>| {
-        Request::of_single_charges(&keys, &[Call::acquire(&usual), call]).is_some()
-    };
+    let is_usual =
+        |call: Call<'_>| Request::usual_batch(&keys, &[Call::acquire(&usual), call]).is_some();
     assert!(is_usual(Call::acquire(&usual)));
     let [s, t] = ["s", "t"].map(|subject| Charge::new(&bucket, subject));
     assert!(is_usual(Call::acquire(&[t.cost(2)])), "a group of its own");
