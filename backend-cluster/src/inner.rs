@@ -53,8 +53,7 @@ impl Inner {
         calls: usize,
         plan: impl Fn(usize) -> Plan<'c, 'a>,
     ) -> Vec<Result<SlotDecision, Error>> {
-        let mut answers: Vec<Option<Result<SlotDecision, Error>>> = vec![];
-        answers.resize_with(calls, || None);
+        let mut answers: Vec<_> = (0..calls).map(|_| None).collect();
         for (place, decided) in self.dispatch((0..calls).map(plan)).await {
             answers[place] = Some(decided);
         }

@@ -75,8 +75,7 @@ impl RedisStore {
             }
             return answers;
         }
-        let mut answers: Vec<Option<Result<Decision, Error>>> = vec![];
-        answers.resize_with(calls.len(), || None);
+        let mut answers: Vec<_> = calls.iter().map(|_| None).collect();
         let plan = Plan::for_all(&self.0.keys, calls);
         self.0.execute(plan, |place, decision| answers[place] = Some(decision)).await;
         answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(no_reply()))).collect()

@@ -17,8 +17,7 @@ type Answers = Vec<Option<Result<Decision, Error>>>;
 
 /// Decides calls. The result has one entry per call, in order.
 pub(crate) async fn decide(store: &Arc<Inner>, calls: &[Call<'_>]) -> Vec<Result<Decision, Error>> {
-    let mut answers: Answers = vec![];
-    answers.resize_with(calls.len(), || None);
+    let mut answers: Answers = calls.iter().map(|_| None).collect();
     for wave in waves(store, calls, &mut answers) {
         let plans = wave.in_slots.into_iter().map(|places| Plan::new(&store.keys, calls, places));
         for (place, decided) in store.dispatch(plans).await {

@@ -104,10 +104,9 @@ impl<'c, 'a> Plan<'c, 'a> {
         let PlannedRequest { request, places } = planned;
         let mut replies = match replies {
             Ok(replies) => replies.into_iter(),
-            Err(error) if places.len() == 1 => return decided(places[0], Err(error)),
             Err(error) => {
-                let errors = places.into_iter().map(|place| (place, in_a_batch(&error)));
-                return errors.for_each(|(place, error)| decided(place, Err(error)));
+                let error = if places.len() > 1 { in_a_batch(&error) } else { error };
+                return places.into_iter().for_each(|place| decided(place, Err(error.clone())));
             }
         };
         let next_tier = request.tier().next();
@@ -189,7 +188,7 @@ impl Step {
         calls: &[Call<'a>],
         decided: &mut impl FnMut(usize, Result<ScriptReply, Error>),
     ) -> Option<PlannedRequest<'a>> {
-        let mut batch = Batch::with_tier(keys, self.tier);
+        let mut batch = Batch::new(keys, self.tier);
         let mut places = Places::new();
         while let Some(&place) = self.places.as_slice().first() {
             let call = &calls[place];
@@ -214,7 +213,7 @@ fn single<'a>(
     is_peek: bool,
 ) -> Result<Request<'a>, Error> {
     if is_peek && matches!(call.operation, Operation::Reserve { .. }) {
-        let mut batch = Batch::with_tier(keys, tier);
+        let mut batch = Batch::new(keys, tier);
         batch.add_reserve_peek(call)?;
         return Ok(batch.finish());
     }

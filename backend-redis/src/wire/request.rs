@@ -39,12 +39,12 @@ pub struct Request<'a> {
     calls: SmallVec<[NormalizedCall<'a>; 1]>,
     /// The charges of a usual batch, by groups.
     single_charges: Option<SingleCharges>,
-    states: StateKind,
+    tier: Tier,
 }
 
 /// The tiers of scripts. Each tier decides every call that the previous one decides, and more, and
 /// costs the server more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
     /// The script for usual batches. It decides a call if the rule alone has written the state.
     Usual,
@@ -63,6 +63,11 @@ impl Tier {
             Self::General => Some(Self::WithHolds),
             Self::WithHolds => None,
         }
+    }
+
+    /// Returns what the scripts of the tier know about holds on states.
+    fn states(self) -> StateKind {
+        if self == Self::WithHolds { StateKind::WithHolds } else { StateKind::Plain }
     }
 }
 
@@ -86,8 +91,8 @@ pub fn supports(policy: &Policy) -> Result<(), Error> {
         return Ok(());
     }
     let message = format!(
-        "`{policy}` refunds lapsed holds and may need {} records; a log on Redis that refunds lapsed holds must need at \
-         most {MAX_STRING_RECORDS}; a coarser grain needs fewer",
+        "`{policy}` refunds lapsed holds and may need {} records; such a log may have at most \
+         {MAX_STRING_RECORDS} records on Redis; a coarser grain needs fewer",
         policy.rule().max_records()
     );
     Err(Error::new(ErrorKind::Unsupported, message))
@@ -100,7 +105,7 @@ impl<'a> Request<'a> {
     ///
     /// Returns an error if [`Call::check`] does, and for a hold if [`supports`] does.
     pub fn new(keys: &Keys, call: &Call<'a>) -> Result<Self, Error> {
-        Self::with_states(keys, call, state_kind_of(call))
+        Self::with_tier(keys, call, general_tier(call))
     }
 
     /// Creates a request for one call that uses a script of [`Tier::WithHolds`].
@@ -113,11 +118,11 @@ impl<'a> Request<'a> {
     ///
     /// Returns the errors of [`new`](Self::new).
     pub fn with_holds(keys: &Keys, call: &Call<'a>) -> Result<Self, Error> {
-        Self::with_states(keys, call, StateKind::WithHolds)
+        Self::with_tier(keys, call, Tier::WithHolds)
     }
 
-    fn with_states(keys: &Keys, call: &Call<'a>, states: StateKind) -> Result<Self, Error> {
-        let normalized = NormalizedCall::new(call)?;
+    fn with_tier(keys: &Keys, call: &Call<'a>, tier: Tier) -> Result<Self, Error> {
+        let (states, normalized) = (tier.states(), NormalizedCall::new(call)?);
         if call.operation.is_of_hold() {
             // A limiter refuses such a policy when it is built, but a call can contain one.
             call.charges.iter().try_for_each(|charge| supports(charge.policy))?;
@@ -144,9 +149,9 @@ impl<'a> Request<'a> {
                     true => scripts::settle(states),
                     false => scripts::batch(record, states),
                 };
-                let mut batch = Batch::new(keys);
+                let mut batch = Batch::new(keys, tier);
                 batch.add(normalized)?;
-                Self { script, states, ..batch.finish() }
+                Self { script, ..batch.finish() }
             }
         };
         Ok(match id {
@@ -172,8 +177,8 @@ impl<'a> Request<'a> {
         let Parts { keys, arguments, calls, charges } =
             single_charges::parts(keys, calls.into_iter())?;
         let (script, single_charges) = (scripts::batch_single(), Some(charges));
-        let (id, time, states) = (None, None, StateKind::Plain);
-        Some(Self { script, keys, arguments, id, time, calls, single_charges, states })
+        let (id, time, tier) = (None, None, Tier::Usual);
+        Some(Self { script, keys, arguments, id, time, calls, single_charges, tier })
     }
 
     /// Returns the keys of the epochs of a call of a hold.
@@ -225,7 +230,7 @@ impl<'a> Request<'a> {
             time: None,
             calls: SmallVec::new(),
             single_charges: None,
-            states: StateKind::Plain,
+            tier: Tier::General,
         }))
     }
 
@@ -266,11 +271,7 @@ impl<'a> Request<'a> {
     /// Returns the tier of the script.
     #[must_use]
     pub fn tier(&self) -> Tier {
-        match self.states {
-            _ if self.single_charges.is_some() => Tier::Usual,
-            StateKind::Plain => Tier::General,
-            StateKind::WithHolds => Tier::WithHolds,
-        }
+        self.tier
     }
 
     /// Returns the command that calls the script by its SHA-1. A store sends it first.
@@ -338,9 +339,7 @@ impl<'a> Request<'a> {
         match reply {
             // The value may be a state with holds, which a script of this tier takes for a foreign
             // value.
-            Err(error)
-                if error.kind() == ErrorKind::ForeignValue && self.tier() == Tier::General =>
-            {
+            Err(error) if error.kind() == ErrorKind::ForeignValue && self.tier == Tier::General => {
                 Reply::Undecided
             }
             reply => Reply::Decided(reply),
@@ -348,15 +347,8 @@ impl<'a> Request<'a> {
     }
 
     /// Returns the number of calls.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.calls.len()
-    }
-
-    /// Returns `true` if the request has no calls.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.calls.is_empty()
     }
 }
 
@@ -375,7 +367,7 @@ pub struct Batch<'a, 'k> {
     charges: usize,
     arguments: Vec<u8>,
     calls: SmallVec<[NormalizedCall<'a>; 1]>,
-    states: StateKind,
+    tier: Tier,
 }
 
 impl<'a, 'k> Batch<'a, 'k> {
@@ -383,9 +375,9 @@ impl<'a, 'k> Batch<'a, 'k> {
     /// its keys.
     pub const MAX_CHARGES: usize = bounds::MAX_CHARGES;
 
-    /// Creates an empty batch.
+    /// Creates an empty batch for a script of this tier, or of a later one that its calls need.
     #[must_use]
-    pub fn new(names: &'k Keys) -> Self {
+    pub fn new(names: &'k Keys, tier: Tier) -> Self {
         Self {
             names,
             numbers: HashMap::new(),
@@ -394,17 +386,8 @@ impl<'a, 'k> Batch<'a, 'k> {
             charges: 0,
             arguments: vec![],
             calls: SmallVec::new(),
-            states: StateKind::Plain,
+            tier: tier.max(Tier::General),
         }
-    }
-
-    /// Creates an empty batch whose script is of this tier or a later one.
-    pub(super) fn with_tier(names: &'k Keys, tier: Tier) -> Self {
-        let states = match tier {
-            Tier::Usual | Tier::General => StateKind::Plain,
-            Tier::WithHolds => StateKind::WithHolds,
-        };
-        Self { states, ..Self::new(names) }
     }
 
     /// Adds a call. A call that causes an error is not added.
@@ -473,7 +456,7 @@ impl<'a, 'k> Batch<'a, 'k> {
             numbers.iter().for_each(|&number| put(&mut self.arguments, number));
         }
         if normalized.refunds_lapsed() {
-            self.states = StateKind::WithHolds;
+            self.tier = Tier::WithHolds;
         }
         self.calls.push(normalized);
         Ok(())
@@ -495,16 +478,16 @@ impl<'a, 'k> Batch<'a, 'k> {
     /// Returns the request.
     #[must_use]
     pub fn finish(self) -> Request<'a> {
-        let Self { keys, arguments, calls, states, .. } = self;
+        let Self { keys, arguments, calls, tier, .. } = self;
         Request {
-            script: scripts::batch(RecordKind::None, states),
+            script: scripts::batch(RecordKind::None, tier.states()),
             keys,
             arguments,
             id: None,
             time: None,
             calls,
             single_charges: None,
-            states,
+            tier,
         }
     }
 }
@@ -554,10 +537,11 @@ impl<'a> IdArguments<'a> {
     }
 }
 
-fn state_kind_of(call: &Call<'_>) -> StateKind {
+/// Returns the tier of the general script for a call.
+fn general_tier(call: &Call<'_>) -> Tier {
     match call.charges.iter().any(|charge| charge.policy.refunds_lapsed()) {
-        true => StateKind::WithHolds,
-        false => StateKind::Plain,
+        true => Tier::WithHolds,
+        false => Tier::General,
     }
 }
 

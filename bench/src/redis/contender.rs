@@ -5,7 +5,7 @@ use std::fmt;
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
 use tidegate_redis::core::layers::CoalescedStore;
-use tidegate_redis::wire::{Batch, Keys, Reply, no_reply};
+use tidegate_redis::wire::{Batch, Keys, Reply, Tier, no_reply};
 use tidegate_redis::{Call, Charge, Decision, Error, Policy, RedisStore, Store};
 
 use super::Outcome;
@@ -194,7 +194,7 @@ impl Contender {
         connection: &mut MultiplexedConnection,
     ) -> Outcome<usize> {
         let keys = Keys::new("tidegate");
-        let mut batch = Batch::new(&keys);
+        let mut batch = Batch::new(&keys, Tier::General);
         for charges in charges {
             batch.add_call(&Call::acquire(charges))?;
         }
