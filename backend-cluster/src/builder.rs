@@ -47,34 +47,34 @@ impl ClusterStoreBuilder {
         Self { urls: vec![], replicas: None, settings: Settings::default() }
     }
 
-    /// Some nodes of the cluster, as in [`ClusterStore::new`]; all others are learnt from them. More
-    /// than one, so that the cluster is found while one is away.
+    /// Sets the URLs of some nodes of the cluster, as in [`ClusterStore::new`]. These nodes report
+    /// all others. With several URLs, the store finds the cluster while a node is down.
     ///
-    /// The scheme, user and password must be the same in all, and are used with all nodes. The nodes
-    /// are reached at the addresses that they announce to each other.
+    /// The scheme, user and password must be the same in all URLs. The store uses them for all
+    /// nodes, and connects to the addresses that the nodes announce to each other.
     pub fn urls(self, urls: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { urls: urls.into_iter().map(Into::into).collect(), ..self }
     }
 
-    /// The ACL user and its password, instead of those in the URLs.
+    /// Sets the ACL user and its password, instead of those in the URLs.
     ///
     /// The user needs the commands that
-    /// [`RedisStoreBuilder::user`](tidegate_redis::RedisStoreBuilder::user) names, and CLUSTER SLOTS and
-    /// ASKING; and WAIT for [`wait_for_replicas`](Self::wait_for_replicas).
+    /// [`RedisStoreBuilder::user`](tidegate_redis::RedisStoreBuilder::user) lists, CLUSTER SLOTS
+    /// and ASKING, and WAIT if [`wait_for_replicas`](Self::wait_for_replicas) is set.
     pub fn user(self, name: impl Into<String>, password: impl Into<String>) -> Self {
         let (user, password) = (Some(name.into()), Some(password.into()));
         Self { settings: Settings { user, password, ..self.settings }, ..self }
     }
 
-    /// The password, instead of that in the URLs, as from a file of secrets. The user stays the one of the URL,
-    /// or of [`user`](Self::user).
+    /// Sets the password, such as one from a file of secrets, instead of the password in the URLs.
+    /// The user is still the one in the URLs or of [`user`](Self::user).
     pub fn password(self, password: impl Into<String>) -> Self {
         let password = Some(password.into());
         Self { settings: Settings { password, ..self.settings }, ..self }
     }
 
     /// Calls `provider` for the user and the password of each login at any node, instead of those
-    /// in the URLs: see
+    /// in the URLs. See
     /// [`RedisStoreBuilder::credentials`](tidegate_redis::RedisStoreBuilder::credentials).
     pub fn credentials<F>(self, provider: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
@@ -84,93 +84,110 @@ impl ClusterStoreBuilder {
         Self { settings: Settings { credentials, ..self.settings }, ..self }
     }
 
-    /// What all keys begin with. Default: `tidegate`. Two stores of one prefix share their states.
+    /// Sets the prefix of all keys. Default: `tidegate`. Stores with the same prefix share their
+    /// states.
     pub fn prefix(self, prefix: impl Into<String>) -> Self {
         Self { settings: Settings { prefix: prefix.into(), ..self.settings }, ..self }
     }
 
-    /// How many connections to each node to use in turn, at least 1. Default: 1, which carries any
-    /// number of calls at once; more help where one core is not enough to read and write them all,
-    /// and where calls [wait for replicas](Self::wait_for_replicas).
+    /// Sets the number of connections to each node, which the store uses in turn, at least 1.
+    /// Default: 1.
+    ///
+    /// One connection carries any number of concurrent calls. More connections help if one core is
+    /// not enough to read and write them, and if calls [wait for
+    /// replicas](Self::wait_for_replicas).
     pub fn connections(self, connections: usize) -> Self {
         Self { settings: Settings { connections, ..self.settings }, ..self }
     }
 
-    /// How long connecting to a node may take. Default: 1 s.
+    /// Sets the maximum time for connecting to a node. Default: 1 s.
     ///
-    /// **A call that finds no connection to its node waits for one, for at most that long**, beside the
-    /// [response timeout](Self::response_timeout). What else holds for connections is written at
-    /// [`tidegate_redis`](tidegate_redis#connections).
+    /// **A call that finds no connection to its node waits for one for at most this time**, in
+    /// addition to the [response timeout](Self::response_timeout). See
+    /// [`tidegate_redis`](tidegate_redis#connections) for other properties of connections.
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         Self { settings: Settings { connect_timeout: timeout, ..self.settings }, ..self }
     }
 
-    /// How long to wait for a node's answer. Default: 500 ms. After that the call fails with
-    /// [`ErrorKind::Timeout`], and whether it was charged is not known. A connection on which an answer
-    /// has been owed for that long, and none has come, is replaced.
+    /// Sets the maximum time from sending a call to the reply of its node. Default: 500 ms.
+    ///
+    /// After this time, the call fails with [`ErrorKind::Timeout`], and it is not known whether it
+    /// was charged. A connection on which a reply has been due for this time, without any reply
+    /// arriving, is replaced.
     pub fn response_timeout(self, timeout: Duration) -> Self {
         Self { settings: Settings { response_timeout: timeout, ..self.settings }, ..self }
     }
 
-    /// Lets nothing pass that fewer than `count` replicas know of. Default: none is waited for.
+    /// Requires that `count` replicas have each write. Default: 0.
     ///
-    /// Replicas lag behind, and what a primary admitted in its last moment is forgotten in a failover,
-    /// and admitted again. With this, each call that may write asks (by WAIT, in the same round trip)
-    /// how many replicas have it, for at most `patience`. An admission that fewer have is an error of
-    /// kind [`ErrorKind::Unavailable`], although it is charged; so are refunds, resets and blocks.
-    /// Refusals take nothing, and are answered as they are.
+    /// Replicas lag behind, so a failover loses the last writes of a primary, and the new primary
+    /// may admit these calls again. With this setting, each call that may write waits (by WAIT, in
+    /// the same round trip) for at most `timeout` until `count` replicas have the write. If fewer
+    /// replicas have it in time, an admission fails with [`ErrorKind::Unavailable`], although it is
+    /// charged. The same holds for refunds, resets and blocks. Refusals charge nothing and are
+    /// returned in any case.
     ///
-    /// This makes losing admissions unlikely, and not impossible: Redis may promote a replica that was
-    /// not among those that had it. It costs the time to the replica and back, during which the
-    /// connection carries nothing else: use [several](Self::connections).
-    pub fn wait_for_replicas(self, count: u32, patience: Duration) -> Self {
-        let replicas = Replicas { count: u64::from(count), timeout: patience };
+    /// This makes the loss of admissions unlikely but not impossible, because Redis may promote a
+    /// replica that does not have the write. It costs a round trip to the replicas, during which
+    /// the connection transfers nothing else. Use [several connections](Self::connections).
+    pub fn wait_for_replicas(self, count: u32, timeout: Duration) -> Self {
+        let replicas = Replicas { count: u64::from(count), timeout };
         Self { replicas: (count > 0).then_some(replicas), ..self }
     }
 
-    /// Trusts the certificates that these ones sign (PEM), instead of those that the system trusts.
-    /// Nodes announce addresses, usually IP addresses, which their certificates then have to name.
+    /// Sets the root certificates (PEM) to trust instead of those of the system.
+    ///
+    /// Nodes announce their addresses, usually IP addresses. The certificate of a node must contain
+    /// its address.
     #[cfg(feature = "tls")]
     pub fn root_certificates(self, pem: impl Into<Vec<u8>>) -> Self {
         let root_certificates = Some(pem.into());
         Self { settings: Settings { root_certificates, ..self.settings }, ..self }
     }
 
-    /// Shows servers this certificate, or chain, with its key (both PEM), where they want to know their clients
-    /// (`tls-auth-clients` of Redis).
+    /// Sets a certificate or chain and its key (both PEM), which the client presents to servers
+    /// that authenticate clients (`tls-auth-clients` in the configuration of Redis).
     #[cfg(feature = "tls")]
     pub fn client_certificate(self, pem: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         let client_certificate = Some((pem.into(), key.into()));
         Self { settings: Settings { client_certificate, ..self.settings }, ..self }
     }
 
-    /// The clock that counts instead of the nodes', for tests. What is written lives an hour longer
-    /// than the states matter, as real time must not end what virtual time does not.
+    /// Sets a clock that replaces the clocks of the nodes, for tests.
+    ///
+    /// The keys expire an hour later than usual, because real time must not expire a state that
+    /// virtual time keeps.
     #[cfg(feature = "virtual-time")]
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
         let clock: Option<Arc<dyn Clock>> = Some(Arc::new(clock));
         Self { settings: Settings { clock, ..self.settings }, ..self }
     }
 
-    /// The store. It does not connect yet.
+    /// Builds the store. It does not connect yet.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfig`] if there are no URLs, if one is none or names a database, or if they
-    /// differ in the scheme, the user or the password; if root certificates cannot be read; and if replicas are to be waited for for less
-    /// than a millisecond, or not for less than the [response timeout](Self::response_timeout).
+    /// Returns [`ErrorKind::InvalidConfig`] in these cases:
+    ///
+    /// * There are no URLs, or one is not valid or names a database.
+    /// * The URLs differ in the scheme, the user or the password.
+    /// * Certificates cannot be read.
+    /// * The time to wait for replicas is less than a millisecond, or not less than the
+    ///   [response timeout](Self::response_timeout).
     pub fn build(self) -> Result<ClusterStore, Error> {
-        self.check_patience()?;
+        self.check_wait()?;
         let infos = self.infos()?;
         let Some(first) = infos.first() else {
-            return Err(invalid("a cluster needs the URL of at least one of its nodes".to_owned()));
+            return Err(invalid(
+                "the list of URLs is empty; it must have the URL of at least one node".to_owned(),
+            ));
         };
         let access = Access::new(first.clone(), self.settings.clone())?;
         let mut seeds = vec![];
         for (info, url) in infos.iter().zip(&self.urls) {
             let address = NodeAddress::try_from(info.addr());
             let address = address
-                .map_err(|_| unusable_url(url, "a node of a cluster is at a host and a port"))?;
+                .map_err(|_| unusable_url(url, "the URL of a node must have a host and a port"))?;
             seeds.push(Arc::new(access.node(address)));
         }
         let map = Arc::new(SlotMap::new(access, seeds));
@@ -184,14 +201,14 @@ impl ClusterStoreBuilder {
         }))
     }
 
-    /// What the URLs say, which differs in the addresses only.
+    /// Parses the URLs, and checks that they differ only in the addresses.
     fn infos(&self) -> Result<Vec<ConnectionInfo>, Error> {
         let mut infos: Vec<ConnectionInfo> = vec![];
         for url in &self.urls {
             let info = parse_url(url)?;
             let database = info.redis_settings().db();
             if database != 0 {
-                let why = format!("a cluster has no database but 0, and it names {database}");
+                let why = format!("its database is {database}; a cluster has no database but 0");
                 return Err(unusable_url(url, &why));
             }
             let info = self.settings.with_user(info);
@@ -207,20 +224,20 @@ impl ClusterStoreBuilder {
         Ok(infos)
     }
 
-    fn check_patience(&self) -> Result<(), Error> {
-        let Some(Replicas { timeout: patience, .. }) = self.replicas else { return Ok(()) };
-        let most = self.settings.response_timeout;
-        if patience < Duration::from_millis(1) || patience >= most {
+    fn check_wait(&self) -> Result<(), Error> {
+        let Some(Replicas { timeout, .. }) = self.replicas else { return Ok(()) };
+        let max = self.settings.response_timeout;
+        if timeout < Duration::from_millis(1) || timeout >= max {
             return Err(invalid(format!(
-                "replicas are waited for at least 1ms, and less than the response timeout of {most:?}; \
-                 not {patience:?}"
+                "the time to wait for replicas is {timeout:?}; it must be at least 1ms and less than the response \
+                 timeout, {max:?}"
             )));
         }
         Ok(())
     }
 }
 
-/// Whether two nodes are connected to in the same way.
+/// Returns `true` if the URLs have the same login and the same encryption.
 fn is_alike(one: &ConnectionInfo, other: &ConnectionInfo) -> bool {
     let login = |info: &ConnectionInfo| {
         let settings = info.redis_settings();
@@ -233,9 +250,29 @@ fn invalid(message: String) -> Error {
     Error::new(ErrorKind::InvalidConfig, message)
 }
 
+impl ClusterStore {
+    /// Creates a store on the cluster to which these nodes belong. The URL of one node suffices:
+    /// `redis://[user:password@]host[:port]`, or `rediss://…` for TLS.
+    ///
+    /// The store connects at the first call, and then loads the slot map.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ErrorKind::InvalidConfig`] if there are no URLs, if one is not valid or names a
+    /// database, or if they differ in more than the address.
+    pub fn new(urls: impl IntoIterator<Item = impl Into<String>>) -> Result<Self, Error> {
+        Self::builder().urls(urls).build()
+    }
+
+    /// Creates a builder for a store with other settings.
+    pub fn builder() -> ClusterStoreBuilder {
+        ClusterStoreBuilder::new()
+    }
+}
+
 impl fmt::Debug for ClusterStoreBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the URLs: they may hold passwords.
+        // Omits the URLs, which may contain passwords.
         f.debug_struct("ClusterStoreBuilder")
             .field("replicas", &self.replicas)
             .field("settings", &self.settings)

@@ -6,14 +6,14 @@ use tidegate_core::{Answer, Call, Decision, Error, Policy, Store, Timestamp};
 use tidegate_redis::connection::check_runtime;
 use tidegate_redis::wire;
 
-use crate::builder::ClusterStoreBuilder;
 use crate::dispatch::{batch, single};
 use crate::inner::Inner;
 use crate::ready;
 
-/// A store on a Redis Cluster, which decides by scripts. See the [crate's front page](crate).
+/// A store on a Redis Cluster, whose scripts decide a call in one round trip. See the [crate's
+/// front page](crate).
 ///
-/// Cheap to clone: clones share the connections and the slot map.
+/// A clone is cheap and shares the connections and the slot map.
 #[derive(Debug, Clone)]
 pub struct ClusterStore(Arc<ShardedStore<Slots>>);
 
@@ -21,26 +21,10 @@ pub struct ClusterStore(Arc<ShardedStore<Slots>>);
 struct Slots(Arc<Inner>);
 
 impl ClusterStore {
-    /// A store on the cluster that these nodes belong to, of which any number may be given:
-    /// `redis://[user:password@]host[:port]`, or `rediss://…` for TLS.
+    /// Checks that the store can decide, for example when a program starts.
     ///
-    /// Does not connect: the first call does, and loads the slot map.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) if there are no URLs, if one is malformed or names a database, or if they
-    /// differ in more than the address.
-    pub fn new(urls: impl IntoIterator<Item = impl Into<String>>) -> Result<Self, Error> {
-        Self::builder().urls(urls).build()
-    }
-
-    /// A builder for a store with other settings.
-    pub fn builder() -> ClusterStoreBuilder {
-        ClusterStoreBuilder::new()
-    }
-
-    /// Checks when a program starts that the store can decide: finds the nodes, and on each of the primaries
-    /// does what [`RedisStore::ready`](tidegate_redis::RedisStore::ready) does on one server.
+    /// It finds the nodes, and checks each primary like
+    /// [`RedisStore::ready`](tidegate_redis::RedisStore::ready).
     ///
     /// ```no_run
     /// # async fn run() -> Result<(), tidegate_cluster::Error> {
@@ -54,7 +38,7 @@ impl ClusterStore {
     ///
     /// # Errors
     ///
-    /// The first that a call would meet, on any of the primaries.
+    /// Returns the first error that a call to any of the primaries would return.
     pub async fn ready(&self) -> Result<(), Error> {
         ready::check(&self.0.inner().0).await
     }
@@ -108,9 +92,7 @@ impl Store for Slots {
         Answer::later(async move {
             match check_runtime() {
                 Ok(()) => batch::decide(&self.0, calls).await,
-                Err(error) => {
-                    calls.iter().map(|_| Err(error.clone().with_context("in a batch"))).collect()
-                }
+                Err(error) => calls.iter().map(|_| Err(wire::in_a_batch(&error))).collect(),
             }
         })
     }
@@ -120,7 +102,7 @@ impl Store for Slots {
     }
 
     fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
-        batch::group_of(&self.0, call)
+        batch::batch_group(&self.0, call)
     }
 
     fn supports(&self, policy: &Policy) -> Result<(), Error> {

@@ -1,11 +1,12 @@
-//! The Redis Cluster backend of Tidegate: exact rate limits of many tenants, spread over the nodes of a
-//! cluster, each tenant's decided together by the node that has its slot, in one round trip.
+//! The Redis Cluster backend of Tidegate: exact rate limits of many tenants, which are distributed
+//! over the nodes of a cluster. The node that serves the slot of a tenant decides all limits of the
+//! tenant together, in one round trip.
 //!
 //! ```no_run
 //! use tidegate_cluster::{ClusterStore, Limiter};
 //!
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-//! // Some of the nodes; all others are learnt from them. Does not connect yet.
+//! // Some of the nodes, which report all others. The store does not connect yet.
 //! let store = ClusterStore::new(["redis://10.0.0.1:7000", "redis://10.0.0.2:7000"])?;
 //! let limiter = Limiter::new(
 //!     store,
@@ -19,152 +20,164 @@
 //! # }
 //! ```
 //!
-//! Everything of `tidegate-core` is here as well, so that an application names one dependency. The
-//! scripts, keys and values are those of [`tidegate_redis`], and so are the decisions; its front page
-//! says how they look. The servers may be Redis from 6.0 on.
+//! This crate re-exports all items of `tidegate-core`, so an application depends only on this
+//! crate. The scripts, keys, values and decisions are the same as in [`tidegate_redis`], whose
+//! front page describes them. The servers are Redis 6.0 or later.
 //!
 //! | to | look at |
 //! |---|---|
 //! | choose nodes, a user, timeouts, replicas to wait for | [`ClusterStoreBuilder`] |
-//! | make a store of any kind from one URL of a configuration | [`connect_url`], [`StoreBuilder`] |
+//! | create a store of any kind from one URL in a configuration | [`connect_url`], [`StoreBuilder`] |
 //! | check the nodes when a program starts | [`ClusterStore::ready`] |
-//! | know what holds in which case | [below](#guarantees) |
-//! | take of several tenants at once | [below](#calls-across-slots) |
-//! | spread a tenant that is too hot for one node | [below](#hot-tenants) |
-//! | decide on many calls at once | [below](#batches) |
-//! | know what an error means | [below](#errors) |
-//! | know what happens while slots move and nodes fail | [below](#when-the-cluster-changes) |
+//! | see the guarantees | [below](#guarantees) |
+//! | charge several tenants in one call | [below](#calls-across-slots) |
+//! | distribute a tenant that is too hot for one node | [below](#hot-tenants) |
+//! | decide many calls together | [below](#batches) |
+//! | find the meaning of an error | [below](#errors) |
+//! | see the effect of moving slots and failing nodes | [below](#when-the-cluster-changes) |
 //!
 //! # Guarantees
 //!
-//! A key's slot is that of its tag: the [tenant](Charge::tenant), or, without one, the subject. Both are
-//! escaped, so that no subject can choose its slot. Whatever the case, **no more is admitted than a policy says**,
-//! but for what Redis itself forgets in a failover.
+//! The slot of a key is the slot of its tag: the [tenant](Charge::tenant), or the subject if there
+//! is no tenant. Both are escaped, so that no subject can choose its slot. In every case, **a
+//! policy never admits more than its limit**, except for writes that Redis itself loses in a
+//! failover.
 //!
-//! | the call | what holds |
+//! | case | guarantee |
 //! |---|---|
-//! | charges of one tenant, or of one subject without a tenant | one script call on one node: atomic, all or none; a refusal writes nothing. As on one Redis |
-//! | charges of several tenants or subjects | all or none, but not at one instant: [see below](#calls-across-slots) |
-//! | several calls in a batch | each as above; those that share a slot in the order asked |
-//! | charges to a policy [in shards](Policy::sharded) | never more than the limit; a request may be refused although another shard had room: [see below](#hot-tenants) |
-//! | while its slot moves | as above. A call is sent to where its keys are, and carried out once; one of several keys (a call with an [id](CallId) has one more) of which some have moved and some have not fails with `Busy` if they stay apart |
-//! | after its node failed | what the replica that took over had not got yet is forgotten, and admitted again; [fewer](ClusterStoreBuilder::wait_for_replicas) if replicas are waited for |
-//! | by whose clock | that of the node that has the slot. Different nodes' clocks differ, which changes nothing within a slot; after a failover it is that of the new node, which a state takes as any [step of its clock](Store) |
+//! | charges of one tenant, or of one subject without a tenant | one script call on one node, as on a single Redis: it is atomic, makes all charges or none, and writes nothing if it is refused |
+//! | charges of several tenants or subjects | all charges or none, but not at one instant: [see below](#calls-across-slots) |
+//! | several calls in a batch | each as above; the calls of one slot are executed in order |
+//! | charges to a policy [in shards](Policy::sharded) | the limit is never exceeded; a request may be refused although another shard has room: [see below](#hot-tenants) |
+//! | the slot is moving | as above. A call is sent to the node that has its keys, and executed once. If a call has several keys (a call with an [id](CallId) has one more) and only some of them have moved, it fails with `Busy` unless the others follow in time |
+//! | the node has failed | writes that the promoted replica had not received are lost, and may be admitted again; [waiting for replicas](ClusterStoreBuilder::wait_for_replicas) makes this rarer |
+//! | the clock | the clock of the node that serves the slot decides. Differences between the clocks of nodes have no effect within a slot. After a failover, the clock of the new node decides, and a state handles the difference like any [step of its clock](Store) |
 //!
 //! # Calls across slots
 //!
-//! No script can touch two slots, so such a call takes two steps. First it looks: each slot reports, all at
-//! once, whether it would admit its own charges. If one would refuse, that is the answer. Otherwise each slot
-//! takes its charges, again all at once. The decision reads as on one Redis: which policies refuse, and what
-//! remains of each.
+//! A script cannot access two slots, so a call across slots takes two steps. In the first step, the
+//! peek, each slot reports whether it would admit its own charges. If one of them would refuse, the
+//! call is refused. Otherwise, each slot makes its charges in the second step. In each step, all
+//! slots work concurrently. The decision has the same content as on one Redis: the policies that
+//! refuse, and the remaining amount of each policy.
 //!
-//! | the call | round trips | what is written |
+//! | the call | round trips | writes |
 //! |---|---|---|
 //! | is admitted | 2 | its charges |
-//! | is admitted by a policy that would admit fewer than 16 more like it | 3 | its charges, first where least remains |
+//! | is admitted by a policy that would admit fewer than 16 further calls like it | 3 | its charges, first in the slot with the least remaining |
 //! | is refused | 1 | nothing |
-//! | is refused by a policy that [blocks](Policy::block_for) | 2 | the block; the second goes to the slots of such policies alone |
-//! | is refused after the look, as another call took the rest of a limit: | | |
-//! | … of what was known to be nearly used up | 2 | nothing |
-//! | … elsewhere | 3 or 4 | what was taken is [undone](Operation::Undo) |
-//! | is a peek, a refund, a charge beyond the limit, a reset or a block | 1 | in each slot by itself |
+//! | is refused by a policy that [blocks](Policy::block_for) | 2 | the block; the second round trip is only to the slots of such policies |
+//! | is refused after the peek, because another call used the rest of a limit: | | |
+//! | … of a limit that was nearly used up in the peek | 2 | nothing |
+//! | … of another limit | 3 or 4 | its charges, which are [undone](Operation::Undo) |
+//! | is a peek, a refund, a charge beyond the limit, a reset or a block | 1 | separately in each slot |
 //!
-//! * **Never more than any limit** passes: a call is admitted only if each slot has taken its charges.
-//! * **Calls that are refused take nothing**, however many there are, whatever the policies, and whether a
-//!   limit is used up or a cost is above it. States that another setting of a policy has written stay as
-//!   they are.
-//! * Many calls at once may see the last of a limit, of which one gets it. So a call takes first where least
-//!   remains, and in the other slots only if it has got that.
-//! * Only a call that is refused between its steps, and not by the slot that comes first, takes and gives
-//!   back. For a round trip, others may be refused for what is about to be given back. Undoing gives back what this call took and nothing
-//!   else; if others took of the same meanwhile, or a window ended, it gives back less rather than more.
-//! * **If the client dies** after it has taken and before it has undone, what its calls in flight had taken
-//!   stays taken until it recovers by itself, as if they had been admitted: at most for the window (a
-//!   sliding counter: two), or for the time in which a bucket refills that cost (by intervals: whole
-//!   ones). A caller that only goes away, as at a [timeout](StoreExt::timeout), changes nothing: the
-//!   call runs to its end in a task of its own.
-//! * **If a slot fails in the look**, nothing was taken anywhere. If it fails later, what the other slots have
-//!   taken is undone. If a node cannot be told to undo, the error says so, and what was taken there stays
-//!   taken as above.
-//! * The error of a call of which a part may be charged is never of a kind that is [surely not
-//!   charged](ErrorKind::is_definitely_not_charged).
-//! * A block begins a round trip after the look. If its policy would admit by then, as its window has just
-//!   ended, no block is written, and the call is refused all the same.
+//! * **No limit is exceeded**, because a call is admitted only if each slot has made its charges.
+//! * **Refused calls charge nothing**, regardless of their number and their policies, and also if a
+//!   cost is above the limit. States that another setting of a policy has written are not changed.
+//! * Many concurrent calls may see the last unit of a limit in their peeks, and only one of them
+//!   gets it. So a call first charges the slot with the least remaining, and the other slots only
+//!   if that succeeds.
+//! * A call charges and undoes only if it is refused between its steps by a slot that it did not
+//!   charge first. For one round trip, other calls may be refused because of a charge that is about
+//!   to be undone. An undo refunds only the charge of this call. If other calls charged the same
+//!   state in between, or a window ended, it refunds less rather than more.
+//! * **If the client dies** between a charge and its undo, the charges of its calls in flight
+//!   remain as if the calls had been admitted. They last at most for the window (two windows of a
+//!   sliding counter), or for the time in which a bucket refills the cost (in whole intervals for a
+//!   bucket by intervals). A cancelled caller, for example after a [timeout](StoreExt::timeout),
+//!   has no such effect, because a task completes the call.
+//! * **If a slot fails in the peek**, nothing was charged in any slot. If it fails later, the
+//!   charges in the other slots are undone. If an undo fails, the error says so, and that charge
+//!   remains as described above.
+//! * If a part of a failed call may be charged, the kind of its error is never one that is
+//!   [definitely not charged](ErrorKind::is_definitely_not_charged).
+//! * A block begins one round trip after the peek. If its policy would admit again by then, because
+//!   its window has ended, no block is written, and the call is still refused.
 //! * A shadow is charged only if the call is admitted.
-//! * Reserving looks whether each slot's wait is short enough, then books in all, and waits for the last.
-//! * A refund, a charge beyond the limit, a reset and a block go to each slot: if one fails, the others may have been
-//!   done.
-//! * An acquire [up to the costs](Operation::AcquireUpTo), and a call with an [id](CallId), such as a
-//!   [hold](Operation::Hold), is [`Unsupported`](ErrorKind::Unsupported): no slot could answer for all.
+//! * A reservation peeks whether the wait in each slot is short enough, then reserves in all slots,
+//!   and has the longest wait.
+//! * A refund, a charge beyond the limit, a reset and a block are sent to each slot. If one slot
+//!   fails, the other slots may have executed their parts.
+//! * An acquire [up to the costs](Operation::AcquireUpTo), and a call with an [id](CallId) such as
+//!   a [hold](Operation::Hold), fails with [`Unsupported`](ErrorKind::Unsupported), because no slot
+//!   can decide for all slots.
 //!
-//! Limits that must be decided as one, in one round trip, share a tenant.
+//! Limits that must be decided together in one round trip must have one tenant.
 //!
 //! # Hot tenants
 //!
-//! One slot is one node's, and so is a tenant. Who has more requests than that node can decide on splits
-//! the limit: [`Policy::sharded`], or `shards 8` at the end of a policy's text, keeps it as so many
-//! states whose limits add up to it, in slots that lie evenly apart. A request goes to one of them, and
-//! before it is refused to a second; how rarely one is refused too early is measured in `docs/scale.md`.
-//! A call that charges such a policy and others is one across slots, but for policies with as
-//! many shards each, which share theirs.
+//! One node serves a slot, and so a tenant. If a tenant has more requests than one node can decide,
+//! its limit can be split with [`Policy::sharded`], or with `shards 8` at the end of a policy's
+//! text. The policy then has 8 states, whose limits add up to the limit, in evenly distributed
+//! slots. A request is sent to one of them, and to a second one before it is refused.
+//! `docs/scale.md` has measurements of how rarely a request is refused too early. A call that
+//! charges such a policy and others is a call across slots, unless all its policies have the same
+//! number of shards and so the same slots.
 //!
 //! # Batches
 //!
-//! [`Store::decide_many`] sends all that goes to one node in one write, to all nodes at once, with one
-//! script call for each slot. An error or a redirection concerns only the calls of its script call; only
-//! those are sent on. A script call, and a write, has at most 1,024 charges, which take a node some 10 ms: in
-//! a larger batch a node gets several, one after the other, and serves other clients between them. Each
-//! is waited for as long as a single call. A call with an [id](CallId) is sent by itself, in its turn: of several in one
-//! slot, each takes a round trip.
+//! [`Store::decide_many`] makes one script call for the calls of each slot, sends all script calls
+//! for one node in one write, and writes to all nodes concurrently. An error or a redirect affects
+//! only the calls of its script call, and only these are sent again after a redirect. A script call
+//! and a write have at most 1,024 charges, which take a node up to 10 ms. A node receives a larger
+//! batch in several parts, one after the other, and serves other clients in between. The response
+//! timeout applies to each part. A call with an [id](CallId) is sent alone and in order, so that
+//! several of them in one slot take a round trip each.
 //!
-//! [`StoreExt::coalesced`] makes batches of the calls of concurrent callers, for each node by itself: a node that is
-//! slow delays no calls to others. Calls with an id, across slots, and to policies in shards go alone. While a slot moves,
-//! calls to it may be carried out in another order than they were made in.
+//! The calls of one slot cost a node least if they form a *usual batch*: see
+//! [`tidegate_redis`](tidegate_redis#batches).
+//!
+//! [`StoreExt::coalesced`] combines the calls of concurrent callers in batches for each node, so
+//! that a slow node delays no calls to other nodes. Calls with an id, across slots, and to policies
+//! in shards are sent alone. While a slot moves, its calls may be executed in another order.
 //!
 //! # When the cluster changes
 //!
-//! Who serves which slot is asked of any node at the first call, and again, in the background, whenever a
-//! node refers to another, cannot be reached, or says that the cluster is down; at most every 100 ms.
-//! No call waits for that if its own node is known. Each node has connections of its own, so a node that
-//! hangs delays no calls of other nodes. They are looked after as [those to one
-//! server](tidegate_redis#connections).
+//! The first call queries any node for the assignment of slots to nodes. A background task queries
+//! it again when a node redirects a call, cannot be reached, or reports that the cluster is down,
+//! at most every 100 ms. No call waits for such a query if its own node is known. Each node has its
+//! own connections, so a hanging node delays no calls to other nodes. The store makes and replaces
+//! them like [those to one server](tidegate_redis#connections).
 //!
-//! * `MOVED`: the call was not carried out, and goes to the node that was named; later calls go there at
-//!   once.
-//! * `ASK`: it goes there too, with ASKING in the same write, so that nothing can come between the two.
-//! * `TRYAGAIN`: it rests for some milliseconds, and goes again. A script call for several of a batch goes
-//!   again as one for each.
-//! * `NOSCRIPT`: it goes to the same node again, with the script.
-//! * After eight such redirects, within half a second, it fails with `Busy`.
-//! * Everything else is an error. **What may have been carried out is never sent again.**
+//! * `MOVED`: the node did not execute the call. The store sends it to the node in the redirect,
+//!   and later calls too.
+//! * `ASK`: the store sends the call to the node in the redirect, with ASKING in the same write, so
+//!   that no other command is between the two.
+//! * `TRYAGAIN`: the store sends the call again after some milliseconds. It splits a script call
+//!   for several calls into one script call for each.
+//! * `NOSCRIPT`: the store sends the call to the same node again, with the script.
+//! * After eight redirects, within half a second, the call fails with `Busy`.
+//! * Everything else is an error. **A call that may have been executed is never sent again.**
 //!
-//! When a primary dies, calls for its slots fail until a replica has taken over; they find it within about
-//! 100 ms after the other nodes know.
+//! After the death of a primary, calls to its slots fail until a replica is promoted. They find it
+//! within about 100 ms after the other nodes know of it.
 //!
 //! # Errors
 //!
 //! An error is never a denial.
 //!
-//! | [`ErrorKind`] | what happened | charged? |
+//! | [`ErrorKind`] | cause | charged? |
 //! |---|---|---|
-//! | `Timeout` | no answer within [`response_timeout`](ClusterStoreBuilder::response_timeout) | not known |
-//! | `Unavailable` | no connection to the node, or it was lost; no node serves the slot; CLUSTERDOWN | not known |
-//! | `Misconfigured` | a wrong user or password, a permission that is missing, a certificate that is not trusted or is for another name | no; not known if a script lacks a permission |
-//! | `Unavailable` | too few replicas have it, where they are [waited for](ClusterStoreBuilder::wait_for_replicas) | yes |
-//! | `Unavailable`, `Timeout` | a call across slots was not admitted, and could not be undone everywhere | in part |
-//! | `Busy` | the slot is on the move, and the nodes kept sending the call away; LOADING; BUSY | no |
+//! | `Timeout` | no reply within [`response_timeout`](ClusterStoreBuilder::response_timeout) | not known |
+//! | `Unavailable` | no connection to the node, a lost connection, a slot that no node serves, or CLUSTERDOWN | not known |
+//! | `Misconfigured` | a wrong user or password, a missing permission, a certificate that is not trusted or is for another name | no; not known if a script lacks a permission |
+//! | `Unavailable` | fewer replicas have the write than [required](ClusterStoreBuilder::wait_for_replicas) | yes |
+//! | `Unavailable`, `Timeout` | a call across slots was not admitted, and could not be undone in every slot | in part |
+//! | `Busy` | the slot is moving and the nodes redirected the call too often; LOADING; BUSY | no |
 //! | `ReadOnly` | READONLY, MISCONF, NOREPLICAS | no |
 //! | `OutOfMemory` | OOM: `maxmemory` is reached and nothing may be evicted | no |
-//! | `ForeignValue` | what lies under the key is not ours; it was left as it is | no |
-//! | `UnsupportedServer` | no scripts, a server that is no cluster | no |
-//! | `Protocol` | an answer that makes no sense | not known |
+//! | `ForeignValue` | the key has a value that Tidegate cannot have written; it was not changed | no |
+//! | `UnsupportedServer` | a server without scripts, or a server that is not a cluster | no |
+//! | `Protocol` | a reply that is not valid | not known |
 //!
-//! A call across slots that fails in one of them takes nothing in the others, or gives it back.
+//! If a call across slots fails in one slot, its charges in the other slots are not made, or are
+//! undone.
 //!
 //! # Crate features
 //!
-//! None is on by default: `tls`, `metrics`, `tracing`, `serde`, `uuid` and `virtual-time`, as in
-//! [`tidegate_redis`](https://docs.rs/tidegate-redis).
+//! The features `tls`, `metrics`, `tracing`, `serde`, `uuid` and `virtual-time` are the same as in
+//! [`tidegate_redis`](https://docs.rs/tidegate-redis). No feature is enabled by default.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod builder;
@@ -182,7 +195,7 @@ pub use tidegate_core as core;
 // Everything is re-exported, so that the backends cannot differ in what they re-export.
 #[doc(no_inline)]
 pub use tidegate_core::*;
-/// The metrics of this crate, beside those of [`core::telemetry::names`].
+/// The metrics of this crate. [`core::telemetry::names`] has those of all stores.
 #[cfg(feature = "metrics")]
 pub use tidegate_redis::names;
 #[doc(no_inline)]

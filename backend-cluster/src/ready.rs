@@ -1,4 +1,4 @@
-//! What a store needs of the nodes, tried when a program starts.
+//! The check that all nodes have everything that a store needs, for the start of a program.
 
 use std::sync::Arc;
 
@@ -13,15 +13,15 @@ use crate::routing::node::Node;
 use crate::routing::refresh::unserved;
 use crate::routing::slots::slot_of;
 
-/// The most subjects that are looked through for one that each primary has: a node with a single slot has one
-/// of 16,384.
+/// The maximum number of subjects that are tried in the search for one subject per primary. A node
+/// with a single slot serves one of 16,384 subjects.
 const MAX_SUBJECTS: u32 = 1 << 18;
 
-/// Checks all primaries, side by side.
+/// Checks all primaries concurrently.
 pub(crate) async fn check(store: &Arc<Inner>) -> Result<(), Error> {
     check_runtime()?;
     let policies = probes();
-    // Asks for the slots, if they are not known.
+    // Loads the slot map if it is not known.
     store.topology.primary(slot_of_subject(store, &policies, "ready")).await?;
     if let Some(slot) = store.slot_map.first_unserved() {
         return Err(unserved(slot));
@@ -50,7 +50,7 @@ async fn check_node(
     Ok(())
 }
 
-/// The primaries, each with a subject that it keeps.
+/// Returns the primaries, each with a subject in one of its slots.
 fn subjects(store: &Inner, policies: &[Policy]) -> Vec<(Arc<Node>, String)> {
     let number = store.slot_map.primaries();
     let mut found: Vec<(Arc<Node>, String)> = vec![];
@@ -60,14 +60,16 @@ fn subjects(store: &Inner, policies: &[Policy]) -> Vec<(Arc<Node>, String)> {
         }
         let subject = format!("ready{n}");
         let node = store.slot_map.primary(slot_of_subject(store, policies, &subject));
-        if let Some(node) = node.filter(|node| !found.iter().any(|(it, _)| Arc::ptr_eq(it, node))) {
+        if let Some(node) =
+            node.filter(|node| !found.iter().any(|(other, _)| Arc::ptr_eq(other, node)))
+        {
             found.push((node, subject));
         }
     }
     found
 }
 
-/// All policies of a subject lie in one slot.
+/// Returns the slot of a subject without a tenant, which is the same for all policies.
 fn slot_of_subject(store: &Inner, policies: &[Policy], subject: &str) -> Slot {
     let slot = policies.first().map(|policy| slot_of(&store.keys, &Charge::new(policy, subject)));
     slot.unwrap_or_else(|| Slot::for_key(subject))

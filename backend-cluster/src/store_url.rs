@@ -11,12 +11,12 @@ use tidegate_redis::{ProvidedCredentials, RedisStore, RedisStoreBuilder};
 use crate::builder::ClusterStoreBuilder;
 use crate::cluster_store::ClusterStore;
 
-/// The port of a Sentinel whose URL names none.
+/// The port of a Sentinel whose URL has no port.
 const SENTINEL_PORT: u16 = 26_379;
 
-/// The store at `url`, whatever kind of server that is: see [`StoreBuilder`].
+/// Creates a store from a URL of any kind of server: see [`StoreBuilder`].
 ///
-/// Does not connect yet; [`Store::ready`] does.
+/// The store connects at the first call, or at [`Store::ready`].
 ///
 /// ```
 /// let store = tidegate_cluster::connect_url("redis-cluster://10.0.0.1:7000,10.0.0.2:7000")?;
@@ -26,26 +26,26 @@ const SENTINEL_PORT: u16 = 26_379;
 ///
 /// # Errors
 ///
-/// As [`StoreBuilder::from_url`] and [`StoreBuilder::build`].
+/// Returns the errors of [`StoreBuilder::from_url`] and [`StoreBuilder::build`].
 pub fn connect_url(url: &str) -> Result<Arc<dyn Store>, Error> {
     StoreBuilder::from_url(url)?.build()
 }
 
-/// Configures a store on what a URL names: one server, a Sentinel group or a cluster. For programs whose
-/// configuration is one URL.
+/// Configures a store from a URL of one server, a Sentinel group or a cluster, for programs whose
+/// configuration has a single URL.
 ///
 /// | URL | store |
 /// |---|---|
 /// | `redis://[user:password@]host[:port][/database]` | one server |
 /// | `rediss://…` | one server, encrypted (feature `tls`) |
 /// | `unix:///path/to/socket[?db=1&user=name&pass=word]` | one server, by its socket; also `redis+unix://` |
-/// | `redis-sentinel://[user:password@]host[:port],host[:port][/database]#name` | the primary of the group `name`, by its Sentinels. The login is for the primary; that for the Sentinels is set by [`sentinel_user`](Self::sentinel_user). The port is 26379 unless named |
-/// | `rediss-sentinel://…` | the same, the primary and the Sentinels encrypted (feature `tls`) |
+/// | `redis-sentinel://[user:password@]host[:port],host[:port][/database]#name` | the primary of the group `name`, by its Sentinels. The login is for the primary; [`sentinel_user`](Self::sentinel_user) sets the login for the Sentinels. The default port is 26379 |
+/// | `rediss-sentinel://…` | the primary of a group, with encryption of the primary and the Sentinels (feature `tls`) |
 /// | `redis-cluster://[user:password@]host[:port],host[:port]` | a cluster, by some of its nodes |
-/// | `rediss-cluster://…` | the same, encrypted (feature `tls`) |
+/// | `rediss-cluster://…` | a cluster, encrypted (feature `tls`) |
 ///
-/// `valkey` and `valkeys` may stand for `redis` and `rediss` where one server is named. A password with
-/// characters that mean something in a URL is percent-encoded.
+/// For one server, the schemes `valkey` and `valkeys` are the same as `redis` and `rediss`.
+/// Reserved characters of URLs must be percent-encoded in a password.
 ///
 /// ```
 /// use std::time::Duration;
@@ -61,7 +61,7 @@ pub fn connect_url(url: &str) -> Result<Arc<dyn Store>, Error> {
 #[derive(Clone)]
 #[must_use]
 pub struct StoreBuilder {
-    /// What may be shown.
+    /// The URL without its password.
     shown: String,
     has_password: bool,
     kind: Kind,
@@ -73,7 +73,7 @@ enum Kind {
     Cluster(ClusterStoreBuilder),
 }
 
-/// Does with both builders what both can.
+/// Calls a method that both builders have.
 macro_rules! each {
     ($self:ident, $builder:ident => $does:expr) => {{
         let kind = match $self.kind {
@@ -85,30 +85,31 @@ macro_rules! each {
 }
 
 impl StoreBuilder {
-    /// A builder for the store at `url`, in one of the [forms above](Self).
+    /// Creates a builder from a URL in one of the [forms above](Self).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfig`](tidegate_core::ErrorKind::InvalidConfig) if it is of none of these forms, or needs a feature that is not there. The
-    /// message shows the URL, its password masked.
+    /// Returns [`ErrorKind::InvalidConfig`](tidegate_core::ErrorKind::InvalidConfig) if the URL has
+    /// none of these forms, or needs a feature that is not enabled. The message contains the URL
+    /// without its password.
     pub fn from_url(url: &str) -> Result<Self, Error> {
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
         let (kind, servers) = match scheme {
-            "redis-cluster" => of_cluster("redis", rest),
-            "rediss-cluster" => of_cluster("rediss", rest),
-            "redis-sentinel" => of_sentinels(url, "redis", rest)?,
-            "rediss-sentinel" => of_sentinels(url, "rediss", rest)?,
+            "redis-cluster" => cluster("redis", rest),
+            "rediss-cluster" => cluster("rediss", rest),
+            "redis-sentinel" => sentinel_group(url, "redis", rest)?,
+            "rediss-sentinel" => sentinel_group(url, "rediss", rest)?,
             "redis" | "rediss" | "valkey" | "valkeys" | "unix" | "redis+unix" | "valkey+unix" => {
                 (Kind::Server(RedisStore::builder().url(url)), vec![url.to_owned()])
             }
-            _ => return Err(of_no_form(url)),
+            _ => return Err(unknown_form(url)),
         };
-        let servers = servers.iter().map(|server| parse_url(server).map(|it| has_password(&it)));
-        let has_password = servers.collect::<Result<Vec<_>, _>>()?.contains(&true);
+        let servers = servers.iter().map(|server| Ok(has_password(&parse_url(server)?)));
+        let has_password = servers.collect::<Result<Vec<_>, Error>>()?.contains(&true);
         Ok(Self { shown: without_password(url), has_password, kind })
     }
 
-    /// The password, if the URL has none, as from the environment.
+    /// Sets the password if the URL has none, for example to one from the environment.
     pub fn password_if_none(self, password: impl Into<String>) -> Self {
         if self.has_password {
             return self;
@@ -117,7 +118,7 @@ impl StoreBuilder {
         each!(self, builder => builder.password(password))
     }
 
-    /// Calls `provider` for the user and the password of each login at a server: see
+    /// Calls `provider` for the user and the password of each login at a server. See
     /// [`RedisStoreBuilder::credentials`].
     pub fn credentials<F>(self, provider: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
@@ -126,13 +127,14 @@ impl StoreBuilder {
         each!(self, builder => builder.credentials(provider))
     }
 
-    /// The ACL user and its password for the Sentinels, if the URL names some: see
+    /// Sets the ACL user and its password for the Sentinels, if the URL names Sentinels. See
     /// [`RedisStoreBuilder::sentinel_user`].
     pub fn sentinel_user(self, name: impl Into<String>, password: impl Into<String>) -> Self {
         self.server(|builder| builder.sentinel_user(name, password))
     }
 
-    /// The password for the Sentinels, if the URL names some: see [`RedisStoreBuilder::sentinel_password`].
+    /// Sets the password for the Sentinels, if the URL names Sentinels. See
+    /// [`RedisStoreBuilder::sentinel_password`].
     pub fn sentinel_password(self, password: impl Into<String>) -> Self {
         self.server(|builder| builder.sentinel_password(password))
     }
@@ -144,35 +146,37 @@ impl StoreBuilder {
         }
     }
 
-    /// What all keys begin with. Default: `tidegate`. Two stores of one prefix share their states.
+    /// Sets the prefix of all keys. Default: `tidegate`. Stores with the same prefix share their
+    /// states.
     pub fn prefix(self, prefix: impl Into<String>) -> Self {
         let prefix = prefix.into();
         each!(self, builder => builder.prefix(prefix))
     }
 
-    /// How many connections to each server to use in turn: see [`RedisStoreBuilder::connections`].
+    /// Sets the number of connections to each server. See [`RedisStoreBuilder::connections`].
     pub fn connections(self, connections: usize) -> Self {
         each!(self, builder => builder.connections(connections))
     }
 
-    /// How long connecting may take: see [`RedisStoreBuilder::connect_timeout`].
+    /// Sets the maximum time for connecting. See [`RedisStoreBuilder::connect_timeout`].
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         each!(self, builder => builder.connect_timeout(timeout))
     }
 
-    /// How long to wait for an answer: see [`RedisStoreBuilder::response_timeout`].
+    /// Sets the maximum time from sending a call to its reply. See
+    /// [`RedisStoreBuilder::response_timeout`].
     pub fn response_timeout(self, timeout: Duration) -> Self {
         each!(self, builder => builder.response_timeout(timeout))
     }
 
-    /// Trusts the certificates that these ones sign (PEM): see [`RedisStoreBuilder::root_certificates`].
+    /// Sets the root certificates to trust (PEM). See [`RedisStoreBuilder::root_certificates`].
     #[cfg(feature = "tls")]
     pub fn root_certificates(self, pem: impl Into<Vec<u8>>) -> Self {
         let pem = pem.into();
         each!(self, builder => builder.root_certificates(pem))
     }
 
-    /// Shows servers this certificate, or chain, with its key (both PEM): see
+    /// Sets the client's certificate or chain and its key (both PEM). See
     /// [`RedisStoreBuilder::client_certificate`].
     #[cfg(feature = "tls")]
     pub fn client_certificate(self, pem: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
@@ -180,17 +184,17 @@ impl StoreBuilder {
         each!(self, builder => builder.client_certificate(pem, key))
     }
 
-    /// The clock that counts instead of the servers', for tests.
+    /// Sets a clock that replaces the clocks of the servers, for tests.
     #[cfg(feature = "virtual-time")]
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
         each!(self, builder => builder.clock(clock))
     }
 
-    /// The store. It does not connect yet.
+    /// Builds the store. It does not connect yet.
     ///
     /// # Errors
     ///
-    /// As [`RedisStoreBuilder::build`] and [`ClusterStoreBuilder::build`].
+    /// Returns the errors of [`RedisStoreBuilder::build`] and [`ClusterStoreBuilder::build`].
     pub fn build(self) -> Result<Arc<dyn Store>, Error> {
         Ok(match self.kind {
             Kind::Server(builder) => Arc::new(builder.build()?),
@@ -199,22 +203,22 @@ impl StoreBuilder {
     }
 }
 
-/// A cluster by the nodes that stand in one URL: the login is that of all.
-fn of_cluster(scheme: &str, rest: &str) -> (Kind, Vec<String>) {
+/// Returns a builder for a cluster, and the URLs of its nodes, which all have the same login.
+fn cluster(scheme: &str, rest: &str) -> (Kind, Vec<String>) {
     let (login, hosts) = split_login(rest);
     let urls: Vec<_> = hosts.split(',').map(|host| format!("{scheme}://{login}{host}")).collect();
     (Kind::Cluster(ClusterStore::builder().urls(urls.clone())), urls)
 }
 
-/// A group by its Sentinels and its name.
-fn of_sentinels(url: &str, scheme: &str, rest: &str) -> Result<(Kind, Vec<String>), Error> {
+/// Returns a builder for a Sentinel group, and the URLs of its servers and its Sentinels.
+fn sentinel_group(url: &str, scheme: &str, rest: &str) -> Result<(Kind, Vec<String>), Error> {
     let (login, rest) = split_login(rest);
     let (rest, name) = rest
         .split_once('#')
         .filter(|(_, name)| !name.is_empty())
-        .ok_or_else(|| unusable(url, "the name of the group is missing: it ends in `#name`"))?;
+        .ok_or_else(|| unusable(url, "it has no name of a group; it must end in `#name`"))?;
     let (hosts, database) = rest.split_once('/').unwrap_or((rest, ""));
-    // The host is that of whichever server is the primary.
+    // The Sentinels report the host of the primary, which replaces this one.
     let server = format!("{scheme}://{login}primary/{database}");
     let mut sentinels = vec![];
     for host in hosts.split(',') {
@@ -223,12 +227,12 @@ fn of_sentinels(url: &str, scheme: &str, rest: &str) -> Result<(Kind, Vec<String
         sentinels.push(format!("{scheme}://{host}{port}"));
     }
     let builder = RedisStore::builder().url(&server).sentinel(sentinels.clone(), name);
-    // Those of the Sentinels too, so that all that is wrong shows here.
+    // The caller checks all of these URLs.
     let urls = [server].into_iter().chain(sentinels).collect();
     Ok((Kind::Server(builder), urls))
 }
 
-/// The login with its `@`, if there is one, and what follows.
+/// Splits an authority into the login with its `@`, if any, and the rest.
 fn split_login(authority: &str) -> (&str, &str) {
     match authority.rfind('@') {
         Some(at) => authority.split_at(at + 1),
@@ -240,12 +244,12 @@ fn unusable(url: &str, why: &str) -> Error {
     tidegate_redis::connection::unusable_url(url, why)
 }
 
-fn of_no_form(url: &str) -> Error {
+fn unknown_form(url: &str) -> Error {
     unusable(
         url,
-        "it is not the URL of a store; expected is `redis://[user:password@]host[:port][/database]`, \
+        "it is not the URL of a store; it must be `redis://[user:password@]host[:port][/database]`, \
          `unix:///path/to/socket`, `redis-sentinel://host[:port],host[:port]#name` or \
-         `redis-cluster://host[:port],host[:port]`, each of the others also with `rediss` for TLS",
+         `redis-cluster://host[:port],host[:port]`; except for a socket, `rediss` instead of `redis` uses TLS",
     )
 }
 
@@ -285,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_no_form_is_refused_with_the_forms_and_without_the_password() {
+    fn a_url_of_no_form_is_refused_with_the_forms_and_without_the_password() {
         for (url, why) in [
             ("", "redis-cluster://host"),
             ("localhost", "redis-sentinel://host"),
@@ -294,8 +298,8 @@ mod tests {
             ("redis-cluster://", "it names no host"),
             ("redis-cluster://a,", "it names no host"),
             ("redis-cluster://:S3CRET@a:99999", "`99999` is not a port"),
-            ("redis-sentinel://:S3CRET@a", "ends in `#name`"),
-            ("redis-sentinel://:S3CRET@a#", "ends in `#name`"),
+            ("redis-sentinel://:S3CRET@a", "end in `#name`"),
+            ("redis-sentinel://:S3CRET@a#", "end in `#name`"),
             ("redis-sentinel://:S3CRET@a:x#limits", "`x` is not a port"),
             ("redis-sentinel://:S3CRET@a/x#limits", "Invalid database number"),
             ("redis://:S3CRET@a:x", "`redis://:***@a:x`"),
@@ -305,7 +309,7 @@ mod tests {
             assert!(error.to_string().contains(why), "{error}");
             assert!(!error.to_string().contains("S3CRET"), "{error}");
         }
-        // A cluster has no databases, which its builder knows.
+        // The builder of a cluster refuses a database.
         let error = connect_url("redis-cluster://:S3CRET@a/3").unwrap_err();
         assert!(error.to_string().contains("no database but 0"), "{error}");
         assert!(!error.to_string().contains("S3CRET"), "{error}");

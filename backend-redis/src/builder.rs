@@ -16,7 +16,7 @@ use crate::inner::Inner;
 use crate::redis_store::RedisStore;
 use crate::wire::Keys;
 
-/// How a [`RedisStore`] shall be.
+/// Configures a [`RedisStore`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -35,10 +35,10 @@ use crate::wire::Keys;
 #[must_use]
 pub struct RedisStoreBuilder {
     url: Option<String>,
-    /// A connection that the application has made, instead of those to the URL.
+    /// A connection that the application has made, instead of connections to the URL.
     given: Option<GivenConnection>,
     sentinel: Option<(Vec<String>, String)>,
-    /// The user and the password of the Sentinels, in place of those in their URLs.
+    /// The user and the password for the Sentinels, instead of those in their URLs.
     sentinel_login: (Option<String>, Option<String>),
     database: Option<u16>,
     script_free: bool,
@@ -58,27 +58,29 @@ impl RedisStoreBuilder {
         }
     }
 
-    /// The server, as in [`RedisStore::new`]. Default: `redis://127.0.0.1`.
+    /// Sets the URL of the server, as in [`RedisStore::new`]. Default: `redis://127.0.0.1`.
     ///
-    /// Together with [`sentinel`](Self::sentinel), its scheme, user, password and database are those
-    /// to use with the primary; its host and port are not used.
+    /// With [`sentinel`](Self::sentinel), the store uses the scheme, user, password and database of
+    /// this URL for the primary. It ignores the host and the port.
     pub fn url(self, url: impl Into<String>) -> Self {
         Self { url: Some(url.into()), ..self }
     }
 
-    /// Asks these Sentinels, by their URLs, which server is the primary of the group of that name;
-    /// and asks again whenever the connection was lost, or the server takes no more writes. Each URL
-    /// may have a user and a password of its own.
+    /// Finds the primary of the group `primary` by the Sentinels at these URLs.
     ///
-    /// Any of them may hang: they are asked one after the other, each 50 ms after the one before, or as soon as
-    /// one has failed, and again while a server that they named does not answer. The first server that
-    /// can be connected to, and says that it is the primary (`ROLE`; where the user may not ask, the
-    /// Sentinel's word counts), is the one. So once a replica has been promoted, it is in use within a
-    /// second.
+    /// The store queries the Sentinels when it first connects, and again if the connection is lost
+    /// or if the server refuses writes. Each URL may have its own user and password.
     ///
-    /// What a primary admits once a replica has been promoted, because it does not know yet that it is
-    /// none any more, is admitted again. With `min-replicas-to-write 1` on the servers it notices soon
-    /// that its replicas have left, and admits nothing.
+    /// The store starts a query to each Sentinel 50 ms after the previous one, or as soon as a
+    /// query has failed, because any Sentinel may hang. It repeats the queries while a server that
+    /// a Sentinel named does not respond. It uses the first server that accepts a connection and
+    /// confirms by `ROLE` that it is a primary. If the user lacks the permission for `ROLE`, the
+    /// reply of the Sentinel suffices. So a promoted replica is in use within a second.
+    ///
+    /// A former primary may admit calls until it notices that a replica was promoted. The new
+    /// primary does not know these calls and may admit the same amount again. With
+    /// `min-replicas-to-write 1` on the servers, the former primary soon notices that it has no
+    /// replicas, and admits nothing.
     pub fn sentinel(
         self,
         urls: impl IntoIterator<Item = impl Into<String>>,
@@ -88,22 +90,23 @@ impl RedisStoreBuilder {
         Self { sentinel: Some((urls, primary.into())), ..self }
     }
 
-    /// The ACL user and its password for the Sentinels, instead of those in their URLs. Has no effect on servers.
+    /// Sets the ACL user and its password for the Sentinels, instead of those in their URLs. Does
+    /// not affect servers.
     pub fn sentinel_user(self, name: impl Into<String>, password: impl Into<String>) -> Self {
         Self { sentinel_login: (Some(name.into()), Some(password.into())), ..self }
     }
 
-    /// The password for the Sentinels, instead of those in their URLs. The user stays the one of the URL, or of
-    /// [`sentinel_user`](Self::sentinel_user).
+    /// Sets the password for the Sentinels, instead of the passwords in their URLs. The user is
+    /// still the one in the URL or of [`sentinel_user`](Self::sentinel_user).
     pub fn sentinel_password(self, password: impl Into<String>) -> Self {
         Self { sentinel_login: (self.sentinel_login.0, Some(password.into())), ..self }
     }
 
-    /// The ACL user and its password, instead of those in the URL.
+    /// Sets the ACL user and its password, instead of those in the URL.
     ///
     /// The user needs the commands EVALSHA, EVAL, TIME, GET, MGET, SET, PSETEX, GETRANGE, SETRANGE,
-    /// EXISTS, PTTL, PEXPIRE, UNLINK, LLEN, LINDEX, LSET, LTRIM and RPUSH, all of them, on keys that
-    /// begin with the prefix. A policy with
+    /// EXISTS, PTTL, PEXPIRE, UNLINK, LLEN, LINDEX, LSET, LTRIM and RPUSH, on all keys that begin
+    /// with the prefix. A policy with
     /// [`refund_lapsed`](crate::Policy::refund_lapsed) also needs ZADD, ZREM, ZREVRANGE,
     /// ZRANGEBYSCORE and ZREVRANGEBYSCORE.
     pub fn user(self, name: impl Into<String>, password: impl Into<String>) -> Self {
@@ -111,8 +114,8 @@ impl RedisStoreBuilder {
         Self { settings: Settings { user, password, ..self.settings }, ..self }
     }
 
-    /// The password, instead of that in the URL, as from a file of secrets. The user stays the one of the URL,
-    /// or of [`user`](Self::user).
+    /// Sets the password, such as one from a file of secrets, instead of the password in the URL.
+    /// The user is still the one in the URL or of [`user`](Self::user).
     pub fn password(self, password: impl Into<String>) -> Self {
         let password = Some(password.into());
         Self { settings: Settings { password, ..self.settings }, ..self }
@@ -121,8 +124,8 @@ impl RedisStoreBuilder {
     /// Calls `provider` for the user and the password of each login, instead of those in the URL
     /// and those of [`user`](Self::user): for tokens that expire, and passwords that change.
     ///
-    /// Services of the clouds (such as ElastiCache and MemoryDB, Memorystore and Azure Managed
-    /// Redis) accept a short-lived token of the service account as a password:
+    /// Cloud services such as ElastiCache, MemoryDB, Memorystore and Azure Managed Redis accept a
+    /// short-lived token of the service account as a password:
     ///
     /// ```
     /// use std::time::Duration;
@@ -147,16 +150,15 @@ impl RedisStoreBuilder {
     /// # Ok::<(), tidegate_redis::Error>(())
     /// ```
     ///
-    /// The store calls the provider once for each connection that it makes, and before each second
-    /// login that [`renew_after`](crate::Credentials::renew_after) asks for. The time that the
-    /// provider takes is a part of [`connect_timeout`](Self::connect_timeout). If it fails, the
-    /// waiting calls fail with [`ErrorKind::Unavailable`], and its error is their source. While
-    /// the server is down, the store connects up to twice a second, so a provider that asks a
-    /// remote service should cache.
+    /// The store calls the provider once for each connection that it makes, and before each further
+    /// login on a connection if [`renew_after`](crate::Credentials::renew_after) is set. The time
+    /// of the provider counts towards [`connect_timeout`](Self::connect_timeout). If the provider
+    /// fails, the waiting calls fail with [`ErrorKind::Unavailable`], whose source is the
+    /// provider's error. While the server is down, the store connects up to twice a second, so a
+    /// provider that queries a remote service should cache.
     ///
     /// With [`sentinel`](Self::sentinel), the credentials are for the servers. The Sentinels have
     /// [their own](Self::sentinel_user).
-    ///
     pub fn credentials<F>(self, provider: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = ProvidedCredentials> + Send + 'static,
@@ -180,20 +182,21 @@ impl RedisStoreBuilder {
     /// # }
     /// ```
     ///
-    /// The decisions are the same. The store sends each call once, and fails it after
-    /// [`response_timeout`](Self::response_timeout) or the timeout of the connection, whichever is
-    /// shorter. The rest is up to the connection:
+    /// The decisions are the same. The store sends each call once. The call fails after the shorter
+    /// of [`response_timeout`](Self::response_timeout) and the connection's own timeout. In other
+    /// respects, an existing connection differs:
     ///
     /// | | connections of the store | an existing connection |
     /// |---|---|---|
-    /// | the connection is lost | the store connects again | the application, or the `ConnectionManager`, does |
+    /// | the connection is lost | the store connects again | the application or the `ConnectionManager` connects again |
     /// | a call finds the connection closed | it is sent on a new connection | it fails with `Unavailable`, and whether it was charged is not known |
     /// | the server is silent | the connection is replaced | each call fails with `Timeout` |
-    /// | the server becomes a replica | the store connects again, and asks the Sentinels | each call fails with `ReadOnly` |
-    /// | errors | name the server | do not |
+    /// | the server becomes a replica | the store connects again, and queries the Sentinels | each call fails with `ReadOnly` |
+    /// | errors | name the server | do not name it |
     ///
     /// **The connection must not send a command again** after an error, because such a call may be
-    /// charged twice. It must be to one server: for a cluster there is `tidegate-cluster`.
+    /// charged twice. It must be a connection to a single server. For a cluster, use
+    /// `tidegate-cluster`.
     pub fn connection(
         self,
         connection: impl redis::aio::ConnectionLike + Clone + Send + Sync + 'static,
@@ -201,77 +204,92 @@ impl RedisStoreBuilder {
         Self { given: Some(GivenConnection::new(connection)), ..self }
     }
 
-    /// The database, instead of the one in the URL.
+    /// Sets the database, instead of the one in the URL.
     pub fn database(self, number: u16) -> Self {
         Self { database: Some(number), ..self }
     }
 
-    /// What all keys begin with. Default: `tidegate`. Two stores of one prefix share their states.
+    /// Sets the prefix of all keys. Default: `tidegate`. Stores with the same prefix share their
+    /// states.
     pub fn prefix(self, prefix: impl Into<String>) -> Self {
         Self { settings: Settings { prefix: prefix.into(), ..self.settings }, ..self }
     }
 
-    /// How many connections to use in turn, at least 1. Default: 1, which carries any number of
-    /// calls at once; more help where one core is not enough to read and write them all.
+    /// Sets the number of connections that the store uses in turn, at least 1. Default: 1.
+    ///
+    /// One connection carries any number of concurrent calls. More connections help if one core is
+    /// not enough to read and write them.
     pub fn connections(self, connections: usize) -> Self {
         Self { settings: Settings { connections, ..self.settings }, ..self }
     }
 
-    /// How long connecting may take, asking the Sentinels and logging in included. Default: 1 s.
+    /// Sets the maximum time for connecting, including the queries to the Sentinels and the login.
+    /// Default: 1 s.
     ///
-    /// **A call that finds no connection waits for one, for at most that long**, beside the
-    /// [response timeout](Self::response_timeout). A call that is dropped sooner, as by
-    /// [`timeout`](tidegate_core::StoreExt::timeout), does not end the attempt. After an attempt that
-    /// failed, there is a pause of 20 ms, which doubles each time up to 500 ms. In a pause calls fail at once.
+    /// **A call that finds no connection waits for one for at most this time**, in addition to the
+    /// [response timeout](Self::response_timeout). A call that is dropped earlier, for example by
+    /// [`timeout`](tidegate_core::StoreExt::timeout), does not end the attempt. A failed attempt is
+    /// followed by a pause of 20 ms, which doubles with each failure up to 500 ms. During a pause,
+    /// calls fail immediately.
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         Self { settings: Settings { connect_timeout: timeout, ..self.settings }, ..self }
     }
 
-    /// How long to wait for an answer. Default: 500 ms. After that the call fails with
-    /// [`ErrorKind::Timeout`](tidegate_core::ErrorKind::Timeout), and whether it was charged is not known.
+    /// Sets the maximum time from sending a call to its reply. Default: 500 ms.
     ///
-    /// A connection on which an answer has been owed for that long, and none has come, is replaced at once,
-    /// whatever became of the calls. So this should be longer than a server that is well ever takes; for
-    /// callers with less patience there is [`timeout`](tidegate_core::StoreExt::timeout).
+    /// After this time, the call fails with
+    /// [`ErrorKind::Timeout`](tidegate_core::ErrorKind::Timeout), and it is not known whether it
+    /// was charged.
+    ///
+    /// A connection on which a reply has been due for this time, without any reply arriving, is
+    /// replaced immediately, regardless of the calls on it. So this time should be longer than a
+    /// healthy server ever needs. For callers that cannot wait this long, use
+    /// [`timeout`](tidegate_core::StoreExt::timeout).
     ///
     /// | | this setting | `.timeout(..)` around the store |
     /// |---|---|---|
-    /// | bounds | the time from sending a call to its answer | the whole call, with waiting for a connection |
-    /// | when it passes | the call fails, and a silent connection is replaced | the call fails |
-    /// | usual | 500 ms: what a healthy server never needs | 50 ms: what a request may cost |
+    /// | bounds | the time from sending a call to its reply | the whole call, including the wait for a connection |
+    /// | after it | the call fails, and a silent connection is replaced | the call fails |
+    /// | usual value | 500 ms, which a healthy server never needs | 50 ms, the time that a request may spend |
     ///
-    /// Where both are set the shorter one ends the call. A `.timeout(..)` that is longer than both this and
-    /// [`connect_timeout`](Self::connect_timeout) together has no effect.
+    /// If both are set, the shorter one ends the call. A `.timeout(..)` has no effect if it is
+    /// longer than this time and [`connect_timeout`](Self::connect_timeout) together.
     pub fn response_timeout(self, timeout: Duration) -> Self {
         Self { settings: Settings { response_timeout: timeout, ..self.settings }, ..self }
     }
 
-    /// Trusts the certificates that these ones sign (PEM), instead of those that the system trusts: of
-    /// the server, and of Sentinels whose URLs begin with `rediss://`. Sentinels name a primary by its
-    /// address, usually an IP address, which its certificate then has to name too.
+    /// Sets the root certificates (PEM) to trust instead of those of the system.
+    ///
+    /// They apply to the server and to Sentinels whose URLs begin with `rediss://`. A Sentinel
+    /// reports the address of the primary, usually an IP address. The certificate of the primary
+    /// must contain that address.
     #[cfg(feature = "tls")]
     pub fn root_certificates(self, pem: impl Into<Vec<u8>>) -> Self {
         let root_certificates = Some(pem.into());
         Self { settings: Settings { root_certificates, ..self.settings }, ..self }
     }
 
-    /// Shows servers this certificate, or chain, with its key (both PEM), where they want to know their clients
-    /// (`tls-auth-clients` of Redis).
+    /// Sets a certificate or chain and its key (both PEM), which the client presents to servers
+    /// that authenticate clients (`tls-auth-clients` in the configuration of Redis).
     #[cfg(feature = "tls")]
     pub fn client_certificate(self, pem: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         let client_certificate = Some((pem.into(), key.into()));
         Self { settings: Settings { client_certificate, ..self.settings }, ..self }
     }
 
-    /// Uses no scripts, for where there are none, as behind some proxies: only fixed windows,
-    /// aligned or phased, by plain commands in MULTI and EXEC. See [the front
-    /// page](crate#without-scripts).
+    /// Uses plain commands in MULTI and EXEC instead of scripts, for example behind a proxy that
+    /// does not support scripts.
+    ///
+    /// Such a store supports only fixed windows that are aligned or phased. See
+    /// [the front page](crate#without-scripts).
     pub fn script_free(self) -> Self {
         Self { script_free: true, ..self }
     }
 
-    /// The clock that counts instead of the server's, for tests. What is written lives an hour
-    /// longer than the states matter, as real time must not end what virtual time does not.
+    /// Sets a clock that replaces the server's clock, for tests.
+    ///
+    /// The keys expire an hour later than usual, because real time must not expire a state that
+    /// virtual time keeps.
     #[cfg(feature = "virtual-time")]
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
         let clock: Option<Arc<dyn Clock>> = Some(Arc::new(clock));
@@ -312,12 +330,12 @@ impl RedisStoreBuilder {
             return Ok(self.settings.pool(Target::Server(server), tls));
         };
         let sentinels = self.sentinels(urls)?;
-        // The servers may be encrypted or not, whatever the Sentinels are.
+        // Either the servers or the Sentinels or both may use TLS.
         let tls = self.settings.tls(sentinels.iter().chain([&server]))?;
         Ok(self.settings.pool(Target::Sentinel { sentinels, name: name.clone(), server }, tls))
     }
 
-    /// Checks that nothing is set that an existing connection would ignore.
+    /// Checks that no setting is set that an existing connection would ignore.
     fn check_given(&self) -> Result<(), Error> {
         let settings = &self.settings;
         let has_login = settings.user.is_some()
@@ -347,16 +365,19 @@ impl RedisStoreBuilder {
         let tls = self.settings.tls([server])?;
         #[cfg(feature = "tls")]
         if tls.is_none() && self.settings.has_certificates() {
-            let why = "there are certificates, but it does not begin with `rediss://`";
+            let why = "certificates are set, but it does not begin with `rediss://`";
             return Err(unusable_url(self.server_url(), why));
         }
         Ok(tls)
     }
 
-    /// The Sentinels at these URLs. They have no databases.
+    /// Returns the Sentinels at these URLs, without the database, because a Sentinel has none.
     fn sentinels(&self, urls: &[String]) -> Result<Vec<ConnectionInfo>, Error> {
         if urls.is_empty() {
-            return Err(Error::new(ErrorKind::InvalidConfig, "there is no URL of a Sentinel"));
+            return Err(Error::new(
+                ErrorKind::InvalidConfig,
+                "the list of Sentinels is empty; it must have at least one URL",
+            ));
         }
         let (user, password) = &self.sentinel_login;
         let sentinel = |url: &String| {
@@ -379,9 +400,29 @@ impl RedisStoreBuilder {
     }
 }
 
+impl RedisStore {
+    /// Creates a store on the server at `url`: `redis://[user:password@]host[:port][/database]`,
+    /// `rediss://…` for TLS, or `redis+unix:///path/to/socket[?db=…&user=…&pass=…]`.
+    ///
+    /// The store connects at the first call, and reconnects if the connection is lost. See
+    /// [connections](crate#connections).
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ErrorKind::InvalidConfig`] if the URL does not have one of these forms.
+    pub fn new(url: &str) -> Result<Self, Error> {
+        Self::builder().url(url).build()
+    }
+
+    /// Creates a builder for a store with other settings.
+    pub fn builder() -> RedisStoreBuilder {
+        RedisStoreBuilder::new()
+    }
+}
+
 impl std::fmt::Debug for RedisStoreBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Without the URL: it may hold a password.
+        // Omits the URL, which may contain a password.
         f.debug_struct("RedisStoreBuilder")
             .field("database", &self.database)
             .field("script_free", &self.script_free)

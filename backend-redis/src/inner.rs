@@ -1,4 +1,4 @@
-//! What a store and its clones share: the connections, and how scripts are called on them.
+//! The part of a store that its clones share: the connections, and the calls of scripts on them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,52 +7,58 @@ use tidegate_core::{Clock, Decision, Error, Timestamp};
 
 use crate::connection::error::is_unknown_script;
 use crate::connection::{Connection, ConnectionPool, ScriptTimes, check_runtime};
-use crate::wire::{Keys, Request};
+use crate::wire::{Keys, Plan, Request, ScriptReply};
 
 pub(crate) struct Inner {
     pub(crate) keys: Keys,
     pub(crate) connections: ConnectionPool,
-    /// Whether plain commands have to do.
+    /// Whether the store uses plain commands instead of scripts.
     pub(crate) script_free: bool,
     pub(crate) script_times: ScriptTimes,
-    /// Only in tests; else the server's clock counts.
+    /// A clock that replaces the server's clock, in tests.
     pub(crate) clock: Option<Arc<dyn Clock>>,
 }
 
 impl Inner {
-    /// Sends a request once. Only if the server does not know the script, so that nothing has been
-    /// done, it is sent again, with the script.
-    pub(crate) async fn send(
+    /// Sends the requests of a plan, one after the other, and passes each decision to `decided`.
+    pub(crate) async fn execute(
         &self,
-        request: &Request<'_>,
-    ) -> Result<Vec<Result<Decision, Error>>, Error> {
-        request.read(&self.call(request).await?)
-    }
-
-    /// The request with the time of the clock that replaces the server's, if there is one.
-    pub(crate) fn timed<'a>(&self, request: Request<'a>) -> Request<'a> {
-        match &self.clock {
-            Some(clock) => request.at(clock.now()),
-            None => request,
+        mut plan: Plan<'_, '_>,
+        mut decided: impl FnMut(usize, Result<Decision, Error>) + Send,
+    ) {
+        let mut decided = |place: usize, reply: Result<ScriptReply, Error>| {
+            decided(place, reply.map(|reply| reply.decision));
+        };
+        loop {
+            let now = self.clock.as_ref().map(|clock| clock.now());
+            let Some(planned) = plan.next_request(now, &mut decided) else { return };
+            let reply = self.send(&planned.request).await;
+            let replies = reply.and_then(|reply| planned.request.read(&reply));
+            plan.take_replies(planned, replies, &mut decided);
         }
     }
 
-    /// The script's reply, to a request that is sent as by [`send`](Self::send).
-    pub(crate) async fn call(&self, request: &Request<'_>) -> Result<Vec<u8>, Error> {
+    /// Sends a request once and returns the script's reply.
+    ///
+    /// A server that does not know the script has done nothing. It gets the request again, with the
+    /// script.
+    async fn send(&self, request: &Request<'_>) -> Result<Vec<u8>, Error> {
         let connection = self.connection();
         let mut live = connection.live().await?;
         let script = request.script();
         let evalsha = request.evalsha();
-        let mut answer =
-            self.script_times.of(script, connection.send::<Vec<u8>>(&mut live, &evalsha)).await;
-        if answer.as_ref().is_err_and(is_unknown_script) {
+        let mut reply = self
+            .script_times
+            .measure(script, connection.send::<Vec<u8>>(&mut live, &evalsha))
+            .await;
+        if reply.as_ref().is_err_and(is_unknown_script) {
             let eval = request.eval();
-            answer = self.script_times.of(script, connection.send(&mut live, &eval)).await;
+            reply = self.script_times.measure(script, connection.send(&mut live, &eval)).await;
         }
-        answer
+        reply
     }
 
-    /// The next of the connections, in turn.
+    /// Returns the next connection, in turn.
     pub(crate) fn connection(&self) -> &Connection {
         self.connections.next()
     }

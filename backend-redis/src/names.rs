@@ -1,8 +1,8 @@
-//! The metrics of this crate, beside those of [`tidegate_core::telemetry::names`].
+//! The metrics of this crate. [`tidegate_core::telemetry::names`] has those of all stores.
 
 use tidegate_core::telemetry::names::{Kind, Metric};
 
-/// Round-trip time of scripts.
+/// The round-trip time of script calls.
 pub const SCRIPT_SECONDS: Metric = Metric::new(
     Kind::Histogram,
     "tidegate_redis_script_seconds",

@@ -1,11 +1,12 @@
 //! Fixed windows by plain commands in MULTI and EXEC, for servers without scripts.
 //!
-//! Each window has a key of its own, a decimal count. A call reads first, and adds only if all charges fit;
-//! it is admitted only if the returned sum is within the limit, else it subtracts again. So the sum is
-//! never less than what was admitted, and what was admitted never more than the limit.
+//! Each window has its own key with a decimal count. A call reads the counts first, and adds its
+//! costs only if all charges fit. It is admitted only if the returned sums are within the limits.
+//! Otherwise it subtracts the costs again. So the count is never less than the admitted total, and
+//! the admitted total never exceeds the limit.
 //!
-//! Adding and subtracting run to their end in a task of their own: a caller that is dropped between the two,
-//! as by a timeout, would leave a denied cost charged.
+//! A task adds and subtracts, so that a caller that is cancelled in between, for example by a
+//! timeout, does not leave a denied cost charged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +23,10 @@ use crate::connection::{Connection, LiveConnection};
 use crate::inner::Inner;
 use crate::wire::NormalizedCall;
 
-/// A count lives so much longer than its window, as a slow call may still add to it.
+/// The time for which a count outlives its window, because a slow call may still add to it.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// The same in tests: real time must not expire a count that virtual time keeps.
+/// The grace in tests, where real time must not expire a count that virtual time keeps.
 const GRACE_IN_TESTS: Duration = Duration::from_secs(3600);
 
 pub(crate) fn supports(policy: &Policy) -> Result<(), Error> {
@@ -36,8 +37,8 @@ pub(crate) fn supports(policy: &Policy) -> Result<(), Error> {
         return Ok(());
     }
     Err(unsupported(format!(
-        "`{policy}` needs scripts: without them there are only fixed windows, aligned or phased, that \
-         do not block"
+        "`{policy}` needs scripts; without scripts, a policy must be a fixed window that is aligned or phased and \
+         does not block"
     )))
 }
 
@@ -58,7 +59,7 @@ pub(crate) async fn decide(store: &Arc<Inner>, call: &Call<'_>) -> Result<Decisi
     }
     let now = store.now().await?.as_micros();
     let windows =
-        normalized.charges.iter().map(|(charge, cost)| Window::of(store, charge, *cost, now));
+        normalized.charges.iter().map(|(charge, cost)| Window::new(store, charge, *cost, now));
     let windows = windows.collect::<Result<Vec<_>, _>>()?;
     let mut windows = Windows { store, session: Session::new(store).await?, windows, now };
     match normalized.operation {
@@ -69,7 +70,7 @@ pub(crate) async fn decide(store: &Arc<Inner>, call: &Call<'_>) -> Result<Decisi
     Ok(normalized.answer(&windows.verdicts()))
 }
 
-/// The window that a charge is made to.
+/// A charge, and its window.
 struct Window<'a> {
     charge: Charge<'a>,
     rule: FixedWindowRule,
@@ -81,7 +82,7 @@ struct Window<'a> {
 }
 
 impl<'a> Window<'a> {
-    fn of(store: &Inner, charge: &Charge<'a>, cost: u64, now: u64) -> Result<Self, Error> {
+    fn new(store: &Inner, charge: &Charge<'a>, cost: u64, now: u64) -> Result<Self, Error> {
         supports(charge.policy)?;
         let Rule::FixedWindow(rule) = charge.policy.rule() else {
             return Err(unsupported(format!("`{}` needs scripts", charge.policy)));
@@ -89,22 +90,22 @@ impl<'a> Window<'a> {
         let window = rule.window_micros();
         let State { ends, .. } = rule.take(None, 0, now, || charge.phase());
         let mut key = store.keys.of(charge);
-        // An escaped subject has no `%w` in it, so no other key is like this.
+        // An escaped subject does not contain `%w`, so no other key has this form.
         key.extend_from_slice(format!("%w{window}:{ends}").as_bytes());
         let (charge, rule, outcome) = (*charge, *rule, Outcome::Allowed);
         Ok(Self { charge, rule, cost, key, ends, count: 0, outcome })
     }
 
-    fn is_in_force(&self) -> bool {
+    fn is_enforced(&self) -> bool {
         !self.charge.policy.is_shadow()
     }
 
     fn refuses(&self) -> bool {
-        self.is_in_force() && self.outcome != Outcome::Allowed
+        self.is_enforced() && self.outcome != Outcome::Allowed
     }
 
-    /// Whether this charge is to be taken, if all are.
-    fn takes(&self) -> bool {
+    /// Returns `true` if the charge changes the count when the call is admitted.
+    fn is_charged(&self) -> bool {
         self.cost > 0 && self.outcome == Outcome::Allowed
     }
 
@@ -112,18 +113,18 @@ impl<'a> Window<'a> {
         (self.count > 0).then_some(State::new(self.ends, self.count))
     }
 
-    fn owned(&self, store: &Inner, now: u64) -> Taking {
+    fn addition(&self, store: &Inner, now: u64) -> Addition {
         let grace = if store.clock.is_some() { GRACE_IN_TESTS } else { GRACE };
-        Taking {
+        Addition {
             key: self.key.clone(),
             cost: self.cost,
             life: Duration::from_micros(self.ends - now) + grace,
             limit: self.charge.policy.limit(),
-            is_in_force: self.is_in_force(),
+            is_enforced: self.is_enforced(),
         }
     }
 
-    fn weigh(&mut self, now: u64) {
+    fn decide(&mut self, now: u64) {
         let admits = self.rule.wait(self.state().as_ref(), self.cost, now).is_zero();
         self.outcome = if admits { Outcome::Allowed } else { Outcome::Denied };
     }
@@ -142,7 +143,7 @@ impl<'a> Window<'a> {
     }
 }
 
-/// One connection, as long as a call needs it.
+/// A connection for one call.
 struct Session<'s> {
     connection: &'s Connection,
     live: LiveConnection,
@@ -159,7 +160,7 @@ impl<'s> Session<'s> {
     }
 }
 
-/// What a call looks at, and what it has found.
+/// The windows of a call, and the connection for it.
 struct Windows<'s, 'a> {
     store: &'s Arc<Inner>,
     session: Session<'s>,
@@ -174,14 +175,15 @@ impl Windows<'_, '_> {
             return Ok(());
         }
         let (store, now) = (self.store, self.now);
-        let windows: Vec<_> = self.windows.iter_mut().filter(|window| window.takes()).collect();
+        let windows: Vec<_> =
+            self.windows.iter_mut().filter(|window| window.is_charged()).collect();
         if windows.is_empty() {
             return Ok(());
         }
-        let charges = windows.iter().map(|window| window.owned(store, now)).collect();
-        for (window, taken) in windows.into_iter().zip(take(store, charges).await?) {
-            window.count = taken.count;
-            if taken.is_too_much {
+        let additions = windows.iter().map(|window| window.addition(store, now)).collect();
+        for (window, sum) in windows.into_iter().zip(add_if_admitted(store, additions).await?) {
+            window.count = sum.count;
+            if sum.is_above_limit {
                 window.outcome = Outcome::Denied;
             }
         }
@@ -189,19 +191,19 @@ impl Windows<'_, '_> {
     }
 
     async fn reset(&mut self) -> Result<(), Error> {
-        // What is no count of ours is not deleted either.
+        // The read fails on a foreign value, so that a reset does not delete it.
         self.read().await?;
         let mut commands = pipe();
         commands.atomic();
         for window in &mut self.windows {
             commands.cmd("DEL").arg(&window.key[..]).ignore();
             (window.count, window.cost) = (0, 0);
-            window.weigh(self.now);
+            window.decide(self.now);
         }
         self.session.send(&commands).await
     }
 
-    /// Reads all counts, and weighs the charges.
+    /// Reads all counts, and decides each charge.
     async fn read(&mut self) -> Result<(), Error> {
         let mut commands = pipe();
         for window in &self.windows {
@@ -213,13 +215,12 @@ impl Windows<'_, '_> {
                 Error::new(
                     ErrorKind::ForeignValue,
                     format!(
-                        "under the key of `{}` for this subject lies something that is no count; it \
-                         was left as it is",
+                        "the key of `{}` for this subject has a value that is not a count; it was not changed",
                         window.charge.policy.name()
                     ),
                 )
             })?;
-            window.weigh(self.now);
+            window.decide(self.now);
         }
         Ok(())
     }
@@ -229,71 +230,82 @@ impl Windows<'_, '_> {
     }
 }
 
-/// A charge that is being taken, and that borrows nothing.
-struct Taking {
+/// A cost to add to a count. It borrows nothing from the call.
+struct Addition {
     key: Vec<u8>,
     cost: u64,
-    /// How long the count is to be kept.
+    /// The time to live of the count.
     life: Duration,
     limit: u64,
-    is_in_force: bool,
+    is_enforced: bool,
 }
 
-/// What came of it.
-struct Taken {
+/// The count after an addition.
+struct Sum {
     count: u64,
-    /// Others have added since this call looked, and so it was taken off again.
-    is_too_much: bool,
+    /// Whether the sum was above the limit, because other calls have added since this call read.
+    /// The cost was subtracted again.
+    is_above_limit: bool,
 }
 
-/// Adds all costs, and takes off again what does not fit, to the end, even if the caller goes away.
-async fn take(store: &Arc<Inner>, charges: Vec<Taking>) -> Result<Vec<Taken>, Error> {
+/// Adds all costs, and subtracts the costs that do not fit. A task does both, even if the caller is
+/// cancelled.
+async fn add_if_admitted(store: &Arc<Inner>, additions: Vec<Addition>) -> Result<Vec<Sum>, Error> {
     let store = Arc::clone(store);
-    let task = tokio::spawn(async move { take_here(&store, &charges).await });
+    let task = tokio::spawn(async move { add_then_undo(&store, &additions).await });
     task.await.unwrap_or_else(|ended| {
-        let message = format!("a call was not carried to its end: {ended}");
+        let message = format!("the task of a call ended early: {ended}");
         Err(Error::new(ErrorKind::Unavailable, message))
     })
 }
 
-async fn take_here(store: &Inner, charges: &[Taking]) -> Result<Vec<Taken>, Error> {
+async fn add_then_undo(store: &Inner, additions: &[Addition]) -> Result<Vec<Sum>, Error> {
     let mut session = Session::new(store).await?;
-    let all: Vec<_> = charges.iter().collect();
-    let sums = add(&mut session, &all, 1).await?;
-    let mut taken: Vec<_> = charges.iter().zip(sums).map(Taken::new).collect();
-    let all_go =
-        charges.iter().zip(&taken).any(|(charge, it)| charge.is_in_force && it.is_too_much);
-    let undone = charges.iter().zip(&mut taken).filter(|(_, taken)| all_go || taken.is_too_much);
-    let (undone, counts): (Vec<_>, Vec<_>) =
-        undone.map(|(it, taken)| (it, &mut taken.count)).unzip();
+    let all: Vec<_> = additions.iter().collect();
+    let counts = add(&mut session, &all, 1).await?;
+    let mut sums: Vec<_> = additions.iter().zip(counts).map(Sum::new).collect();
+    let is_refused = additions
+        .iter()
+        .zip(&sums)
+        .any(|(addition, sum)| addition.is_enforced && sum.is_above_limit);
+    let (undone, counts): (Vec<_>, Vec<_>) = additions
+        .iter()
+        .zip(&mut sums)
+        .filter(|(_, sum)| is_refused || sum.is_above_limit)
+        .map(|(addition, sum)| (addition, &mut sum.count))
+        .unzip();
     if !undone.is_empty() {
-        let sums = add(&mut session, &undone, -1).await?;
-        counts.into_iter().zip(sums).for_each(|(count, sum)| *count = sum);
+        let rest = add(&mut session, &undone, -1).await?;
+        counts.into_iter().zip(rest).for_each(|(count, rest)| *count = rest);
     }
-    Ok(taken)
+    Ok(sums)
 }
 
-/// Adds the costs, or takes them off, and returns the sums.
-async fn add(session: &mut Session<'_>, charges: &[&Taking], sign: i64) -> Result<Vec<u64>, Error> {
+/// Adds the costs, or subtracts them if `sign` is -1, and returns the new counts.
+async fn add(
+    session: &mut Session<'_>,
+    additions: &[&Addition],
+    sign: i64,
+) -> Result<Vec<u64>, Error> {
     let mut commands = pipe();
     commands.atomic();
-    for charge in charges {
-        // What is admitted is at most the limit, and so at most 2^52.
-        let cost = i64::try_from(charge.cost).unwrap_or(i64::MAX);
-        commands.cmd("INCRBY").arg(&charge.key[..]).arg(sign * cost);
-        commands.cmd("PEXPIRE").arg(&charge.key[..]).arg(millis(charge.life)).ignore();
+    for addition in additions {
+        // An admitted cost is at most the limit, which is at most 2^52.
+        let cost = i64::try_from(addition.cost).unwrap_or(i64::MAX);
+        commands.cmd("INCRBY").arg(&addition.key[..]).arg(sign * cost);
+        commands.cmd("PEXPIRE").arg(&addition.key[..]).arg(millis(addition.life)).ignore();
     }
     let sums: Vec<i64> = session.send(&commands).await?;
     Ok(sums.into_iter().map(|sum| u64::try_from(sum).unwrap_or(0)).collect())
 }
 
-impl Taken {
-    fn new((charge, count): (&Taking, u64)) -> Self {
-        Self { count, is_too_much: count > charge.limit }
+impl Sum {
+    fn new((addition, count): (&Addition, u64)) -> Self {
+        Self { count, is_above_limit: count > addition.limit }
     }
 }
 
-/// A count, as INCRBY writes it; what was taken off again may have left less than none.
+/// Parses a count that INCRBY has written. A negative count, which a subtraction may leave, is 0.
 fn parse(count: &[u8]) -> Option<u64> {
     let count: i64 = std::str::from_utf8(count).ok()?.parse().ok()?;
     Some(u64::try_from(count).unwrap_or(0))

@@ -1,73 +1,71 @@
-//! Batches: the calls of one slot go in one script call, those of one node in one write.
+//! Batches: the calls of one slot share requests, and the requests to one node share a write.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 use redis::cluster_routing::Slot;
-use smallvec::smallvec;
 use tidegate_core::{Call, Decision, Error};
-use tidegate_redis::wire::Batch;
+use tidegate_redis::wire::{Places, Plan};
 
-use crate::dispatch::request::{Calls, SlotRequest};
 use crate::dispatch::single;
 use crate::dispatch::wait_replicas::Replicas;
 use crate::inner::{Inner, no_answer};
 use crate::routing::slots::{SlotPart, split_by_slot};
 
-type Answers = Vec<Result<Decision, Error>>;
+type Answers = Vec<Option<Result<Decision, Error>>>;
 
-/// Carries out the calls. One answer for each, in order.
-pub(crate) async fn decide(store: &Arc<Inner>, calls: &[Call<'_>]) -> Answers {
-    let mut answers: Answers = calls.iter().map(|_| Err(no_answer())).collect();
+/// Decides calls. The result has one entry per call, in order.
+pub(crate) async fn decide(store: &Arc<Inner>, calls: &[Call<'_>]) -> Vec<Result<Decision, Error>> {
+    let mut answers: Answers = calls.iter().map(|_| None).collect();
     for wave in waves(store, calls, &mut answers) {
-        let mut requests = vec![];
-        for (_, group) in wave.in_slots {
-            requests_of(store, group, &mut requests, &mut answers);
-        }
-        for (place, decided) in store.dispatch(requests).await {
-            answers[place] = decided.and_then(|decided| {
+        let plans = wave.in_slots.into_iter().map(|places| Plan::new(&store.keys, calls, places));
+        for (place, decided) in store.dispatch(plans).await {
+            answers[place] = Some(decided.and_then(|decided| {
                 Replicas::check(store.replicas.as_ref(), &calls[place], decided)
-            });
+            }));
         }
         let alone = wave.alone.iter().map(|&place| single::decide(store, calls[place]));
         for (place, answer) in wave.alone.iter().zip(join_all(alone).await) {
-            answers[*place] = answer;
+            answers[*place] = Some(answer);
         }
     }
-    answers
+    answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(no_answer()))).collect()
 }
 
-/// The group of calls that go in one write: those on one connection to one node. `None` for a call that goes alone.
-pub(crate) fn group_of(store: &Inner, call: &Call<'_>) -> Option<u64> {
+/// Returns the batch group of a call: the calls on one connection to one node. Returns `None` for a
+/// call that is sent alone.
+pub(crate) fn batch_group(store: &Inner, call: &Call<'_>) -> Option<u64> {
     if call.id.is_some() {
         return None;
     }
     let [SlotPart { slot, .. }] = split_by_slot(&store.keys, call)[..] else { return None };
     let Some(node) = store.slot_map.primary(slot) else { return Some(0) };
-    // The address tells nodes apart. If a later node gets that of an earlier one, their batches mix for a moment.
+    // The address in memory identifies the node. If a new node gets the address of a dropped one, a
+    // batch may contain calls for both for a moment, which is correct too.
     let connection = node.connections.share(|| slot);
     Some((Arc::as_ptr(&node).addr() as u64).wrapping_add(connection))
 }
 
-/// Calls that can be in flight together: first those within a slot, then those across slots and those with an id, of
-/// which no two share a slot.
+/// Calls that can be in flight together. The calls of `in_slots` are sent before those of `alone`.
 #[derive(Debug, Default)]
-struct Wave<'a> {
-    in_slots: Vec<(Slot, Vec<(usize, Call<'a>)>)>,
-    places: HashMap<Slot, usize>,
-    /// Calls across slots, and calls with an id.
+struct Wave {
+    /// The indices of the calls of each slot.
+    in_slots: Vec<Places>,
+    /// The index of each slot in `in_slots`.
+    groups: HashMap<Slot, usize>,
+    /// The indices of calls across slots and of calls with an id. No two of them share a slot.
     alone: Vec<usize>,
 }
 
-/// Groups calls in waves, so that calls that share a slot, and so perhaps a key, keep their order.
-fn waves<'a>(store: &Inner, calls: &[Call<'a>], answers: &mut Answers) -> Vec<Wave<'a>> {
-    let mut waves: Vec<Wave<'a>> = vec![];
-    // The first wave in which a slot is free.
+/// Groups calls in waves, so that calls that share a slot, and so perhaps a key, stay in order.
+fn waves(store: &Inner, calls: &[Call<'_>], answers: &mut Answers) -> Vec<Wave> {
+    let mut waves: Vec<Wave> = vec![];
+    // For each slot with an earlier call in `alone`, the first wave after that call.
     let mut free: HashMap<Slot, usize> = HashMap::new();
     for (place, call) in calls.iter().enumerate() {
         if let Err(error) = call.check() {
-            answers[place] = Err(error);
+            answers[place] = Some(Err(error));
             continue;
         }
         let split_by_slot = split_by_slot(&store.keys, call);
@@ -78,7 +76,7 @@ fn waves<'a>(store: &Inner, calls: &[Call<'a>], answers: &mut Answers) -> Vec<Wa
         }
         let wave = &mut waves[number];
         match &split_by_slot[..] {
-            [part] if call.id.is_none() => wave.add(part.slot, place, *call),
+            [part] if call.id.is_none() => wave.add(part.slot, place),
             _ => {
                 wave.alone.push(place);
                 free.extend(slots().map(|slot| (slot, number + 1)));
@@ -88,52 +86,13 @@ fn waves<'a>(store: &Inner, calls: &[Call<'a>], answers: &mut Answers) -> Vec<Wa
     waves
 }
 
-impl<'a> Wave<'a> {
-    fn add(&mut self, slot: Slot, place: usize, call: Call<'a>) {
+impl Wave {
+    fn add(&mut self, slot: Slot, place: usize) {
         let next = self.in_slots.len();
-        let group = *self.places.entry(slot).or_insert(next);
+        let group = *self.groups.entry(slot).or_insert(next);
         if group == next {
-            self.in_slots.push((slot, vec![]));
+            self.in_slots.push(Places::new());
         }
-        self.in_slots[group].1.push((place, call));
-    }
-}
-
-/// Makes the script calls for calls in one slot, as few as possible.
-fn requests_of<'a>(
-    store: &Inner,
-    group: Vec<(usize, Call<'a>)>,
-    requests: &mut Vec<SlotRequest<'a>>,
-    answers: &mut Answers,
-) {
-    let mut together = Calls::new();
-    let (mut charges, mut bytes) = (0, 0);
-    for (place, call) in group {
-        if charges + call.charges.len() > Batch::MAX_CHARGES || bytes > Batch::MAX_KEY_BYTES {
-            put(store, std::mem::take(&mut together), requests, answers);
-            (charges, bytes) = (0, 0);
-        }
-        charges += call.charges.len();
-        bytes += call.charges.iter().map(|c| c.tenant.len() + c.subject.len()).sum::<usize>();
-        together.push((place, call));
-    }
-    put(store, together, requests, answers);
-}
-
-fn put<'a>(
-    store: &Inner,
-    calls: Calls<'a>,
-    requests: &mut Vec<SlotRequest<'a>>,
-    answers: &mut Answers,
-) {
-    match (store.request(calls.clone()), &calls[..]) {
-        (Ok(request), _) => requests.push(request),
-        (Err(error), [(place, _)]) => answers[*place] = Err(error),
-        // An invalid call must not fail the others.
-        (Err(_), _) => {
-            for call in calls {
-                put(store, smallvec![call], requests, answers);
-            }
-        }
+        self.in_slots[group].push(place);
     }
 }

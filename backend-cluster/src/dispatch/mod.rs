@@ -1,4 +1,4 @@
-//! Calls on their way to the slots that hold their states, each sent at most once.
+//! The dispatch of calls to the slots of their states. No call is executed twice.
 
 pub(crate) mod batch;
 pub(crate) mod cross_slot;

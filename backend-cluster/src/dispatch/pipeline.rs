@@ -1,4 +1,5 @@
-//! Dispatches script calls to their nodes: those of one node in one write, all nodes concurrently.
+//! Dispatches requests to their nodes: the requests to one node in one write, and all nodes
+//! concurrently.
 
 use std::iter::Peekable;
 use std::sync::Arc;
@@ -6,59 +7,64 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use redis::{Pipeline, RedisError, Value};
-use smallvec::smallvec;
 use tidegate_core::{Error, ErrorKind};
-use tidegate_redis::wire::Batch;
+use tidegate_redis::wire::{self, Batch, Plan};
 use tokio::time::sleep;
 
-use crate::dispatch::request::{Calls, Failed, Places, Reply, SlotDecision, SlotRequest, Target};
+use crate::dispatch::request::{NodeReply, SlotDecision, SlotRequest, Target};
 use crate::inner::Inner;
-use crate::routing::node::{Node, address_of};
+use crate::routing::node::{Node, redirect_address};
 
-/// The answers to calls, each with the index of its call.
+/// The decisions on calls, each with the index of its call.
 pub(crate) type Completed = Vec<(usize, Result<SlotDecision, Error>)>;
 
-/// The maximum number of charges in one write to a node: those of one full script call, or of as many
-/// small ones. The response timeout is that of a whole write, so a write must be answered in a
-/// fraction of it: a server that needs 10 ms for this many meets the default of 500 ms even where it
-/// is slowed down twentyfold. Longer writes would save one round trip in these 10 ms.
+/// The maximum number of charges in one write to a node: as many as one full request has.
+///
+/// The response timeout covers a whole write, so the node must execute a write in a fraction of it.
+/// A server needs about 10 ms for this many charges. It meets the default timeout of 500 ms even if
+/// it is slowed down twentyfold. A longer write would save only one round trip per 10 ms.
 const MAX_CHARGES_PER_WRITE: usize = Batch::MAX_CHARGES;
 
 /// Requests that are dispatched together.
-enum NodeBatch<'a> {
-    /// To one node.
-    To(Arc<Node>, Vec<SlotRequest<'a>>),
-    /// To slots without a known primary.
-    Unrouted(Vec<SlotRequest<'a>>),
-    /// Waiting before a retry.
-    Backoff(Box<SlotRequest<'a>>),
+enum NodeBatch<'c, 'a> {
+    /// Requests to one node.
+    To(Arc<Node>, Vec<SlotRequest<'c, 'a>>),
+    /// Requests to slots without a known primary.
+    Unrouted(Vec<SlotRequest<'c, 'a>>),
+    /// A request that waits before a retry.
+    Backoff(Box<SlotRequest<'c, 'a>>),
 }
 
-/// What became of a batch: calls that are completed, and requests to send on.
+/// The result of a batch: the calls that it completed, and the requests to send next.
 #[derive(Default)]
-struct Dispatched<'a> {
+struct Dispatched<'c, 'a> {
     completed: Completed,
-    retries: Vec<SlotRequest<'a>>,
+    requests: Vec<SlotRequest<'c, 'a>>,
 }
 
 impl Inner {
-    /// Dispatches all requests until each call is completed. None is carried out twice.
-    pub(crate) async fn dispatch(&self, requests: Vec<SlotRequest<'_>>) -> Completed {
-        let mut completed = Vec::with_capacity(requests.len());
+    /// Dispatches the requests of all plans until each call is completed. The requests of one plan
+    /// are sent one after the other. No call is executed twice.
+    pub(crate) async fn dispatch<'c, 'a: 'c>(
+        &self,
+        plans: impl IntoIterator<Item = Plan<'c, 'a>>,
+    ) -> Completed {
+        let mut start = Dispatched::default();
+        plans.into_iter().for_each(|plan| self.push_next(plan, &mut start));
+        let Dispatched { mut completed, requests } = start;
+        let send = |node_batch| self.send_batch(node_batch);
         let mut batches: FuturesUnordered<_> =
-            self.plan(requests).into_iter().map(|node_batch| self.send_batch(node_batch)).collect();
+            self.by_node(requests).into_iter().map(send).collect();
         while let Some(result) = batches.next().await {
             completed.extend(result.completed);
-            batches.extend(
-                self.plan(result.retries).into_iter().map(|node_batch| self.send_batch(node_batch)),
-            );
+            batches.extend(self.by_node(result.requests).into_iter().map(send));
         }
         completed
     }
 
     /// Groups the requests by node.
-    fn plan<'a>(&self, requests: Vec<SlotRequest<'a>>) -> Vec<NodeBatch<'a>> {
-        let mut batches: Vec<NodeBatch<'a>> = vec![];
+    fn by_node<'c, 'a>(&self, requests: Vec<SlotRequest<'c, 'a>>) -> Vec<NodeBatch<'c, 'a>> {
+        let mut batches: Vec<NodeBatch<'c, 'a>> = vec![];
         let mut unrouted = vec![];
         for request in requests {
             if !request.backoff.is_zero() {
@@ -88,12 +94,12 @@ impl Inner {
         batches
     }
 
-    async fn send_batch<'a>(&self, node_batch: NodeBatch<'a>) -> Dispatched<'a> {
+    async fn send_batch<'c, 'a>(&self, node_batch: NodeBatch<'c, 'a>) -> Dispatched<'c, 'a> {
         let mut result = Dispatched::default();
         match node_batch {
             NodeBatch::Backoff(mut request) => {
                 sleep(std::mem::take(&mut request.backoff)).await;
-                result.retries.push(*request);
+                result.requests.push(*request);
             }
             NodeBatch::Unrouted(requests) => self.route(requests, &mut result).await,
             NodeBatch::To(node, requests) => {
@@ -106,22 +112,26 @@ impl Inner {
         result
     }
 
-    /// Looks up the primaries of unrouted requests. One topology refresh answers for all.
-    async fn route<'a>(&self, requests: Vec<SlotRequest<'a>>, result: &mut Dispatched<'a>) {
+    /// Looks up the primaries of unrouted requests. One topology refresh serves all of them.
+    async fn route<'c, 'a>(
+        &self,
+        requests: Vec<SlotRequest<'c, 'a>>,
+        result: &mut Dispatched<'c, 'a>,
+    ) {
         for request in requests {
             match self.topology.primary(request.slot()).await {
-                Ok(_) => result.retries.push(request),
-                Err(error) => result.fail(request.into_places(), error),
+                Ok(_) => result.requests.push(request),
+                Err(error) => self.finish(request, Err(error), None, result),
             }
         }
     }
 
     /// Sends requests to a node in one write, and handles its replies.
-    async fn send_write<'a>(
+    async fn send_write<'c, 'a>(
         &self,
         node: &Arc<Node>,
-        mut requests: Vec<SlotRequest<'a>>,
-        result: &mut Dispatched<'a>,
+        mut requests: Vec<SlotRequest<'c, 'a>>,
+        result: &mut Dispatched<'c, 'a>,
     ) {
         let (pipeline, waits) = self.pipeline(&mut requests);
         let mut answers = match self.send_pipeline(node, &requests, &pipeline).await {
@@ -130,10 +140,8 @@ impl Inner {
                 // The node may have been replaced.
                 self.topology.trigger();
                 for request in requests {
-                    result.fail(
-                        request.into_places(),
-                        error.clone().with_context("a node of the cluster"),
-                    );
+                    let error = error.clone().with_context("a node of the cluster");
+                    self.finish(request, Err(error), None, result);
                 }
                 return;
             }
@@ -141,32 +149,30 @@ impl Inner {
         let replicas = if waits { answers.pop().and_then(replicas_of) } else { None };
         let mut answers = answers.into_iter();
         for request in requests {
-            let read_reply = answers.next().map_or_else(
-                || {
-                    Reply::Done(Err(Error::new(
-                        ErrorKind::Protocol,
-                        "the node sent fewer replies than commands",
-                    )))
-                },
-                |answer| request.read_reply(&node.address, answer),
-            );
-            self.handle_reply(node, request, read_reply, replicas, result);
+            let reply = match answers.next() {
+                Some(answer) => request.read_reply(&node.address, answer),
+                None => NodeReply::Done(Err(Error::new(
+                    ErrorKind::Protocol,
+                    "the node sent fewer replies than commands",
+                ))),
+            };
+            self.handle_reply(node, request, reply, replicas, result);
         }
     }
 
-    /// The commands of one write, and whether the last is WAIT.
-    fn pipeline(&self, requests: &mut [SlotRequest<'_>]) -> (Pipeline, bool) {
+    /// Returns the commands of one write, and whether the last one is WAIT.
+    fn pipeline(&self, requests: &mut [SlotRequest<'_, '_>]) -> (Pipeline, bool) {
         let mut pipeline = Pipeline::with_capacity(requests.len() + 1);
         pipeline.ignore_errors();
-        let mut sent_in_full = vec![];
+        let mut loaded = vec![];
         for request in &mut *requests {
             if matches!(request.target, Target::Asking(_)) {
                 pipeline.cmd("ASKING").ignore();
             }
-            let script = request.script_call().script().sha();
-            let command = request.command(sent_in_full.contains(&script));
+            let script = request.request().script().sha();
+            let command = request.command(loaded.contains(&script));
             if request.is_eval() {
-                sent_in_full.push(request.script_call().script().sha());
+                loaded.push(script);
             }
             pipeline.add_command(command);
         }
@@ -180,114 +186,90 @@ impl Inner {
     async fn send_pipeline(
         &self,
         node: &Node,
-        requests: &[SlotRequest<'_>],
+        requests: &[SlotRequest<'_, '_>],
         pipeline: &Pipeline,
     ) -> Result<Vec<Result<Value, RedisError>>, Error> {
         let connection = node.connections.next();
         let mut live = connection.live().await?;
         let Some(first) = requests.first() else { return Ok(vec![]) };
         let sent = connection.send_all(&mut live, pipeline);
-        self.script_times.of(first.script_call().script(), sent).await
+        self.script_times.measure(first.request().script(), sent).await
     }
 
-    fn handle_reply<'a>(
+    fn handle_reply<'c, 'a>(
         &self,
         node: &Arc<Node>,
-        request: SlotRequest<'a>,
-        read_reply: Reply,
+        mut request: SlotRequest<'c, 'a>,
+        reply: NodeReply,
         replicas: Option<u64>,
-        result: &mut Dispatched<'a>,
+        result: &mut Dispatched<'c, 'a>,
     ) {
-        let retry = match read_reply {
-            Reply::Done(Ok(reply)) => {
-                for (call, reply) in request.calls().iter().zip(reply) {
-                    match reply {
-                        Err(error) if request.script_call().may_have_holds(&error) => {
-                            match self.request_with_holds(&request, *call) {
-                                Ok(request) => result.retries.push(request),
-                                Err(error) => result.fail(smallvec![call.0], error),
-                            }
-                        }
-                        reply => {
-                            let decided = reply.map(|reply| SlotDecision { reply, replicas });
-                            result.completed.push((call.0, decided));
-                        }
-                    }
-                }
-                return;
-            }
-            Reply::Done(Err(error)) => {
-                if may_have_moved(&error) {
+        let is_retried = match reply {
+            NodeReply::Done(replies) => {
+                if replies.as_ref().is_err_and(may_have_moved) {
                     self.topology.trigger();
                 }
-                result.fail(request.into_places(), error);
-                return;
+                return self.finish(request, replies, replicas, result);
             }
-            Reply::NoScript => Ok(request.with_eval()),
-            Reply::Moved(address) => self.moved(node, request, &address),
-            Reply::Ask(address) => match self.node_at(node, &address) {
-                Ok(node) => request.redirected(Target::Asking(node)),
-                Err(error) => Err(Failed { places: request.into_places(), error }),
-            },
-            Reply::TryAgain => match request.calls() {
-                [_] => request.again(),
-                // Each call by itself mostly has one key, and so can be answered.
-                _ => {
-                    for call in request.into_calls() {
-                        let calls: Calls<'a> = smallvec![call];
-                        match self.request(calls) {
-                            Ok(request) => result.retries.push(request),
-                            Err(error) => result.fail(smallvec![call.0], error),
-                        }
-                    }
-                    return;
-                }
-            },
+            // A request for a single call usually has one key, and a single key is on one node.
+            NodeReply::TryAgain if request.len() > 1 => {
+                return request.split().for_each(|plan| self.push_next(plan, result));
+            }
+            NodeReply::TryAgain => request.retry_later(),
+            NodeReply::NoScript => {
+                request.retry_with_script();
+                Ok(())
+            }
+            NodeReply::Moved(address) => self.node_at(node, &address).and_then(|node| {
+                self.slot_map.set_primary(request.slot(), &node);
+                // A slot rarely moves alone.
+                self.topology.trigger();
+                request.redirect(Target::Node(node))
+            }),
+            NodeReply::Ask(address) => {
+                self.node_at(node, &address).and_then(|node| request.redirect(Target::Asking(node)))
+            }
         };
-        match retry {
-            Ok(request) => result.retries.push(request),
-            Err(Failed { places, error }) => result.fail(places, error),
+        match is_retried {
+            Ok(()) => result.requests.push(request),
+            Err(error) => self.finish(request, Err(error), None, result),
         }
     }
 
-    fn moved<'a>(
+    /// Completes the calls that the replies decide, and adds the next request of the plan.
+    fn finish<'c, 'a>(
         &self,
-        node: &Node,
-        request: SlotRequest<'a>,
-        address: &str,
-    ) -> Result<SlotRequest<'a>, Failed> {
-        match self.node_at(node, address) {
-            Ok(node) => {
-                self.slot_map.set_primary(request.slot(), &node);
-                // Slots rarely move alone.
-                self.topology.trigger();
-                request.redirected(Target::Node(node))
-            }
-            Err(error) => Err(Failed { places: request.into_places(), error }),
-        }
+        request: SlotRequest<'c, 'a>,
+        replies: Result<Vec<wire::Reply>, Error>,
+        replicas: Option<u64>,
+        result: &mut Dispatched<'c, 'a>,
+    ) {
+        let completed = &mut result.completed;
+        let plan = request.finish(replies, &mut |place, reply| {
+            completed.push((place, reply.map(|reply| SlotDecision { reply, replicas })));
+        });
+        self.push_next(plan, result);
+    }
+
+    /// Adds the next request of a plan. Completes calls that fail before they are sent.
+    fn push_next<'c, 'a>(&self, plan: Plan<'c, 'a>, result: &mut Dispatched<'c, 'a>) {
+        let completed = &mut result.completed;
+        let next = SlotRequest::next(plan, self.time(), &mut |place, reply| {
+            completed.push((place, reply.map(|reply| SlotDecision { reply, replicas: None })));
+        });
+        result.requests.extend(next);
     }
 
     fn node_at(&self, by: &Node, address: &str) -> Result<Arc<Node>, Error> {
-        Ok(self.slot_map.node(&address_of(address, &by.address)?))
-    }
-}
-
-impl<'a> Dispatched<'a> {
-    /// Completes all calls with the error.
-    fn fail(&mut self, mut places: Places, error: Error) {
-        let last = places.pop();
-        self.completed.extend(
-            places.into_iter().map(|place| (place, Err(error.clone().with_context("in a batch")))),
-        );
-        self.completed.extend(last.map(|place| (place, Err(error))));
+        Ok(self.slot_map.node(&redirect_address(address, &by.address)?))
     }
 }
 
 /// Takes as many requests as fit in one write.
-fn take_one_write<'a>(
-    first: SlotRequest<'a>,
-    rest: &mut Peekable<impl Iterator<Item = SlotRequest<'a>>>,
-) -> Vec<SlotRequest<'a>> {
+fn take_one_write<'c, 'a>(
+    first: SlotRequest<'c, 'a>,
+    rest: &mut Peekable<impl Iterator<Item = SlotRequest<'c, 'a>>>,
+) -> Vec<SlotRequest<'c, 'a>> {
     let mut charges = first.charges();
     let mut write = vec![first];
     while let Some(request) = rest.next_if(|next| charges + next.charges() <= MAX_CHARGES_PER_WRITE)
@@ -298,7 +280,7 @@ fn take_one_write<'a>(
     write
 }
 
-/// Whether another node may serve the slot by now, or soon.
+/// Returns `true` if another node may serve the slot now or soon.
 fn may_have_moved(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::ReadOnly | ErrorKind::Busy)
 }

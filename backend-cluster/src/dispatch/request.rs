@@ -1,4 +1,4 @@
-//! A script call to one slot: redirects, retries, and how its script is sent.
+//! A request to one slot, with its redirects and retries, and the way in which its script is sent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,15 +6,14 @@ use std::time::Duration;
 use redis::cluster::NodeAddress;
 use redis::cluster_routing::Slot;
 use redis::{Cmd, RedisError, ServerErrorKind, Value, from_redis_value};
-use smallvec::SmallVec;
-use tidegate_core::{Call, Error, ErrorKind, Operation, Timestamp};
+use tidegate_core::{Error, ErrorKind, Operation, Timestamp};
 use tidegate_redis::connection::error::{self, printable};
-use tidegate_redis::wire::{Batch, Keys, Request, ScriptReply};
+use tidegate_redis::wire::{self, Plan, PlannedRequest, Request, ScriptReply};
 
 use crate::routing::node::Node;
 use crate::routing::slots::slot_of_request;
 
-/// The answer to a call within one slot.
+/// The decision on a call within one slot.
 #[derive(Debug)]
 pub(crate) struct SlotDecision {
     pub(crate) reply: ScriptReply,
@@ -22,61 +21,54 @@ pub(crate) struct SlotDecision {
     pub(crate) replicas: Option<u64>,
 }
 
-/// Calls, each with its index in the batch.
-pub(crate) type Calls<'a> = SmallVec<[(usize, Call<'a>); 1]>;
-
-/// The indices of calls in the batch.
-pub(crate) type Places = SmallVec<[usize; 1]>;
-
-/// A script call: one or several calls whose keys lie in one slot.
+/// The next request of a plan whose calls have their keys in one slot.
 #[derive(Debug)]
-pub(crate) struct SlotRequest<'a> {
-    calls: Calls<'a>,
-    script_call: Request<'a>,
+pub(crate) struct SlotRequest<'c, 'a> {
+    /// The plan of the calls that follow this request.
+    plan: Plan<'c, 'a>,
+    planned: PlannedRequest<'a>,
     slot: Slot,
-    /// The node to send it to.
+    /// The node to which the request is sent.
     pub(crate) target: Target,
-    /// The pause before it is sent.
+    /// The pause before the request is sent.
     pub(crate) backoff: Duration,
     mode: EvalMode,
     /// The number of redirects so far.
     redirects: u32,
-    /// Of a look, the call that it is for.
-    looks_at: Option<Call<'a>>,
 }
 
-/// The node that a request goes to.
+/// The node to which a request is sent.
 #[derive(Debug, Clone)]
 pub(crate) enum Target {
-    /// The primary of the slot, by the slot map.
+    /// The primary of the slot, according to the slot map.
     Primary,
     /// The node that a MOVED redirect named.
     Node(Arc<Node>),
-    /// The node that an ASK redirect named, which is importing the slot and has the keys.
+    /// The node that an ASK redirect named. It imports the slot and already has the keys.
     Asking(Arc<Node>),
 }
 
-/// How the script is called.
+/// The command that calls the script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EvalMode {
     /// EVALSHA.
     Sha,
-    /// EVALSHA if an earlier command of the same write sends the script, else EVAL.
+    /// EVALSHA if an earlier command of the same write contains the script, else EVAL.
     ShaAfterEval,
     /// EVAL, with the whole script.
     Eval,
 }
 
-/// What a node's reply means for a request.
+/// A node's reply to a request.
 #[derive(Debug)]
-pub(crate) enum Reply {
-    /// It was carried out, or has failed.
-    Done(Result<Vec<Result<ScriptReply, Error>>, Error>),
-    /// MOVED: the slot is served by the node at this address.
+pub(crate) enum NodeReply {
+    /// The node executed the request, or the request failed.
+    Done(Result<Vec<wire::Reply>, Error>),
+    /// MOVED: the node at this address serves the slot.
     Moved(String),
-    /// ASK: the keys are at the node at this address already, which is importing the slot.
+    /// ASK: the node at this address imports the slot and already has the keys.
     Ask(String),
-    /// TRYAGAIN: some keys have moved, and some have not.
+    /// TRYAGAIN: only some of the keys have moved.
     TryAgain,
     /// NOSCRIPT.
     NoScript,
@@ -89,113 +81,74 @@ const MAX_REDIRECTS: u32 = 8;
 const MIN_BACKOFF: Duration = Duration::from_millis(4);
 const MAX_BACKOFF: Duration = Duration::from_millis(64);
 
-impl<'a> SlotRequest<'a> {
-    /// # Errors
+impl<'c, 'a> SlotRequest<'c, 'a> {
+    /// Creates the next request of a plan. Returns `None` if the plan has no further request.
     ///
-    /// As [`Call::check`]; [`ErrorKind::Protocol`] if the keys lie in several slots.
-    pub(crate) fn new(
-        keys: &Keys,
-        time: Option<Timestamp>,
-        calls: Calls<'a>,
-    ) -> Result<Self, Error> {
-        let script_call = match &calls[..] {
-            [(_, call)] => Request::new(keys, call)?,
-            calls => {
-                let mut batch = Batch::new(keys);
-                for (_, call) in calls {
-                    batch.add_call(call)?;
+    /// The script uses the time `now` instead of the node's clock if it is set. Calls that fail
+    /// before they are sent are passed to `decided`.
+    pub(crate) fn next(
+        mut plan: Plan<'c, 'a>,
+        now: Option<Timestamp>,
+        decided: &mut impl FnMut(usize, Result<ScriptReply, Error>),
+    ) -> Option<Self> {
+        loop {
+            let planned = plan.next_request(now, decided)?;
+            let slot = match slot_of_request(&planned.request) {
+                Ok(slot) => slot,
+                Err(error) => {
+                    plan.take_replies(planned, Err(error), decided);
+                    continue;
                 }
-                batch.finish()
-            }
-        };
-        Self::of(script_call, time, calls)
+            };
+            let (target, backoff, mode) = (Target::Primary, Duration::ZERO, EvalMode::Sha);
+            return Some(Self { plan, planned, slot, target, backoff, mode, redirects: 0 });
+        }
     }
 
-    /// The request for the call at `place` if [its states may have holds](Request::may_have_holds).
-    ///
-    /// # Errors
-    ///
-    /// As [`new`](Self::new).
-    pub(crate) fn with_holds(
-        &self,
-        keys: &Keys,
-        time: Option<Timestamp>,
-        (place, call): (usize, Call<'a>),
-    ) -> Result<Self, Error> {
-        let script_call = match self.looks_at {
-            Some(call) if matches!(call.operation, Operation::Reserve { .. }) => {
-                let mut batch = Batch::with_holds(keys);
-                batch.add_reserve_peek(&call)?;
-                batch.finish()
-            }
-            _ => Request::with_holds(keys, &call)?,
-        };
-        let request = Self::of(script_call, time, Calls::from_buf([(place, call)]))?;
-        Ok(Self { looks_at: self.looks_at, ..request })
+    /// Passes the calls that the replies decide to `decided`, and returns the plan for the other
+    /// calls.
+    pub(crate) fn finish(
+        self,
+        replies: Result<Vec<wire::Reply>, Error>,
+        decided: &mut impl FnMut(usize, Result<ScriptReply, Error>),
+    ) -> Plan<'c, 'a> {
+        let Self { mut plan, planned, .. } = self;
+        plan.take_replies(planned, replies, decided);
+        plan
     }
 
-    /// A request for what a call would be answered, which writes nothing.
-    ///
-    /// # Errors
-    ///
-    /// As [`new`](Self::new).
-    pub(crate) fn look(
-        keys: &Keys,
-        time: Option<Timestamp>,
-        place: usize,
-        call: Call<'a>,
-    ) -> Result<Self, Error> {
-        let peek = Call::with_charges(Operation::Peek, call.charges);
-        let script_call = match call.operation {
-            Operation::Reserve { .. } => {
-                let mut batch = Batch::new(keys);
-                batch.add_reserve_peek(&call)?;
-                batch.finish()
-            }
-            // The script for one charge can do this.
-            _ => Request::new(keys, &peek)?,
-        };
-        let request = Self::of(script_call, time, Calls::from_buf([(place, peek)]))?;
-        Ok(Self { looks_at: Some(call), ..request })
-    }
-
-    fn of(
-        script_call: Request<'a>,
-        time: Option<Timestamp>,
-        calls: Calls<'a>,
-    ) -> Result<Self, Error> {
-        let script_call = match time {
-            Some(time) => script_call.at(time),
-            None => script_call,
-        };
-        let slot = slot_of_request(&script_call)?;
-        let (target, backoff, mode) = (Target::Primary, Duration::ZERO, EvalMode::Sha);
-        let (redirects, looks_at) = (0, None);
-        Ok(Self { calls, script_call, slot, target, backoff, mode, redirects, looks_at })
+    /// Splits a request that was not executed into a plan for each of its calls. The last plan is
+    /// the plan of the calls that follow the request.
+    pub(crate) fn split(self) -> impl Iterator<Item = Plan<'c, 'a>> {
+        let calls: Vec<_> = self.plan.split(self.planned).collect();
+        calls.into_iter().chain([self.plan])
     }
 
     pub(crate) fn slot(&self) -> Slot {
         self.slot
     }
 
-    pub(crate) fn script_call(&self) -> &Request<'a> {
-        &self.script_call
+    pub(crate) fn request(&self) -> &Request<'a> {
+        &self.planned.request
     }
 
-    /// Whether any of the calls may write what must not be lost. A lost undo admits nothing more.
+    /// Returns `true` if one of the calls may write something that must not be lost. A lost undo
+    /// admits nothing more.
     pub(crate) fn writes(&self) -> bool {
-        let no_loss = |operation| matches!(operation, Operation::Peek | Operation::Undo { .. });
-        self.calls.iter().any(|(_, call)| !no_loss(call.operation))
+        let may_be_lost = |operation| matches!(operation, Operation::Peek | Operation::Undo { .. });
+        !self.plan.is_peek()
+            && self.plan.calls_of(&self.planned).any(|call| !may_be_lost(call.operation))
     }
 
-    /// The command to send; `is_loaded` is whether an earlier command of the same write has the script.
+    /// Returns the command to send. `is_loaded` is whether an earlier command of the same write
+    /// contains the script.
     pub(crate) fn command(&mut self, is_loaded: bool) -> Cmd {
         if self.mode == EvalMode::ShaAfterEval && !is_loaded {
             self.mode = EvalMode::Eval;
         }
         match self.mode {
-            EvalMode::Eval => self.script_call.eval(),
-            _ => self.script_call.evalsha(),
+            EvalMode::Eval => self.request().eval(),
+            _ => self.request().evalsha(),
         }
     }
 
@@ -203,18 +156,18 @@ impl<'a> SlotRequest<'a> {
         self.mode == EvalMode::Eval
     }
 
-    /// Reads a reply.
+    /// Reads the reply of a node.
     pub(crate) fn read_reply(
         &self,
         node: &NodeAddress,
         answer: Result<Value, RedisError>,
-    ) -> Reply {
+    ) -> NodeReply {
         let answer = answer.and_then(|value| Ok(from_redis_value::<Vec<u8>>(value)?));
         let error = match answer {
             Ok(bytes) => {
-                let read = self.script_call.parse_reply(&bytes);
-                return Reply::Done(
-                    read.map_err(|error| error.with_context(format_args!("node {node}"))),
+                let replies = self.request().read(&bytes);
+                return NodeReply::Done(
+                    replies.map_err(|error| error.with_context(format_args!("node {node}"))),
                 );
             }
             Err(error) => error,
@@ -223,89 +176,85 @@ impl<'a> SlotRequest<'a> {
         let (is_moved, is_asked) = (kind(ServerErrorKind::Moved), kind(ServerErrorKind::Ask));
         let address = error.detail().and_then(|text| text.split_ascii_whitespace().nth(1));
         match address {
-            Some(address) if is_moved => Reply::Moved(address.to_owned()),
-            Some(address) if is_asked => Reply::Ask(address.to_owned()),
-            _ if kind(ServerErrorKind::TryAgain) => Reply::TryAgain,
-            _ if kind(ServerErrorKind::NoScript) && self.mode != EvalMode::Eval => Reply::NoScript,
-            // Other errors of the cluster protocol: nothing that a caller could handle.
+            Some(address) if is_moved => NodeReply::Moved(address.to_owned()),
+            Some(address) if is_asked => NodeReply::Ask(address.to_owned()),
+            _ if kind(ServerErrorKind::TryAgain) => NodeReply::TryAgain,
+            _ if kind(ServerErrorKind::NoScript) && self.mode != EvalMode::Eval => {
+                NodeReply::NoScript
+            }
+            // A caller cannot handle the other errors of the cluster protocol.
             _ if error.is_cluster_error() && !kind(ServerErrorKind::ClusterDown)
                 || kind(ServerErrorKind::CrossSlot) =>
             {
                 let message =
-                    format!("node {node} does not serve the slot, and names no other node");
+                    format!("node {node} does not serve the slot and names no other node");
                 let error = Error::new(ErrorKind::Protocol, message).with_source(printable(&error));
-                Reply::Done(Err(error))
+                NodeReply::Done(Err(error))
             }
-            _ => Reply::Done(Err(error::of_call(&node.to_string(), error))),
+            _ => NodeReply::Done(Err(error::call_error(&node.to_string(), error))),
         }
     }
 
-    /// The same request, redirected.
-    pub(crate) fn redirected(self, target: Target) -> Result<Self, Failed> {
-        // The first redirects are followed immediately: usually the named node has the slot.
+    /// Redirects the request to a node.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ErrorKind::Busy`] if the request was redirected too often.
+    pub(crate) fn redirect(&mut self, target: Target) -> Result<(), Error> {
+        // The first redirects are followed immediately, because the named node usually has the
+        // slot.
         let backoff = if self.redirects < 2 { Duration::ZERO } else { self.next_backoff() };
-        self.redirect(target, backoff)
+        self.retry(target, backoff)
     }
 
-    /// The same request, after a pause.
-    pub(crate) fn again(self) -> Result<Self, Failed> {
+    /// Lets the request be sent to the primary again, after a pause.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ErrorKind::Busy`] if the request was redirected too often.
+    pub(crate) fn retry_later(&mut self) -> Result<(), Error> {
         let backoff = self.next_backoff();
-        self.redirect(Target::Primary, backoff)
+        self.retry(Target::Primary, backoff)
     }
 
-    /// The same request to the same node, with the script.
-    pub(crate) fn with_eval(self) -> Self {
-        let mode = match self.mode {
+    /// Lets the request be sent to the same node again, with the script.
+    pub(crate) fn retry_with_script(&mut self) {
+        self.backoff = Duration::ZERO;
+        self.mode = match self.mode {
             EvalMode::Sha => EvalMode::ShaAfterEval,
             _ => EvalMode::Eval,
         };
-        Self { mode, backoff: Duration::ZERO, ..self }
     }
 
-    fn redirect(self, target: Target, backoff: Duration) -> Result<Self, Failed> {
+    fn retry(&mut self, target: Target, backoff: Duration) -> Result<(), Error> {
         if self.redirects == MAX_REDIRECTS {
-            let error = Error::new(
+            return Err(Error::new(
                 ErrorKind::Busy,
                 format!(
                     "{:?} is moving: the nodes redirected the call {MAX_REDIRECTS} times; nothing \
                      was charged",
                     self.slot
                 ),
-            );
-            return Err(Failed { places: self.into_places(), error });
+            ));
         }
-        Ok(Self { target, backoff, redirects: self.redirects + 1, ..self })
+        self.redirects += 1;
+        (self.target, self.backoff) = (target, backoff);
+        Ok(())
     }
 
     fn next_backoff(&self) -> Duration {
         let backoff = MIN_BACKOFF.saturating_mul(1 << self.redirects.min(8)).min(MAX_BACKOFF);
-        // Half of it is jitter, so that callers do not retry together.
+        // Half of the pause is random, so that callers do not retry together.
         backoff / 2 + (backoff / 2).mul_f64(fastrand::f64())
     }
 
-    /// The number of charges.
+    /// Returns the number of charges.
     pub(crate) fn charges(&self) -> usize {
-        self.calls.iter().map(|(_, call)| call.charges.len()).sum()
+        self.plan.calls_of(&self.planned).map(|call| call.charges.len()).sum()
     }
 
-    pub(crate) fn calls(&self) -> &[(usize, Call<'a>)] {
-        &self.calls
+    /// Returns the number of calls.
+    pub(crate) fn len(&self) -> usize {
+        self.planned.places.len()
     }
-
-    pub(crate) fn into_calls(self) -> Calls<'a> {
-        self.calls
-    }
-
-    /// The indices of the calls in the batch.
-    pub(crate) fn into_places(self) -> Places {
-        self.calls.into_iter().map(|(place, _)| place).collect()
-    }
-}
-
-/// Calls that were not carried out, and the reason.
-#[derive(Debug)]
-pub(crate) struct Failed {
-    /// Their indices in the batch.
-    pub(crate) places: Places,
-    pub(crate) error: Error,
 }

@@ -1,4 +1,4 @@
-//! One call, within a slot or across slots.
+//! The decision of a single call, within a slot or across slots.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::dispatch::wait_replicas::Replicas;
 use crate::inner::Inner;
 use crate::routing::slots::split_by_slot;
 
-/// Decides on one call.
+/// Decides a call.
 pub(crate) async fn decide(store: &Arc<Inner>, call: Call<'_>) -> Result<Decision, Error> {
     check_id(&call)?;
-    // A single charge lies in one slot.
+    // A call of a single charge is within one slot.
     if call.charges.len() > 1 {
         call.check()?;
         if split_by_slot(&store.keys, &call).len() > 1 {
@@ -24,22 +24,23 @@ pub(crate) async fn decide(store: &Arc<Inner>, call: Call<'_>) -> Result<Decisio
     Replicas::check(store.replicas.as_ref(), &call, decided)
 }
 
-/// Checks that the charges of a call with an id have one hash tag: its record lies in the slot of the first.
+/// Checks that the charges of a call with an id have one hash tag, because its record is in the
+/// slot of the first charge.
 fn check_id(call: &Call<'_>) -> Result<(), Error> {
     let mut charges = call.charges.iter();
     let (Some(_), Some(first)) = (call.id, charges.next()) else { return Ok(()) };
     if charges.all(|charge| Keys::have_one_tag(&first, &charge)) {
         return Ok(());
     }
-    let (call, it) = match call.operation.is_of_hold() {
-        true => ("hold", "it"),
-        false => ("call with an id", "the id"),
+    let (call, record) = match call.operation.is_of_hold() {
+        true => ("hold", "hold"),
+        false => ("call with an id", "id"),
     };
     Err(Error::new(
         ErrorKind::Unsupported,
         format!(
-            "the states of this {call} may lie in several slots, which cannot remember {it} together; with one tenant \
-             for all charges they lie in one slot"
+            "the states of this {call} may be in several slots, which cannot store the {record} together; the charges \
+             must have one tenant, so that their states are in one slot"
         ),
     ))
 }

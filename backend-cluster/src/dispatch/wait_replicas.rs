@@ -1,4 +1,4 @@
-//! Replication of decisions, by WAIT.
+//! Waiting for replicas to acknowledge a write, by WAIT.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tidegate_core::{Call, Decision, Error, ErrorKind, Operation};
 
 use crate::dispatch::request::SlotDecision;
 
-/// The number of replicas that must acknowledge a write, and the time they have.
+/// The number of replicas that must acknowledge a write, and the time for it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Replicas {
     pub(crate) count: u64,
@@ -14,12 +14,12 @@ pub(crate) struct Replicas {
 }
 
 impl Replicas {
-    /// The timeout of WAIT, for which 0 means none.
+    /// Returns the timeout of WAIT in milliseconds. It is at least 1, because 0 means no timeout.
     pub(crate) fn millis(&self) -> u64 {
         u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX).max(1)
     }
 
-    /// The decision, or an error if too few replicas have it.
+    /// Returns the decision, or an error if too few replicas have the write.
     pub(crate) fn check(
         wanted: Option<&Self>,
         call: &Call<'_>,
@@ -31,7 +31,8 @@ impl Replicas {
         }
     }
 
-    /// Whether enough replicas have what was written. A refusal takes nothing.
+    /// Returns `true` if enough replicas have the write, or if a failover may lose it. Refusals,
+    /// peeks and undos may be lost, because a lost one admits nothing more.
     pub(crate) fn suffices(&self, call: &Call<'_>, decided: &SlotDecision) -> bool {
         let is_kept = decided.replicas.unwrap_or(0) >= self.count;
         is_kept

@@ -1,4 +1,4 @@
-//! `CLUSTER SLOTS`: which node serves which slots, as one node reports it.
+//! `CLUSTER SLOTS`: the assignment of slots to nodes that one node reports.
 
 use redis::cluster::NodeAddress;
 use redis::cluster_routing::Slot;
@@ -14,60 +14,60 @@ pub(crate) struct Range {
     pub(crate) replicas: Vec<NodeAddress>,
 }
 
-/// The command.
+/// Returns the command.
 pub(crate) fn command() -> Cmd {
     let mut command = Cmd::new();
     command.arg("CLUSTER").arg("SLOTS");
     command
 }
 
-/// Parses the reply of node `asked`.
+/// Parses the reply of a node.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Protocol`] if it is malformed; [`ErrorKind::Unavailable`] if the node knows no slots,
-/// as one that has not joined yet.
-pub(crate) fn parse(answer: Value, asked: &NodeAddress) -> Result<Vec<Range>, Error> {
+/// Returns [`ErrorKind::Protocol`] if the reply is malformed, and [`ErrorKind::Unavailable`] if the
+/// node knows no slots, for example because it has not joined the cluster yet.
+pub(crate) fn parse(answer: Value, node: &NodeAddress) -> Result<Vec<Range>, Error> {
     let entries: Option<Vec<Vec<Value>>> = from_redis_value(answer).ok();
     let ranges = entries.and_then(|entries| {
-        entries.into_iter().map(|entry| range(entry, asked)).collect::<Option<Vec<_>>>()
+        entries.into_iter().map(|entry| range(entry, node)).collect::<Option<Vec<_>>>()
     });
     let ranges = ranges.ok_or_else(|| {
         Error::new(
             ErrorKind::Protocol,
-            format!(
-                "node {asked} answered CLUSTER SLOTS with something other than a list of slots"
-            ),
+            format!("the reply of node {node} to CLUSTER SLOTS is not a list of slots"),
         )
     })?;
-    // Ranges of a primary without a known address are left out.
+    // Ignores ranges whose primary has no known address.
     let ranges: Vec<Range> = ranges.into_iter().flatten().collect();
     if ranges.is_empty() {
         return Err(Error::new(
             ErrorKind::Unavailable,
             format!(
-                "node {asked} knows no slots: it has not joined a cluster, or no slot is served"
+                "node {node} knows no slots: it has not joined a cluster, or no slot is served"
             ),
         ));
     }
     Ok(ranges)
 }
 
-/// One entry; `None` if it is malformed, `Some(None)` if its primary has no address.
-fn range(entry: Vec<Value>, asked: &NodeAddress) -> Option<Option<Range>> {
+/// Parses an entry. Returns `None` if it is malformed, and `Some(None)` if its primary has no
+/// address.
+fn range(entry: Vec<Value>, node: &NodeAddress) -> Option<Option<Range>> {
     let mut entry = entry.into_iter();
     let mut slot = || number(entry.next()?).filter(|slot| Slot::new(*slot).is_some());
     let (first, last) = (slot()?, slot()?);
-    let mut nodes = entry.map(|node| address(node, asked));
+    let mut nodes = entry.map(|served_by| address(served_by, node));
     let primary = nodes.next()??;
-    // A replica that is gone may be listed without an address.
+    // A lost replica may be listed without an address.
     let replicas = nodes.filter_map(Option::flatten).collect();
     let range = primary.map(|primary| Range { first, last, primary, replicas });
     (first <= last).then_some(range)
 }
 
-/// The address of a node; `None` if it is malformed, `Some(None)` if it is not known.
-fn address(node: Value, asked: &NodeAddress) -> Option<Option<NodeAddress>> {
+/// Parses the address of a node in the reply of node `reporter`. Returns `None` if it is malformed,
+/// and `Some(None)` if it is not known.
+fn address(node: Value, reporter: &NodeAddress) -> Option<Option<NodeAddress>> {
     let mut parts = Vec::<Value>::from_redis_value(node).ok()?.into_iter();
     let host: Option<String> = from_redis_value(parts.next()?).ok()?;
     let port = number(parts.next()?)?;
@@ -75,13 +75,13 @@ fn address(node: Value, asked: &NodeAddress) -> Option<Option<NodeAddress>> {
     if host == "?" {
         return Some(None);
     }
-    // The node does not know its own address: it is the one that was asked.
+    // A node that does not know its own address reports none. It is the reporter itself.
     let is_own = host.is_empty() || host == "0.0.0.0" || host == "::";
-    Some(Some(NodeAddress::new(if is_own { asked.host() } else { &*host }, port)))
+    Some(Some(NodeAddress::new(if is_own { reporter.host() } else { &*host }, port)))
 }
 
 fn number(value: Value) -> Option<u16> {
-    // The client library would truncate.
+    // Reading a `u16` directly would truncate a larger number.
     u16::try_from(from_redis_value::<i64>(value).ok()?).ok()
 }
 
@@ -103,8 +103,8 @@ mod tests {
         Value::Array(entry)
     }
 
-    fn asked() -> NodeAddress {
-        NodeAddress::new("asked", 7000)
+    fn reporter() -> NodeAddress {
+        NodeAddress::new("reporter", 7000)
     }
 
     #[test]
@@ -117,29 +117,29 @@ mod tests {
             primary: NodeAddress::new("10.0.0.1", 7001),
             replicas: vec![NodeAddress::new("two.example.com", 7002)],
         };
-        assert_eq!(parse(view, &asked()).unwrap(), [expected]);
+        assert_eq!(parse(view, &reporter()).unwrap(), [expected]);
     }
 
     #[test]
-    fn a_node_without_a_host_of_its_own_is_at_the_host_that_was_asked() {
+    fn a_node_without_a_host_has_the_host_of_the_reporter() {
         for host in [Value::Nil, text(""), text("0.0.0.0"), text("::")] {
             let view = Value::Array(vec![entry(5, 5, [node(host, 7009)])]);
-            let ranges = parse(view, &asked()).unwrap();
-            assert_eq!(ranges[0].primary, NodeAddress::new("asked", 7009));
+            let ranges = parse(view, &reporter()).unwrap();
+            assert_eq!(ranges[0].primary, NodeAddress::new("reporter", 7009));
         }
     }
 
     #[test]
-    fn a_primary_whose_address_nobody_knows_serves_nothing() {
+    fn a_primary_without_a_known_address_serves_nothing() {
         let known = entry(6, 7, [node(text("b"), 2), node(text("?"), 3)]);
         let view = Value::Array(vec![entry(0, 5, [node(text("?"), 1)]), known]);
-        let ranges = parse(view, &asked()).unwrap();
+        let ranges = parse(view, &reporter()).unwrap();
         assert_eq!(ranges.len(), 1);
         assert_eq!((ranges[0].first, &ranges[0].replicas[..]), (6, &[][..]));
     }
 
     #[test]
-    fn what_is_no_view_is_an_error() {
+    fn a_malformed_reply_is_an_error() {
         for wrong in [
             Value::Okay,
             Value::Array(vec![Value::Int(5)]),
@@ -150,12 +150,12 @@ mod tests {
             Value::Array(vec![entry(0, 5, [])]),
         ] {
             assert_eq!(
-                parse(wrong.clone(), &asked()).unwrap_err().kind(),
+                parse(wrong.clone(), &reporter()).unwrap_err().kind(),
                 ErrorKind::Protocol,
                 "{wrong:?}"
             );
         }
-        let nothing = parse(Value::Array(vec![]), &asked()).unwrap_err();
+        let nothing = parse(Value::Array(vec![]), &reporter()).unwrap_err();
         assert_eq!(nothing.kind(), ErrorKind::Unavailable);
     }
 }

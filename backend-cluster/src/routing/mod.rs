@@ -1,4 +1,4 @@
-//! Which node serves which slot, and how that is kept up to date.
+//! The slot map, which assigns slots to nodes, and its refresh.
 
 pub(crate) mod cluster_slots;
 pub(crate) mod node;

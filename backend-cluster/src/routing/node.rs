@@ -14,7 +14,7 @@ pub(crate) struct Node {
     pub(crate) connections: ConnectionPool,
 }
 
-/// How to connect to any node: the first URL without its address.
+/// The settings for connecting to any node: the first URL, with any address.
 #[derive(Clone)]
 pub(crate) struct Access {
     info: ConnectionInfo,
@@ -28,31 +28,38 @@ impl Access {
         Ok(Self { info, settings, tls })
     }
 
-    /// A node, not connected yet.
+    /// Creates a node. Its connections connect when they are needed.
     pub(crate) fn node(&self, address: NodeAddress) -> Node {
         let (host, port) = (address.host().to_owned(), address.port());
-        let there = match self.info.addr().clone() {
+        let addr = match self.info.addr().clone() {
             ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
                 ConnectionAddr::TcpTls { host, port, insecure, tls_params }
             }
             _ => ConnectionAddr::Tcp(host, port),
         };
-        let target = Target::Server(self.info.clone().set_addr(there));
+        let target = Target::Server(self.info.clone().set_addr(addr));
         Node { address, connections: self.settings.pool(target, self.tls.clone()) }
     }
 }
 
-/// The address in a redirect of a node; an empty host means the node's own.
-pub(crate) fn address_of(text: &str, named_by: &NodeAddress) -> Result<NodeAddress, Error> {
+/// Parses the address in a redirect of node `redirected_by`. An empty host is the host of that
+/// node.
+pub(crate) fn redirect_address(
+    text: &str,
+    redirected_by: &NodeAddress,
+) -> Result<NodeAddress, Error> {
     let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let port = port.parse().map_err(|_| {
         Error::new(
             ErrorKind::Protocol,
-            format!("node {named_by} named `{}`, which is no address", printable(&text)),
+            format!(
+                "node {redirected_by} redirected to `{}`, which is not an address",
+                printable(&text)
+            ),
         )
     })?;
-    Ok(NodeAddress::new(if host.is_empty() { named_by.host() } else { host }, port))
+    Ok(NodeAddress::new(if host.is_empty() { redirected_by.host() } else { host }, port))
 }
 
 impl fmt::Debug for Node {
@@ -63,7 +70,7 @@ impl fmt::Debug for Node {
 
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without user and password, as this may be logged.
+        // Omits the user and the password, because logs may contain this text.
         f.debug_struct("Access").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
@@ -73,8 +80,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_that_names_no_host_means_its_own() {
-        let asked = NodeAddress::new("10.0.0.1", 7000);
+    fn an_empty_host_is_the_host_of_the_redirecting_node() {
+        let node = NodeAddress::new("10.0.0.1", 7000);
         for (text, host, port) in [
             (":7001", "10.0.0.1", 7001),
             ("10.0.0.2:7002", "10.0.0.2", 7002),
@@ -82,10 +89,10 @@ mod tests {
             ("fd00::3:7003", "fd00::3", 7003),
             ("[fd00::3]:7003", "fd00::3", 7003),
         ] {
-            assert_eq!(address_of(text, &asked).unwrap(), NodeAddress::new(host, port));
+            assert_eq!(redirect_address(text, &node).unwrap(), NodeAddress::new(host, port));
         }
         for text in ["", "host", "host:", "host:70000", "host:port"] {
-            assert_eq!(address_of(text, &asked).unwrap_err().kind(), ErrorKind::Protocol);
+            assert_eq!(redirect_address(text, &node).unwrap_err().kind(), ErrorKind::Protocol);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Topology refresh, in the background.
+//! The refresh of the slot map, in the background.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,12 +18,13 @@ use crate::routing::slot_map::SlotMap;
 /// The pause between two refreshes.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Refreshes the slot map. At most one refresh runs at a time; callers that need its result share it.
+/// Refreshes the slot map. At most one refresh runs at a time, and the callers that need its result
+/// share it.
 #[derive(Debug)]
 pub(crate) struct TopologyRefresh {
     slot_map: Arc<SlotMap>,
     is_running: AtomicBool,
-    /// Changes at the end of each refresh.
+    /// A number that changes at the end of each refresh.
     rounds: watch::Sender<u64>,
     last: Mutex<Option<Round>>,
 }
@@ -41,7 +42,7 @@ impl TopologyRefresh {
         Self { slot_map, is_running: AtomicBool::new(false), rounds, last: Mutex::new(None) }
     }
 
-    /// Starts a refresh, unless one is running. Does not wait.
+    /// Starts a refresh unless one is running. Does not wait for it.
     pub(crate) fn trigger(self: &Arc<Self>) {
         if self.is_running.swap(true, Ordering::AcqRel) {
             return;
@@ -58,11 +59,12 @@ impl TopologyRefresh {
         });
     }
 
-    /// The primary of a slot, after a refresh if it is not known.
+    /// Returns the primary of a slot, after a refresh if it is not known.
     ///
     /// # Errors
     ///
-    /// If no node answered, now or within the last pause, or the slot is not served.
+    /// Returns an error if no node replied, now or within the last pause, or if no node serves the
+    /// slot.
     pub(crate) async fn primary(self: &Arc<Self>, slot: Slot) -> Result<Arc<Node>, Error> {
         if let Some(primary) = self.slot_map.primary(slot) {
             return Ok(primary);
@@ -86,10 +88,10 @@ impl TopologyRefresh {
         })
     }
 
-    /// Queries the nodes with a short delay between them, and takes the first answer.
+    /// Queries the nodes with a short delay between them, and uses the first reply.
     async fn refresh(&self) -> Result<(), Error> {
         let mut nodes = self.slot_map.nodes();
-        // In random order, so that not all clients query the same node.
+        // The order is random, so that not all clients query the same node.
         fastrand::shuffle(&mut nodes);
         let view = first_success(nodes.into_iter().map(query)).await.unwrap_or_else(|| {
             Err(Error::new(ErrorKind::Unavailable, "no node of the cluster is known"))
@@ -119,7 +121,8 @@ fn lookup_failed(slot: Slot, failure: &Error) -> Error {
     failure.clone().with_context(format_args!("the node that serves {slot:?} is not known"))
 }
 
-/// Held during a refresh. However that ends, the next can start, and waiting callers are woken.
+/// A guard for the time of a refresh. When the refresh ends in any way, the guard lets the next one
+/// start and wakes the waiting callers.
 struct RefreshGuard(Arc<TopologyRefresh>);
 
 impl Drop for RefreshGuard {

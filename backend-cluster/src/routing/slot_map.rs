@@ -1,4 +1,4 @@
-//! The slot map: which node serves which slot.
+//! The slot map: the assignment of slots to nodes.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -9,11 +9,13 @@ use redis::cluster_routing::Slot;
 use crate::routing::cluster_slots::Range;
 use crate::routing::node::{Access, Node};
 
-/// The known nodes, and the slots that they serve. Read by each call; no lock is held while a node is called.
+/// The known nodes, and the slots that they serve. Each call reads it. No lock is held while a node
+/// is called.
 #[derive(Debug)]
 pub(crate) struct SlotMap {
     access: Access,
-    /// The nodes that the application named, which stay known whatever other nodes report.
+    /// The nodes that the application named. They stay known, regardless of the reports of other
+    /// nodes.
     seeds: Vec<Arc<Node>>,
     table: RwLock<Table>,
 }
@@ -25,18 +27,18 @@ struct Table {
 }
 
 impl SlotMap {
-    /// A map without slots.
+    /// Creates a map without slots.
     pub(crate) fn new(access: Access, seeds: Vec<Arc<Node>>) -> Self {
         let nodes = seeds.iter().map(|seed| (seed.address.clone(), Arc::clone(seed))).collect();
         Self { access, seeds, table: RwLock::new(Table { nodes, primaries: HashMap::new() }) }
     }
 
-    /// The primary of a slot, if it is known.
+    /// Returns the primary of a slot, if it is known.
     pub(crate) fn primary(&self, slot: Slot) -> Option<Arc<Node>> {
         self.read().primaries.get(&slot).cloned()
     }
 
-    /// The node at an address.
+    /// Returns the node at an address.
     pub(crate) fn node(&self, address: &NodeAddress) -> Arc<Node> {
         if let Some(node) = self.read().nodes.get(address) {
             return Arc::clone(node);
@@ -44,18 +46,18 @@ impl SlotMap {
         self.write().node(&self.access, address)
     }
 
-    /// All known nodes, with replicas.
+    /// Returns all known nodes, including replicas.
     pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
         self.read().nodes.values().cloned().collect()
     }
 
-    /// The number of primaries.
+    /// Returns the number of primaries.
     pub(crate) fn primaries(&self) -> usize {
         let table = self.read();
         table.primaries.values().map(Arc::as_ptr).collect::<HashSet<_>>().len()
     }
 
-    /// The first slot without a known primary.
+    /// Returns the first slot without a known primary.
     pub(crate) fn first_unserved(&self) -> Option<Slot> {
         let table = self.read();
         let mut slots = (0..=u16::MAX).map_while(Slot::new);
@@ -67,8 +69,8 @@ impl SlotMap {
         self.write().primaries.insert(slot, Arc::clone(to));
     }
 
-    /// Replaces the map by what a node reports. Nodes that are not in it are forgotten; their connections close
-    /// when their calls in flight are done.
+    /// Replaces the map by the report of a node. Nodes that are not in it are forgotten, and their
+    /// connections close after their calls in flight.
     pub(crate) fn update(&self, view: &[Range]) {
         let mut table = self.write();
         let mut new = Table {
@@ -143,13 +145,13 @@ mod tests {
     }
 
     #[test]
-    fn at_first_the_seeds_are_known_and_no_slot() {
+    fn a_new_map_knows_the_seeds_and_no_slot() {
         let map = map();
         assert_eq!((hosts(&map), host(&map, 0)), (vec!["seed".to_owned()], None));
     }
 
     #[test]
-    fn a_view_replaces_the_one_before_and_keeps_the_connections() {
+    fn a_report_replaces_the_previous_one_and_keeps_the_connections() {
         let map = map();
         map.update(&[range(0, 99, "a"), range(100, 16_383, "b")]);
         let a = map.primary(slot(0)).unwrap();
@@ -162,12 +164,12 @@ mod tests {
             Arc::ptr_eq(&map.primary(slot(50)).unwrap(), &a),
             "one node, one set of connections"
         );
-        assert_eq!(host(&map, 99), None, "nobody serves it");
+        assert_eq!(host(&map, 99), None, "no node serves it");
         assert_eq!(hosts(&map), ["a", "c", "replica-of-a", "replica-of-c", "seed"]);
     }
 
     #[test]
-    fn one_slot_moves_at_once() {
+    fn a_single_slot_can_be_moved() {
         let map = map();
         map.update(&[range(0, 16_383, "a")]);
         let b = map.node(&NodeAddress::new("b", 1));

@@ -5,42 +5,45 @@ use smallvec::SmallVec;
 use tidegate_core::{Call, Charge, Error, ErrorKind};
 use tidegate_redis::wire::{Keys, Request};
 
-/// The slot of a charge's state.
+/// Returns the slot of a charge's state.
 pub(crate) fn slot_of(keys: &Keys, charge: &Charge<'_>) -> Slot {
     Slot::for_key(keys.of(charge))
 }
 
-/// The slot of all keys of a script call.
+/// Returns the slot of all keys of a request.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Protocol`] if they lie in several, which the format of keys rules out.
+/// Returns [`ErrorKind::Protocol`] if the keys are in several slots, which the format of keys rules
+/// out.
 pub(crate) fn slot_of_request(request: &Request<'_>) -> Result<Slot, Error> {
     let mut slots = request.keys().iter().map(Slot::for_key);
     let first = slots.next();
     match (first, slots.find(|slot| Some(*slot) != first)) {
         (Some(slot), None) => Ok(slot),
         (first, other) => {
-            debug_assert!(false, "the keys of one request lie in slots {first:?} and {other:?}");
+            debug_assert!(false, "the keys of one request are in slots {first:?} and {other:?}");
             Err(Error::new(
                 ErrorKind::Protocol,
-                format!("the keys of one script call lie in slots {first:?} and {other:?}"),
+                format!(
+                    "the keys of one request are in slots {first:?} and {other:?}; they must be in one slot"
+                ),
             ))
         }
     }
 }
 
-/// The charges of a call that lie in one slot, by their indices.
+/// The charges of a call that are in one slot, by their indices.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SlotPart {
     pub(crate) slot: Slot,
     pub(crate) places: SmallVec<[usize; 4]>,
 }
 
-/// Splits a call into one part for each slot, in the order of their first charges.
+/// Splits a call into one part per slot, in the order of their first charges.
 pub(crate) fn split_by_slot(keys: &Keys, call: &Call<'_>) -> SmallVec<[SlotPart; 1]> {
     let mut parts: SmallVec<[SlotPart; 1]> = SmallVec::new();
-    // Mostly all have one hash tag, so the slot is computed once.
+    // Usually all charges have one hash tag, so the slot is computed once.
     let mut last: Option<(Charge<'_>, Slot)> = None;
     for (place, charge) in call.charges.iter().enumerate() {
         let slot = match last {
@@ -76,17 +79,18 @@ mod tests {
             .prop_map(|(scenario, subjects)| Scenario { subjects, ..scenario })
     }
 
-    /// The slots of all keys of a request, as CLUSTER KEYSLOT computes them.
+    /// Returns the slots of all keys of a request, as CLUSTER KEYSLOT computes them.
     fn slots(keys: &Keys, operation: Operation, charges: &[Charge<'_>]) -> Vec<u16> {
         let request = Request::new(keys, &Call::new(operation, charges)).unwrap();
         request.keys().iter().map(|key| Cluster::slot_of(key)).collect()
     }
 
-    /// Checks that the parts of a valid call have one slot each, and together all of its charges.
+    /// Checks that each part of a valid call has one slot, and that the parts together have all
+    /// charges.
     fn check_parts(keys: &Keys, call: &Call<'_>, all: &[Charge<'_>]) {
         let parts = split_by_slot(keys, call);
-        // The store refuses some operations across slots before it sends a part. Such a part alone
-        // may be invalid.
+        // The store refuses some operations across slots before it sends a part, because a part
+        // alone may be invalid.
         let is_sent = parts.len() == 1 || cross_slot::check(call.operation).is_ok();
         let operation = if is_sent { call.operation } else { Operation::Peek };
         let mut seen = vec![];
@@ -117,10 +121,11 @@ mod tests {
     }
 
     proptest! {
-        // Subjects may be a mebibyte long, and slots are computed bit by bit here.
+        // There are few cases, because a subject may be a mebibyte long, and the test computes
+        // slots bit by bit.
         #![proptest_config(ProptestConfig::with_cases(24))]
 
-        /// B21: for any operation on any charges.
+        /// B21: this holds for any operation on any charges.
         #[test]
         fn b21_the_keys_of_each_script_call_lie_in_one_slot(scenario in any_scenario()) {
             let keys = Keys::new("tidegate");
@@ -136,7 +141,7 @@ mod tests {
         }
 
         #[test]
-        fn all_of_a_tenant_lies_in_one_slot(
+        fn all_charges_of_a_tenant_are_in_one_slot(
             tenant in hostile_subject(),
             subjects in prop::collection::vec(hostile_subject(), 2..5),
         ) {
@@ -149,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "the keys of one request lie in slots")]
+    #[should_panic(expected = "the keys of one request are in slots")]
     #[cfg(debug_assertions)]
     fn a_script_call_across_slots_is_never_sent() {
         let policy: Policy = "p: gcra 1/1s".parse().unwrap();

@@ -22,3 +22,4 @@ mod scene;
 mod shards;
 mod store_url;
 mod tenants;
+mod usual_batches;

@@ -1,4 +1,4 @@
-//! How one server is connected to.
+//! The steps of connecting to one server: the socket, TLS, and the login.
 
 use std::io;
 use std::sync::Arc;
@@ -19,17 +19,17 @@ use super::race::first_success;
 use super::stream::{Socket, Stream, configure};
 use super::tls::{self, Tls};
 
-/// How to talk to any server.
+/// The settings for connecting to any server.
 #[derive(Debug)]
 pub(super) struct Access {
     pub(super) tls: Option<Tls>,
-    /// The provider of the credentials for servers. Sentinels have a login of their own.
+    /// The provider of the credentials for servers. Sentinels have their own login.
     pub(super) credentials: Option<CredentialsProvider>,
-    /// How long to wait for an answer.
+    /// The maximum time from sending a call to its reply.
     pub(super) response_timeout: Duration,
 }
 
-/// How far an attempt to connect to one server has come.
+/// The stage that an attempt to connect to one server has reached.
 #[derive(Debug, Default)]
 pub(super) struct Progress(AtomicU8);
 
@@ -42,12 +42,12 @@ impl Progress {
         self.0.store(stage, Ordering::Relaxed);
     }
 
-    /// What the server has left undone, where the attempt took too long.
+    /// Describes the missing step of an attempt that took too long.
     pub(super) fn missing(&self, address: &ConnectionAddr) -> &'static str {
         let encrypts = matches!(address, ConnectionAddr::TcpTls { .. });
         match self.0.load(Ordering::Relaxed) {
             Self::HAS_CONNECTED if encrypts => {
-                ": it accepts connections, but gave no answer in TLS; does it do without (`redis://`)?"
+                ": it accepts connections, but gave no answer in TLS; is it without TLS (`redis://`)?"
             }
             Self::HAS_CONNECTED | Self::IS_ENCRYPTED => {
                 ": it accepts connections, but gave no answer to the login"
@@ -60,7 +60,7 @@ impl Progress {
 
 impl Access {
     /// Connects to a server, named `peer` in errors, and logs in with the credentials of the
-    /// provider, or else with those of the URL.
+    /// provider. Without a provider, it uses the credentials of the URL.
     pub(super) async fn connect_to_server(
         &self,
         peer: &Peer,
@@ -81,7 +81,8 @@ impl Access {
         self.log_in(peer, &server, socket, credentials.renewal()).await
     }
 
-    /// Connects to a server or a Sentinel, named `peer` in errors, and logs in as the URL says.
+    /// Connects to a server or a Sentinel, named `peer` in errors, and logs in with the credentials
+    /// of the URL.
     pub(super) async fn connect(
         &self,
         peer: &Peer,
@@ -106,10 +107,10 @@ impl Access {
         let login = server.redis_settings();
         let connected = MultiplexedConnection::new_with_config(login, stream, config).await;
         let (connection, driver) = connected.map_err(|error| {
-            let encryption = tls::of_login(peer, &error);
-            error::of_login(peer, &activity.head(), &error, encryption)
+            let encryption = tls::login_error(peer, &error);
+            error::login_error(peer, &activity.head(), &error, encryption)
         })?;
-        if let Some(refused) = error::login_that_is_missing(peer, &activity.head()) {
+        if let Some(refused) = error::missing_login(peer, &activity.head()) {
             return Err(refused);
         }
         let address = Arc::from(&*peer.address);
@@ -132,32 +133,33 @@ impl Access {
             (ConnectionAddr::TcpTls { host, port, .. }, Some(tls)) => {
                 let stream = dial(peer, host, *port).await?;
                 progress.reach(Progress::HAS_CONNECTED);
-                tls.encrypt(host, stream).await.map_err(|error| tls::of_tls(peer, &error))
+                tls.encrypt(host, stream).await.map_err(|error| tls::encryption_error(peer, &error))
             }
             #[cfg(unix)]
             (ConnectionAddr::Unix(path), _) => {
                 let stream = UnixStream::connect(path).await.map_err(|error| {
-                    ConnectError::of_io(peer, error::unreachable(&error), &error)
+                    ConnectError::from_io(peer, error::unreachable(&error), &error)
                 })?;
                 progress.reach(Progress::HAS_CONNECTED);
                 Ok(Socket::Unix(stream))
             }
             _ => {
-                let message = format!("cannot connect to {peer}: such addresses are not supported");
+                let message =
+                    format!("cannot connect to {peer}: addresses of this type are not supported");
                 Err(ConnectError::new(ErrorKind::Misconfigured, message))
             }
         }
     }
 }
 
-/// Connects to a host at any of its addresses.
+/// Connects to a host at the first of its addresses that accepts the connection.
 async fn dial(peer: &Peer, host: &str, port: u16) -> Result<TcpStream, ConnectError> {
     let addresses = tokio::net::lookup_host((host, port))
         .await
-        .map_err(|error| ConnectError::of_io(peer, "its host name cannot be resolved", &error))?;
+        .map_err(|error| ConnectError::from_io(peer, "its host name cannot be resolved", &error))?;
     let stream = first_success(addresses.map(TcpStream::connect))
         .await
         .unwrap_or_else(|| Err(io::Error::other("the host has no address")));
     let stream = stream.and_then(|stream| configure(&stream).map(|()| stream));
-    stream.map_err(|error| ConnectError::of_io(peer, error::unreachable(&error), &error))
+    stream.map_err(|error| ConnectError::from_io(peer, error::unreachable(&error), &error))
 }

@@ -1,27 +1,30 @@
-//! Where the answers end in the bytes that a server sends.
+//! Finds the ends of replies in the bytes that a server sends.
 
-/// No answer may be longer. The longest that a server has reason to send is one to `CLUSTER SLOTS` of a
-/// cluster whose every slot lies apart, with some 6 MB; a script answers some 50 bytes for a charge.
+/// The maximum length of a reply.
+///
+/// The longest valid reply is that to `CLUSTER SLOTS` in a cluster in which no two adjacent slots
+/// are on one node: about 6 MB. A script replies with about 50 bytes per charge.
 pub(super) const MAX_ANSWER: u64 = 16 << 20;
 
-/// No line may be longer, such as that of an error: one that goes on is searched for its end again and
-/// again.
+/// The maximum length of a line, such as an error. The parser searches an incomplete line for its
+/// end again and again.
 const MAX_LINE: u64 = 1 << 20;
 
 /// The shortest value, such as `_\r\n`.
 const MIN_VALUE: u64 = 3;
 
-/// Finds the ends of answers, by the lengths that RESP (2 or 3) states, and keeps none of the bytes. What
-/// is not RESP is left to the parser behind, which refuses it.
+/// Counts replies by the lengths that RESP (2 or 3) contains. It stores none of the bytes.
+///
+/// The parser of the client rejects input that is not RESP.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
-    /// How many bytes of the current answer have come.
+    /// The number of received bytes of the current reply.
     length: u64,
-    /// How many values of the current answer are to come after the current value.
+    /// The number of values of the current reply after the current value.
     values: u64,
-    /// How many bytes of the current bulk string, with its line end, are still to come.
+    /// The number of missing bytes of the current bulk string, including its line end.
     bulk: u64,
-    /// The first line of the current value, as far as it has come.
+    /// The received part of the first line of the current value.
     head: Option<Head>,
 }
 
@@ -33,18 +36,20 @@ struct Head {
     length: u64,
 }
 
-/// An answer is longer than [`MAX_ANSWER`], or will be, or a line of it is longer than [`MAX_LINE`].
+/// The error that a reply is or will be longer than [`MAX_ANSWER`], or that it has a line longer
+/// than [`MAX_LINE`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
 
 impl Answers {
-    /// How many answers end in these bytes, which follow those given before.
+    /// Returns the number of replies that end in these bytes, which follow the bytes of the
+    /// previous call.
     pub(super) fn count(&mut self, mut bytes: &[u8]) -> Result<u64, TooLong> {
         let mut answers = 0;
         while let [byte, rest @ ..] = bytes {
             let has_ended = if self.bulk > 0 {
-                let most = usize::try_from(self.bulk).unwrap_or(usize::MAX);
-                let (bulk, rest) = bytes.split_at(most.min(bytes.len()));
+                let missing = usize::try_from(self.bulk).unwrap_or(usize::MAX);
+                let (bulk, rest) = bytes.split_at(missing.min(bytes.len()));
                 bytes = rest;
                 self.grow(bulk.len())?;
                 self.bulk -= length(bulk.len());
@@ -64,7 +69,7 @@ impl Answers {
         self.check(0)
     }
 
-    /// Fails if the answer would be too long with at least `more` bytes to come.
+    /// Returns an error if the reply is too long with at least `more` further bytes.
     fn check(&self, more: u64) -> Result<(), TooLong> {
         if self.length.saturating_add(more) > MAX_ANSWER { Err(TooLong) } else { Ok(()) }
     }
@@ -93,7 +98,7 @@ impl Answers {
         Ok(false)
     }
 
-    /// Takes the first line of a value; whether the answer ends with it.
+    /// Processes the first line of a value. Returns `true` if the reply ends with it.
     fn end_head(&mut self, Head { kind, number, is_negative, .. }: Head) -> Result<bool, TooLong> {
         let values = match kind {
             _ if is_negative => 0,
@@ -104,7 +109,7 @@ impl Answers {
             }
             b'*' | b'~' | b'>' => number,
             b'%' => number.saturating_mul(2),
-            // Attributes come before the value that they belong to.
+            // Attributes precede the value to which they belong.
             b'|' => number.saturating_mul(2).saturating_add(1),
             _ => 0,
         };
@@ -116,7 +121,7 @@ impl Answers {
         Ok(false)
     }
 
-    /// Ends a value; whether the answer ends with it.
+    /// Ends a value. Returns `true` if the reply ends with it.
     fn end_value(&mut self) -> bool {
         if self.values == 0 {
             self.length = 0;
@@ -135,7 +140,7 @@ fn length(bytes: usize) -> u64 {
 mod tests {
     use super::*;
 
-    /// Answers of all kinds, some of them in others.
+    /// Replies of all types, some of them nested.
     const ANSWERS: [&[u8]; 16] = [
         b"+OK\r\n",
         b"-ERR 3 of *7 are $5\r\n",
@@ -166,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_stream_is_cut_does_not_matter() {
+    fn a_stream_may_be_split_at_any_byte() {
         let stream = ANSWERS.concat();
         for at in 0..=stream.len() {
             let (mut answers, (head, tail)) = (Answers::default(), stream.split_at(at));
@@ -176,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_states_too_great_a_length_is_refused_at_once() {
+    fn an_answer_with_too_great_a_length_is_refused_immediately() {
         for head in [
             &b"$100000000000\r\n"[..],
             b"$99999999999999999999999999\r\n",
@@ -190,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_states_no_length_is_refused_when_it_is_too_long() {
+    fn an_answer_without_a_length_is_refused_when_it_is_too_long() {
         let mut answers = Answers::default();
         assert_eq!(answers.count(b"+"), Ok(0));
         assert_eq!(answers.count(&[b'0'; (1 << 20) - 1]), Ok(0));

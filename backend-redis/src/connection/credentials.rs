@@ -6,10 +6,10 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use redis::{Cmd, ConnectionInfo};
 
-use super::settings::with_login;
+use super::url::with_login;
 
-/// The user and the password of one login: the answer of a
-/// [credentials provider](crate::RedisStoreBuilder::credentials).
+/// The user and the password of one login, which a
+/// [credentials provider](crate::RedisStoreBuilder::credentials) returns.
 ///
 /// ```
 /// use std::time::Duration;
@@ -36,26 +36,28 @@ impl Credentials {
         Self { user: Some(user.into()), ..Self::from_password(password) }
     }
 
-    /// Creates credentials without a user. The user stays the one of the URL or of the builder.
+    /// Creates credentials without a user. The user of the URL or of the builder applies.
     pub fn from_password(password: impl Into<String>) -> Self {
         Self { user: None, password: password.into(), renew_after: None }
     }
 
-    /// Logs in again on the open connection after this time, with new credentials of the provider.
+    /// Lets the store log in again on the open connection after this time, with new credentials of
+    /// the provider.
     ///
     /// Some services close a connection when its token has expired, or some hours after the login.
-    /// Choose a time that ends before. If the provider or the login fails, the store tries again
-    /// every 10 s and keeps the connection until the server closes it. Default: no second login.
+    /// Choose a shorter time. If the provider or the login fails, the store tries again every 10 s
+    /// and keeps the connection until the server closes it. Default: no second login.
     pub fn renew_after(self, span: Duration) -> Self {
         Self { renew_after: Some(span.max(MIN_RENEWAL)), ..self }
     }
 
-    /// Returns the same server, with these credentials.
+    /// Returns the server with these credentials.
     pub(super) fn apply_to(&self, server: ConnectionInfo) -> ConnectionInfo {
         with_login(server, self.user.as_deref(), Some(&self.password))
     }
 
-    /// Returns the command that logs in on an open connection. `server` has the default user.
+    /// Returns the command that logs in on an open connection. Without a user of its own, it uses
+    /// the user of `server`.
     pub(super) fn login(&self, server: &ConnectionInfo) -> Cmd {
         let mut command = Cmd::new();
         command.arg("AUTH");
@@ -80,7 +82,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// The answer of a credentials provider.
+/// The result of a credentials provider.
 pub type ProvidedCredentials = Result<Credentials, Box<dyn StdError + Send + Sync>>;
 
 /// A function that is called for the credentials of each login.

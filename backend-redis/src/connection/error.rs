@@ -1,8 +1,8 @@
-//! From what Redis and the connection say to what the caller can do.
+//! Turns errors of Redis and of connections into errors whose kind tells the caller how to react.
 //!
-//! A message names the server, and what happened in words of this crate. What the server, the system or
-//! the client said is the error's source, and no part of the message: so a report that prints an error with
-//! its causes prints no text twice.
+//! A message names the server and describes the failure in the words of this crate. The text of the
+//! server, the system or the client is the error's source and not a part of the message, so that a
+//! report that prints an error with its causes prints no text twice.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -13,18 +13,16 @@ use std::time::Duration;
 use redis::{ConnectionAddr, ErrorKind as RedisKind, RedisError, ServerErrorKind};
 use tidegate_core::{Error, ErrorKind};
 
-/// The error of a call that was sent to this server, or may have been.
+/// Returns the error of a call that was sent or may have been sent to this server.
 #[must_use]
-pub fn of_call(server: &str, error: RedisError) -> Error {
+pub fn call_error(server: &str, error: RedisError) -> Error {
     let kind = kind_of(&error);
     let what = match kind {
         ErrorKind::Unavailable if error.is_io_error() => {
             return Error::new(kind, format!("the connection to Redis at {server} was lost"))
                 .with_source(Cause(error));
         }
-        ErrorKind::Protocol if error.kind() == RedisKind::Parse => {
-            "gave an answer that makes no sense"
-        }
+        ErrorKind::Protocol if error.kind() == RedisKind::Parse => "sent a reply that is not valid",
         kind => refusal(kind),
     };
     let is_refused = is_refused_as_a_whole(&error);
@@ -32,35 +30,35 @@ pub fn of_call(server: &str, error: RedisError) -> Error {
     if is_refused { failed.definitely_not_charged() } else { failed }
 }
 
-/// Whether the server has refused the command before it did any of it. A permission that a script turns out
-/// to lack is reported with the line of the script, and something may have been written before it.
+/// Returns `true` if the server refused the command before it executed any part of it. If a script
+/// lacks a permission, the error mentions the script, which may have written before.
 fn is_refused_as_a_whole(error: &RedisError) -> bool {
     let is_single = error.detail().is_some_and(|detail| !detail.contains("script"));
     is_single && matches!(error.code(), Some("NOAUTH" | "NOPERM"))
 }
 
-/// The error of a call whose answer has not come.
+/// Returns the error of a call without a reply.
 #[must_use]
 pub(super) fn no_answer(server: &str, within: Duration) -> Error {
     let message = format!("Redis at {server} has not answered within {within:?}");
     Error::new(ErrorKind::Timeout, message)
 }
 
-/// What a server does that answers with an error of this kind.
+/// Describes a server that replies with an error of this kind.
 fn refusal(kind: ErrorKind) -> &'static str {
     match kind {
-        ErrorKind::ReadOnly => "takes no writes",
-        ErrorKind::Busy => "is busy, or loads its data",
+        ErrorKind::ReadOnly => "refuses writes",
+        ErrorKind::Busy => "is busy or loads its data",
         ErrorKind::OutOfMemory => "has no memory left",
         ErrorKind::ForeignValue => "holds a value under the key that Tidegate did not write",
-        ErrorKind::UnsupportedServer => "cannot run what the store needs",
-        ErrorKind::Unavailable => "does not serve",
+        ErrorKind::UnsupportedServer => "does not support a command that the store needs",
+        ErrorKind::Unavailable => "is not available",
         ErrorKind::Misconfigured => "refuses the user, or the user lacks a permission",
-        _ => "answered with an error",
+        _ => "replied with an error",
     }
 }
 
-/// A server, as errors name it.
+/// The name of a server in errors.
 #[derive(Debug)]
 pub(super) struct Peer {
     role: &'static str,
@@ -79,7 +77,8 @@ impl fmt::Display for Peer {
     }
 }
 
-/// Where a server is: `host:port`, or the path of its socket. Never a user or a password.
+/// Returns the address of a server: `host:port`, or the path of its socket. It contains no user and
+/// no password.
 #[must_use]
 pub fn server_name(address: &ConnectionAddr) -> String {
     match address {
@@ -92,7 +91,7 @@ pub fn server_name(address: &ConnectionAddr) -> String {
     }
 }
 
-/// Why there is no connection: one attempt's outcome is that of all calls that waited for it.
+/// The reason why there is no connection. All calls that waited for an attempt get its error.
 #[derive(Debug, Clone)]
 pub(super) struct ConnectError {
     kind: ErrorKind,
@@ -105,24 +104,24 @@ impl ConnectError {
         Self { kind, message: message.into(), cause: None }
     }
 
-    /// The system could not connect to this server, or not go on.
-    pub(super) fn of_io(peer: &Peer, what: &str, error: &io::Error) -> Self {
+    /// Creates the error for a failure of the system while it connected to a server.
+    pub(super) fn from_io(peer: &Peer, what: &str, error: &io::Error) -> Self {
         let message = format!("cannot connect to {peer}: {what}");
         Self::new(ErrorKind::Unavailable, message).because(printable(error))
     }
 
-    /// What the server, the system or the client said.
+    /// Adds the text of the server, the system or the client as the cause.
     pub(super) fn because(self, cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self { cause: Some(cause.into().into()), ..self }
     }
 
-    /// The same error, with what it was needed for before it.
-    pub(super) fn within(self, place: &str) -> Self {
-        Self { message: format!("{place}: {}", self.message), ..self }
+    /// Adds a context before the message.
+    pub(super) fn with_context(self, context: &str) -> Self {
+        Self { message: format!("{context}: {}", self.message), ..self }
     }
 
-    /// The error of a call that waited for the connection, and was not sent.
-    pub(super) fn of_call(&self) -> Error {
+    /// Returns the error of a call that waited for the connection and was not sent.
+    pub(super) fn call_error(&self) -> Error {
         let error = Error::new(self.kind, self.message.clone()).definitely_not_charged();
         match &self.cause {
             Some(cause) => error.with_source(Arc::clone(cause)),
@@ -131,12 +130,12 @@ impl ConnectError {
     }
 }
 
-/// What the system says of an address that cannot be connected to, in words.
+/// Describes the system's error for an address that cannot be connected to.
 pub(super) fn unreachable(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "nothing accepts connections there",
         io::ErrorKind::NotFound => "there is no such socket",
-        io::ErrorKind::PermissionDenied => "this user may not connect to it",
+        io::ErrorKind::PermissionDenied => "the user of this process may not connect to it",
         io::ErrorKind::TimedOut
         | io::ErrorKind::HostUnreachable
         | io::ErrorKind::NetworkUnreachable => "the host cannot be reached",
@@ -144,22 +143,22 @@ pub(super) fn unreachable(error: &io::Error) -> &'static str {
     }
 }
 
-/// Why a server on which a connection was opened did not let this client in.
+/// Returns the error of a login that failed on an open connection.
 ///
-/// `head` is what it said first. The client keeps no more of a refused login than that it was refused, and
-/// a server that refuses all connections says so in the place of the first answer. `encryption` is the error if
-/// the encryption was what failed.
-pub(super) fn of_login(
+/// `head` has the first bytes that the server sent. They are needed because the client only reports
+/// that a login was refused, and because a server that refuses all connections reports it instead
+/// of the first reply. `encryption` is the error if TLS caused the failure.
+pub(super) fn login_error(
     peer: &Peer,
     head: &[u8],
     error: &RedisError,
     encryption: Option<ConnectError>,
 ) -> ConnectError {
     if let Some(line) = refused_login(head) {
-        return of_refusal(peer, &line);
+        return refusal_error(peer, &line);
     }
-    if let Some(said) = foreign(head) {
-        let message = format!("{} does not answer as a Redis server: {said}", peer.address);
+    if let Some(reason) = foreign_protocol(head) {
+        let message = format!("{} does not answer as a Redis server: {reason}", peer.address);
         return ConnectError::new(ErrorKind::Unavailable, message);
     }
     if let Some(refused) = encryption {
@@ -168,38 +167,38 @@ pub(super) fn of_login(
     let cause = Cause(error.clone());
     if error.is_io_error() {
         let what = if head.is_empty() {
-            "it closed the connection without an answer; does it require TLS (`rediss://`)?"
+            "it closed the connection without a reply; does it require TLS (`rediss://`)?"
         } else {
             "it closed the connection"
         };
         let message = format!("cannot connect to {peer}: {what}");
         return ConnectError::new(ErrorKind::Unavailable, message).because(cause);
     }
-    of_question(peer, error)
+    setup_error(peer, error)
 }
 
-/// Why a server did not answer what it was asked before the connection could be used.
-pub(super) fn of_question(peer: &Peer, error: &RedisError) -> ConnectError {
+/// Returns the error of a command that failed before the connection could be used.
+pub(super) fn setup_error(peer: &Peer, error: &RedisError) -> ConnectError {
     let kind = kind_when_connecting(kind_of(error));
     let message = format!("cannot connect to {peer}: {}", refused_because(kind));
     ConnectError::new(kind, message).because(Cause(error.clone()))
 }
 
-/// Why a connection cannot be used on which the server answers that a login is needed.
-pub(super) fn login_that_is_missing(peer: &Peer, head: &[u8]) -> Option<ConnectError> {
+/// Returns an error if the server replied that a login is required.
+pub(super) fn missing_login(peer: &Peer, head: &[u8]) -> Option<ConnectError> {
     let line = refused_login(head).filter(|line| line.starts_with("NOAUTH"))?;
-    Some(of_refusal(peer, &line))
+    Some(refusal_error(peer, &line))
 }
 
-/// What a server's error in the place of an answer to the login means.
-fn of_refusal(peer: &Peer, line: &str) -> ConnectError {
+/// Returns the error for a server's error line instead of a reply to the login.
+fn refusal_error(peer: &Peer, line: &str) -> ConnectError {
     let (code, detail) = line.split_once(' ').unwrap_or((line, ""));
     let kind = kind_when_connecting(kind_of_code(code, detail));
     let message = format!("cannot connect to {peer}: {}", refused_because(kind));
     ConnectError::new(kind, message).because(printable(&line))
 }
 
-/// What an error means where nothing was sent yet that could be charged.
+/// Returns the kind of an error that occurs before a call was sent.
 fn kind_when_connecting(kind: ErrorKind) -> ErrorKind {
     match kind {
         ErrorKind::Busy | ErrorKind::UnsupportedServer | ErrorKind::Misconfigured => kind,
@@ -210,54 +209,52 @@ fn kind_when_connecting(kind: ErrorKind) -> ErrorKind {
 fn refused_because(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Misconfigured => "it refuses the user, the password or the database",
-        ErrorKind::Busy => "it is busy, or loads its data",
+        ErrorKind::Busy => "it is busy or loads its data",
         _ => "it refuses the connection",
     }
 }
 
-/// The error with which a server has refused the login, or the connection, if it has. It may lack the
-/// command by which clients state their name, which is not needed.
+/// Returns the error line with which a server refused the login or the connection, if any. An error
+/// for the command that states the client's name is ignored, because the store does not need it.
 fn refused_login(head: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(head);
     let mut errors = text.lines().filter_map(|line| line.strip_prefix('-'));
     let is_needed = |line: &&str| {
-        let is_of_name = ["unknown subcommand", "SETINFO", "setinfo", "'client"];
-        !is_of_name.iter().any(|text| line.contains(text))
+        let name_errors = ["unknown subcommand", "SETINFO", "setinfo", "'client"];
+        !name_errors.iter().any(|text| line.contains(text))
     };
     errors.find(is_needed).map(str::to_owned)
 }
 
-/// What an answer that Redis could not have given begins with, if it is such.
-fn foreign(head: &[u8]) -> Option<String> {
+/// Describes the start of a reply that is not from Redis. Returns `None` if it may be from Redis.
+fn foreign_protocol(head: &[u8]) -> Option<String> {
     const SHOWN: usize = 60;
     match head {
         [] => None,
-        // A record of TLS: an alert, or a part of the handshake.
-        [0x15 | 0x16, 3, ..] => {
-            Some("it speaks TLS, for which a URL begins with `rediss://`".into())
-        }
+        // A TLS record: an alert, or a part of the handshake.
+        [0x15 | 0x16, 3, ..] => Some("it uses TLS; its URL must begin with `rediss://`".into()),
         [b'+' | b'-' | b':' | b'$' | b'*' | b'_' | b'#' | b',' | b'(', ..] => None,
         [b'!' | b'=' | b'%' | b'~' | b'|' | b'>', ..] => None,
         _ => {
             let line = head.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or(head);
             let line = &line[..line.len().min(SHOWN)];
-            Some(format!("its answer begins with `{}`", printable(&String::from_utf8_lossy(line))))
+            Some(format!("its reply begins with `{}`", printable(&String::from_utf8_lossy(line))))
         }
     }
 }
 
-/// Whether the server does not know the script: then nothing has been done.
+/// Returns `true` if the server does not know the script. Then it has done nothing.
 #[must_use]
 pub fn is_unknown_script(error: &Error) -> bool {
     let cause = error.source().and_then(|source| source.downcast_ref::<Cause>());
     cause.is_some_and(|Cause(error)| error.kind() == ServerErrorKind::NoScript.into())
 }
 
-/// The number of characters of a server's text that are shown.
+/// The maximum number of characters of a server's text in a message.
 const MAX_TEXT: usize = 300;
 
-/// A text that a server has written, or that holds such text, for logs and terminals: one line of what
-/// can be printed, not too long.
+/// Returns a text that contains output of a server as one line of printable characters with a
+/// bounded length, for logs and terminals.
 #[must_use]
 pub fn printable(text: &impl fmt::Display) -> String {
     let text = text.to_string();
@@ -275,7 +272,7 @@ pub fn printable(text: &impl fmt::Display) -> String {
     printable
 }
 
-/// What the server or the client of Redis said, which is printed like all text of servers.
+/// The text of a server or of the Redis client, which is displayed as [`printable`] text.
 struct Cause(RedisError);
 
 impl fmt::Display for Cause {
@@ -308,7 +305,7 @@ fn kind_of(error: &RedisError) -> ErrorKind {
         }
         _ => match (error.code(), error.clone().into_server_errors()) {
             (Some(code), _) => kind_of_code(code, error.detail().unwrap_or_default()),
-            // Of several commands, the first that failed.
+            // The first failed command of several.
             (None, Some(errors)) => errors.first().map_or(ErrorKind::Protocol, |(_, error)| {
                 kind_of_code(error.code(), error.details().unwrap_or_default())
             }),
@@ -317,7 +314,7 @@ fn kind_of(error: &RedisError) -> ErrorKind {
     }
 }
 
-/// By the word that the server's errors begin with.
+/// Returns the kind of an error by its first word.
 fn kind_of_code(code: &str, detail: &str) -> ErrorKind {
     match code {
         "READONLY" | "MISCONF" | "NOREPLICAS" | "MASTERDOWN" => ErrorKind::ReadOnly,
@@ -333,7 +330,7 @@ fn kind_of_code(code: &str, detail: &str) -> ErrorKind {
 }
 
 fn kind_of_text(detail: &str) -> ErrorKind {
-    // Before version 7, what goes wrong within a script is told within another error.
+    // Before version 7, Redis wraps an error within a script in another error.
     if let Some((_, within)) = detail.split_once(": -") {
         let (code, rest) = within.split_once(' ').unwrap_or((within, ""));
         if code != "ERR" && code.bytes().all(|byte| byte.is_ascii_uppercase()) {
@@ -350,7 +347,7 @@ fn kind_of_text(detail: &str) -> ErrorKind {
         return ErrorKind::UnsupportedServer;
     }
     let refusals = [
-        // Of a script, on servers before 7.2 and since.
+        // A permission that a script lacks: before Redis 7.2, and from 7.2 on.
         "user executing the script can't",
         "ACL failure in script",
         "DB index is out of range",
@@ -372,7 +369,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_says_tells_what_to_do() {
+    fn the_text_of_an_error_determines_its_kind() {
         for (code, detail, kind) in [
             ("READONLY", "You can't write against a read only replica.", ErrorKind::ReadOnly),
             ("LOADING", "Redis is loading the dataset in memory", ErrorKind::Busy),
@@ -412,19 +409,19 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_writes_cannot_steer_a_terminal_nor_fill_a_log() {
+    fn the_text_of_a_server_cannot_control_a_terminal_nor_fill_a_log() {
         let text = "\x1b[31mred\nanother line \u{202e}\u{7f}".to_owned() + &"é".repeat(1_000_000);
         let answer = redis::parse_redis_value(b"-ERR \x1b[31mred\r\n").unwrap();
         let answered = redis::from_redis_value::<Vec<u8>>(answer).map_err(RedisError::from);
         let long = RedisError::from((RedisKind::Io, "long", text.clone()));
         let head = format!("-ERR {text}\r\n");
         let peer = Peer::new("Redis", &ConnectionAddr::Tcp("a".to_owned(), 1));
-        let foreign = of_login(&peer, "\x1b[31mred".as_bytes(), &long, None).of_call();
+        let foreign = login_error(&peer, "\x1b[31mred".as_bytes(), &long, None).call_error();
         assert!(foreign.to_string().contains("\\u{1b}[31mred"), "{foreign}");
         for error in [answered.unwrap_err(), long] {
-            let refused = of_login(&peer, head.as_bytes(), &error, None).of_call();
-            let failed = of_login(&peer, b"+OK\r\n", &error, None).of_call();
-            for error in [refused, failed, of_call("a:1", error)] {
+            let refused = login_error(&peer, head.as_bytes(), &error, None).call_error();
+            let failed = login_error(&peer, b"+OK\r\n", &error, None).call_error();
+            for error in [refused, failed, call_error("a:1", error)] {
                 let source = error.source().unwrap();
                 for text in [format!("{error:#}"), source.to_string(), format!("{source:?}")] {
                     assert!(text.contains("\\u{1b}[31mred"), "{text}");

@@ -8,7 +8,7 @@ use redis::{Cmd, Pipeline, RedisFuture, Value};
 
 type BoxedConnection = Box<dyn ConnectionLike + Send + Sync>;
 
-/// A connection that the application has made, and that the store clones for each call.
+/// A connection that the application has made. The store clones it for each call.
 #[derive(Clone)]
 pub struct GivenConnection(Arc<dyn Fn() -> BoxedConnection + Send + Sync>);
 

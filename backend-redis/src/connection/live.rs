@@ -1,4 +1,4 @@
-//! A connection that has been made.
+//! A connection that is open.
 
 use std::fmt;
 use std::io;
@@ -14,18 +14,18 @@ use tokio::time::Instant;
 use super::given::{Channel, GivenConnection};
 use super::stream::Activity;
 
-/// What carries the bytes of a connection. It ends when the connection does.
+/// The future that transfers the bytes of a connection. It ends with the connection.
 pub(super) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A connection that was good when it was last used.
+/// A connection that was open when it was last used.
 #[derive(Clone)]
 pub struct LiveConnection {
     pub(super) connection: Channel,
     pub(super) activity: Arc<Activity>,
     pub(super) since: Instant,
-    /// The time after which to log in again.
+    /// The time after which the store logs in again.
     pub(super) renew_after: Option<Duration>,
-    /// Where the server is, for errors.
+    /// The address of the server, for errors.
     pub(super) server: Arc<str>,
 }
 
@@ -40,26 +40,27 @@ impl LiveConnection {
         Self { connection, activity, since, renew_after, server }
     }
 
-    /// Returns a connection that the application has made. Nothing is known of its bytes.
+    /// Wraps a connection that the application has made. Its bytes are not watched.
     pub(super) fn existing(given: &GivenConnection) -> Self {
         let (activity, since) = (Arc::new(Activity::new()), Instant::now());
         let server = Arc::from("an unknown address (existing connection)");
         Self { connection: given.channel(), activity, since, renew_after: None, server }
     }
 
-    /// Where the server is, for errors.
+    /// Returns the address of the server, for errors.
     pub(super) fn server(&self) -> &str {
         &self.server
     }
 
-    /// Asks on a connection that is not driven yet.
-    pub(super) async fn ask<T: FromRedisValue>(
+    /// Sends a command on a connection whose driver does not run in a task yet.
+    pub(super) async fn query<T: FromRedisValue>(
         &mut self,
         driver: &mut Driver,
-        question: &Cmd,
+        command: &Cmd,
     ) -> RedisResult<T> {
-        // The answer is looked for first, as the end may come with it.
-        match select(pin!(question.query_async(&mut self.connection)), driver).await {
+        // `select` polls the query first, because the reply and the end of the connection may
+        // arrive together.
+        match select(pin!(command.query_async(&mut self.connection)), driver).await {
             Either::Left((answer, _)) => answer,
             Either::Right(_) => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
         }

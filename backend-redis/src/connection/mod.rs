@@ -1,20 +1,22 @@
-//! How servers are reached and what their errors mean: what this store shares with one that reaches
-//! many, as over Redis Cluster. Not for applications: it changes as the stores need it.
+//! Connections to servers and the meaning of their errors.
+//!
+//! The store for Redis Cluster shares this module. It is not for applications and may change at any
+//! time.
 //!
 //! | file | what is in it |
 //! |---|---|
 //! | `pool` | the connections to one server, used in turn |
-//! | `multiplexed` | one of them: made, watched and replaced by tasks of its own |
-//! | `live` | one that has been made |
+//! | `multiplexed` | one connection, which its own tasks make, watch and replace |
+//! | `live` | a connection that is open |
 //! | `given` | a connection that the application has made |
 //! | `credentials` | the user and the password of a login, from a provider |
-//! | `source` | where connections are made to |
-//! | `access` | how one server is connected to |
-//! | `sentinel` | which server of a Sentinel group that is |
-//! | `url` | the URLs of servers, read, and shown without passwords |
-//! | `ready` | what a store needs of a server, tried when a program starts |
-//! | `stream` | the bytes of one connection, watched as they pass |
-//! | `answers` | where the answers end in these bytes |
+//! | `source` | the target of connections, and the time limits for them |
+//! | `access` | the steps of connecting to one server |
+//! | `sentinel` | the search for the primary of a Sentinel group |
+//! | `url` | parsing the URLs of servers, and showing them without passwords |
+//! | `ready` | the check at the start of a program that a server has everything that a store needs |
+//! | `stream` | the bytes of one connection, and what they show |
+//! | `answers` | the ends of replies within these bytes |
 
 mod access;
 mod answers;
@@ -42,8 +44,8 @@ pub use pool::ConnectionPool;
 pub use race::first_success;
 pub use ready::{PROBE_OPERATIONS, check_runtime, check_server, probes};
 pub use script_times::ScriptTimes;
-pub(crate) use settings::with_login;
-pub use settings::{Settings, is_encrypted};
+pub use settings::Settings;
 pub use source::Target;
 pub use tls::Tls;
-pub use url::{has_password, parse_url, unusable_url, without_password};
+pub(crate) use url::with_login;
+pub use url::{has_password, is_encrypted, parse_url, unusable_url, without_password};

@@ -1,6 +1,7 @@
-//! A connection that all callers share: made when it is first needed, watched while it lives, and
-//! replaced when it was lost, by tasks of its own. No caller's future makes or ends anything, so callers
-//! may give up at any time.
+//! A connection that all callers share.
+//!
+//! Its own tasks make the connection when it is first needed, watch it, and replace it when it is
+//! lost. No caller's future makes or ends a connection, so callers may be cancelled at any time.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -20,15 +21,17 @@ use super::live::{Driver, LiveConnection};
 use super::source::Source;
 use super::stream::{Activity, Counts};
 
-/// The pauses after failed attempts: the first, and the longest, to which they double.
+/// The pauses after failed attempts. The first pause doubles with each failure up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// A server that takes no writes, as it is a replica or has lost its replicas, is left for another
-/// connection (and so, with Sentinel or behind a name, for another server), but not at every call.
-const LEAST_LIFE: Duration = Duration::from_millis(200);
+/// The minimum age of a connection that is dropped because the server refuses writes.
+///
+/// Such a server is a replica or has lost its replicas. A new connection may reach another server,
+/// by Sentinel or by DNS. The minimum prevents a new connection for every call.
+const MIN_LIFE: Duration = Duration::from_millis(200);
 
-/// How much longer than `connect_timeout` an attempt is waited for.
+/// The time that a call waits for an attempt in addition to `connect_timeout`.
 const GRACE: Duration = Duration::from_millis(50);
 
 /// The pause after a second login on a connection has failed.
@@ -40,7 +43,7 @@ pub struct Connection(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    /// The store makes the connection, watches and replaces it.
+    /// The store makes, watches and replaces the connection.
     Own(Arc<Shared>),
     /// The application has made the connection.
     Given { connection: GivenConnection, response_timeout: Duration },
@@ -55,30 +58,31 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     phase: Phase,
-    /// How long to leave the server alone if the next attempt fails.
+    /// The pause after the next attempt if it fails.
     pause: Duration,
 }
 
 #[derive(Debug)]
 enum Phase {
-    /// Not needed yet, or lost.
+    /// The connection was not needed yet, or it is lost.
     Idle,
-    /// One attempt is under way, and all callers wait for it.
+    /// An attempt is in progress, and all callers wait for it.
     Connecting(Outcome),
     Live(LiveConnection),
-    /// The last attempt has failed, and the next one has to wait.
+    /// The last attempt has failed, and the next one starts after `until`.
     Failed {
         error: ConnectError,
         until: Instant,
     },
 }
 
-/// What an attempt has come to, once it has. The sender goes early only with its runtime.
+/// The result of an attempt, when it has ended. If the sender is dropped without a result, its
+/// runtime has ended.
 type Outcome = watch::Receiver<Option<Connected>>;
 
 type Connected = Result<LiveConnection, ConnectError>;
 
-/// What is sent at once.
+/// A command, or several commands in one write.
 #[derive(Clone, Copy)]
 enum Message<'a> {
     One(&'a Cmd),
@@ -86,23 +90,24 @@ enum Message<'a> {
 }
 
 impl Connection {
-    /// A connection to be made when it is needed.
+    /// Creates a connection that connects when it is needed.
     pub(super) fn new(source: Arc<Source>) -> Self {
         let state = Mutex::new(State { phase: Phase::Idle, pause: FIRST_PAUSE });
         Self(Kind::Own(Arc::new(Shared { source, state })))
     }
 
-    /// Returns a connection that the application has made.
+    /// Wraps a connection that the application has made.
     pub(super) fn given(connection: GivenConnection, response_timeout: Duration) -> Self {
         Self(Kind::Given { connection, response_timeout })
     }
 
-    /// The connection, which is made if there is none: that takes at most the source's
+    /// Returns the open connection. If there is none, it connects, which takes at most the source's
     /// `connect_timeout`.
     ///
     /// # Errors
     ///
-    /// If there is none and none could be made just now, or a moment ago. Nothing was sent then.
+    /// Returns an error if connecting fails, or failed a moment ago. Nothing was sent in these
+    /// cases.
     pub async fn live(&self) -> Result<LiveConnection, Error> {
         match &self.0 {
             Kind::Own(shared) => shared.live().await,
@@ -110,123 +115,125 @@ impl Connection {
         }
     }
 
-    /// Sends one command on a connection, once. If it was surely not sent, because the connection had
-    /// been lost before, it is sent on a new one.
+    /// Sends a command on a connection, once. If it was certainly not sent because the connection
+    /// had been lost before, it is sent on a new connection.
     ///
     /// # Errors
     ///
-    /// If the server refuses it, or does not answer, or not as expected.
+    /// Returns an error if the server refuses the command, does not reply, or sends an unexpected
+    /// reply.
     pub async fn send<T: FromRedisValue>(
         &self,
         live: &mut LiveConnection,
         command: &Cmd,
     ) -> Result<T, Error> {
-        self.carry(live, Message::One(command)).await
+        self.transmit(live, Message::One(command)).await
     }
 
-    /// Sends several commands on a connection, in one write, otherwise as [`send`](Self::send).
+    /// Sends several commands on a connection in one write, otherwise like [`send`](Self::send).
     ///
     /// # Errors
     ///
-    /// As [`send`](Self::send).
+    /// Returns the errors of [`send`](Self::send).
     pub async fn send_all<T: FromRedisValue>(
         &self,
         live: &mut LiveConnection,
         commands: &Pipeline,
     ) -> Result<T, Error> {
-        self.carry(live, Message::All(commands)).await
+        self.transmit(live, Message::All(commands)).await
     }
 
-    /// The time by the server's clock.
+    /// Returns the time of the server's clock.
     ///
     /// # Errors
     ///
-    /// If the server cannot be reached, or does not tell.
+    /// Returns an error if the server cannot be reached or refuses the command.
     pub async fn time(&self) -> Result<Timestamp, Error> {
-        let mut question = Cmd::new();
-        question.arg("TIME");
-        let (seconds, micros): (u64, u64) = self.send(&mut self.live().await?, &question).await?;
+        let mut command = Cmd::new();
+        command.arg("TIME");
+        let (seconds, micros): (u64, u64) = self.send(&mut self.live().await?, &command).await?;
         Ok(Timestamp::from_micros(seconds.saturating_mul(1_000_000).saturating_add(micros)))
     }
 
-    async fn carry<T: FromRedisValue>(
+    async fn transmit<T: FromRedisValue>(
         &self,
         live: &mut LiveConnection,
         message: Message<'_>,
     ) -> Result<T, Error> {
         match &self.0 {
-            Kind::Own(shared) => shared.carry(live, message).await,
+            Kind::Own(shared) => shared.transmit(live, message).await,
             Kind::Given { response_timeout, .. } => {
                 let answer = timeout(*response_timeout, message.query(&mut live.connection)).await;
                 let answer =
                     answer.map_err(|_| error::no_answer(&live.server, *response_timeout))?;
-                answer.map_err(|error| error_of_call(live, error, *response_timeout))
+                answer.map_err(|error| call_error(live, error, *response_timeout))
             }
         }
     }
 }
 
-fn error_of_call(live: &LiveConnection, error: RedisError, response_timeout: Duration) -> Error {
+fn call_error(live: &LiveConnection, error: RedisError, response_timeout: Duration) -> Error {
     if error.is_timeout() {
         return error::no_answer(&live.server, response_timeout);
     }
-    error::of_call(&live.server, error)
+    error::call_error(&live.server, error)
 }
 
-/// Why there is no connection.
-enum Wait {
-    /// It is being made.
-    For(Outcome),
-    /// It could not be made, and the next attempt has to wait.
-    NotYet(ConnectError),
+/// The reason why there is no connection.
+enum Absence {
+    /// An attempt is in progress.
+    Connecting(Outcome),
+    /// The last attempt failed, and the pause after it has not ended.
+    Paused(ConnectError),
 }
 
 impl Shared {
     async fn live(self: &Arc<Self>) -> Result<LiveConnection, Error> {
         // If the runtime of the attempt ends, this runtime makes another attempt.
         for _ in 0..2 {
-            let mut outcome = match self.look() {
+            let mut outcome = match self.live_or_start() {
                 Ok(live) => return Ok(live),
-                Err(Wait::For(outcome)) => outcome,
-                Err(Wait::NotYet(error)) => return Err(error.of_call()),
+                Err(Absence::Connecting(outcome)) => outcome,
+                Err(Absence::Paused(error)) => return Err(error.call_error()),
             };
-            // An attempt ends in time by itself, unless its runtime stands still.
+            // An attempt ends in time by itself unless its runtime is blocked.
             let limit = self.source.connect_timeout.saturating_add(GRACE);
             let waited = timeout(limit, outcome.wait_for(Option::is_some)).await;
             match waited.map(|ended| ended.ok().and_then(|outcome| outcome.clone())) {
                 Ok(Some(outcome)) => {
-                    return outcome.map_err(|error| error.of_call());
+                    return outcome.map_err(|error| error.call_error());
                 }
                 Ok(None) => {}
                 Err(_) => {
-                    self.give_up(&outcome);
-                    return Err(self.source.no_connection_in_time().of_call());
+                    self.abandon(&outcome);
+                    return Err(self.source.no_connection_in_time().call_error());
                 }
             }
         }
         let target = &self.source.target;
         let message = format!("no connection to {target}: the runtime that made it has ended");
-        Err(ConnectError::new(ErrorKind::Unavailable, message).of_call())
+        Err(ConnectError::new(ErrorKind::Unavailable, message).call_error())
     }
 
-    /// The connection, if there is one; begins to make it otherwise.
-    fn look(self: &Arc<Self>) -> Result<LiveConnection, Wait> {
+    /// Returns the connection if there is one. Otherwise, starts an attempt unless one is in
+    /// progress or paused.
+    fn live_or_start(self: &Arc<Self>) -> Result<LiveConnection, Absence> {
         let mut state = self.state();
         match &state.phase {
             Phase::Live(live) if !live.activity.is_closed() => return Ok(live.clone()),
-            // A sender that has gone without an outcome has gone with its runtime.
+            // If the sender was dropped without a result, its runtime has ended.
             Phase::Connecting(outcome) if outcome.has_changed().is_ok() => {
-                return Err(Wait::For(outcome.clone()));
+                return Err(Absence::Connecting(outcome.clone()));
             }
             Phase::Failed { error, until } if Instant::now() < *until => {
-                return Err(Wait::NotYet(error.clone()));
+                return Err(Absence::Paused(error.clone()));
             }
             _ => {}
         }
-        Err(Wait::For(self.start(&mut state)))
+        Err(Absence::Connecting(self.start(&mut state)))
     }
 
-    async fn carry<T: FromRedisValue>(
+    async fn transmit<T: FromRedisValue>(
         self: &Arc<Self>,
         live: &mut LiveConnection,
         message: Message<'_>,
@@ -236,25 +243,25 @@ impl Shared {
         match message.query(&mut live.connection).await {
             Ok(answer) => return Ok(answer),
             Err(error) if self.was_not_sent(live, before, &error) => {}
-            Err(error) => return Err(error_of_call(live, error, limit)),
+            Err(error) => return Err(call_error(live, error, limit)),
         }
         *live = self.live().await?;
         let before = live.activity.counts();
         message.query(&mut live.connection).await.map_err(|error| {
             self.was_not_sent(live, before, &error);
-            error_of_call(live, error, limit)
+            call_error(live, error, limit)
         })
     }
 
-    /// Begins to make a connection, in a task of its own.
+    /// Starts an attempt to connect, in its own task.
     fn start(self: &Arc<Self>, state: &mut State) -> Outcome {
         let (sender, outcome) = watch::channel(None);
         state.phase = Phase::Connecting(outcome.clone());
-        tokio::spawn(keep(Arc::downgrade(self), Arc::clone(&self.source), sender));
+        tokio::spawn(run(Arc::downgrade(self), Arc::clone(&self.source), sender));
         outcome
     }
 
-    /// Takes note of what an attempt has come to, if it has not been given up.
+    /// Records the result of an attempt unless the attempt was abandoned.
     fn settle(&self, attempt: &Outcome, connected: Connected) {
         let mut state = self.state();
         if !state.is_attempt(attempt) {
@@ -270,16 +277,17 @@ impl Shared {
         }
     }
 
-    /// Has the next call make another attempt.
-    fn give_up(&self, attempt: &Outcome) {
+    /// Abandons an attempt, so that the next call starts another one.
+    fn abandon(&self, attempt: &Outcome) {
         let mut state = self.state();
         if state.is_attempt(attempt) {
             state.phase = Phase::Idle;
         }
     }
 
-    /// Records what an error says about the connection. Returns whether it is certain that the call was not
-    /// sent; `before` are the counts from before it was handed over.
+    /// Drops or replaces the connection if an error shows that it is lost. Returns `true` if the
+    /// call was certainly not sent. `before` are the counts before the call was passed to the
+    /// connection.
     fn was_not_sent(
         self: &Arc<Self>,
         live: &LiveConnection,
@@ -288,7 +296,7 @@ impl Shared {
     ) -> bool {
         let is_closed = live.activity.is_closed();
         if error.is_timeout() && !is_closed {
-            // The task that watches would say the same in a moment, unless its runtime stands still.
+            // The watching task would replace it a moment later, unless its runtime is blocked.
             if live.activity.counts().answers == before.answers {
                 self.replace(&live.activity);
             }
@@ -299,7 +307,7 @@ impl Shared {
             return live.activity.close() == before.writes;
         }
         let is_read_only = matches!(error.code(), Some("READONLY" | "NOREPLICAS"));
-        if is_read_only && live.since.elapsed() > LEAST_LIFE {
+        if is_read_only && live.since.elapsed() > MIN_LIFE {
             self.drop_connection(live);
         }
         false
@@ -314,7 +322,7 @@ impl Shared {
         }
     }
 
-    /// Lets go of a connection, unless there is a newer one already.
+    /// Drops a connection unless it was already replaced.
     fn drop_connection(&self, lost: &LiveConnection) {
         let mut state = self.state();
         if state.is_in_use(&lost.activity) {
@@ -322,7 +330,7 @@ impl Shared {
         }
     }
 
-    /// Replaces a connection, unless there is a newer one already.
+    /// Starts an attempt to replace a connection unless it was already replaced.
     fn replace(self: &Arc<Self>, lost: &Activity) {
         let mut state = self.state();
         if state.is_in_use(lost) {
@@ -345,15 +353,11 @@ impl State {
     }
 }
 
-/// Makes a connection, and watches it until it ends.
-async fn keep(
-    shared: Weak<Shared>,
-    source: Arc<Source>,
-    outcome: watch::Sender<Option<Connected>>,
-) {
+/// Connects, and watches the connection until it ends.
+async fn run(shared: Weak<Shared>, source: Arc<Source>, outcome: watch::Sender<Option<Connected>>) {
     let connected = match select(pin!(source.connect()), pin!(outcome.closed())).await {
         Either::Left((connected, _)) => connected,
-        // The store has gone, and with it all that may need a connection.
+        // The store was dropped, so no caller needs a connection.
         Either::Right(_) => return,
     };
     let (connected, driver) = match connected {
@@ -371,8 +375,8 @@ async fn keep(
     }
 }
 
-/// Drives a connection until it ends. If the server falls silent, another connection is made in its
-/// place; calls that wait for answers on this one still get them, if they come in time.
+/// Drives a connection until it ends. If the server falls silent, another connection replaces it.
+/// Calls that wait for replies on the old connection still get them if they arrive in time.
 async fn watch(
     shared: &Weak<Shared>,
     source: &Source,
@@ -395,9 +399,10 @@ async fn watch(
     }
 }
 
-/// Logs in again on a connection, each time after the span that its credentials ask for.
+/// Logs in again on a connection, each time after the time that the credentials set.
 ///
-/// The task holds the connection only while it logs in, so that the connection ends with the store.
+/// The task keeps the connection alive only during a login, so that the connection ends with the
+/// store.
 async fn renew_logins(
     shared: &Weak<Shared>,
     source: &Source,

@@ -15,7 +15,7 @@ pub struct ConnectionPool {
 }
 
 impl ConnectionPool {
-    /// A pool of this number of connections, at least one. None is made yet.
+    /// Creates a pool of `connections` connections, at least one. Each connects when it is needed.
     #[must_use]
     pub(super) fn new(source: Source, connections: usize) -> Self {
         let source = Arc::new(source);
@@ -24,14 +24,14 @@ impl ConnectionPool {
         Self { connections, next: AtomicUsize::new(0) }
     }
 
-    /// Returns a pool of one connection that the application has made.
+    /// Creates a pool of one connection that the application has made.
     #[must_use]
     pub fn existing(connection: GivenConnection, response_timeout: Duration) -> Self {
         let connections = Box::new([Connection::given(connection, response_timeout)]);
         Self { connections, next: AtomicUsize::new(0) }
     }
 
-    /// A number below that of the connections, which is always the same for a key.
+    /// Returns a number that depends only on the key and is less than the number of connections.
     #[must_use]
     pub fn share<K: Hash>(&self, key: impl FnOnce() -> K) -> u64 {
         match self.connections.len() as u64 {
@@ -44,7 +44,7 @@ impl ConnectionPool {
         }
     }
 
-    /// The next of them.
+    /// Returns the next connection.
     pub fn next(&self) -> &Connection {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         &self.connections[turn % self.connections.len()]

@@ -1,4 +1,4 @@
-//! Several attempts at one thing, of which any may hang.
+//! Starts several attempts with one goal, because any attempt may hang.
 
 use std::time::Duration;
 
@@ -6,12 +6,13 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::timeout;
 
-/// How long an attempt is waited for alone before the next one starts beside it.
+/// The time after which the next attempt starts alongside an attempt that has not ended.
 pub(super) const STAGGER: Duration = Duration::from_millis(50);
 
-/// Starts the attempts one after the other, each 50 ms after the one before, or as soon as one has
-/// failed. The first success wins, and ends the others; without any, the last failure counts. `None` if
-/// there are no attempts.
+/// Returns the result of the first attempt that succeeds, and cancels the others.
+///
+/// Each attempt starts 50 ms after the previous one, or as soon as an attempt has failed. If all
+/// fail, the result is the last failure. Returns `None` if there are no attempts.
 pub async fn first_success<T, E, F>(attempts: impl IntoIterator<Item = F>) -> Option<Result<T, E>>
 where
     F: Future<Output = Result<T, E>>,

@@ -1,4 +1,4 @@
-//! What a store needs of a server, tried when a program starts.
+//! The check that a server has everything that a store needs, for the start of a program.
 
 use redis::Cmd;
 use tidegate_core::{Error, ErrorKind, Operation, Policy};
@@ -6,57 +6,58 @@ use tokio::runtime::Handle;
 
 use super::multiplexed::Connection;
 
-/// The oldest version of Redis that has all that the scripts need.
+/// The oldest version of Redis that supports all commands of the scripts.
 const MIN_VERSION: (u32, u32) = (6, 0);
 
-/// Policies whose charges need every script, and the commands of values and of lists. Their keys live for a
-/// second.
+/// Policies whose charges need every script for a single charge, and the commands for strings and
+/// for lists. Their keys expire after a second.
 const PROBES: [&str; 6] = [
     "tidegate-ready: fixed-window 1000000/1s",
     "tidegate-ready: sliding-log 100/1s",
-    // A log that may grow so long is a list.
+    // A log that may have more than 128 records is stored as a list.
     "tidegate-ready: sliding-log 1000000/1s",
     "tidegate-ready: sliding-counter 1000000/1s",
     "tidegate-ready: token-bucket 1000000/1s",
     "tidegate-ready: token-bucket 1000000/1s by-interval",
 ];
 
-/// What is done to the state of each probe: a new state, one that is there, and one that goes, by the script
-/// for all other operations.
+/// The operations on the state of each probe. They create it, change it, and remove it by the
+/// general script.
 pub const PROBE_OPERATIONS: [Operation; 3] =
     [Operation::Acquire, Operation::Acquire, Operation::Reset];
 
-/// The policies to charge in order to find out whether a server does what a store needs.
+/// Returns the policies to charge in order to check a server.
 #[must_use]
 pub fn probes() -> Vec<Policy> {
     PROBES.iter().filter_map(|text| text.parse().ok()).collect()
 }
 
-/// Checks that this is called within a runtime, which the client and its timers need.
+/// Checks that the caller runs within a Tokio runtime, which the client and its timers need.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Unsupported`] if it is not.
+/// Returns [`ErrorKind::Unsupported`] outside a runtime.
 pub fn check_runtime() -> Result<(), Error> {
     Handle::try_current().map(drop).map_err(|_| {
-        let message = "a store on Redis can only be asked within a Tokio runtime, such as from a function \
+        let message = "a store on Redis can only be called within a Tokio runtime, for example from a function \
                        marked `#[tokio::main]`";
         Error::new(ErrorKind::Unsupported, message)
     })
 }
 
-/// Connects to a server, and checks its version, if the user may ask for it.
+/// Connects to a server, and checks its version if the user has the permission for `INFO`.
 ///
 /// # Errors
 ///
-/// If it cannot be connected to, or is too old.
+/// Returns an error if the connection fails or the server is too old.
 pub async fn check_server(connection: &Connection) -> Result<(), Error> {
     let mut live = connection.live().await?;
-    let mut question = Cmd::new();
-    question.arg("INFO").arg("server");
-    let info: String = match connection.send(&mut live, &question).await {
+    let mut command = Cmd::new();
+    command.arg("INFO").arg("server");
+    let info: String = match connection.send(&mut live, &command).await {
         Ok(info) => info,
-        // The user may lack a permission that a store does not need: the scripts decide.
+        // A store does not need the permission for `INFO`. The scripts will show whether the server
+        // is too old.
         Err(error) if is_forbidden(error.kind()) => return Ok(()),
         Err(error) => return Err(error),
     };
@@ -64,7 +65,7 @@ pub async fn check_server(connection: &Connection) -> Result<(), Error> {
         Some(version) if version < MIN_VERSION => {
             let ((major, minor), (first, second)) = (version, MIN_VERSION);
             let message = format!(
-                "Redis at {} is version {major}.{minor}; {first}.{second} is needed",
+                "Redis at {} is version {major}.{minor}; it must be at least {first}.{second}",
                 live.server()
             );
             Err(Error::new(ErrorKind::UnsupportedServer, message))
@@ -77,7 +78,7 @@ fn is_forbidden(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Misconfigured | ErrorKind::UnsupportedServer)
 }
 
-/// The version that a server states, major and minor.
+/// Parses the major and minor version in the reply to `INFO`.
 fn version(info: &str) -> Option<(u32, u32)> {
     let line = info.lines().find_map(|line| line.strip_prefix("redis_version:"))?;
     let mut numbers = line.trim().split('.').map(|number| number.parse().ok());
@@ -94,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_read_from_what_servers_say_of_themselves() {
+    fn a_version_is_parsed_from_the_reply_to_info() {
         for (info, expected) in [
             ("# Server\r\nredis_version:5.0.14\r\nredis_mode:standalone\r\n", Some((5, 0))),
             ("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\n", Some((7, 2))),

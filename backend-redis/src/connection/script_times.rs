@@ -1,10 +1,10 @@
-//! How long script calls take. Without the feature `metrics` the clock is not read.
+//! The times of script calls. Without the feature `metrics`, the clock is not read.
 
 #[cfg(feature = "metrics")]
-pub use told::ScriptTimes;
+pub use measured::ScriptTimes;
 
 #[cfg(feature = "metrics")]
-mod told {
+mod measured {
     use std::sync::OnceLock;
     use std::time::Instant;
 
@@ -18,8 +18,8 @@ mod told {
     pub struct ScriptTimes(OnceLock<[Histogram; Script::NAMES.len()]>);
 
     impl ScriptTimes {
-        /// Takes the time of one round trip, however it ends.
-        pub async fn of<T>(&self, script: &Script, call: impl Future<Output = T>) -> T {
+        /// Records the time of one round trip, whether it succeeds or fails.
+        pub async fn measure<T>(&self, script: &Script, call: impl Future<Output = T>) -> T {
             let started = Instant::now();
             let answer = call.await;
             let histograms = self.0.get_or_init(|| {
@@ -35,15 +35,15 @@ mod told {
     }
 }
 
-/// Takes no times.
+/// Records nothing, without the feature `metrics`.
 #[cfg(not(feature = "metrics"))]
 #[derive(Debug, Default, Clone, Copy)]
 pub struct ScriptTimes(());
 
 #[cfg(not(feature = "metrics"))]
 impl ScriptTimes {
-    /// The answer of the call.
-    pub async fn of<T>(
+    /// Returns the result of the call.
+    pub async fn measure<T>(
         &self,
         _: &crate::wire::scripts::Script,
         call: impl Future<Output = T>,

@@ -1,4 +1,4 @@
-//! Which server of a group is the primary, by what its Sentinels say.
+//! The search for the primary of a Sentinel group.
 
 use std::collections::VecDeque;
 
@@ -14,49 +14,50 @@ use super::error::{self, ConnectError, Peer};
 use super::live::{Driver, LiveConnection};
 use super::race::STAGGER;
 
-/// The Sentinels of a group, and how to connect to its servers.
+/// The Sentinels of a group, and the settings for connecting to its servers.
 pub(super) struct SentinelGroup<'a> {
     pub(super) access: &'a Access,
     pub(super) sentinels: &'a [ConnectionInfo],
     pub(super) name: &'a str,
-    /// The servers, but for their addresses.
+    /// The settings of the servers, with any address.
     pub(super) server: &'a ConnectionInfo,
 }
 
 /// A server's host and port.
 type Address = (String, u16);
 
-/// What an attempt comes to.
+/// The result of a query to a Sentinel or of a connection attempt.
 enum Outcome {
-    /// What a Sentinel says, by its place.
+    /// The reply of the Sentinel with this index.
     Named(usize, Result<Address, ConnectError>),
-    /// Of the server that it named.
+    /// The result of connecting to a server that a Sentinel named.
     Connected(Address, Result<(LiveConnection, Driver), ConnectError>),
 }
 
 impl SentinelGroup<'_> {
     /// Connects to the primary.
     ///
-    /// Any Sentinel and any server may hang. So the Sentinels are asked one after the other, each 50 ms
-    /// after the one before, or as soon as one has failed. They are asked again as long as a server that
-    /// they named is being connected to, as they may name another by then. The first connection to a
-    /// server that is a primary wins. No server is connected to twice at once.
+    /// Any Sentinel and any server may hang. So the query to each Sentinel starts 50 ms after the
+    /// previous one, or as soon as one has failed. The queries are repeated while an attempt to
+    /// connect to a server is in progress, because the Sentinels may name another server in the
+    /// meantime. The first connection to a primary wins. There is at most one concurrent attempt
+    /// per server.
     pub(super) async fn connect(&self) -> Result<(LiveConnection, Driver), ConnectError> {
         let mut running = FuturesUnordered::<BoxFuture<'_, Outcome>>::new();
         let mut idle: VecDeque<usize> = (0..self.sentinels.len()).collect();
-        let (mut asked, mut next_question) = (0, Instant::now());
-        // Those that are being connected to.
+        let (mut queries, mut next_query) = (0, Instant::now());
+        // The servers with an attempt in progress.
         let mut servers: Vec<Address> = vec![];
         let (mut no_sentinel, mut no_server) = (None, None);
         loop {
-            if next_question <= Instant::now() {
-                next_question = Instant::now() + STAGGER;
+            if next_query <= Instant::now() {
+                next_query = Instant::now() + STAGGER;
                 if let Some(place) = idle.pop_front() {
-                    running.push(self.ask(place).boxed());
-                    asked += 1;
+                    running.push(self.query(place).boxed());
+                    queries += 1;
                 }
             }
-            match timeout_at(next_question, running.next()).await {
+            match timeout_at(next_query, running.next()).await {
                 Ok(Some(Outcome::Connected(_, Ok(connection)))) => return Ok(connection),
                 Ok(Some(Outcome::Named(place, Ok(server)))) => {
                     idle.push_back(place);
@@ -77,30 +78,30 @@ impl SentinelGroup<'_> {
                 Ok(None) => {}
                 Err(_) => continue,
             }
-            // Something has failed.
-            if asked < self.sentinels.len() {
-                next_question = Instant::now();
+            // A query or an attempt has failed.
+            if queries < self.sentinels.len() {
+                next_query = Instant::now();
             } else if servers.is_empty() && (no_server.is_some() || running.is_empty()) {
-                // A Sentinel that hangs is waited for only if no other has named a server.
-                let place = format!("the primary of `{}`", self.name);
-                let error = no_server.or(no_sentinel).map(|error| error.within(&place));
+                // A hanging Sentinel is awaited only if no other Sentinel has named a server.
+                let context = format!("the primary of `{}`", self.name);
+                let error = no_server.or(no_sentinel).map(|error| error.with_context(&context));
                 let none = || ConnectError::new(ErrorKind::Unavailable, "there are no Sentinels");
                 return Err(error.unwrap_or_else(none));
             }
         }
     }
 
-    /// Asks a Sentinel for the address of the primary.
-    async fn ask(&self, place: usize) -> Outcome {
+    /// Queries a Sentinel for the address of the primary.
+    async fn query(&self, place: usize) -> Outcome {
         let named = async {
             let sentinel = &self.sentinels[place];
             let peer = Peer::new("Sentinel", sentinel.addr());
             let connected = self.access.connect(&peer, sentinel, &Progress::default()).await;
             let (mut sentinel, mut driver) = connected?;
-            let mut question = Cmd::new();
-            question.arg("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(self.name);
-            let address = sentinel.ask::<Option<Address>>(&mut driver, &question).await;
-            let address = address.map_err(|error| error::of_question(&peer, &error))?;
+            let mut command = Cmd::new();
+            command.arg("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(self.name);
+            let address = sentinel.query::<Option<Address>>(&mut driver, &command).await;
+            let address = address.map_err(|error| error::setup_error(&peer, &error))?;
             address.ok_or_else(|| {
                 let message = format!("{peer} knows no primary of this name");
                 ConnectError::new(ErrorKind::Unavailable, message)
@@ -130,15 +131,15 @@ impl SentinelGroup<'_> {
         let server = self.server.clone().set_addr(address);
         let connected = self.access.connect_to_server(&peer, &server, &Progress::default()).await;
         let (mut connection, mut driver) = connected?;
-        let mut question = Cmd::new();
-        question.arg("ROLE");
-        match connection.ask::<Vec<Value>>(&mut driver, &question).await {
+        let mut command = Cmd::new();
+        command.arg("ROLE");
+        match connection.query::<Vec<Value>>(&mut driver, &command).await {
             Ok(role) if !is_primary(role.first()) => {
-                let message = format!("{peer}, which the Sentinels name, is not a primary");
+                let message = format!("{peer} is not a primary, although a Sentinel names it");
                 Err(ConnectError::new(ErrorKind::Unavailable, message))
             }
-            // Without permission to ask for the role, the Sentinels' answer counts.
-            Err(error) if !is_forbidden(&error) => Err(error::of_question(&peer, &error)),
+            // If the user lacks the permission for `ROLE`, the reply of the Sentinel suffices.
+            Err(error) if !is_forbidden(&error) => Err(error::setup_error(&peer, &error)),
             _ => Ok((connection, driver)),
         }
     }
@@ -148,7 +149,7 @@ fn is_forbidden(error: &RedisError) -> bool {
     error.code() == Some("NOPERM")
 }
 
-/// Whether that is how a primary's answer to `ROLE` begins.
+/// Returns `true` if the first value of a reply to `ROLE` says that the server is a primary.
 fn is_primary(role: Option<&Value>) -> bool {
     role.is_some_and(|role| String::from_redis_value_ref(role).is_ok_and(|role| role == "master"))
 }

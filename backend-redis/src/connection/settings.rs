@@ -13,30 +13,31 @@ use super::error::server_name;
 use super::pool::ConnectionPool;
 use super::source::{Source, Target};
 use super::tls::Tls;
+use super::url::with_login;
 
-/// What the builders of all stores on Redis have in common.
+/// The settings that the builders of all stores on Redis have in common.
 #[derive(Clone)]
 pub struct Settings {
-    /// The ACL user, instead of that in the URL.
+    /// The ACL user, instead of the one in the URL.
     pub user: Option<String>,
-    /// The password, instead of that in the URL.
+    /// The password, instead of the one in the URL.
     pub password: Option<String>,
-    /// The provider of the user and the password of each login, instead of the two above.
+    /// The provider of the user and the password for each login, instead of `user` and `password`.
     pub credentials: Option<CredentialsProvider>,
-    /// What all keys begin with.
+    /// The prefix of all keys.
     pub prefix: String,
-    /// How many connections to use in turn, per server.
+    /// The number of connections per server, which are used in turn.
     pub connections: usize,
-    /// How long connecting may take.
+    /// The maximum time for connecting.
     pub connect_timeout: Duration,
-    /// How long to wait for an answer.
+    /// The maximum time from sending a call to its reply.
     pub response_timeout: Duration,
-    /// Only in tests: the clock that counts instead of the server's.
+    /// A clock that replaces the server's clock, in tests.
     pub clock: Option<Arc<dyn Clock>>,
     /// The certificates to trust instead of the system's (PEM).
     #[cfg(feature = "tls")]
     pub root_certificates: Option<Vec<u8>>,
-    /// This client's certificate and its key (PEM), where servers want one.
+    /// The client's certificate and its key (PEM), for servers that authenticate clients.
     #[cfg(feature = "tls")]
     pub client_certificate: Option<(Vec<u8>, Vec<u8>)>,
 }
@@ -61,18 +62,18 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The same server, with the user of these settings if they name one.
+    /// Returns the server with the user and the password of these settings, if they are set.
     #[must_use]
     pub fn with_user(&self, info: ConnectionInfo) -> ConnectionInfo {
         with_login(info, self.user.as_deref(), self.password.as_deref())
     }
 
-    /// What encrypts the connections to these servers, if any of them is to be encrypted.
+    /// Returns the encryption for connections to these servers, or `None` if none of them uses TLS.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfig`] if a URL asks for certificates not to be verified, or if certificates cannot
-    /// be read.
+    /// Returns [`ErrorKind::InvalidConfig`] if a URL disables the verification of certificates, or
+    /// if certificates cannot be read.
     pub fn tls<'a>(
         &self,
         servers: impl IntoIterator<Item = &'a ConnectionInfo>,
@@ -93,7 +94,7 @@ impl Settings {
         if is_needed { self.encryption().map(Some) } else { Ok(None) }
     }
 
-    /// Whether there are certificates, which only encrypted connections use.
+    /// Returns `true` if certificates are set. Only encrypted connections use them.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn has_certificates(&self) -> bool {
@@ -116,7 +117,7 @@ impl Settings {
         Err(Error::new(ErrorKind::InvalidConfig, message))
     }
 
-    /// The connections to a server; none is made yet.
+    /// Creates the pool of connections to a target. It connects when a connection is needed.
     #[must_use]
     pub fn pool(&self, target: Target, tls: Option<Tls>) -> ConnectionPool {
         let credentials = self.credentials.clone();
@@ -126,31 +127,9 @@ impl Settings {
     }
 }
 
-/// The same server, with this user and this password if they are given.
-pub(crate) fn with_login(
-    info: ConnectionInfo,
-    user: Option<&str>,
-    password: Option<&str>,
-) -> ConnectionInfo {
-    let mut settings = info.redis_settings().clone();
-    if let Some(user) = user {
-        settings = settings.set_username(user);
-    }
-    if let Some(password) = password {
-        settings = settings.set_password(password);
-    }
-    info.set_redis_settings(settings)
-}
-
-/// Whether connections to there are encrypted.
-#[must_use]
-pub fn is_encrypted(info: &ConnectionInfo) -> bool {
-    matches!(info.addr(), ConnectionAddr::TcpTls { .. })
-}
-
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the user, who has a password.
+        // Omits the user and the password.
         f.debug_struct("Settings")
             .field("prefix", &self.prefix)
             .field("connections", &self.connections)

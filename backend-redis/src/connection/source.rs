@@ -1,4 +1,4 @@
-//! Where connections come from: one server, or whichever one Sentinel names.
+//! The target of connections: one server, or the primary of a Sentinel group.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,36 +13,36 @@ use super::error::{self, ConnectError, Peer};
 use super::live::{Driver, LiveConnection};
 use super::sentinel::SentinelGroup;
 
-/// Where to connect to, and how long that and an answer may take.
+/// The target of connections, and the time limits for connecting and for replies.
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) target: Target,
     pub(super) access: Access,
-    /// How long connecting may take, asking the Sentinels included.
+    /// The maximum time for connecting, including the queries to the Sentinels.
     pub(super) connect_timeout: Duration,
 }
 
-/// Where to connect to.
+/// The target of connections.
 pub enum Target {
-    /// This server.
+    /// A server.
     Server(ConnectionInfo),
-    /// Whichever server the Sentinels say is the primary.
+    /// The primary of a Sentinel group.
     Sentinel {
         /// The Sentinels.
         sentinels: Vec<ConnectionInfo>,
         /// The name of the group.
         name: String,
-        /// The servers, but for their addresses.
+        /// The settings of the servers, with any address.
         server: ConnectionInfo,
     },
 }
 
 impl Source {
-    /// A new connection, to what is the primary now.
+    /// Creates a connection to the server or the current primary.
     ///
     /// # Errors
     ///
-    /// If there is none in time.
+    /// Returns an error if no connection is established within the timeout.
     pub(super) async fn connect(&self) -> Result<(LiveConnection, Driver), ConnectError> {
         let progress = Progress::default();
         let connect = async {
@@ -60,20 +60,21 @@ impl Source {
         connected.unwrap_or_else(|_| Err(self.not_in_time(&progress)))
     }
 
-    /// Returns new credentials, or `None` if the provider does not return any in time.
+    /// Returns new credentials, or `None` if there is no provider or it fails or times out.
     pub(super) async fn credentials(&self) -> Option<Credentials> {
         let provider = self.access.credentials.as_ref()?;
         timeout(self.connect_timeout, provider.credentials()).await.ok()?.ok()
     }
 
-    /// Returns the server's URL. A server of a Sentinel group is at another address.
+    /// Returns the settings of the server. For a Sentinel group, the address in them is not the
+    /// address of the primary.
     pub(super) fn server(&self) -> &ConnectionInfo {
         match &self.target {
             Target::Server(server) | Target::Sentinel { server, .. } => server,
         }
     }
 
-    /// The error of an attempt that took too long, whatever it was at.
+    /// Returns the error of an attempt that took too long, regardless of its stage.
     pub(super) fn no_connection_in_time(&self) -> ConnectError {
         self.not_in_time(&Progress::default())
     }
@@ -95,12 +96,8 @@ impl fmt::Display for Target {
             Self::Server(server) => Peer::new("Redis", server.addr()).fmt(f),
             Self::Sentinel { sentinels, name, .. } => {
                 let urls: Vec<_> =
-                    sentinels.iter().map(|it| error::server_name(it.addr())).collect();
-                write!(
-                    f,
-                    "the primary of `{name}`, of which the Sentinels at {} know",
-                    urls.join(", ")
-                )
+                    sentinels.iter().map(|url| error::server_name(url.addr())).collect();
+                write!(f, "the primary of `{name}` (Sentinels at {})", urls.join(", "))
             }
         }
     }
@@ -108,7 +105,7 @@ impl fmt::Display for Target {
 
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Neither passwords nor much else: this ends up in logs.
+        // Omits the login, because logs may contain this text.
         match self {
             Self::Server(server) => write!(f, "Server({})", server.addr()),
             Self::Sentinel { name, .. } => write!(f, "Sentinel({name})"),

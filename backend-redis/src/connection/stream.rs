@@ -1,4 +1,4 @@
-//! The bytes of one connection, watched as they pass.
+//! The bytes of one connection, which are counted and checked as they pass.
 
 use std::future::pending;
 use std::io;
@@ -21,50 +21,52 @@ use tokio_rustls::client::TlsStream;
 
 use super::answers::{Answers, MAX_ANSWER, TooLong};
 
-/// A host that is gone without a word is noticed within half a minute, also on a connection without
-/// traffic: then the next call finds it closed, and is not lost on it.
+/// The settings of TCP keepalive. They detect a lost host within half a minute, also on an idle
+/// connection. The next call then finds the connection closed and is not lost on it.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(15);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_PROBES: u32 = 3;
-/// For bytes that were sent, where the system can be told (`TCP_USER_TIMEOUT`).
+/// The maximum time until sent bytes are acknowledged, on systems with `TCP_USER_TIMEOUT`.
 #[cfg(target_os = "linux")]
 const MAX_UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
-/// Nothing has been read for so long: then what lies there to be read is no answer that is just coming
-/// in, but most likely the end of the connection.
+/// The time without a read after which unread bytes are most likely the end of the connection and
+/// not a reply that is just arriving.
 const IDLE: Duration = Duration::from_millis(5);
 
-/// The number of bytes that are kept of what a server says first.
+/// The number of first bytes of a server that are kept.
 const HEAD: usize = 512;
 
-/// What the bytes of a connection show, for its callers and the task that watches it.
+/// The state of a connection that its bytes show, for its callers and the task that watches it.
 ///
-/// **Whether a call was sent.** `writes` counts the attempts to write, and its highest bit, once set,
-/// lets no more begin. A call notes the count before it is handed over. If it fails, it sets the bit: if the
-/// count is what it was, no byte has been written since, and none will be. So that call was not sent.
+/// **Whether a call was sent.** `writes` counts the attempts to write. Its highest bit prevents
+/// further attempts. A caller remembers the count before it passes a call to the connection. If the
+/// call fails, the caller sets the bit. If the count is unchanged, the call was not sent, because
+/// no byte was written since, and none will be.
 ///
-/// **Whether the server is silent.** `owed_since` is set by the first attempt to write, and cleared by
-/// each answer. It is not exact where several answers are owed, but then the next write sets it again.
+/// **Whether the server is silent.** The first attempt to write sets `due_since`, and each reply
+/// clears it. It is not exact if several replies are due, but then the next write sets it again.
 #[derive(Debug)]
 pub(super) struct Activity {
     epoch: Instant,
     writes: AtomicU64,
     answers: AtomicU64,
-    /// Microseconds after `epoch`, and one more; 0 if no answer is owed.
-    owed_since: AtomicU64,
-    begins_to_owe: Notify,
-    /// What the server said first: a login that fails is explained by it.
+    /// The time since which a reply is due, in microseconds after `epoch`, plus one; 0 if none is
+    /// due.
+    due_since: AtomicU64,
+    reply_is_due: Notify,
+    /// The first bytes that the server sent. They explain a failed login.
     head: Mutex<Vec<u8>>,
 }
 
-/// How many attempts to write there were, and how many answers.
+/// The number of attempts to write, and the number of replies.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Counts {
     pub(super) writes: u64,
     pub(super) answers: u64,
 }
 
-/// The bit of `writes` that lets no more begin.
+/// The bit of `writes` that prevents further attempts.
 const CLOSED: u64 = 1 << 63;
 
 impl Activity {
@@ -73,18 +75,18 @@ impl Activity {
             epoch: Instant::now(),
             writes: AtomicU64::new(0),
             answers: AtomicU64::new(0),
-            owed_since: AtomicU64::new(0),
-            begins_to_owe: Notify::new(),
+            due_since: AtomicU64::new(0),
+            reply_is_due: Notify::new(),
             head: Mutex::default(),
         }
     }
 
-    /// The first bytes that the server has sent, at most [`HEAD`] of them.
+    /// Returns the first bytes that the server has sent, at most [`HEAD`] of them.
     pub(super) fn head(&self) -> Vec<u8> {
         self.head.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Keeps what is read as long as it belongs to the first bytes; whether more does.
+    /// Adds read bytes to the first bytes. Returns `true` if further bytes belong to them.
     fn keep_head(&self, read: &[u8]) -> bool {
         let mut head = self.head.lock().unwrap_or_else(PoisonError::into_inner);
         let room = HEAD - head.len();
@@ -92,19 +94,19 @@ impl Activity {
         head.len() < HEAD
     }
 
-    /// What there was so far.
+    /// Returns the counts so far.
     pub(super) fn counts(&self) -> Counts {
         let writes = self.writes.load(Ordering::Relaxed) & !CLOSED;
         Counts { writes, answers: self.answers.load(Ordering::Relaxed) }
     }
 
-    /// Lets no more bytes be written; how many attempts there were. (All changes of one atomic have one
-    /// order, so `Relaxed` is enough.)
+    /// Prevents further writes and returns the number of attempts so far. `Relaxed` suffices,
+    /// because all changes of a single atomic have one order.
     pub(super) fn close(&self) -> u64 {
         self.writes.fetch_or(CLOSED, Ordering::Relaxed) & !CLOSED
     }
 
-    /// Whether nothing can be written any more.
+    /// Returns `true` if further writes are prevented.
     pub(super) fn is_closed(&self) -> bool {
         self.writes.load(Ordering::Relaxed) & CLOSED != 0
     }
@@ -113,28 +115,28 @@ impl Activity {
         if self.writes.fetch_add(1, Ordering::Relaxed) & CLOSED != 0 {
             return Err(closed());
         }
-        if !self.is_owed() {
+        if !self.is_due() {
             let now = u64::try_from(self.epoch.elapsed().as_micros()).unwrap_or(u64::MAX - 1);
-            self.owed_since.store(now + 1, Ordering::Relaxed);
-            self.begins_to_owe.notify_one();
+            self.due_since.store(now + 1, Ordering::Relaxed);
+            self.reply_is_due.notify_one();
         }
         Ok(())
     }
 
-    fn is_owed(&self) -> bool {
-        self.owed_since.load(Ordering::Relaxed) != 0
+    fn is_due(&self) -> bool {
+        self.due_since.load(Ordering::Relaxed) != 0
     }
 
     fn count_answers(&self, answers: u64) {
         self.answers.fetch_add(answers, Ordering::Relaxed);
-        self.owed_since.store(0, Ordering::Relaxed);
+        self.due_since.store(0, Ordering::Relaxed);
     }
 
-    /// Returns when the server has owed an answer for so long, and given none.
+    /// Returns when a reply has been due for `limit` without any reply arriving.
     pub(super) async fn wait_for_silence(&self, limit: Duration) {
         loop {
-            let Some(since) = self.owed_since.load(Ordering::Relaxed).checked_sub(1) else {
-                self.begins_to_owe.notified().await;
+            let Some(since) = self.due_since.load(Ordering::Relaxed).checked_sub(1) else {
+                self.reply_is_due.notified().await;
                 continue;
             };
             let since = self.epoch + Duration::from_micros(since);
@@ -143,14 +145,14 @@ impl Activity {
             }
             match since.checked_add(limit) {
                 Some(due) => sleep_until(due).await,
-                // A limit beyond all times.
+                // The limit is beyond the range of `Instant`.
                 None => pending().await,
             }
         }
     }
 }
 
-/// What a connection runs over.
+/// The socket of a connection.
 #[derive(Debug)]
 pub(super) enum Socket {
     Tcp(TcpStream),
@@ -160,7 +162,7 @@ pub(super) enum Socket {
     Unix(UnixStream),
 }
 
-/// Does with all sockets what each of them can.
+/// Evaluates an expression for the stream within any socket.
 macro_rules! each {
     ($socket:expr, $stream:ident => $does:expr) => {
         match $socket {
@@ -173,7 +175,7 @@ macro_rules! each {
     };
 }
 
-/// Makes a connection fit for requests: no byte waits for others, and a lost host is noticed.
+/// Configures a connection to send bytes immediately and to detect a lost host.
 pub(super) fn configure(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
@@ -188,7 +190,8 @@ pub(super) fn configure(stream: &TcpStream) -> io::Result<()> {
 }
 
 impl Socket {
-    /// Looks for what can be read, without the delay with which the runtime learns of it.
+    /// Returns the number of bytes that can be read, at most 1. It queries the system directly,
+    /// because the runtime learns of new bytes with a delay.
     fn peek(&self) -> io::Result<usize> {
         let mut byte = [MaybeUninit::uninit()];
         match self {
@@ -211,16 +214,16 @@ impl Socket {
     }
 }
 
-/// A connection's bytes, which are counted in an [`Activity`].
+/// A socket whose bytes are counted in an [`Activity`].
 #[derive(Debug)]
 pub(super) struct Stream {
     socket: Socket,
     activity: Arc<Activity>,
     answers: Answers,
     last_read: Instant,
-    /// Whether it was read from since a write was last put off.
+    /// Whether a read was tried since a write was last postponed.
     is_read: bool,
-    /// Whether what is read next belongs to the first bytes.
+    /// Whether the next read bytes belong to the first bytes.
     is_head: bool,
 }
 
@@ -235,12 +238,14 @@ impl Stream {
         Arc::clone(&self.activity)
     }
 
-    /// Fails if the server has closed the connection, so that nothing is written that it cannot get.
+    /// Returns an error if the server has closed the connection, so that a call is not written to a
+    /// closed connection.
     fn poll_still_open(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.socket.peek() {
             Ok(0) => Poll::Ready(Err(closed())),
-            // The end may lie behind what TLS has to say, so that has to be read first. The client reads
-            // whenever it is about to write, but not while it logs in: then nothing is put off twice.
+            // Messages of TLS may precede the end of the connection, so a read must process them
+            // first. The client reads before each write, but not during the login. `is_read`
+            // prevents a second postponement there.
             Ok(_) if self.is_read && self.last_read.elapsed() >= IDLE => {
                 ready!(self.socket.poll_readable(context))?;
                 self.is_read = false;
@@ -258,7 +263,7 @@ impl Stream {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if !self.activity.is_owed() {
+        if !self.activity.is_due() {
             ready!(self.poll_still_open(context))?;
         }
         self.activity.begin_write()?;
@@ -287,12 +292,12 @@ impl Stream {
             }
             Err(TooLong) => Poll::Ready(Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("an answer of more than {MAX_ANSWER} bytes"),
+                format!("a reply is longer than {MAX_ANSWER} bytes, or has too long a line"),
             ))),
         }
     }
 
-    /// After an error nothing more is written.
+    /// Prevents further writes after an error.
     fn close_on_error<T>(&self, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if let Poll::Ready(Err(_)) = polled {
             self.activity.close();
@@ -360,7 +365,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lost_host_is_noticed_and_no_byte_waits_for_others() {
+    async fn a_lost_host_is_detected_and_bytes_are_sent_immediately() {
         let (stream, _server) = pair().await;
         let Socket::Tcp(tcp) = &stream.socket else { unreachable!() };
         assert!(tcp.nodelay().unwrap());
@@ -373,7 +378,7 @@ mod tests {
         }
     }
 
-    /// The runtime has not learnt of the end yet, as it was not polled since.
+    /// The runtime does not know of the end yet, because it was not polled since.
     #[tokio::test]
     async fn nothing_is_written_to_a_connection_that_the_server_has_closed() {
         let (mut stream, mut server) = pair().await;
@@ -391,7 +396,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_written_once_a_call_has_shown_that_it_was_not_sent() {
+    async fn nothing_is_written_after_a_caller_has_closed_the_connection() {
         let (mut stream, _server) = pair().await;
         let activity = stream.activity();
         assert_eq!(activity.close(), 0);
@@ -399,7 +404,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_write_that_was_tried_counts() {
+    async fn an_attempt_to_write_counts() {
         let (mut stream, _server) = pair().await;
         let activity = stream.activity();
         let before = activity.counts().writes;
@@ -410,22 +415,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_is_silent_when_it_owes_an_answer_for_too_long() {
+    async fn a_server_is_silent_when_a_reply_has_been_due_for_too_long() {
         const LIMIT: Duration = Duration::from_millis(100);
         let (mut stream, mut server) = pair().await;
         let activity = stream.activity();
         let silent = async |limit| {
             tokio::time::timeout(limit, activity.wait_for_silence(LIMIT)).await.is_ok()
         };
-        assert!(!silent(2 * LIMIT).await, "it owes nothing");
+        assert!(!silent(2 * LIMIT).await, "no reply is due");
         stream.write_all(b"one").await.unwrap();
-        assert!(!silent(LIMIT / 2).await, "not for long yet");
+        assert!(!silent(LIMIT / 2).await, "it has not been due for long");
         server.write_all(b"+OK").await.unwrap();
         assert_eq!(stream.read(&mut [0; 9]).await.unwrap(), 3);
-        assert!(silent(LIMIT).await, "half an answer is none");
+        assert!(silent(LIMIT).await, "half a reply is not a reply");
         server.write_all(b"\r\n").await.unwrap();
         assert_eq!(stream.read(&mut [0; 9]).await.unwrap(), 2);
-        assert!(!silent(2 * LIMIT).await, "it has answered");
+        assert!(!silent(2 * LIMIT).await, "it has replied");
     }
 
     #[tokio::test]

@@ -1,11 +1,11 @@
-//! Encryption: which certificates are trusted, and why a connection could not be encrypted.
+//! TLS: the trusted certificates, and the reason why a connection could not be encrypted.
 
 #[cfg(not(feature = "tls"))]
 use redis::RedisError;
 #[cfg(feature = "tls")]
 pub use with::Tls;
 #[cfg(feature = "tls")]
-pub(super) use with::{of_login, of_tls};
+pub(super) use with::{encryption_error, login_error};
 
 #[cfg(not(feature = "tls"))]
 use super::error::{ConnectError, Peer};
@@ -29,23 +29,24 @@ mod with {
     use crate::connection::error::{ConnectError, Peer, printable};
     use crate::connection::stream::Socket;
 
-    /// What encrypts the connections of a store, if any of them is to be encrypted.
+    /// The encryption of the connections of a store.
     #[derive(Clone)]
     pub struct Tls(TlsConnector);
 
     impl Tls {
-        /// Trusts these root certificates (PEM), or those that the system trusts, and shows servers the client's
-        /// certificate, if there is one, given with its key (PEM).
+        /// Creates an encryption that trusts these root certificates (PEM), or the certificates
+        /// that the system trusts. It presents the client's certificate, if set together with its
+        /// key (PEM), to servers.
         ///
         /// # Errors
         ///
-        /// If they cannot be read.
+        /// Returns an error if the certificates cannot be read.
         pub fn new(roots: Option<&[u8]>, client: Option<(&[u8], &[u8])>) -> io::Result<Self> {
             let roots = match roots {
-                Some(pem) => given(pem)?,
-                None => of_the_system()?,
+                Some(pem) => roots_from_pem(pem)?,
+                None => system_roots()?,
             };
-            // What the application has chosen counts.
+            // The application may have chosen a cryptography provider.
             let provider = CryptoProvider::get_default().cloned();
             let provider = provider.unwrap_or_else(|| Arc::new(ring::default_provider()));
             let config = ClientConfig::builder_with_provider(provider)
@@ -74,37 +75,40 @@ mod with {
         }
     }
 
-    /// Why a server's connection could not be encrypted.
-    pub(in crate::connection) fn of_tls(peer: &Peer, error: &io::Error) -> ConnectError {
+    /// Returns the error of a connection that could not be encrypted.
+    pub(in crate::connection) fn encryption_error(peer: &Peer, error: &io::Error) -> ConnectError {
         let unavailable = ErrorKind::Unavailable;
         let (kind, why) = match error.get_ref().and_then(|inner| inner.downcast_ref()) {
             Some(rustls::Error::InvalidCertificate(error)) => {
-                (ErrorKind::Misconfigured, of_certificate(error))
+                (ErrorKind::Misconfigured, certificate_error(error))
             }
-            Some(rustls::Error::AlertReceived(alert)) => of_alert(*alert),
+            Some(rustls::Error::AlertReceived(alert)) => alert_error(*alert),
             Some(rustls::Error::InvalidMessage(_)) => {
-                (unavailable, "it does not answer in TLS; does it do without (`redis://`)?")
+                (unavailable, "it does not answer in TLS; is it without TLS (`redis://`)?")
             }
             Some(_) => (unavailable, "the connection cannot be encrypted"),
             None => (
                 unavailable,
-                "it closed the connection before it was encrypted; does it do without TLS (`redis://`)?",
+                "it closed the connection before it was encrypted; is it without TLS (`redis://`)?",
             ),
         };
         let message = format!("cannot connect to {peer}: {why}");
         ConnectError::new(kind, message).because(printable(error))
     }
 
-    /// Why a server ended an encrypted connection before it let this client in, if it is for the encryption:
-    /// from TLS 1.3 on, a client learns only then that its certificate was refused.
-    pub(in crate::connection) fn of_login(peer: &Peer, error: &RedisError) -> Option<ConnectError> {
+    /// Returns the error of a login that failed because of TLS. From TLS 1.3 on, a client learns
+    /// during the login that the server refused its certificate.
+    pub(in crate::connection) fn login_error(
+        peer: &Peer,
+        error: &RedisError,
+    ) -> Option<ConnectError> {
         let cause = error.source()?.downcast_ref::<Arc<dyn StdError + Send + Sync>>()?;
         let cause = cause.downcast_ref::<io::Error>()?;
         cause.get_ref()?.downcast_ref::<rustls::Error>()?;
-        Some(of_tls(peer, cause))
+        Some(encryption_error(peer, cause))
     }
 
-    fn of_certificate(error: &CertificateError) -> &'static str {
+    fn certificate_error(error: &CertificateError) -> &'static str {
         match error {
             CertificateError::UnknownIssuer => "its certificate is not trusted",
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
@@ -117,8 +121,8 @@ mod with {
         }
     }
 
-    /// What a server that ends the handshake says.
-    fn of_alert(alert: AlertDescription) -> (ErrorKind, &'static str) {
+    /// Returns the kind and the description of an alert with which a server ended the handshake.
+    fn alert_error(alert: AlertDescription) -> (ErrorKind, &'static str) {
         match alert {
             AlertDescription::CertificateRequired
             | AlertDescription::NoCertificate
@@ -129,25 +133,26 @@ mod with {
             | AlertDescription::CertificateUnknown
             | AlertDescription::UnsupportedCertificate
             | AlertDescription::AccessDenied => {
-                (ErrorKind::Misconfigured, "it refuses this client's certificate, or wants one")
+                (ErrorKind::Misconfigured, "it refuses this client's certificate or requires one")
             }
             _ => (ErrorKind::Unavailable, "it refuses the encryption"),
         }
     }
 
-    fn given(pem: &[u8]) -> io::Result<RootCertStore> {
+    fn roots_from_pem(pem: &[u8]) -> io::Result<RootCertStore> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(pem) {
             roots.add(certificate.map_err(io::Error::other)?).map_err(io::Error::other)?;
         }
         if roots.is_empty() {
-            return Err(io::Error::other("there is no certificate among the root certificates"));
+            return Err(io::Error::other("the root certificates contain no certificate"));
         }
         Ok(roots)
     }
 
-    /// Those that cannot be read are left out, as long as there are others.
-    fn of_the_system() -> io::Result<RootCertStore> {
+    /// Returns the root certificates of the system. Unreadable certificates are ignored unless all
+    /// are unreadable.
+    fn system_roots() -> io::Result<RootCertStore> {
         let found = rustls_native_certs::load_native_certs();
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(found.certs);
@@ -164,13 +169,13 @@ mod with {
     }
 }
 
-/// Encrypts nothing: without the feature `tls`, no URL asks for it.
+/// A placeholder without the feature `tls`, in which case no URL can use TLS.
 #[cfg(not(feature = "tls"))]
 #[derive(Debug, Clone)]
 pub struct Tls(());
 
-/// Without the feature `tls`, no connection fails for its encryption.
+/// Returns `None`: without the feature `tls`, no login fails because of TLS.
 #[cfg(not(feature = "tls"))]
-pub(super) fn of_login(_: &Peer, _: &RedisError) -> Option<ConnectError> {
+pub(super) fn login_error(_: &Peer, _: &RedisError) -> Option<ConnectError> {
     None
 }

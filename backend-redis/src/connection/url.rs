@@ -1,44 +1,66 @@
-//! The URLs of servers: read, and shown without passwords.
+//! The URLs of servers: parsing them, and showing them without passwords.
 
-use redis::{ConnectionInfo, IntoConnectionInfo, RedisError};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError};
 use tidegate_core::{Error, ErrorKind};
 
 use super::error::printable;
 
-/// What a URL may look like.
+/// The forms of URLs, for error messages.
 const FORMS: &str = "`redis://[user:password@]host[:port][/database]`, the same with `rediss://` for TLS, or \
                      `unix:///path/to/socket[?db=1&user=name&pass=word]`";
 
-/// Reads the URL of a server.
+/// Parses the URL of a server.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::InvalidConfig`] if it is not one: with the URL, its password masked, what is wrong with it and
-/// what is expected.
+/// Returns [`ErrorKind::InvalidConfig`] if the URL is not valid. The message contains the URL
+/// without its password, the reason, and the valid forms.
 pub fn parse_url(url: &str) -> Result<ConnectionInfo, Error> {
-    if is_encrypted(url) && !cfg!(feature = "tls") {
+    if has_encrypted_scheme(url) && !cfg!(feature = "tls") {
         return Err(unusable_url(url, "it needs the feature `tls` of `tidegate-redis`"));
     }
     url.into_connection_info().map_err(|error| {
         let why = why_unusable(url, &error);
-        unusable_url(url, &format!("{why}; expected is {FORMS}"))
+        unusable_url(url, &format!("{why}; it must be {FORMS}"))
     })
 }
 
-/// Whether a URL had a password in it.
+/// Returns `true` if a URL contained a password.
 #[must_use]
 pub fn has_password(info: &ConnectionInfo) -> bool {
     info.redis_settings().password().is_some()
 }
 
-/// The error of a URL that cannot be used.
+/// Returns `true` if connections to the server are encrypted.
+#[must_use]
+pub fn is_encrypted(info: &ConnectionInfo) -> bool {
+    matches!(info.addr(), ConnectionAddr::TcpTls { .. })
+}
+
+/// Returns the server with this user and this password, if they are set.
+pub(crate) fn with_login(
+    info: ConnectionInfo,
+    user: Option<&str>,
+    password: Option<&str>,
+) -> ConnectionInfo {
+    let mut settings = info.redis_settings().clone();
+    if let Some(user) = user {
+        settings = settings.set_username(user);
+    }
+    if let Some(password) = password {
+        settings = settings.set_password(password);
+    }
+    info.set_redis_settings(settings)
+}
+
+/// Returns the error for a URL that cannot be used.
 #[must_use]
 pub fn unusable_url(url: &str, why: &str) -> Error {
     let shown = printable(&without_password(url));
     Error::new(ErrorKind::InvalidConfig, format!("the URL `{shown}` cannot be used: {why}"))
 }
 
-fn is_encrypted(url: &str) -> bool {
+fn has_encrypted_scheme(url: &str) -> bool {
     ["rediss://", "valkeys://"].iter().any(|scheme| url.starts_with(scheme))
 }
 
@@ -62,17 +84,17 @@ fn why_unusable(url: &str, error: &RedisError) -> String {
     }
 }
 
-/// What may be shown of a URL: all but the password. Where it is not clear what belongs to the password,
-/// less is shown.
+/// Returns a URL without its password, for messages and logs. If it is not clear which part is the
+/// password, the result omits more.
 #[must_use]
 pub fn without_password(url: &str) -> String {
     let (scheme, rest) = match url.split_once("://") {
         Some((scheme, rest)) => (format!("{scheme}://"), rest),
         None => (String::new(), url),
     };
-    // A password may have an `@` in it, which ought to be escaped.
+    // A password may contain an `@` that is not escaped.
     let (login, rest) = match rest.rsplit_once('@') {
-        // Of a socket: the password is not before the `@`, but around it.
+        // In the URL of a socket, the `@` may be a part of the password.
         Some((login, _)) if login.contains("pass=") => ("…".to_owned(), ""),
         Some((login, rest)) => match login.split_once(':') {
             Some((user, _)) if !user.contains(['/', '?', '=']) => (format!("{user}:***@"), rest),

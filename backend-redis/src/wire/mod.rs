@@ -7,10 +7,12 @@
 //! `values/mod.rs`.
 
 mod answer;
+mod bounds;
 mod key;
 mod normalized;
 mod numbers;
 mod open_holds;
+mod plan;
 mod request;
 mod shard_tag;
 mod single_charges;
@@ -20,4 +22,5 @@ use crate::values::{bytes, layout};
 pub use answer::ScriptReply;
 pub use key::Keys;
 pub(crate) use normalized::NormalizedCall;
-pub use request::{Batch, Request, supports};
+pub use plan::{Places, Plan, PlannedRequest, in_a_batch, no_reply};
+pub use request::{Batch, Reply, Request, Tier, supports};

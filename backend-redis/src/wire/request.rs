@@ -6,10 +6,11 @@ use smallvec::SmallVec;
 use tidegate_core::algorithm::fixed_window::Start;
 use tidegate_core::engine::StateShape;
 use tidegate_core::{
-    Call, CallId, Charge, Decision, Error, ErrorKind, MAX_SPAN, Operation, Policy, Timestamp,
+    Call, CallId, Charge, Error, ErrorKind, MAX_SPAN, Operation, Policy, Timestamp,
 };
 
 use super::answer::{self, ScriptReply};
+use super::bounds;
 use super::bytes::put;
 use super::key::Keys;
 use super::layout::{
@@ -21,67 +22,109 @@ use super::numbers::{MAX_STRING_RECORDS, is_long, numbers};
 use super::scripts::{self, RecordKind, Rule, Script, StateKind};
 use super::single_charges::{self, Parts, SingleCharges};
 
-/// Minimum time to live of the key of an id, if a test sets the time: an hour, as of other keys.
+/// The minimum time to live of the key of an id if a test sets the time: an hour, as for other
+/// keys.
 const MIN_MILLIS_IN_TESTS: u64 = 3_600_000;
 
-/// One script call: the decisions on one call, or on several.
+/// A script call that decides one call or several.
 #[derive(Debug)]
 pub struct Request<'a> {
     script: &'static Script,
     keys: Vec<Vec<u8>>,
     arguments: Vec<u8>,
-    /// Of a call with an id, whose key is the last one.
+    /// The arguments for a call with an id. The key of the id is the last of `keys`.
     id: Option<IdArguments<'a>>,
-    /// The time of a test.
+    /// The time that the script uses instead of the server's clock, in tests.
     time: Option<Vec<u8>>,
     calls: SmallVec<[NormalizedCall<'a>; 1]>,
-    /// Of a batch of single charges.
+    /// The charges of a usual batch, by groups.
     single_charges: Option<SingleCharges>,
-    states: StateKind,
+    tier: Tier,
+}
+
+/// The tiers of scripts. Each tier decides every call that the previous one decides, and more, and
+/// costs the server more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tier {
+    /// The script for usual batches. It decides a call if the rule alone has written the state.
+    Usual,
+    /// The scripts for any call. They take a state with holds for a foreign value.
+    General,
+    /// The scripts that know the holds on states.
+    WithHolds,
+}
+
+impl Tier {
+    /// Returns the tier that decides the calls that this one leaves undecided.
+    #[must_use]
+    pub fn next(self) -> Option<Self> {
+        match self {
+            Self::Usual => Some(Self::General),
+            Self::General => Some(Self::WithHolds),
+            Self::WithHolds => None,
+        }
+    }
+
+    /// Returns what the scripts of the tier know about holds on states.
+    fn states(self) -> StateKind {
+        if self == Self::WithHolds { StateKind::WithHolds } else { StateKind::Plain }
+    }
+}
+
+/// The part of a script's reply that belongs to one call.
+#[derive(Debug)]
+pub enum Reply {
+    /// The script decided the call, or refused it with an error.
+    Decided(Result<ScriptReply, Error>),
+    /// The script wrote nothing for the call. A request of the [next tier](Tier::next) decides it.
+    Undecided,
 }
 
 /// Checks that scripts can keep the states of a policy.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Unsupported`] for a log that gives back what has lapsed and may need more than 128 records.
+/// Returns [`ErrorKind::Unsupported`] for a log that refunds lapsed holds and may need more than
+/// 128 records.
 pub fn supports(policy: &Policy) -> Result<(), Error> {
     if !policy.refunds_lapsed() || !is_long(policy) {
         return Ok(());
     }
     let message = format!(
-        "`{policy}` gives back what has lapsed, which Redis can for a log of at most {} records, and this may need {}; \
-         a coarser grain has fewer",
-        MAX_STRING_RECORDS,
+        "`{policy}` refunds lapsed holds and may need {} records; such a log may have at most \
+         {MAX_STRING_RECORDS} records on Redis; a coarser grain needs fewer",
         policy.rule().max_records()
     );
     Err(Error::new(ErrorKind::Unsupported, message))
 }
 
 impl<'a> Request<'a> {
-    /// A request for one call.
+    /// Creates a request for one call.
     ///
     /// # Errors
     ///
-    /// As [`Call::check`]; and of a hold as [`supports`].
+    /// Returns an error if [`Call::check`] does, and for a hold if [`supports`] does.
     pub fn new(keys: &Keys, call: &Call<'a>) -> Result<Self, Error> {
-        Self::with_states(keys, call, state_kind_of(call))
+        Self::with_tier(keys, call, general_tier(call))
     }
 
-    /// The same request, if states have holds although no policy of the call says that these are given back when they lapse:
-    /// another setting of the same policies did. The script of [`new`](Self::new) takes these states for foreign values.
+    /// Creates a request for one call that uses a script of [`Tier::WithHolds`].
+    ///
+    /// A state may have holds although no policy of the call refunds lapsed holds, because a policy
+    /// of the same name had that setting before. The script of [`new`](Self::new) takes such a
+    /// state for a foreign value.
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new).
+    /// Returns the errors of [`new`](Self::new).
     pub fn with_holds(keys: &Keys, call: &Call<'a>) -> Result<Self, Error> {
-        Self::with_states(keys, call, StateKind::WithHolds)
+        Self::with_tier(keys, call, Tier::WithHolds)
     }
 
-    fn with_states(keys: &Keys, call: &Call<'a>, states: StateKind) -> Result<Self, Error> {
-        let normalized = NormalizedCall::new(call)?;
+    fn with_tier(keys: &Keys, call: &Call<'a>, tier: Tier) -> Result<Self, Error> {
+        let (states, normalized) = (tier.states(), NormalizedCall::new(call)?);
         if call.operation.is_of_hold() {
-            // A limiter is not built with such a policy, but a call can have one.
+            // A limiter refuses such a policy when it is built, but a call can contain one.
             call.charges.iter().try_for_each(|charge| supports(charge.policy))?;
         }
         let id = match (call.id, call.charges.get(0)) {
@@ -106,9 +149,9 @@ impl<'a> Request<'a> {
                     true => scripts::settle(states),
                     false => scripts::batch(record, states),
                 };
-                let mut batch = Batch::new(keys);
+                let mut batch = Batch::new(keys, tier);
                 batch.add(normalized)?;
-                Self { script, states, ..batch.finish() }
+                Self { script, ..batch.finish() }
             }
         };
         Ok(match id {
@@ -120,14 +163,22 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// A request for the first of several calls, as many as fit in it, if each of them acquires a single charge, with
-    /// nothing unusual about it. [`read_some`](Self::read_some) tells which of them were decided.
+    /// Creates a request of [`Tier::Usual`] for the first calls: as many as fit in one.
+    ///
+    /// Returns `None` if one of these calls does not belong in a usual batch.
     #[must_use]
-    pub fn of_single_charges(keys: &Keys, calls: &[Call<'a>]) -> Option<Self> {
-        let Parts { keys, arguments, calls, charges } = single_charges::parts(keys, calls)?;
+    pub fn usual_batch<'c>(
+        keys: &Keys,
+        calls: impl IntoIterator<Item = &'c Call<'a>, IntoIter: ExactSizeIterator>,
+    ) -> Option<Self>
+    where
+        'a: 'c,
+    {
+        let Parts { keys, arguments, calls, charges } =
+            single_charges::parts(keys, calls.into_iter())?;
         let (script, single_charges) = (scripts::batch_single(), Some(charges));
-        let (id, time, states) = (None, None, StateKind::Plain);
-        Some(Self { script, keys, arguments, id, time, calls, single_charges, states })
+        let (id, time, tier) = (None, None, Tier::Usual);
+        Some(Self { script, keys, arguments, id, time, calls, single_charges, tier })
     }
 
     /// Returns the keys of the epochs of a call of a hold.
@@ -144,7 +195,8 @@ impl<'a> Request<'a> {
         Self { id: Some(arguments), ..self }
     }
 
-    /// A request for the script of a single charge, if the call is one.
+    /// Creates a request for the script of a single charge. Returns `None` if no such script
+    /// decides the call.
     fn single(
         keys: &Keys,
         normalized: &NormalizedCall<'a>,
@@ -152,7 +204,7 @@ impl<'a> Request<'a> {
     ) -> Result<Option<Self>, Error> {
         let (op, argument) = number_and_argument(normalized.operation)?;
         let [(charge, cost)] = &normalized.charges[..] else { return Ok(None) };
-        let (rule, numbers) = known(charge)?;
+        let (rule, numbers) = rule_and_numbers(charge)?;
         let start = start_of(charge);
         let script = match op {
             ACQUIRE if charge.is_check_only => None,
@@ -178,12 +230,15 @@ impl<'a> Request<'a> {
             time: None,
             calls: SmallVec::new(),
             single_charges: None,
-            states: StateKind::Plain,
+            tier: Tier::General,
         }))
     }
 
-    /// The same request, decided as if the server's clock showed this time. For tests: what is
-    /// written lives an hour longer than the states matter.
+    /// Returns the request with a time that the script uses instead of the server's clock, for
+    /// tests.
+    ///
+    /// The keys expire an hour later than usual, because real time must not expire a state that
+    /// virtual time keeps.
     #[must_use]
     pub fn at(mut self, time: Timestamp) -> Self {
         let mut bytes = vec![];
@@ -195,39 +250,40 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// The keys, none of them twice.
+    /// Returns the keys. No key occurs twice.
     #[must_use]
     pub fn keys(&self) -> &[Vec<u8>] {
         &self.keys
     }
 
-    /// ARGV[1]: what is to be decided, in binary.
+    /// Returns ARGV\[1\]: the charges, in binary.
     #[must_use]
     pub fn arguments(&self) -> &[u8] {
         &self.arguments
     }
 
-    /// The script that will be called.
+    /// Returns the script.
     #[must_use]
     pub fn script(&self) -> &'static Script {
         self.script
     }
 
-    /// Whether the reply may be that a state has holds, of which the script knows nothing: one to the call is a foreign
-    /// value. [`with_holds`](Self::with_holds) decides it then, or says the same.
+    /// Returns the tier of the script.
     #[must_use]
-    pub fn may_have_holds(&self, error: &Error) -> bool {
-        self.states == StateKind::Plain && error.kind() == ErrorKind::ForeignValue
+    pub fn tier(&self) -> Tier {
+        self.tier
     }
 
-    /// Command that calls the script by its SHA-1: the one to send first.
+    /// Returns the command that calls the script by its SHA-1. A store sends it first.
     #[must_use]
     pub fn evalsha(&self) -> Cmd {
         self.command("EVALSHA", self.script.sha())
     }
 
-    /// Command that contains the script: the one to send if the server answers NOSCRIPT. Nothing has been
-    /// charged then.
+    /// Returns the command that contains the script.
+    ///
+    /// A store sends it if the server replied NOSCRIPT to [`evalsha`](Self::evalsha), in which case
+    /// nothing was charged.
     #[must_use]
     pub fn eval(&self) -> Cmd {
         self.command("EVAL", self.script.code())
@@ -256,67 +312,52 @@ impl<'a> Request<'a> {
         command
     }
 
-    /// Parses the script's reply into a decision for each call.
+    /// Parses the script's reply. The result has one entry per call, in order.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Protocol`] if the reply is not valid; per call,
-    /// [`ErrorKind::ForeignValue`].
-    pub fn read(&self, answer: &[u8]) -> Result<Vec<Result<Decision, Error>>, Error> {
-        let replies = self.parse_reply(answer)?;
-        Ok(replies.into_iter().map(|reply| reply.map(|reply| reply.decision)).collect())
-    }
-
-    /// The same, and when each charge was taken.
-    ///
-    /// # Errors
-    ///
-    /// As [`read`](Self::read).
-    pub fn parse_reply(&self, answer: &[u8]) -> Result<Vec<Result<ScriptReply, Error>>, Error> {
+    /// Returns [`ErrorKind::Protocol`] if the reply is not valid. The entry of a call has an error
+    /// of its own, such as [`ErrorKind::ForeignValue`].
+    pub fn read(&self, reply: &[u8]) -> Result<Vec<Reply>, Error> {
+        if let Some(charges) = &self.single_charges {
+            let replies = charges.read(&self.calls, reply).ok_or_else(|| invalid_reply(reply))?;
+            let replies = replies.into_iter();
+            return Ok(replies
+                .map(|reply| reply.map_or(Reply::Undecided, |reply| Reply::Decided(Ok(reply))))
+                .collect());
+        }
         if let Some(id) = &self.id
-            && let Some(error) = answer::id_error(id.id, &self.calls, answer)
+            && let Some(error) = answer::id_error(id.id, &self.calls, reply)
         {
-            return Ok(vec![Err(error)]);
+            return Ok(vec![self.reply(Err(error))]);
         }
-        answer::read(&self.calls, answer).ok_or_else(|| no_sense(answer))
+        let replies = answer::read(&self.calls, reply).ok_or_else(|| invalid_reply(reply))?;
+        Ok(replies.into_iter().map(|reply| self.reply(reply)).collect())
     }
 
-    /// The number of calls.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    fn reply(&self, reply: Result<ScriptReply, Error>) -> Reply {
+        match reply {
+            // The value may be a state with holds, which a script of this tier takes for a foreign
+            // value.
+            Err(error) if error.kind() == ErrorKind::ForeignValue && self.tier == Tier::General => {
+                Reply::Undecided
+            }
+            reply => Reply::Decided(reply),
+        }
+    }
+
+    /// Returns the number of calls.
+    pub(super) fn len(&self) -> usize {
         self.calls.len()
-    }
-
-    /// Whether there is no call.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.calls.is_empty()
-    }
-
-    /// Parses the reply to a request [of single charges](Self::of_single_charges). `None` stands for a call that the
-    /// script did not decide, as there is something unusual under its key. Nothing was written for it; a [`Batch`]
-    /// decides it.
-    ///
-    /// # Errors
-    ///
-    /// As [`read`](Self::read).
-    pub fn read_some(
-        &self,
-        answer: &[u8],
-    ) -> Result<Vec<Option<Result<ScriptReply, Error>>>, Error> {
-        match &self.single_charges {
-            Some(charges) => charges.read(&self.calls, answer).ok_or_else(|| no_sense(answer)),
-            None => Ok(self.parse_reply(answer)?.into_iter().map(Some).collect()),
-        }
     }
 }
 
-fn no_sense(answer: &[u8]) -> Error {
-    let message = format!("the script answered {} bytes that make no sense", answer.len());
+fn invalid_reply(reply: &[u8]) -> Error {
+    let message = format!("the script's reply of {} bytes is not valid", reply.len());
     Error::new(ErrorKind::Protocol, message)
 }
 
-/// Builder of a request for any number of calls.
+/// A builder of a request for several calls.
 #[derive(Debug)]
 pub struct Batch<'a, 'k> {
     names: &'k Keys,
@@ -326,20 +367,17 @@ pub struct Batch<'a, 'k> {
     charges: usize,
     arguments: Vec<u8>,
     calls: SmallVec<[NormalizedCall<'a>; 1]>,
-    states: StateKind,
+    tier: Tier,
 }
 
 impl<'a, 'k> Batch<'a, 'k> {
-    /// Maximum number of charges in a request, however few keys they have. A server runs nothing else
-    /// while a script runs, and cannot stop one that has written: 1,024 charges take about 10 ms. (It also
-    /// bounds the keys, of which Lua can unpack a few thousand.)
-    pub const MAX_CHARGES: usize = 1024;
-    /// The maximum number of bytes of keys in a request of several calls.
-    pub const MAX_KEY_BYTES: usize = 1 << 20;
+    /// The maximum number of charges in a request for several calls, regardless of the number of
+    /// its keys.
+    pub const MAX_CHARGES: usize = bounds::MAX_CHARGES;
 
-    /// An empty batch.
+    /// Creates an empty batch for a script of this tier, or of a later one that its calls need.
     #[must_use]
-    pub fn new(names: &'k Keys) -> Self {
+    pub fn new(names: &'k Keys, tier: Tier) -> Self {
         Self {
             names,
             numbers: HashMap::new(),
@@ -348,53 +386,43 @@ impl<'a, 'k> Batch<'a, 'k> {
             charges: 0,
             arguments: vec![],
             calls: SmallVec::new(),
-            states: StateKind::Plain,
+            tier: tier.max(Tier::General),
         }
     }
 
-    /// An empty batch of calls to states that may have holds: see [`Request::with_holds`].
-    #[must_use]
-    pub fn with_holds(names: &'k Keys) -> Self {
-        Self { states: StateKind::WithHolds, ..Self::new(names) }
-    }
-
-    /// Adds a call.
+    /// Adds a call. A call that causes an error is not added.
     ///
     /// # Errors
     ///
-    /// As [`Call::check`], and [`ErrorKind::Unsupported`] for a call with an id, which takes a [`Request`] of its own.
-    /// Nothing was added then.
+    /// Returns an error if [`Call::check`] does, and [`ErrorKind::Unsupported`] for a call with an
+    /// id, which needs its own [`Request`].
     pub fn add_call(&mut self, call: &Call<'a>) -> Result<(), Error> {
         if call.id.is_some() {
-            let message = "a call with an id takes a request of its own";
+            let message = "a call with an id cannot be added to a batch; it needs its own request";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         self.add(NormalizedCall::new(call)?)
     }
 
-    /// Adds a call that is only looked at: the answer is that of the call, and nothing is written. (Unlike
-    /// that of a peek, the reply tells whether a reservation would be granted.)
+    /// Adds a reservation that the script only reports on and does not make. Unlike the reply to a
+    /// peek of the same charges, the reply says whether the reservation would be granted. A call
+    /// that causes an error is not added.
     ///
     /// # Errors
     ///
-    /// As [`Call::check`]. Nothing was added then.
-    pub fn add_reserve_peek(&mut self, call: &Call<'a>) -> Result<(), Error> {
+    /// Returns an error if [`Call::check`] does.
+    pub(super) fn add_reserve_peek(&mut self, call: &Call<'a>) -> Result<(), Error> {
         let normalized = NormalizedCall::new(call)?;
         let (_, argument) = number_and_argument(normalized.operation)?;
         self.put(normalized, PEEK, argument)
     }
 
-    /// Whether another call would make the request too large for one script call.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
-        self.charges + tidegate_core::MAX_CHARGES > Self::MAX_CHARGES
-            || self.key_bytes > Self::MAX_KEY_BYTES
-    }
-
-    /// Whether there is no call.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.calls.is_empty()
+    /// Returns `true` if the request stays within its bounds with this call. A request may consist
+    /// of any one call.
+    pub(super) fn has_room_for(&self, call: &Call<'_>) -> bool {
+        let charges = self.charges + call.charges.len();
+        let is_within = charges <= Self::MAX_CHARGES && self.key_bytes <= bounds::MAX_KEY_BYTES;
+        is_within || self.calls.is_empty()
     }
 
     fn add(&mut self, normalized: NormalizedCall<'a>) -> Result<(), Error> {
@@ -403,17 +431,21 @@ impl<'a, 'k> Batch<'a, 'k> {
     }
 
     fn put(&mut self, normalized: NormalizedCall<'a>, op: u8, argument: u64) -> Result<(), Error> {
-        let known: SmallVec<[_; 4]> =
-            normalized.charges.iter().map(|(charge, _)| known(charge)).collect::<Result<_, _>>()?;
+        let rules: SmallVec<[_; 4]> = normalized
+            .charges
+            .iter()
+            .map(|(charge, _)| rule_and_numbers(charge))
+            .collect::<Result<_, _>>()?;
         // A call has at most 64 charges.
         let count = u8::try_from(normalized.charges.len()).unwrap_or(u8::MAX);
         self.arguments.extend_from_slice(&[op, count]);
         put(&mut self.arguments, argument);
         self.charges += normalized.charges.len();
-        for ((charge, cost), (rule, numbers)) in normalized.charges.iter().zip(known) {
+        for ((charge, cost), (rule, numbers)) in normalized.charges.iter().zip(rules) {
             let number = self.number_of(self.names.of(charge));
             let penalty = match op {
-                // These end or change the epoch of the holds on a state, whose key has this number.
+                // These operations end or change the epoch of the holds on a state. The script
+                // needs its key.
                 RESET | REFUND => self.number_of(self.names.epoch_key(charge)).into(),
                 _ => penalty(charge),
             };
@@ -424,49 +456,50 @@ impl<'a, 'k> Batch<'a, 'k> {
             numbers.iter().for_each(|&number| put(&mut self.arguments, number));
         }
         if normalized.refunds_lapsed() {
-            self.states = StateKind::WithHolds;
+            self.tier = Tier::WithHolds;
         }
         self.calls.push(normalized);
         Ok(())
     }
 
-    /// Number of a key among the keys, from 1 as in Lua.
+    /// Returns the number of a key among the keys, from 1 as in Lua.
     fn number_of(&mut self, key: Vec<u8>) -> u16 {
         if let Some(number) = self.numbers.get(&key) {
             return *number;
         }
         self.key_bytes += key.len();
         self.keys.push(key.clone());
-        // There are at most `MAX_CHARGES`.
+        // There are at most two keys per charge: the state and the epoch of its holds.
         let number = u16::try_from(self.keys.len()).unwrap_or(u16::MAX);
         self.numbers.insert(key, number);
         number
     }
 
-    /// The request.
+    /// Returns the request.
     #[must_use]
     pub fn finish(self) -> Request<'a> {
-        let Self { keys, arguments, calls, states, .. } = self;
+        let Self { keys, arguments, calls, tier, .. } = self;
         Request {
-            script: scripts::batch(RecordKind::None, states),
+            script: scripts::batch(RecordKind::None, tier.states()),
             keys,
             arguments,
             id: None,
             time: None,
             calls,
             single_charges: None,
-            states,
+            tier,
         }
     }
 }
 
-/// Arguments of a script about the id of a call.
+/// The arguments of a script for a call with an id.
 #[derive(Debug)]
 struct IdArguments<'a> {
     id: &'a [u8],
     /// ARGV[2]: the head of the record.
     request: Vec<u8>,
-    /// ARGV[3]: the time to live of the key, if it is the same whatever the key has now.
+    /// ARGV[3]: the time to live of the record's key in milliseconds. The script itself computes it
+    /// for a settlement and an extension.
     millis: Option<u64>,
 }
 
@@ -479,7 +512,7 @@ impl<'a> IdArguments<'a> {
     ) -> Self {
         let is_of_hold = call.operation.is_of_hold();
         let ttl = micros(id.ttl, 999);
-        // A hold can be settled for as long again as it can be extended.
+        // After a hold has lapsed, it can still be settled for as long again.
         let life = if is_of_hold { 2 * ttl } else { ttl };
         let is_of_shadow = call.charges.iter().all(|charge| charge.policy.is_shadow());
         let mut request = Vec::with_capacity(64);
@@ -498,21 +531,22 @@ impl<'a> IdArguments<'a> {
                 request.extend_from_slice(&max.to_le_bytes());
             }
         }
-        // The server counts from the millisecond in which the script began.
+        // Redis counts the time to live from the millisecond in which the script began.
         let millis = (!normalized.is_on_a_hold()).then(|| life.div_ceil(1_000) + 1);
         Self { id: id.id, request, millis }
     }
 }
 
-fn state_kind_of(call: &Call<'_>) -> StateKind {
+/// Returns the tier of the general script for a call.
+fn general_tier(call: &Call<'_>) -> Tier {
     match call.charges.iter().any(|charge| charge.policy.refunds_lapsed()) {
-        true => StateKind::WithHolds,
-        false => StateKind::Plain,
+        true => Tier::WithHolds,
+        false => Tier::General,
     }
 }
 
-/// Number of the operation, and its argument: the maximum wait, the minimum amount, the length of a block, or the
-/// time of the take that is to be undone.
+/// Returns the number of an operation, and its argument: the maximum wait, the minimum amount, the
+/// length of a block, or the time at which the charge to undo was made.
 fn number_and_argument(operation: Operation) -> Result<(u8, u64), Error> {
     Ok(match operation {
         Operation::Acquire | Operation::Hold => (ACQUIRE, 0),
@@ -529,7 +563,7 @@ fn number_and_argument(operation: Operation) -> Result<(u8, u64), Error> {
         Operation::Block { span } => (BLOCK, micros(span, 999)),
         Operation::BlockAtLeast { span } => (BLOCK_AT_LEAST, micros(span, 999)),
         other => {
-            let message = format!("{other:?} is an operation that this version has no script for");
+            let message = format!("{other:?} is an operation for which this version has no script");
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
     })
@@ -552,16 +586,16 @@ fn micros(span: Duration, round_up: u128) -> u64 {
     u64::try_from((span.min(MAX_SPAN).as_nanos() + round_up) / 1_000).unwrap_or(u64::MAX)
 }
 
-fn known(charge: &Charge<'_>) -> Result<(Rule, [u64; 4]), Error> {
+fn rule_and_numbers(charge: &Charge<'_>) -> Result<(Rule, [u64; 4]), Error> {
     numbers(charge).ok_or_else(|| {
         Error::new(
             ErrorKind::Unsupported,
-            format!("`{}` is of an algorithm that this version has no script for", charge.policy),
+            format!("`{}` has an algorithm for which this version has no script", charge.policy),
         )
     })
 }
 
-/// Block that follows a denial.
+/// Returns the length of the block that follows a denial, in microseconds; 0 for none.
 fn penalty(charge: &Charge<'_>) -> u64 {
     micros(charge.policy.block_duration().unwrap_or_default(), 0)
 }

@@ -1,43 +1,43 @@
-//! The usual batch: acquires of single charges, for which a script does no more than it must.
+//! The usual batch: acquires of single charges, whose script sends common numbers once and writes
+//! each state once.
 
 use std::collections::HashMap;
 
 use smallvec::SmallVec;
-use tidegate_core::{Call, Charge, Error, Operation};
+use tidegate_core::{Call, Charge, Operation};
 
 use super::answer::{ChargeReply, ScriptReply, decide};
+use super::bounds::{MAX_CHARGES, MAX_KEY_BYTES};
 use super::bytes::{Reader, put};
 use super::key::Keys;
 use super::layout;
 use super::normalized::NormalizedCall;
 use super::numbers::numbers;
-use super::request::Batch;
 use super::scripts::Rule;
 
-/// More groups are left to the general script, as a group costs about as much as a charge does there.
+/// The maximum number of groups. The general script decides a batch with more of them, because a
+/// group costs about as much here as a charge costs there.
 const MAX_GROUPS: usize = 16;
 
-/// The numbers of a group come from one list of at most this many charges.
-const MAX_CHARGES: usize = Batch::MAX_CHARGES;
-
-/// Charges of several calls, grouped by what they have in common.
+/// The charges of a usual batch, in groups.
 #[derive(Debug)]
 pub(super) struct SingleCharges {
-    /// The keys, with the places of their charges in the batch.
+    /// For each key, the indices of its calls in the batch.
     keys: Vec<Places>,
     groups: Vec<Group>,
 }
 
 type Places = SmallVec<[usize; 1]>;
 
-/// Charges that differ in the key alone.
+/// Charges that differ only in the key.
 #[derive(Debug)]
 struct Group {
     rule: Rule,
     cost: u64,
     numbers: [u64; 4],
-    /// The keys, by their places in `keys`.
+    /// The keys of the group, as indices into [`SingleCharges::keys`].
     keys: Vec<usize>,
+    /// Whether one of the keys has several charges.
     repeats: bool,
 }
 
@@ -50,25 +50,28 @@ pub(super) struct Parts<'a> {
     pub(super) charges: SingleCharges,
 }
 
-/// The request for the first of these calls, as many as fit in one script call; `None` if one of them is none of the
-/// usual calls, or a key is charged in two groups.
-pub(super) fn parts<'a>(names: &Keys, calls: &[Call<'a>]) -> Option<Parts<'a>> {
+/// Creates the parts of a request for the first calls: as many as fit in one. Returns `None` if one
+/// of these calls does not belong in a usual batch, or if a key has charges in two groups.
+pub(super) fn parts<'c, 'a: 'c>(
+    names: &Keys,
+    calls: impl ExactSizeIterator<Item = &'c Call<'a>>,
+) -> Option<Parts<'a>> {
     let mut groups: Vec<Group> = vec![];
-    // Of each key its group and its places.
+    // The group and the number of each key.
     let mut known: HashMap<Vec<u8>, (usize, usize)> =
         HashMap::with_capacity(calls.len().min(MAX_CHARGES));
     let mut keys: Vec<Places> = vec![];
     let mut normalized = SmallVec::with_capacity(calls.len().min(MAX_CHARGES));
     let mut bytes = 0;
-    for (place, call) in calls.iter().enumerate() {
-        if place == MAX_CHARGES || bytes > Batch::MAX_KEY_BYTES {
+    for (place, call) in calls.enumerate() {
+        if place == MAX_CHARGES || bytes > MAX_KEY_BYTES {
             break;
         }
         let charge = usual_charge(call)?;
         let (rule, numbers) = numbers(&charge).filter(|(rule, _)| *rule != Rule::SlidingLog)?;
-        let is_its =
+        let has_charge =
             |group: &Group| (group.rule, group.cost, group.numbers) == (rule, charge.cost, numbers);
-        let group = match groups.iter().position(is_its) {
+        let group = match groups.iter().position(has_charge) {
             Some(group) => group,
             None if groups.len() == MAX_GROUPS => return None,
             None => {
@@ -80,8 +83,8 @@ pub(super) fn parts<'a>(names: &Keys, calls: &[Call<'a>]) -> Option<Parts<'a>> {
         let key = names.of(&charge);
         bytes += key.len();
         let number = keys.len();
-        let (its_group, number) = *known.entry(key).or_insert((group, number));
-        if its_group != group {
+        let (group_of_key, number) = *known.entry(key).or_insert((group, number));
+        if group_of_key != group {
             return None;
         }
         match keys.get_mut(number) {
@@ -106,7 +109,7 @@ pub(super) fn parts<'a>(names: &Keys, calls: &[Call<'a>]) -> Option<Parts<'a>> {
     Some(Parts { keys, arguments: charges.arguments(), calls: normalized, charges })
 }
 
-/// The charge of a call that the script for the usual batch decides.
+/// Returns the charge of a call if the call belongs in a usual batch.
 fn usual_charge<'a>(call: &Call<'a>) -> Option<Charge<'a>> {
     let (Operation::Acquire, 1, None) = (call.operation, call.charges.len(), call.id) else {
         return None;
@@ -121,7 +124,7 @@ fn usual_charge<'a>(call: &Call<'a>) -> Option<Charge<'a>> {
 }
 
 impl SingleCharges {
-    /// ARGV[1].
+    /// Returns ARGV[1].
     fn arguments(&self) -> Vec<u8> {
         let mut arguments = Vec::with_capacity(40 * self.groups.len());
         for group in &self.groups {
@@ -137,13 +140,15 @@ impl SingleCharges {
         arguments
     }
 
-    /// Parses the reply: an answer for each call, or `None` for one that the general script has to decide; `None` if the
-    /// reply is not valid.
+    /// Parses the script's reply. An inner `None` is a call that the general script must decide.
+    /// Returns `None` if the reply is not valid.
+    ///
+    /// The script decides all charges of a key or none of them.
     pub(super) fn read(
         &self,
         calls: &[NormalizedCall<'_>],
         answer: &[u8],
-    ) -> Option<Vec<Option<Result<ScriptReply, Error>>>> {
+    ) -> Option<Vec<Option<ScriptReply>>> {
         let mut reader = Reader(answer);
         if reader.byte()? != layout::VERDICTS {
             return None;
@@ -159,7 +164,7 @@ impl SingleCharges {
                 let call = calls.get(place)?;
                 let (charge, _) = call.charges.first()?;
                 if let Some(reply) = ChargeReply::of_single(&mut reader, charge)? {
-                    replies[place] = Some(Ok(decide(call, &[reply], now)?));
+                    replies[place] = Some(decide(call, &[reply], now)?);
                 }
             }
         }

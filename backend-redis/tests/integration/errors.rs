@@ -157,7 +157,7 @@ async fn a_server_that_is_not_redis_is_reported_in_one_line_with_its_reply() {
         (&b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n\r\n"[..], "`HTTP/1.1 400 Bad Request`"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "`SSH-2.0-OpenSSH_9.2`"),
         (b"<!DOCTYPE html>\n<html>", "`<!DOCTYPE html>`"),
-        (b"\x15\x03\x01\x00\x02\x02\x46", "speaks TLS, for which a URL begins with `rediss://`"),
+        (b"\x15\x03\x01\x00\x02\x02\x46", "uses TLS; its URL must begin with `rediss://`"),
     ] {
         let server = server_that_says(answer);
         let error = call_error(builder(&format!("redis://:S3CRET@{server}"))).await;

@@ -89,7 +89,7 @@ fn thread_per_connection(listener: TcpListener, version: &'static str) {
 async fn a_server_that_is_too_old_is_an_error_with_its_version() {
     let (kind, text) = ready_error(builder(&server_with_version("5.0.14"))).await;
     assert_eq!(kind, ErrorKind::UnsupportedServer, "{text}");
-    assert!(text.contains("is version 5.0; 6.0 is needed"), "{text}");
+    assert!(text.contains("is version 5.0; it must be at least 6.0"), "{text}");
     // This version is supported, but the server replies to no script.
     assert_ne!(
         ready_error(builder(&server_with_version("6.0.1"))).await.0,

@@ -116,7 +116,7 @@ async fn run_steps(
             assert_eq!(answer.unwrap(), expected.unwrap());
         }
         // The core decides all calls in one batch, and the store may split them in two.
-        usual += usize::from(Request::of_single_charges(&keys, &calls).is_some());
+        usual += usize::from(Request::usual_batch(&keys, &calls).is_some());
         let (expected, answers) =
             (model.decide_many(&calls).await, store.decide_many(&calls).await);
         for ((call, expected), answer) in calls.drain(..).zip(expected).zip(answers) {
@@ -196,7 +196,7 @@ async fn a_batch_writes_the_same_values_and_expiries_as_single_calls() {
             .flat_map(|policy| subjects.iter().map(move |subject| [Charge::new(policy, subject)]))
             .collect();
         let calls: Vec<_> = charges.iter().map(|charges| Call::acquire(charges)).collect();
-        assert!(Request::of_single_charges(&Keys::new("any"), &calls).is_some());
+        assert!(Request::usual_batch(&Keys::new("any"), &calls).is_some());
         let together = stores[0].decide_many(&calls).await;
         for (call, together) in calls.iter().zip(together) {
             assert_eq!(together.unwrap(), stores[1].decide(*call).await.unwrap(), "{call:?}");
@@ -245,7 +245,7 @@ async fn unusual_values_are_decided_by_the_general_script() {
     ];
     let charges = subjects.map(|subject| [Charge::new(&policy, subject)]);
     let calls: Vec<_> = charges.iter().map(|charges| Call::acquire(charges)).collect();
-    assert!(Request::of_single_charges(&Keys::new("any"), &calls).is_some());
+    assert!(Request::usual_batch(&Keys::new("any"), &calls).is_some());
     let answers = store.decide_many(&calls).await;
     let shown: Vec<_> = answers
         .iter()
@@ -280,9 +280,8 @@ async fn batches_with_other_calls_are_not_usual() {
     ]
     .map(policy);
     let usual = [Charge::new(&bucket, "s")];
-    let is_usual = |call: Call<'_>| {
-        Request::of_single_charges(&keys, &[Call::acquire(&usual), call]).is_some()
-    };
+    let is_usual =
+        |call: Call<'_>| Request::usual_batch(&keys, &[Call::acquire(&usual), call]).is_some();
     assert!(is_usual(Call::acquire(&usual)));
     let [s, t] = ["s", "t"].map(|subject| Charge::new(&bucket, subject));
     assert!(is_usual(Call::acquire(&[t.cost(2)])), "another subject may have another cost");

@@ -94,8 +94,9 @@ impl Load {
         let batch = self.scenario.batch();
         let tenant = |place| self.scenario.tenant(number * batch + place, self.tenants);
         let tenants: Vec<String> = (0..batch).map(tenant).collect::<Outcome<_>>()?;
-        let charge = |tenant| [Charge::new(&self.policy, "all").tenant(tenant)];
-        let charges: Vec<_> = tenants.iter().map(charge).collect();
+        let subjects: Vec<String> = (0..batch).map(|place| self.scenario.subject(place)).collect();
+        let charge = |(tenant, subject)| [Charge::new(&self.policy, subject).tenant(tenant)];
+        let charges: Vec<_> = tenants.iter().zip(&subjects).map(charge).collect();
         let decisions = match &charges[..] {
             [charge] => vec![store.decide(Call::acquire(charge)).await],
             charges => {

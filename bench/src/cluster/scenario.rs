@@ -57,6 +57,8 @@ pub(crate) enum Drawn {
     Even,
     /// The n-th about n times less often than the first.
     Zipf,
+    /// All requests of a batch are of one tenant, and each is of another subject.
+    Batch,
 }
 
 impl fmt::Display for Drawn {
@@ -64,6 +66,7 @@ impl fmt::Display for Drawn {
         f.write_str(match self {
             Self::Even => "even",
             Self::Zipf => "Zipf",
+            Self::Batch => "one per batch",
         })
     }
 }
@@ -73,7 +76,8 @@ pub(crate) const BATCH: usize = 64;
 
 impl Scenario {
     pub(crate) fn all() -> impl Iterator<Item = Self> {
-        let kinds = [(Drawn::Even, 1), (Drawn::Zipf, 1), (Drawn::Even, BATCH)];
+        let kinds =
+            [(Drawn::Even, 1), (Drawn::Zipf, 1), (Drawn::Even, BATCH), (Drawn::Batch, BATCH)];
         let tenants = kinds.into_iter().flat_map(|(drawn, batch)| {
             (1..=MAX_NODES).map(move |nodes| Self::Tenants { nodes, drawn, batch })
         });
@@ -110,8 +114,19 @@ impl Scenario {
         let tenant = match self {
             Self::Tenants { drawn: Drawn::Even, .. } => number % tenants,
             Self::Tenants { drawn: Drawn::Zipf, .. } => zipf(random(number), tenants),
+            Self::Tenants { drawn: Drawn::Batch, batch, .. } => {
+                number / u64::try_from(batch)? % tenants
+            }
             Self::Hot { .. } => 0,
         };
         Ok(format!("tenant-{tenant:08}"))
+    }
+
+    /// Subject of the request at this place of a batch.
+    pub(crate) fn subject(self, place: usize) -> String {
+        match self {
+            Self::Tenants { drawn: Drawn::Batch, .. } => format!("subject-{place:02}"),
+            _ => "all".to_owned(),
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
 use tidegate_redis::core::layers::CoalescedStore;
-use tidegate_redis::wire::{Batch, Keys};
+use tidegate_redis::wire::{Batch, Keys, Reply, Tier, no_reply};
 use tidegate_redis::{Call, Charge, Decision, Error, Policy, RedisStore, Store};
 
 use super::Outcome;
@@ -194,7 +194,7 @@ impl Contender {
         connection: &mut MultiplexedConnection,
     ) -> Outcome<usize> {
         let keys = Keys::new("tidegate");
-        let mut batch = Batch::new(&keys);
+        let mut batch = Batch::new(&keys, Tier::General);
         for charges in charges {
             batch.add_call(&Call::acquire(charges))?;
         }
@@ -204,7 +204,11 @@ impl Contender {
             answer => answer,
         };
         let answer: Vec<u8> = answer?;
-        allowed(request.read(&answer)?)
+        let decision = |reply| match reply {
+            Reply::Decided(reply) => reply.map(|reply| reply.decision),
+            Reply::Undecided => Err(no_reply()),
+        };
+        allowed(request.read(&answer)?.into_iter().map(decision))
     }
 
     async fn allows(
@@ -233,7 +237,7 @@ impl Contender {
 }
 
 /// The number of decisions that allow.
-fn allowed(decisions: Vec<Result<Decision, Error>>) -> Outcome<usize> {
+fn allowed(decisions: impl IntoIterator<Item = Result<Decision, Error>>) -> Outcome<usize> {
     let mut allowed = 0;
     for decision in decisions {
         allowed += usize::from(decision?.is_allowed());

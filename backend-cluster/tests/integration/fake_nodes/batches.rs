@@ -1,8 +1,8 @@
 //! Batches of many calls.
 
-use tidegate_cluster::{Call, Charge, Decision, Error, ErrorKind, Store};
+use tidegate_cluster::{Call, Charge, Decision, Error, ErrorKind, Operation, Store};
 
-use super::node::Say;
+use super::node::{Say, usual_script};
 use super::{HIGH, LOW, acquire, policy, slot, two_nodes};
 
 async fn acquire_all(store: &impl Store, subjects: &[String]) -> Vec<Result<Decision, Error>> {
@@ -119,4 +119,24 @@ async fn a_long_batch_of_one_slot_is_sent_in_several_writes() {
     assert_eq!([kind(1_024), kind(2_047)], [ErrorKind::Unavailable; 2]);
     assert_eq!([kind(2_048), kind(2_499)], [ErrorKind::Protocol; 2]);
     assert_eq!(low.calls(), 3);
+}
+
+#[tokio::test]
+async fn a_batch_of_usual_calls_in_one_slot_uses_the_script_for_usual_batches() {
+    let (low, _high, store) = two_nodes().await;
+    let policy = policy();
+    let subjects = ["a", "b", "c"];
+    let charges = subjects.map(|subject| [Charge::new(&policy, subject).tenant(LOW)]);
+    let mut calls: Vec<_> = charges.iter().map(|charge| Call::acquire(charge)).collect();
+    for answer in store.decide_many(&calls).await {
+        assert!(answer.unwrap().is_allowed());
+    }
+    calls[1] = Call::new(Operation::Peek, &charges[1]);
+    for answer in store.decide_many(&calls).await {
+        assert!(answer.unwrap().is_allowed());
+    }
+    assert!(acquire(&store, LOW).await.unwrap().is_allowed());
+    let heard = low.heard().into_iter().filter(|heard| heard.words[0] == "EVALSHA");
+    let is_usual: Vec<bool> = heard.map(|heard| heard.words[1] == usual_script().0).collect();
+    assert_eq!(is_usual, [true, false, false]);
 }
