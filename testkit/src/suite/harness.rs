@@ -268,6 +268,7 @@ pub(super) fn case<F: Fixture>(fixture: &F, check: impl AsyncFnOnce(&Harness<'_,
 }
 
 /// Runs a case for each policy of [`EACH`].
+#[expect(clippy::needless_pass_by_value, reason = "callers write the check in place")]
 pub(super) fn each_case<F: Fixture>(fixture: &F, check: impl AsyncFn(&Harness<'_, F>, Policy)) {
     each().for_each(|policy| case(fixture, async |harness| check(harness, policy).await));
 }
