@@ -49,7 +49,7 @@ impl DatabaseStore {
     }
 }
 
-impl DifferentialStore for Lua {
+impl DifferentialStore for DatabaseStore {
     type Store = RedisStore;
 
     fn store(&self) -> &RedisStore {

@@ -26,7 +26,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use crate::algorithm::rule::Rule;
-pub(crate) use crate::algorithm::shape::StateShape;
 pub use error::PolicyError;
 pub use shards::{MAX_SHARDS, Shard, Shards};
 pub use share::Share;

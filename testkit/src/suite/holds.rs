@@ -15,7 +15,7 @@ use super::report::{check, check_eq, fail, leave_out, unless_unsupported};
 use crate::compare::against_oracle::run_holds_against_oracle;
 use crate::generate::{any_policy, hold_scenario, several_policies};
 use crate::stores::faults::Faults;
-use crate::stores::faults::{Fault, FaultyStore};
+use crate::stores::faults::Fault;
 
 const TTL: Duration = Duration::from_micros(50);
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::todo::{Fetch, PerCharge};
 use crate::policy::Rule;
 use crate::time::Wait;
-use crate::{ChargeBuf, Charges, Decision, Outcome, Policy, Verdict};
+use crate::{Charges, Decision, Outcome, Policy, Verdict};
 
 /// A chunk that the store has granted. Times are microseconds by the clock of the layer.
 #[derive(Debug)]

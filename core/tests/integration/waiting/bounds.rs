@@ -6,7 +6,7 @@ use tidegate_core::{ErrorKind, Limiter};
 use tidegate_memory::MemoryStore;
 use tokio::time::timeout;
 
-use super::common::{Recording, limiter, ms, recording, settle};
+use super::common::{limiter, ms, recording, settle};
 
 #[test]
 fn at_most_the_maximum_waits_and_one_more_caller_books_nothing() {

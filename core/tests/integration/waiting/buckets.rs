@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tokio::time::{Instant, sleep};
 
-use super::common::{Bucket, Recording, check_bound, limiter, micros, ms, recording};
+use super::common::{Bucket, check_bound, limiter, micros, ms, recording};
 
 prop_compose! {
     fn bucket()(rate in 1_u64..2_000, capacity in 1_u64..20) -> Bucket {

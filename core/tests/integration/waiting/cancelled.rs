@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::common::{Bucket, Recording, check_bound, limiter, micros, ms, recording, settle};
+use super::common::{Bucket, check_bound, limiter, micros, ms, recording, settle};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tidegate_core::{ErrorKind, StoreExt, TokioClock};
 use tidegate_memory::MemoryStore;
 
-use super::common::{RecordCalls, Recording, Slow, limiter, ms, settle, tasks};
+use super::common::{RecordCalls, Slow, limiter, ms, settle, tasks};
 
 /// B52: a thousand callers are dropped while their calls are in flight or while they wait.
 #[test]

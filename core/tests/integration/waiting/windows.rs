@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use tidegate_core::{Limiter, Operation};
 use tokio::time::{Instant, sleep};
 
-use super::common::{Recording, limiter, micros, ms, recording, settle};
+use super::common::{limiter, micros, ms, recording, settle};
 
 /// Runs concurrent callers. Returns the time of each admission in microseconds, and the number of
 /// calls to the store.

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use tidegate_core::layers::Layer;
 use tidegate_core::{
-    Answer, Call, Clock, Decision, Error, Outcome, OwnedCall, Share, Store, StoreExt, Verdict,
+    Answer, Call, Clock, Decision, Error, Outcome, Share, Store, StoreExt, Verdict,
 };
 use tidegate_testkit::decide_one_by_one;
 use tidegate_testkit::simulation::{Link, Load, SimulatedClock, Simulation};
