@@ -187,7 +187,7 @@ pub trait StoreExt: Store + Sized {
     /// was not called. So do settings that do not fit the server, such as a wrong password
     /// ([`ErrorKind::Misconfigured`](crate::ErrorKind::Misconfigured)), unless [`OnFailure::also_on`] includes them.
     ///
-    /// The module [`fallback`] describes what each setting does to each operation, and what it costs.
+    /// [`FallbackStore`] describes what each setting does to each operation, and what it costs.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

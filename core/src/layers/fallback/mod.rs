@@ -1,38 +1,4 @@
 //! Decisions when the store returns an error: fail open, fail closed, or fall back to another store.
-//!
-//! # The settings
-//!
-//! | setting | an acquire, a peek, a reservation that failed | a refund, undo, reset or block that failed |
-//! |---|---|---|
-//! | [open](OnFailure::open) | is decided as if the subject had taken nothing yet: it is admitted, unless its cost is above the limit | remains an error |
-//! | [closed](OnFailure::closed) | is refused; `retry_after` is [a hint](OnFailure::retry_hint), and `remaining` is 0 | remains an error |
-//! | [fall back](OnFailure::fall_back_to) | is decided by the other store, with [the policy's share](crate::Policy::scaled_to); reserves and takes there | is carried out on the other store as well, and remains an error (an undo is not: nothing was taken there) |
-//!
-//! An invalid request remains an error, and so does an error of kind
-//! [`Misconfigured`](crate::ErrorKind::Misconfigured), such as a wrong password, unless
-//! [`also_on`](OnFailure::also_on) includes it.
-//!
-//! A policy whose share rounds down to 0 is rejected when a [`Limiter`](crate::Limiter) is built. Without a limiter
-//! it is not checked, and fails closed; so does a policy with a share of 0. A shadow never refuses, here either.
-//!
-//! A failed call of several charges is refused as a whole if one of them fails closed. Those that fall back are one
-//! call to the other store, all or none; it takes nothing if the call is refused anyway. Of a batch, only the calls
-//! that failed are sent to the other store, in one batch. If the other store fails too, the error names both.
-//!
-//! The other store does not know the ids of the store: a call with an [id](crate::CallId) that failed is decided there as
-//! one without, each time that it is made.
-//!
-//! # What it costs
-//!
-//! The next call that the store answers is decided by the store again. Requests admitted meanwhile were not charged
-//! to it, so in addition to what a policy admits there may be admitted: failing open, everything; failing closed,
-//! nothing; falling back, on each node its share of what the policy admits in the same time. With shares that add up
-//! to 1 this is at most the policy once more, so twice the limit in a window or, for a bucket,
-//! `2 × (burst + rate × time)`. The two stores do not know of each other's states: a block or a reset is in force
-//! where it was carried out.
-//!
-//! Refund only what the store has taken: the refund for a degraded decision goes to the store if it answers again,
-//! and would give back what another request took.
 
 mod empty_records;
 mod failed_call;
@@ -49,6 +15,40 @@ use settings::{Setting, Settings};
 use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store, Timestamp};
 
 /// A store that decides also when the inner store fails: see [`StoreExt::on_failure`](crate::StoreExt::on_failure).
+///
+/// # The settings
+///
+/// | setting | an acquire, a peek, a reservation that failed | a refund, undo, reset or block that failed |
+/// |---|---|---|
+/// | [open](OnFailure::open) | is decided as if the subject had taken nothing yet: it is admitted, unless its cost is above the limit | remains an error |
+/// | [closed](OnFailure::closed) | is refused; `retry_after` is [a hint](OnFailure::retry_hint), and `remaining` is 0 | remains an error |
+/// | [fall back](OnFailure::fall_back_to) | is decided by the other store, with [the policy's share](crate::Policy::scaled_to); reserves and takes there | is carried out on the other store as well, and remains an error (an undo is not: nothing was taken there) |
+///
+/// An invalid request remains an error, and so does an error of kind
+/// [`Misconfigured`](crate::ErrorKind::Misconfigured), such as a wrong password, unless
+/// [`also_on`](OnFailure::also_on) includes it.
+///
+/// A policy whose share rounds down to 0 is rejected when a [`Limiter`](crate::Limiter) is built. Without a limiter
+/// it is not checked, and fails closed; so does a policy with a share of 0. A shadow never refuses, here either.
+///
+/// A failed call of several charges is refused as a whole if one of them fails closed. Those that fall back are one
+/// call to the other store, all or none; it takes nothing if the call is refused anyway. Of a batch, only the calls
+/// that failed are sent to the other store, in one batch. If the other store fails too, the error names both.
+///
+/// The other store does not know the ids of the store: a call with an [id](crate::CallId) that failed is decided there as
+/// one without, each time that it is made.
+///
+/// # What it costs
+///
+/// The next call that the store answers is decided by the store again. Requests admitted meanwhile were not charged
+/// to it, so in addition to what a policy admits there may be admitted: failing open, everything; failing closed,
+/// nothing; falling back, on each node its share of what the policy admits in the same time. With shares that add up
+/// to 1 this is at most the policy once more, so twice the limit in a window or, for a bucket,
+/// `2 × (burst + rate × time)`. The two stores do not know of each other's states: a block or a reset is in force
+/// where it was carried out.
+///
+/// Refund only what the store has taken: the refund for a degraded decision goes to the store if it answers again,
+/// and would give back what another request took.
 #[derive(Debug)]
 pub struct FallbackStore<S> {
     inner: S,
