@@ -54,7 +54,7 @@
 //! | send a call later or from a task | [`OwnedCall`] |
 //! | write a store | [`Store`], [`engine`] |
 //! | read the mathematics | [`algorithm`] |
-//! | control time | [`Clock`], [`ManualClock`] |
+//! | control time | [`Clock`]: [`SystemClock`] is the default, [`CoarseClock`] is cheaper and behind by its grain, [`ManualClock`] is for tests |
 //!
 //! # Crate features
 //!

@@ -7,7 +7,7 @@
 
 use smallvec::SmallVec;
 use tidegate_core::no_semver::Evaluation;
-use tidegate_core::{Call, Clock, Decision, Operation, Timestamp};
+use tidegate_core::{Call, Charge, Clock, Decision, Operation, Timestamp};
 
 use super::{MemoryStore, ShardGuard};
 use crate::key::ShortKey;
@@ -17,8 +17,9 @@ const MAX_CHARGES: usize = 4;
 
 type Few<T> = SmallVec<[T; MAX_CHARGES]>;
 
-/// The key of a charge's record, its hashes, and the number of its shard.
-struct ChargeKey {
+/// A charge, the key of its record, its hashes, and the number of its shard.
+struct ChargeKey<'a> {
+    charge: Charge<'a>,
     state_hash: u64,
     hash: u64,
     key: ShortKey,
@@ -44,7 +45,7 @@ impl<C: Clock> MemoryStore<C> {
         {
             return None;
         }
-        let mut keys: Few<ChargeKey> = SmallVec::new();
+        let mut keys: Few<ChargeKey<'_>> = SmallVec::new();
         for charge in call.charges.iter() {
             if charge.is_check_only {
                 return None;
@@ -55,16 +56,16 @@ impl<C: Clock> MemoryStore<C> {
                 return None;
             }
             let (hash, key) = self.short_key(&charge)?;
-            keys.push(ChargeKey { state_hash, hash, key, shard: self.shard_of(hash) });
+            keys.push(ChargeKey { charge, state_hash, hash, key, shard: self.shard_of(hash) });
         }
         let mut shards = self.try_lock_shards(&keys)?;
         let mut evaluated: Few<Evaluated> = SmallVec::new();
         let mut are_admitted = true;
-        for (charge, key) in call.charges.iter().zip(&keys) {
+        for key in &keys {
+            let charge = &key.charge;
             let at = shards.iter().position(|(number, _)| *number == key.shard)?;
             let (_, shard) = shards.get(at)?;
-            let (slot, evaluation) =
-                shard.evaluate(key.hash, key.key, &charge, time.as_micros())?;
+            let (slot, evaluation) = shard.evaluate(key.hash, key.key, charge, time.as_micros())?;
             are_admitted &= evaluation.admits() || charge.policy.is_shadow();
             evaluated.push(Evaluated { shard: at, slot, evaluation });
         }
@@ -74,17 +75,17 @@ impl<C: Clock> MemoryStore<C> {
             }
         }
         drop(shards);
-        Some(Decision::new(call.charges.iter().zip(evaluated).map(|(charge, evaluated)| {
+        Some(Decision::new(keys.iter().zip(evaluated).map(|(key, evaluated)| {
             let Evaluated { evaluation, .. } = evaluated;
             let outcome =
                 if are_admitted { evaluation.committed() } else { evaluation.discarded() };
-            outcome.verdict(charge.policy)
+            outcome.verdict(key.charge.policy)
         })))
     }
 
     /// Locks each shard once. Returns `None` if a lock is held or if a sweep is due.
     // The shards may be locked in any order, because this never waits for a lock.
-    fn try_lock_shards(&self, keys: &[ChargeKey]) -> Option<Few<(usize, ShardGuard<'_>)>> {
+    fn try_lock_shards(&self, keys: &[ChargeKey<'_>]) -> Option<Few<(usize, ShardGuard<'_>)>> {
         let mut shards: Few<(usize, ShardGuard<'_>)> = SmallVec::new();
         for key in keys {
             if shards.iter().all(|(number, _)| *number != key.shard) {

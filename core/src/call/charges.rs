@@ -9,15 +9,21 @@ use crate::policy::Policy;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Charges<'a>(Repr<'a>);
 
+// Two variants, so that the memory store distinguishes them by one comparison.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Repr<'a> {
-    Slice(&'a [Charge<'a>]),
     /// The same tenant, subject and cost, charged to each of several policies. The first charge is
     /// stored by value, so that a call with one charge needs no slice of charges.
     PerPolicy {
         first: Charge<'a>,
         others: &'a [Policy],
     },
+    List(List<'a>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum List<'a> {
+    Slice(&'a [Charge<'a>]),
     /// Two or more charges. A single one is stored as `PerPolicy`, because the memory store decides
     /// that form fastest.
     Buffers(&'a [ChargeBuf<'a>]),
@@ -32,7 +38,7 @@ impl fmt::Debug for Charges<'_> {
 impl<'a> From<&'a [Charge<'a>]> for Charges<'a> {
     #[inline]
     fn from(charges: &'a [Charge<'a>]) -> Self {
-        Self(Repr::Slice(charges))
+        Self(Repr::List(List::Slice(charges)))
     }
 }
 
@@ -41,7 +47,7 @@ impl<'a> From<&'a [ChargeBuf<'a>]> for Charges<'a> {
     fn from(charges: &'a [ChargeBuf<'a>]) -> Self {
         match charges {
             [charge] => Self::per_policy(charge.as_charge(), &[]),
-            charges => Self(Repr::Buffers(charges)),
+            charges => Self(Repr::List(List::Buffers(charges))),
         }
     }
 }
@@ -62,9 +68,9 @@ impl<'a> Charges<'a> {
     #[inline(always)]
     pub fn as_per_policy(&self) -> Option<(&Charge<'a>, &'a [Policy])> {
         match &self.0 {
-            Repr::Slice([charge]) => Some((charge, &[])),
             Repr::PerPolicy { first, others } => Some((first, others)),
-            Repr::Slice(_) | Repr::Buffers(_) => None,
+            Repr::List(List::Slice([charge])) => Some((charge, &[])),
+            Repr::List(_) => None,
         }
     }
 
@@ -78,20 +84,22 @@ impl<'a> Charges<'a> {
     /// Returns `true` if any of the charges is check-only.
     pub(crate) fn any_check_only(&self) -> bool {
         match &self.0 {
-            Repr::Slice(charges) => charges.iter().any(|charge| charge.is_check_only),
+            Repr::List(List::Slice(charges)) => charges.iter().any(|charge| charge.is_check_only),
             Repr::PerPolicy { first, .. } => first.is_check_only,
-            Repr::Buffers(charges) => charges.iter().any(|charge| charge.is_check_only),
+            Repr::List(List::Buffers(charges)) => charges.iter().any(|charge| charge.is_check_only),
         }
     }
 
     /// Returns `true` if `matches` returns `true` for any of the policies.
     pub(crate) fn any_policy(&self, matches: impl Fn(&Policy) -> bool) -> bool {
         match &self.0 {
-            Repr::Slice(charges) => charges.iter().any(|charge| matches(charge.policy)),
+            Repr::List(List::Slice(charges)) => charges.iter().any(|charge| matches(charge.policy)),
             Repr::PerPolicy { first, others } => {
                 matches(first.policy) || others.iter().any(matches)
             }
-            Repr::Buffers(charges) => charges.iter().any(|charge| matches(charge.policy())),
+            Repr::List(List::Buffers(charges)) => {
+                charges.iter().any(|charge| matches(charge.policy()))
+            }
         }
     }
 
@@ -100,9 +108,9 @@ impl<'a> Charges<'a> {
     #[inline]
     pub fn len(&self) -> usize {
         match &self.0 {
-            Repr::Slice(charges) => charges.len(),
+            Repr::List(List::Slice(charges)) => charges.len(),
             Repr::PerPolicy { others, .. } => 1 + others.len(),
-            Repr::Buffers(charges) => charges.len(),
+            Repr::List(List::Buffers(charges)) => charges.len(),
         }
     }
 
@@ -117,12 +125,11 @@ impl<'a> Charges<'a> {
     #[inline]
     pub fn get(&self, index: usize) -> Option<Charge<'a>> {
         match self.0 {
-            Repr::Slice(charges) => charges.get(index).copied(),
             Repr::PerPolicy { first, others } => match index.checked_sub(1) {
                 None => Some(first),
                 Some(index) => others.get(index).map(|policy| Charge { policy, ..first }),
             },
-            Repr::Buffers(charges) => charges.get(index).map(ChargeBuf::as_charge),
+            Repr::List(list) => list.get(index),
         }
     }
 
@@ -130,5 +137,17 @@ impl<'a> Charges<'a> {
     pub fn iter(&self) -> impl Iterator<Item = Charge<'a>> + use<'a> {
         let charges = *self;
         (0..charges.len()).filter_map(move |index| charges.get(index))
+    }
+}
+
+impl<'a> List<'a> {
+    // Never inlined, so that reading charges that differ only in their policies stays a few
+    // instructions.
+    #[inline(never)]
+    fn get(&self, index: usize) -> Option<Charge<'a>> {
+        match self {
+            Self::Slice(charges) => charges.get(index).copied(),
+            Self::Buffers(charges) => charges.get(index).map(ChargeBuf::as_charge),
+        }
     }
 }

@@ -38,15 +38,22 @@ impl Call<'_> {
     /// * A policy whose requests may go to [any shard](crate::Shards::any) has a reservation,
     ///   [`Operation::AcquireUpTo`], an operation of a hold, or an id.
     pub fn check(&self) -> Result<(), Error> {
-        let count = self.charges.len();
-        if !(1..=MAX_CHARGES).contains(&count) {
+        let charges = self.charges;
+        if charges.is_empty() || charges.len() > MAX_CHARGES {
             return Err(invalid(format!(
-                "a call has 1 to {MAX_CHARGES} charges; this one has {count}"
+                "a call has 1 to {MAX_CHARGES} charges; this one has {}",
+                charges.len()
             )));
         }
-        for (index, charge) in self.charges.iter().enumerate() {
-            check_length(index, "subject", charge.subject)?;
-            check_length(index, "tenant", charge.tenant)?;
+        for (index, charge) in charges.iter().enumerate() {
+            for (part, bytes) in [("subject", charge.subject), ("tenant", charge.tenant)] {
+                if bytes.len() > MAX_SUBJECT {
+                    return Err(invalid(format!(
+                        "the {part} of charge {index} has {} bytes; at most {MAX_SUBJECT} are possible",
+                        bytes.len()
+                    )));
+                }
+            }
             if matches!(self.operation, Operation::Reserve { .. })
                 && !charge.policy.rule().can_reserve()
             {
@@ -60,12 +67,13 @@ impl Call<'_> {
             }
             self.check_duplicates(index, &charge)?;
         }
+        let is_of_hold = self.operation.is_of_hold();
         match self.id {
             Some(id) => check_id(id, self.operation)?,
-            None if self.operation.is_of_hold() => return Err(hold_without_id()),
+            None if is_of_hold => return Err(hold_without_id()),
             None => {}
         }
-        if self.operation.is_of_hold() {
+        if is_of_hold {
             self.check_costs()?;
         }
         self.operation.min_amount().map_or(Ok(()), |min| self.check_min(min))
@@ -142,16 +150,6 @@ impl Call<'_> {
         }
         Ok(())
     }
-}
-
-fn check_length(index: usize, part: &str, bytes: &[u8]) -> Result<(), Error> {
-    if bytes.len() <= MAX_SUBJECT {
-        return Ok(());
-    }
-    Err(invalid(format!(
-        "the {part} of charge {index} has {} bytes; at most {MAX_SUBJECT} are possible",
-        bytes.len()
-    )))
 }
 
 fn check_id(id: CallId<'_>, operation: Operation) -> Result<(), Error> {

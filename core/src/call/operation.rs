@@ -180,6 +180,7 @@ macro_rules! facts {
             #[cfg(feature = "metrics")]
             pub(crate) const NAMES: [&str; [$($name),+].len()] = [$($name),+];
 
+            #[inline]
             const fn row(self) -> Row {
                 match self {
                     $(Self::$operation { .. } => Row::$operation,)+
@@ -203,6 +204,7 @@ macro_rules! facts {
                 }
             }
 
+            #[inline]
             const fn has(self, fact: u8) -> bool {
                 let facts = match self.row() {
                     $(Row::$operation => $facts,)+
@@ -242,6 +244,7 @@ impl Operation {
     /// Returns `true` if the policies admit or refuse the operation, and it charges the costs if
     /// they admit it.
     #[must_use]
+    #[inline]
     pub const fn is_acquire(self) -> bool {
         self.has(ACQUIRES)
     }
@@ -252,12 +255,14 @@ impl Operation {
     /// All other operations change states regardless of the limits. They return the same verdicts
     /// as a peek of cost 0 after the call.
     #[must_use]
+    #[inline]
     pub const fn can_be_refused(self) -> bool {
         self.is_acquire() || matches!(self, Self::Peek)
     }
 
     /// Returns `true` if the operation makes, settles or extends a [hold](Self::Hold).
     #[must_use]
+    #[inline]
     pub const fn is_of_hold(self) -> bool {
         self.has(HOLD)
     }
@@ -265,6 +270,7 @@ impl Operation {
     /// Returns `true` if the operation settles or extends a [hold](Self::Hold) that was made
     /// before.
     #[must_use]
+    #[inline]
     pub const fn needs_hold(self) -> bool {
         self.has(NEEDS_HOLD)
     }
@@ -273,12 +279,14 @@ impl Operation {
     /// recorded. (The amounts of [`AcquireUpTo`](Self::AcquireUpTo) and
     /// [`HoldUpTo`](Self::HoldUpTo) were acquired.)
     #[must_use]
+    #[inline]
     pub const fn has_amounts(self) -> bool {
         self.has(AMOUNTS)
     }
 
     /// Returns the minimum of [`AcquireUpTo`](Self::AcquireUpTo) and [`HoldUpTo`](Self::HoldUpTo).
     #[must_use]
+    #[inline]
     pub const fn min_amount(self) -> Option<u64> {
         match self {
             Self::AcquireUpTo { min } | Self::HoldUpTo { min } => Some(min),
@@ -288,6 +296,7 @@ impl Operation {
 
     /// Returns the acquire that charges as the hold does, and all other operations unchanged.
     #[must_use]
+    #[inline]
     pub const fn without_hold(self) -> Self {
         match self {
             Self::Hold => Self::Acquire,

@@ -72,7 +72,7 @@ impl Fixture for Stack {
         ((self.0)(clock), ())
     }
 
-    async fn snapshot(&self, store: &Around) -> Option<Vec<u8>> {
+    async fn snapshot(&self, store: &LayeredModel) -> Option<Vec<u8>> {
         Some(store.as_layer().0.snapshot())
     }
 

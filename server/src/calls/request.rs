@@ -146,8 +146,7 @@ impl CallRequest {
         self.charges.iter().map(|it| Subject { tenant: &it.tenant, subject: &it.subject })
     }
 
-    /// Whether policies can refuse the call, or a peek says that they would. Only calls that take
-    /// are refused.
+    /// Returns `true` if a policy can refuse the call: see [`Operation::can_be_refused`].
     #[must_use]
     pub fn can_refuse(&self) -> bool {
         self.operation.can_be_refused()

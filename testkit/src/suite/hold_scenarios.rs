@@ -15,8 +15,8 @@ use tidegate_core::{Error, ErrorKind, Hold, Limiter, Policy, Settlement, Store, 
 use super::fixture::Fixture;
 use super::harness::{case, concurrently, each, each_case, threads};
 use super::report::{check, check_eq, fail, unless_unsupported};
-use crate::stores::faults::Faults;
 use crate::stores::faults::Fault;
+use crate::stores::faults::Faults;
 
 const TTL: Duration = Duration::from_micros(50);
 

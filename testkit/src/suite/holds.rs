@@ -14,8 +14,8 @@ use super::harness::{Harness, case, cases, concurrently, each, each_case, thread
 use super::report::{check, check_eq, fail, leave_out, unless_unsupported};
 use crate::compare::against_oracle::run_holds_against_oracle;
 use crate::generate::{any_policy, hold_scenario, several_policies};
-use crate::stores::faults::Faults;
 use crate::stores::faults::Fault;
+use crate::stores::faults::Faults;
 
 const TTL: Duration = Duration::from_micros(50);
 

@@ -12,8 +12,8 @@ use tidegate_core::{
 use super::fixture::Fixture;
 use super::harness::{Harness, START, case, cases, concurrently, each, each_case, threads};
 use super::report::{check, check_eq, fail, unless_unsupported};
-use crate::stores::faults::Faults;
 use crate::stores::faults::Fault;
+use crate::stores::faults::Faults;
 
 const TTL: Duration = Duration::from_micros(50);
 

@@ -136,7 +136,7 @@ async fn a_batch_of_usual_calls_in_one_slot_uses_the_script_for_usual_batches() 
         assert!(answer.unwrap().is_allowed());
     }
     assert!(acquire(&store, LOW).await.unwrap().is_allowed());
-    let heard = low.heard().into_iter().filter(|heard| heard.words[0] == "EVALSHA");
+    let heard = low.received().into_iter().filter(|received| received.words[0] == "EVALSHA");
     let is_usual: Vec<bool> = heard.map(|heard| heard.words[1] == usual_script().0).collect();
     assert_eq!(is_usual, [true, false, false]);
 }

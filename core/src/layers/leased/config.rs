@@ -127,7 +127,7 @@ use crate::{Clock, Policy, PolicyError, Share, SystemClock};
 ///
 /// While the store is unreachable, chunks are used until they are used up or over, at most for a
 /// span. After that, each call gets the answer of the store: an error, or the answer of a [failure
-/// policy](super::super::fallback) around this layer. A chunk is charged but not used if the answer
+/// policy](crate::OnFailure) around this layer. A chunk is charged but not used if the answer
 /// to its hold is lost. If a node cannot return a chunk, or the node ends, the unspent cost stays
 /// charged until the state recovers.
 ///

@@ -15,10 +15,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use gate::{Fate, Gate, Sent};
-use tidegate_core::layers::{CoalescedStore, DenyCache};
+use tidegate_core::layers::CoalescedStore;
 use tidegate_core::{
-    Answer, Call, CallId, Charge, Decision, Error, ErrorKind, ManualClock, Operation, Policy,
-    Store, StoreExt,
+    Answer, Call, CallId, Charge, Decision, DenyCache, Error, ErrorKind, ManualClock, Operation,
+    Policy, Store, StoreExt,
 };
 use tidegate_testkit::ModelStore;
 use tokio::task::{JoinHandle, yield_now};
@@ -112,7 +112,7 @@ fn a_cached_denial_does_not_wait_for_a_batch_and_a_miss_does() {
         let policy: Policy = "p: fixed-window 1/1h".parse().unwrap();
         let [refused, other] = ["refused", "other"].map(|subject| [Charge::new(&policy, subject)]);
         for is_allowed in [true, false] {
-            gate.pass(Fate::CarriedOut);
+            gate.pass(Fate::Executed);
             let decision = store.decide(Call::acquire(&refused)).await.unwrap();
             assert_eq!(decision.is_allowed(), is_allowed);
         }
@@ -123,7 +123,7 @@ fn a_cached_denial_does_not_wait_for_a_batch_and_a_miss_does() {
         let denial = store.decide(Call::acquire(&refused)).into_ready().unwrap().unwrap();
         assert!(denial.is_denied());
         assert!(store.decide(Call::acquire(&other)).into_ready().is_err(), "it waits for a batch");
-        gate.pass(Fate::CarriedOut);
+        gate.pass(Fate::Executed);
         assert!(in_flight.await.unwrap().is_allowed());
         // A look that leads to no answer counts neither as a hit nor as a miss.
         assert_eq!((stats.hits(), stats.misses()), (1, 3));

@@ -256,7 +256,7 @@ fn no_chunk_is_fetched_while_the_reset_of_a_cancelled_caller_is_in_flight() {
             // Two acquires and the hold of a chunk, the settlement of the chunk, and the reset.
             let mut plan = vec![Fault::None; 4];
             plan.push(Fault::Delayed);
-            let store = FaultyStore::new(ModelStore::new(clock.clone()), plan);
+            let store = ModelStore::new(clock.clone()).layer(Faults::new(plan));
             let store = store.leased(eager().clock(clock.clone()));
             let acquire = async || {
                 assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
