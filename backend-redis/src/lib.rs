@@ -63,7 +63,7 @@
 //! | a reply is longer than 16 MiB, or a line than 1 MiB | `Unavailable` | the connection is dropped; a script's reply has about 50 bytes per charge |
 //!
 //! So a call takes at most `connect_timeout` and `response_timeout` together, and twice that time
-//! if its connection turns out to be closed. `.timeout(..)` around the store sets a lower bound.
+//! if its connection turns out to be closed. `.timeout(..)` around the store shortens this time.
 //!
 //! # Batches
 //!

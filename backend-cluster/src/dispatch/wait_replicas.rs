@@ -31,8 +31,8 @@ impl Replicas {
         }
     }
 
-    /// Returns `true` if enough replicas have the write, or if a failover may lose it. Refusals,
-    /// peeks and undos may be lost, because a lost one admits nothing more.
+    /// Returns `true` if enough replicas have the write, or if a failover that loses it would admit
+    /// nothing more, as after a refusal, a peek or an undo.
     pub(crate) fn suffices(&self, call: &Call<'_>, decided: &SlotDecision) -> bool {
         let is_kept = decided.replicas.unwrap_or(0) >= self.count;
         is_kept
