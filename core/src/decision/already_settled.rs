@@ -1,4 +1,4 @@
-//! Why a hold cannot be settled.
+//! The earlier settlement of a hold.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -6,7 +6,8 @@ use std::fmt;
 use super::Decision;
 use crate::error::{Error, ErrorKind};
 
-/// The settlement that a hold has already: the source of an error of kind [`ErrorKind::AlreadySettled`].
+/// The earlier settlement of a hold. It is the source of an error of kind
+/// [`ErrorKind::AlreadySettled`].
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -35,24 +36,26 @@ pub struct AlreadySettled {
 }
 
 impl AlreadySettled {
-    /// A settlement at these costs, one for each charge, and the store's answer to it.
+    /// Creates the error source from the costs of the settlement, one for each charge, and the
+    /// store's answer to it.
     #[must_use]
     pub fn new(costs: Vec<u64>, decision: Decision) -> Self {
         Self { costs, decision }
     }
 
-    /// The costs it was settled at, one for each charge.
+    /// Returns the costs of the settlement, one for each charge.
     #[must_use]
     pub fn costs(&self) -> &[u64] {
         &self.costs
     }
 
-    /// The answer to the settlement.
+    /// Returns the answer to the settlement.
     pub fn decision(&self) -> &Decision {
         &self.decision
     }
 
-    /// Returns the error about the hold of this id. Its message leaves the costs to this source.
+    /// Returns the error about the hold with this id. The message of the error does not contain the
+    /// costs, because the message of its source does.
     #[must_use]
     pub fn into_error(self, id: &[u8]) -> Error {
         let message = format!("the hold \"{}\" has ended", id.escape_ascii());

@@ -29,6 +29,9 @@ mod report;
 pub(crate) mod state_holds;
 pub(crate) mod verdict;
 
+pub use crate::algorithm::rule::Rule;
+pub use crate::algorithm::shape::StateShape;
+pub use crate::policy::StateName;
 pub use dispatch::State;
 pub use record::Record;
 pub use records::Records;
