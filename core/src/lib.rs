@@ -5,7 +5,8 @@
 //! process and for tests, `tidegate-redis` or `tidegate-cluster` for several processes. The core
 //! itself uses no sockets and no Redis.
 //!
-//! This program limits each address to 100 requests in any minute, and each user to 5 in any 15 minutes:
+//! This program limits each address to 100 requests in any minute, and each user to 5 in any 15
+//! minutes:
 //!
 //! ```
 //! use std::time::Duration;
