@@ -43,89 +43,87 @@ struct Description {
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
-/// The kind of a failure, which tells the caller how to react.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ErrorKind {
+/// Declares the kinds of errors, each with its name in logs and metrics.
+macro_rules! kinds {
+    ($($(#[$doc:meta])+ $kind:ident = $name:literal,)+) => {
+        /// The kind of a failure, which tells the caller how to react.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum ErrorKind {
+            $($(#[$doc])+ $kind,)+
+        }
+
+        impl ErrorKind {
+            /// All kinds, in the order of declaration.
+            #[cfg(feature = "metrics")]
+            pub(crate) const ALL: [Self; [$(Self::$kind),+].len()] = [$(Self::$kind),+];
+
+            /// Returns the name in logs and metrics.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $name,)+
+                }
+            }
+        }
+    };
+}
+
+kinds! {
     /// The answer did not arrive in time. It is not known whether the charge was made.
-    Timeout,
+    Timeout = "timeout",
     /// The store cannot be reached.
-    Unavailable,
+    Unavailable = "unavailable",
     /// The server accepts no writes, for example because it is a replica after a failover. Nothing
     /// was written.
-    ReadOnly,
+    ReadOnly = "read-only",
     /// The server is busy with a script or with loading its data. Nothing was written.
-    Busy,
+    Busy = "busy",
     /// The store has no room for one more state. Nothing was written.
-    OutOfMemory,
+    OutOfMemory = "out-of-memory",
     /// The key has a value that Tidegate did not write. Nothing was written.
-    ForeignValue,
+    ForeignValue = "foreign-value",
     /// The store does not support this operation or this policy.
-    Unsupported,
+    Unsupported = "unsupported",
     /// The server is too old, or lacks a feature that the store needs.
-    UnsupportedServer,
+    UnsupportedServer = "unsupported-server",
     /// The call is not valid: for example, it has no charges or too many, or a subject is too long.
-    InvalidCall,
+    InvalidCall = "invalid-call",
     /// The configuration is not valid: for example, a URL or a policy cannot be parsed, or a
     /// limiter has no policies. This is returned when a store or a limiter is built, never by a
     /// call.
-    InvalidConfig,
+    InvalidConfig = "invalid-config",
     /// The store's answer is not a valid answer.
-    Protocol,
+    Protocol = "protocol",
     /// The store was not called, because it has failed several times in a row.
-    CircuitOpen,
+    CircuitOpen = "circuit-open",
     /// The maximum number of callers is already waiting.
-    TooManyWaiters,
+    TooManyWaiters = "too-many-waiters",
     /// The wait would be longer than the maximum, or endless. Nothing was charged.
-    WaitTooLong,
+    WaitTooLong = "wait-too-long",
     /// The settings do not fit the server: a wrong user or password, a missing permission, a
     /// missing database, or a certificate that is not trusted or names another host. The message
     /// says which. A retry can only succeed after the settings or the server have been changed.
-    Misconfigured,
+    Misconfigured = "misconfigured",
     /// The id of the call is remembered for another call. Nothing was charged.
-    IdReused,
+    IdReused = "id-reused",
     /// No hold is known under the id, because it was never made, has expired, or was lost by the
     /// store. Nothing was charged or refunded. The used cost can still be
     /// [charged](crate::Operation::Charge).
-    UnknownHold,
+    UnknownHold = "unknown-hold",
     /// The hold was already settled, and this call settles it at other costs or extends it. The
     /// call charged and refunded nothing. The [`source`](std::error::Error::source) is an
     /// [`AlreadySettled`](crate::AlreadySettled).
-    AlreadySettled,
+    AlreadySettled = "already-settled",
     /// The hold cannot be extended, because it has lapsed. It can still be settled.
-    HoldLapsed,
+    HoldLapsed = "hold-lapsed",
     /// The subject has the maximum number of open holds on a policy, so it cannot make another
     /// hold. Nothing was charged. See
     /// [`Policy::max_open_holds_of`](crate::Policy::max_open_holds_of).
-    TooManyHolds,
+    TooManyHolds = "too-many-holds",
 }
 
 impl ErrorKind {
-    /// All kinds, in the order of declaration.
-    #[cfg(feature = "metrics")]
-    pub(crate) const ALL: [Self; 20] = [
-        Self::Timeout,
-        Self::Unavailable,
-        Self::ReadOnly,
-        Self::Busy,
-        Self::OutOfMemory,
-        Self::ForeignValue,
-        Self::Unsupported,
-        Self::UnsupportedServer,
-        Self::InvalidCall,
-        Self::InvalidConfig,
-        Self::Protocol,
-        Self::CircuitOpen,
-        Self::TooManyWaiters,
-        Self::WaitTooLong,
-        Self::Misconfigured,
-        Self::IdReused,
-        Self::UnknownHold,
-        Self::AlreadySettled,
-        Self::HoldLapsed,
-        Self::TooManyHolds,
-    ];
-
     /// Returns `true` if the request or the configuration must be changed. Retrying or failing open
     /// would only hide the mistake.
     #[must_use]
@@ -162,34 +160,6 @@ impl ErrorKind {
             | Self::AlreadySettled
             | Self::HoldLapsed
             | Self::TooManyHolds => true,
-        }
-    }
-
-    /// Returns the name in logs and metrics.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        // `ALL` must also contain a new kind.
-        match self {
-            Self::Timeout => "timeout",
-            Self::Unavailable => "unavailable",
-            Self::ReadOnly => "read-only",
-            Self::Busy => "busy",
-            Self::OutOfMemory => "out-of-memory",
-            Self::ForeignValue => "foreign-value",
-            Self::Unsupported => "unsupported",
-            Self::UnsupportedServer => "unsupported-server",
-            Self::InvalidCall => "invalid-call",
-            Self::InvalidConfig => "invalid-config",
-            Self::Protocol => "protocol",
-            Self::CircuitOpen => "circuit-open",
-            Self::TooManyWaiters => "too-many-waiters",
-            Self::WaitTooLong => "wait-too-long",
-            Self::Misconfigured => "misconfigured",
-            Self::IdReused => "id-reused",
-            Self::UnknownHold => "unknown-hold",
-            Self::AlreadySettled => "already-settled",
-            Self::HoldLapsed => "hold-lapsed",
-            Self::TooManyHolds => "too-many-holds",
         }
     }
 }

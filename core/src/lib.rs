@@ -9,7 +9,8 @@
 //! process and for tests, `tidegate-redis` or `tidegate-cluster` for several processes. The core
 //! itself uses no sockets and no Redis.
 //!
-//! This program limits requests to 100 per minute and address, and logins to 5 in any 15 minutes:
+//! This program limits each address to 100 requests in any minute, and each user to 5 in any 15
+//! minutes:
 //!
 //! ```
 //! use std::time::Duration;
@@ -18,7 +19,7 @@
 //!
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 //! let policies: [Policy; 2] =
-//!     ["requests: fixed-window 100/1m".parse()?, "logins: sliding-log 5/15m".parse()?];
+//!     ["requests: sliding-log 100/1m".parse()?, "logins: sliding-log 5/15m".parse()?];
 //! let limiter = Limiter::new(MemoryStore::new(), policies)?;
 //!
 //! let request = limiter.by("requests", "203.0.113.9").by("logins", "alice");

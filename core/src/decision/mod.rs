@@ -2,6 +2,7 @@
 
 mod already_settled;
 mod degraded;
+mod held;
 mod policy_verdict;
 mod verdict;
 
@@ -12,17 +13,18 @@ use smallvec::SmallVec;
 
 pub use already_settled::AlreadySettled;
 pub use degraded::{Degraded, DegradedAnswer};
+pub(crate) use held::held_of;
 pub use policy_verdict::PolicyVerdict;
 pub use verdict::{Outcome, Verdict};
 
-use crate::call::{Charge, MAX_CHARGES};
+use crate::call::MAX_CHARGES;
 use crate::policy::Policy;
 use crate::time::Wait;
 
 /// The answer to a call, which made all of its charges or none.
 ///
 /// Up to two verdicts are stored inline. Up to four need one allocation, and more need two.
-// Each layer moves a decision, and most are on one charge.
+// One verdict is stored inline, because each layer moves decisions and most have one charge.
 #[must_use = "a decision that is not checked limits nothing"]
 #[derive(Clone)]
 pub struct Decision(Repr);
@@ -395,14 +397,6 @@ impl fmt::Debug for Decision {
         }
         all.finish()
     }
-}
-
-/// Returns the amount that an admitted hold charged for the charge at `index`. It is 0 for a
-/// check-only charge, and `None` if a shadow denied the charge.
-pub(crate) fn held_of(decision: &Decision, index: usize, charge: &Charge<'_>) -> Option<u64> {
-    let is_made = decision.verdicts().get(index)?.outcome() == Outcome::Allowed;
-    let amount = decision.amounts().get(index).copied().unwrap_or(charge.cost);
-    is_made.then_some(if charge.is_check_only { 0 } else { amount })
 }
 
 /// The answer to a refund, a charge, a reset or a block: a [`Decision`] that need not be checked.

@@ -17,12 +17,12 @@ use crate::policy::Policy;
 /// let store = MemoryStore::builder().clock(ManualClock::default()).build();
 /// let limiter = Limiter::new(store, ["api: token-bucket 10/s burst 100".parse()?])?;
 /// let decision = limiter.subject("alice").cost(40).acquire().await?;
-/// for it in limiter.verdicts(&decision) {
 /// for verdict in limiter.verdicts(&decision) {
 ///     assert_eq!((verdict.name(), verdict.limit(), verdict.remaining()), ("api", 100, 60));
 ///     assert_eq!(verdict.window(), Duration::from_secs(10)); // an empty bucket fills in 10 s
 ///     assert_eq!(verdict.next_after(), Duration::from_millis(100));
 ///     assert_eq!(verdict.reset_after(), Duration::from_secs(4));
+/// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())

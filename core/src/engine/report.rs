@@ -9,7 +9,7 @@ use crate::decision::{Decision, Verdict};
 use crate::policy::Policy;
 use crate::time::Wait;
 
-/// Evaluates all charges and writes nothing.
+/// Evaluates all charges without making them.
 pub(super) fn peek(charges: Charges<'_>, now: u64, records: &mut impl Records) -> Decision {
     let evaluated = evaluate_all(charges, now, Wait::ZERO, records);
     let decision = report(charges, now, &evaluated, records);

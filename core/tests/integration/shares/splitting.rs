@@ -150,9 +150,9 @@ fn a_policy_that_cannot_be_split_is_an_error_that_says_why() {
     let error = refused("p: sliding-log 5/1m shards 257");
     assert_eq!(error.to_string(), "the number of shards is 257; it must be 1 to 256");
     assert_eq!(error.span(), Some(27..30));
-    assert!(refused("p: sliding-log 5/1m shards 0").to_string().starts_with("0 shards"));
+    assert!(refused("p: sliding-log 5/1m shards 0").to_string().contains("shards is 0;"));
     let huge = refused("p: sliding-log 5/1m shards 4503599627370496");
-    assert!(huge.to_string().starts_with("4294967295 shards"), "{huge}");
+    assert!(huge.to_string().contains("shards is 4294967295;"), "{huge}");
     for by in ["", " by-subject"] {
         let error = refused(&format!("p: sliding-log 5/1m block 1m shards 2{by}"));
         assert!(error.to_string().contains("exclude each other"), "{error}");
