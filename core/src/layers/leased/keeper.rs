@@ -8,7 +8,7 @@ use super::config::Settings;
 use super::grant::{Grantor, MAX_BATCH};
 use super::in_flight::TaskCall;
 use super::meter::{CostFate, HoldOutcome};
-use super::table::{Admission, Candidate, LeaseTable, StoreCall};
+use super::table::{Candidate, LeaseTable, StoreCall};
 use super::todo::{Fetch, Todo, Unspent};
 use crate::sync::task::Handle;
 use crate::sync::time::sleep;
@@ -59,7 +59,8 @@ impl<S: Store + 'static, C: Clock + 'static> Keeper<S, C> {
 
     /// Admits an acquire from a chunk, or returns the candidate that the store must decide.
     pub(super) fn admit(self: &Arc<Self>, charges: Charges<'_>) -> Result<Decision, Candidate> {
-        let Admission { answer, todo } = self.table.admit(charges, self.now());
+        let mut todo = Todo::default();
+        let answer = self.table.admit(charges, self.now(), &mut todo);
         self.run(todo);
         answer
     }
@@ -76,6 +77,7 @@ impl<S: Store + 'static, C: Clock + 'static> Keeper<S, C> {
     }
 
     /// Starts the tasks for the work that a change of the table requires.
+    #[inline]
     pub(super) fn run(self: &Arc<Self>, Todo { settle, fetch }: Todo) {
         if !settle.is_empty() {
             self.spawn_settle(settle);

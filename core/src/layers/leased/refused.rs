@@ -45,18 +45,17 @@ pub(super) async fn resolve<S: Store + 'static, C: Clock + 'static>(
         match cause(keeper, &call, &answer, settled) {
             Some(Cause::InFlight) => next_end.await,
             Some(Cause::Chunks(states)) => {
-                let now = keeper.now();
-                if let Some(candidate) = sent.candidate {
-                    let admission = table.admit_refused(candidate, call.charges, now);
-                    keeper.run(admission.todo);
-                    if let Ok(decision) = admission.answer {
-                        answer = Ok(decision);
-                        break;
-                    }
+                let (now, mut todo) = (keeper.now(), Todo::default());
+                if let Some(candidate) = sent.candidate
+                    && let Some(decision) =
+                        table.admit_refused(candidate, call.charges, now, &mut todo)
+                {
+                    keeper.run(todo);
+                    answer = Ok(decision);
+                    break;
                 }
                 // No chunk is fetched for a while, because its charge would refuse calls again.
                 let until = now.saturating_add(table.settings.span_micros() / 4);
-                let mut todo = Todo::default();
                 for state in states {
                     table.visit_leases(state, |entry| {
                         entry.prevent_fetch_until(until);

@@ -73,14 +73,6 @@ pub(super) struct StoreCall<'a> {
     pub(super) candidate: Option<Candidate>,
 }
 
-/// The answer of the table to an acquire.
-#[derive(Debug)]
-pub(super) struct Admission {
-    /// The decision of a chunk, or the candidate that the store must decide.
-    pub(super) answer: Result<Decision, Candidate>,
-    pub(super) todo: Todo,
-}
-
 impl LeaseTable {
     pub(super) fn new(settings: Settings) -> Self {
         let max = settings.max_leases.max(1);
@@ -126,16 +118,24 @@ impl LeaseTable {
         self.shards.iter().map(|shard| lock(shard).passed).sum()
     }
 
-    /// Admits an acquire from its chunks if it is leased.
-    pub(super) fn admit(&self, charges: Charges<'_>, now: u64) -> Admission {
+    /// Returns the decision of a chunk on an acquire, or the candidate that the store must decide.
+    #[inline]
+    pub(super) fn admit(
+        &self,
+        charges: Charges<'_>,
+        now: u64,
+        todo: &mut Todo,
+    ) -> Result<Decision, Candidate> {
         let hash = call_hash(charges, &self.hasher);
         let mut shard = self.shard(hash);
-        let admission = self.admit_in(&mut shard, hash, charges, now);
-        shard.local += u64::from(admission.answer.is_ok());
-        shard.passed += u64::from(admission.answer.is_err());
+        let answer = self.admit_in(&mut shard, hash, charges, now, todo);
+        match answer {
+            Ok(_) => shard.local += 1,
+            Err(_) => shard.passed += 1,
+        }
         drop(shard);
-        self.meter.call(admission.answer.is_ok());
-        admission
+        self.meter.call(answer.is_ok());
+        answer
     }
 
     /// Admits an acquire that the store has refused from its chunks. The acquire then counts as
@@ -145,30 +145,33 @@ impl LeaseTable {
         candidate: Candidate,
         charges: Charges<'_>,
         now: u64,
-    ) -> Admission {
+        todo: &mut Todo,
+    ) -> Option<Decision> {
         let mut shard = self.shard(candidate.hash);
-        let admission = self.admit_in(&mut shard, candidate.hash, charges, now);
-        if admission.answer.is_ok() {
-            shard.local += 1;
-            shard.passed = shard.passed.saturating_sub(1);
-        }
-        admission
+        let decision = self.admit_in(&mut shard, candidate.hash, charges, now, todo).ok()?;
+        shard.local += 1;
+        shard.passed = shard.passed.saturating_sub(1);
+        Some(decision)
     }
 
-    fn admit_in(&self, shard: &mut Shard, hash: u64, charges: Charges<'_>, now: u64) -> Admission {
-        let mut candidate = Candidate { hash, is_leased: false };
-        let mut todo = Todo::default();
+    fn admit_in(
+        &self,
+        shard: &mut Shard,
+        hash: u64,
+        charges: Charges<'_>,
+        now: u64,
+        todo: &mut Todo,
+    ) -> Result<Decision, Candidate> {
         let entry = shard.entries.get_mut(&hash).filter(|entry| entry.matches(charges));
-        let Some(entry) = entry else { return Admission { answer: Err(candidate), todo } };
-        candidate.is_leased = entry.touch(now, self.settings.span_micros());
-        let decision = entry.admit(charges, now, &mut todo);
-        if decision.is_some()
-            && entry.needs_chunk(now)
+        let entry = entry.ok_or(Candidate { hash, is_leased: false })?;
+        let is_leased = entry.touch(now, self.settings.span_micros());
+        let decision = entry.admit(charges, now, todo).ok_or(Candidate { hash, is_leased })?;
+        if entry.needs_chunk(now)
             && let Some(remaining) = entry.known_remaining()
         {
             todo.fetch = self.fetch(entry, charges, remaining.into_iter(), false, now);
         }
-        Admission { answer: decision.ok_or(candidate), todo }
+        Ok(decision)
     }
 
     /// Returns `true` if the acquire is leased, and would be admitted from its chunks now.
