@@ -115,7 +115,7 @@ use crate::{Clock, Policy, PolicyError, Share, Store, SystemClock};
 /// # Failures
 ///
 /// While the store is away, what is leased is used until it is used up or over, within a span; after that each call is
-/// answered as the store answers it, by an error or a [failure policy](super::super::fallback) around this layer. A chunk
+/// answered as the store answers it, by an error or a [failure policy](super::super::FallbackStore) around this layer. A chunk
 /// whose answer was lost is charged and not used. One that could not be given back, or whose node has ended, stays
 /// charged until it recovers by itself.
 ///
