@@ -89,7 +89,7 @@ impl<'a> Window<'a> {
         };
         let window = rule.window_micros();
         let State { ends, .. } = rule.take(None, 0, now, || charge.phase());
-        let mut key = store.keys.of(charge);
+        let mut key = store.keys.key(charge);
         // An escaped subject does not contain `%w`, so no other key has this form.
         key.extend_from_slice(format!("%w{window}:{ends}").as_bytes());
         let (charge, rule, outcome) = (*charge, *rule, Outcome::Allowed);

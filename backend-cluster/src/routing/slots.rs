@@ -7,7 +7,7 @@ use tidegate_redis::wire::{Keys, Request};
 
 /// Returns the slot of a charge's state.
 pub(crate) fn slot_of(keys: &Keys, charge: &Charge<'_>) -> Slot {
-    Slot::for_key(keys.of(charge))
+    Slot::for_key(keys.key(charge))
 }
 
 /// Returns the slot of all keys of a request.

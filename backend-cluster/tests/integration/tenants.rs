@@ -141,7 +141,7 @@ async fn an_error_in_one_slot_leaves_nothing_charged_in_the_others() {
     let subjects = [subject_on(cluster, 0, 0).await, subject_on(cluster, 1, 0).await];
     let bucket = policy("p: gcra 5/1h");
     let charges = subjects.each_ref().map(|subject| Charge::new(&bucket, subject));
-    let key = Keys::new(&prefix).of(&charges[1]);
+    let key = Keys::new(&prefix).key(&charges[1]);
     cluster.node(1).command(&[&b"SET"[..], &key, b"foreign"]).await.unwrap();
     let error = store.decide(Call::acquire(&charges)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ForeignValue, "{error}");

@@ -22,7 +22,7 @@ async fn unusual_values_are_decided_by_the_general_script_and_calls_of_a_key_sta
     let bucket = policy("p: token-bucket 2/10d burst 2");
     let lapsing = policy("p: token-bucket 2/10d burst 2 refund-lapsed");
     let charge = |subject| Charge::new(&bucket, subject).tenant("acme");
-    let key = String::from_utf8(Keys::new(&prefix).of(&charge("foreign"))).unwrap();
+    let key = String::from_utf8(Keys::new(&prefix).key(&charge("foreign"))).unwrap();
     let node = cluster.primary_of_slot(Cluster::slot_of(b"acme")).await.unwrap();
     cluster.nodes()[node].command(&["SET", &key, "x"]).await.unwrap();
     let block = Operation::Block { span: Duration::from_secs(3_600) };

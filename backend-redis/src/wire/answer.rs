@@ -282,7 +282,7 @@ impl ChargeReply {
 
     /// Reads the reply to a charge of the script for the usual batch. The inner `None` stands for a
     /// charge that the general script must decide.
-    pub(super) fn of_single(reader: &mut Reader<'_>, charge: &Charge<'_>) -> Option<Option<Self>> {
+    pub(super) fn read_usual(reader: &mut Reader<'_>, charge: &Charge<'_>) -> Option<Option<Self>> {
         let is_denied = match *reader.0.first()? {
             layout::EMPTY => {
                 reader.byte()?;

@@ -29,17 +29,17 @@ use super::shard_tag;
 ///
 /// let keys = Keys::new("tidegate");
 /// let api: Policy = "api: fixed-window 10/1s".parse()?;
-/// assert_eq!(keys.of(&Charge::new(&api, "alice")), b"tidegate:api:window.1s:{alice}");
-/// let key = keys.of(&Charge::new(&api, "a:b").tenant("acme"));
+/// assert_eq!(keys.key(&Charge::new(&api, "alice")), b"tidegate:api:window.1s:{alice}");
+/// let key = keys.key(&Charge::new(&api, "a:b").tenant("acme"));
 /// assert_eq!(key, b"tidegate:api:window.1s:{acme}:a%3Ab");
 ///
 /// let unnamed: Policy = "gcra 10/1s".parse()?;
-/// let key = keys.of(&Charge::new(&unnamed, "alice"));
+/// let key = keys.key(&Charge::new(&unnamed, "alice"));
 /// assert_eq!(key, b"tidegate:gcra%2010/1s%20burst%2010:{alice}");
 ///
 /// let hot: Policy = "hot: fixed-window 10/1s shards 4".parse()?;
 /// let share = &hot.shares()[0];
-/// let key = keys.of(&Charge::new(share, "a").tenant("acme"));
+/// let key = keys.key(&Charge::new(share, "a").tenant("acme"));
 /// assert_eq!(key, b"tidegate:hot:window.1s:{acme%.4.F9}:a");
 /// # Ok::<(), tidegate_redis::PolicyError>(())
 /// ```
@@ -72,7 +72,7 @@ impl Keys {
 
     /// Returns the key of a charge.
     #[must_use]
-    pub fn of(&self, charge: &Charge<'_>) -> Vec<u8> {
+    pub fn key(&self, charge: &Charge<'_>) -> Vec<u8> {
         let (policy, tag) = (charge.policy, charge.slot_key());
         let subject = charge.state_subject();
         let max_len = self.prefix.len() + policy.name().len() + tag.len() + subject.len() + 40;
@@ -95,7 +95,7 @@ impl Keys {
     /// key, and `%h` at the end. No other key ends so, because `%` is escaped.
     #[must_use]
     pub fn epoch_key(&self, charge: &Charge<'_>) -> Vec<u8> {
-        let mut key = self.of(charge);
+        let mut key = self.key(charge);
         key.extend_from_slice(b"%h");
         key
     }
@@ -104,7 +104,7 @@ impl Keys {
     /// charge, so that both keys are in the same slot. The name of a policy is escaped, so no
     /// policy has such a key.
     #[must_use]
-    pub fn of_id(&self, first: &Charge<'_>, id: &[u8]) -> Vec<u8> {
+    pub fn id_key(&self, first: &Charge<'_>, id: &[u8]) -> Vec<u8> {
         let max_len = self.prefix.len() + first.slot_key().len() + 3 * id.len() + 20;
         let mut key = Vec::with_capacity(max_len);
         key.extend_from_slice(&self.prefix);
@@ -148,7 +148,7 @@ mod tests {
 
     fn key(name: &str, tenant: &[u8], subject: &[u8]) -> Vec<u8> {
         let policy: Policy = format!("{name}: fixed-window 1/1s").parse().unwrap();
-        Keys::new("tidegate").of(&Charge::new(&policy, subject).tenant(tenant))
+        Keys::new("tidegate").key(&Charge::new(&policy, subject).tenant(tenant))
     }
 
     #[test]
@@ -164,10 +164,10 @@ mod tests {
     fn a_limit_of_a_tenant_has_one_key_for_all_its_subjects() {
         let all: Policy = "p: fixed-window 9/1s shards 1 by-subject".parse().unwrap();
         for subject in ["", "alice", "bob"] {
-            let key = Keys::new("t").of(&Charge::new(&all, subject).tenant("acme"));
+            let key = Keys::new("t").key(&Charge::new(&all, subject).tenant("acme"));
             assert_eq!(key, b"t:p:window.1s:{acme}:");
         }
-        assert_eq!(Keys::new("t").of(&Charge::new(&all, "alice")), b"t:p:window.1s:{%}");
+        assert_eq!(Keys::new("t").key(&Charge::new(&all, "alice")), b"t:p:window.1s:{%}");
     }
 
     #[test]
@@ -178,7 +178,7 @@ mod tests {
             let tags = policy
                 .shares()
                 .iter()
-                .map(|share| tag_of(&Keys::new("t").of(&Charge::new(share, "a").tenant("acme"))));
+                .map(|share| tag_of(&Keys::new("t").key(&Charge::new(share, "a").tenant("acme"))));
             tags.collect::<Vec<_>>()
         });
         assert_eq!(tags[0], tags[1]);
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn a_prefix_keeps_its_colons_and_chooses_no_slot() {
         let policy: Policy = "p: fixed-window 1/1s".parse().unwrap();
-        let key = Keys::new("app:{x}:").of(&Charge::new(&policy, "s"));
+        let key = Keys::new("app:{x}:").key(&Charge::new(&policy, "s"));
         assert_eq!(key, b"app:%7Bx%7D::p:window.1s:{s}");
     }
 
@@ -223,7 +223,7 @@ mod tests {
                 let policy = format!("p: fixed-window 99/1s shards {count}");
                 let policy: Policy = policy.parse().unwrap();
                 let all = if count == 1 { std::slice::from_ref(&policy) } else { policy.shares() };
-                let key = |share| Keys::new("t").of(&Charge::new(share, subject).tenant(tenant));
+                let key = |share| Keys::new("t").key(&Charge::new(share, subject).tenant(tenant));
                 all.iter().map(key).collect::<Vec<_>>()
             };
             let (ones, others) = (keys(&one, counts.0), keys(&other, counts.1));

@@ -372,7 +372,7 @@ mod tests {
             let once: Vec<Call<'_>> = inputs.iter().zip(&charges).map(call).collect();
             let calls: Vec<Call<'_>> =
                 (0..repeated).flat_map(|_| once.iter().copied()).collect();
-            let key_of = |place: usize| calls[place].charges.get(0).map(|charge| keys.of(&charge));
+            let key_of = |place: usize| calls[place].charges.get(0).map(|charge| keys.key(&charge));
 
             let result = run(Plan::for_all(&keys, &calls), |number, planned| {
                 let places = &planned.places;

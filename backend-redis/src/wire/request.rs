@@ -129,7 +129,7 @@ impl<'a> Request<'a> {
         }
         let id = match (call.id, call.charges.get(0)) {
             (Some(id), Some(first)) => {
-                Some((keys.of_id(&first, id.id), IdArguments::new(call, &normalized, id, states)))
+                Some((keys.id_key(&first, id.id), IdArguments::new(call, &normalized, id, states)))
             }
             _ => None,
         };
@@ -224,7 +224,7 @@ impl<'a> Request<'a> {
         }
         Ok(Some(Self {
             script,
-            keys: vec![keys.of(charge)],
+            keys: vec![keys.key(charge)],
             arguments,
             id: None,
             time: None,
@@ -442,7 +442,7 @@ impl<'a, 'k> Batch<'a, 'k> {
         put(&mut self.arguments, argument);
         self.charges += normalized.charges.len();
         for ((charge, cost), (rule, numbers)) in normalized.charges.iter().zip(rules) {
-            let number = self.number_of(self.names.of(charge));
+            let number = self.number_of(self.names.key(charge));
             let penalty = match op {
                 // These operations end or change the epoch of the holds on a state. The script
                 // needs its key.

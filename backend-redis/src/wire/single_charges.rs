@@ -80,7 +80,7 @@ pub(super) fn parts<'c, 'a: 'c>(
                 groups.len() - 1
             }
         };
-        let key = names.of(&charge);
+        let key = names.key(&charge);
         bytes += key.len();
         let number = keys.len();
         let (group_of_key, number) = *known.entry(key).or_insert((group, number));
@@ -163,7 +163,7 @@ impl SingleCharges {
             for &place in places {
                 let call = calls.get(place)?;
                 let (charge, _) = call.charges.first()?;
-                if let Some(reply) = ChargeReply::of_single(&mut reader, charge)? {
+                if let Some(reply) = ChargeReply::read_usual(&mut reader, charge)? {
                     replies[place] = Some(decide(call, &[reply], now)?);
                 }
             }

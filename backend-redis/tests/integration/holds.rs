@@ -451,7 +451,7 @@ async fn a_hold_whose_record_is_evicted_is_replaced_by_another_with_its_id() {
     let lapses = policy("p: fixed-window 99/1d anchored refund-lapsed");
     let charge = [Charge::new(&lapses, "s").cost(5)];
     let _ = decide(&store, Operation::Hold, "id", &charge).await.unwrap();
-    client.call(&[&b"DEL"[..], &Keys::new(&prefix).of_id(&charge[0], b"id")]).await.unwrap();
+    client.call(&[&b"DEL"[..], &Keys::new(&prefix).id_key(&charge[0], b"id")]).await.unwrap();
     clock.advance(Duration::from_secs(60));
     let _ = decide(&store, Operation::Hold, "id", &[charge[0].cost(3)]).await.unwrap();
     assert_eq!(used(&store, &lapses).await, 8);
@@ -601,7 +601,7 @@ async fn a_foreign_value_under_the_key_of_a_hold_is_an_error_and_stays_unchanged
         [Operation::Hold, Operation::Settle, Operation::SettleSoFar, Operation::Extend];
     for charges in [&both[..1], &both[..]] {
         assert!(decide(&store, Operation::Hold, "id", charges).await.unwrap().is_allowed());
-        let key = Keys::new(&prefix).of_id(&charges[0], b"id");
+        let key = Keys::new(&prefix).id_key(&charges[0], b"id");
         let valid = client.call(&[&b"GET"[..], &key]).await.unwrap();
         let Reply::Bytes(valid) = valid else { panic!("{valid:?}") };
         // The valid value, cut off at each length.
@@ -638,7 +638,7 @@ async fn a_settlement_on_a_foreign_state_changes_nothing() {
         for charges in [&held[1..], &held[..]] {
             let id = format!("{policy} {}", charges.len());
             assert!(decide(&store, Operation::Hold, &id, charges).await.unwrap().is_allowed());
-            let key = Keys::new(&prefix).of(&held[1]);
+            let key = Keys::new(&prefix).key(&held[1]);
             let copy = [&key[..], b"copy"].concat();
             client.call(&[&b"COPY"[..], &key, &copy]).await.unwrap();
             client.call(&[&b"SET"[..], &key, b"foreign"]).await.unwrap();
@@ -702,7 +702,7 @@ async fn the_key_of_a_hold_expires_by_itself() {
         let both = [Charge::new(policy, "s"), Charge::new(policy, "t")];
         for charges in [&both[..1], &both[..]] {
             let id = format!("{number} {}", charges.len());
-            let key = Keys::new(&prefix).of_id(&charges[0], id.as_bytes());
+            let key = Keys::new(&prefix).id_key(&charges[0], id.as_bytes());
             for (operation, seconds, lives) in [
                 (Operation::Hold, 90, 180),
                 (Operation::SettleSoFar, 900, 180),
@@ -838,7 +838,7 @@ async fn a_state_lives_as_long_as_the_holds_on_it() {
         "h: token-bucket 20/2s by-interval",
     ] {
         let policy = policy(text).refund_lapsed();
-        let key = Keys::new(&prefix).of(&Charge::new(&policy, "s"));
+        let key = Keys::new(&prefix).key(&Charge::new(&policy, "s"));
         let mut lives = async |seconds: u64, after: &str| {
             let life = client.call(&[&b"PTTL"[..], &key]).await.unwrap().text();
             let life: u64 = life.parse().unwrap();
@@ -906,7 +906,7 @@ async fn a_settled_state_lives_for_as_long_as_it_matters() {
             assert!(decide(&store, Operation::Hold, &id, &charge).await.unwrap().is_allowed());
             let settled = decide(&store, Operation::Settle, &id, &[charge[0].cost(actual)]).await;
             let matters = settled.unwrap().verdicts()[0].reset_after();
-            let key = Keys::new(&prefix).of(&charge[0]);
+            let key = Keys::new(&prefix).key(&charge[0]);
             let life = client.call(&[&b"PTTL"[..], &key]).await.unwrap().text();
             let life: i64 = life.parse().unwrap();
             if actual == 0 {
@@ -936,7 +936,7 @@ async fn a_foreign_value_with_holds_is_an_error_and_stays_unchanged() {
         let (plain, lapses) = (policy(text), policy(text).refund_lapsed());
         let (charge, plain_charge) =
             ([Charge::new(&lapses, "s").cost(2)], [Charge::new(&plain, "s")]);
-        let key = Keys::new(&prefix).of(&charge[0]);
+        let key = Keys::new(&prefix).key(&charge[0]);
         for id in ["a", "b"] {
             let id = format!("{text} {id}");
             assert!(decide(&store, Operation::Hold, &id, &charge).await.unwrap().is_allowed());
@@ -1042,7 +1042,7 @@ async fn b99_the_record_of_a_hold_does_not_grow_with_other_holds() {
             let id = format!("{text} {number:04}");
             assert!(decide(&store, Operation::Hold, &id, &charge).await.unwrap().is_allowed());
             if number % 400 == 399 {
-                let key = Keys::new(&prefix).of_id(&charge[0], id.as_bytes());
+                let key = Keys::new(&prefix).id_key(&charge[0], id.as_bytes());
                 let settled = decide(&store, Operation::Settle, &id, &[charge[0].cost(1)]).await;
                 assert_eq!(settled.unwrap().amounts(), [1]);
                 sizes.push(client.call(&[&b"STRLEN"[..], &key]).await.unwrap());

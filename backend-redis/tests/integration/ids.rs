@@ -219,7 +219,7 @@ async fn an_id_is_scoped_by_the_slot_key_of_the_first_charge() {
     let Reply::List(ids) = ids else { panic!("{ids:?}") };
     assert_eq!(ids.len(), expected);
     let key =
-        |tenant: &str, id: &[u8]| Keys::new("t").of_id(&Charge::new(&p, "s").tenant(tenant), id);
+        |tenant: &str, id: &[u8]| Keys::new("t").id_key(&Charge::new(&p, "s").tenant(tenant), id);
     assert_eq!(key("", b"id"), b"t:%id:{s}:id");
     assert_eq!(key("acme", b"\xff:"), b"t:%id:{acme}:%FF%3A");
 }
@@ -243,7 +243,7 @@ async fn a_denied_call_leaves_no_record_of_its_id() {
                 charges.push(Charge::new(&full, &subject));
             }
             let call = Call::acquire(&charges).with_id(id);
-            let key = Keys::new(&prefix).of_id(&charge, b"id");
+            let key = Keys::new(&prefix).id_key(&charge, b"id");
             let decision = store.decide(call).await.unwrap();
             assert_eq!(decision.is_allowed(), policy.is_shadow());
             let exists = client.call(&[&b"EXISTS"[..], &key]).await.unwrap();
@@ -289,7 +289,7 @@ async fn the_key_of_an_id_expires_by_itself() {
         let both = [Charge::new(policy, "s"), Charge::new(policy, "t")];
         for charges in [&both[..1], &both[..]] {
             let id = format!("{number} {}", charges.len());
-            let key = Keys::new(&prefix).of_id(&charges[0], id.as_bytes());
+            let key = Keys::new(&prefix).id_key(&charges[0], id.as_bytes());
             let ttl = Duration::from_millis(90_000);
             let call = Call::acquire(charges).with_id(CallId::new(&id, ttl));
             let first = store.decide(call).await.unwrap();
@@ -314,7 +314,7 @@ async fn a_foreign_value_under_the_key_of_an_id_is_an_error_and_stays_unchanged(
     let mut client = client().await;
     let (p, q) = (policy("p: gcra 20/2h burst 9"), policy("q: sliding-log 9/1h"));
     let charges = [Charge::new(&p, "s"), Charge::new(&q, "s")];
-    let key = Keys::new(&prefix).of_id(&charges[0], b"id");
+    let key = Keys::new(&prefix).id_key(&charges[0], b"id");
     // The last value has the kind of a record, and nothing after its head.
     let head = [&[0x98][..], &[0xff; 35]].concat();
     let values: [&[&[u8]]; 6] = [
@@ -346,7 +346,7 @@ async fn a_failed_call_leaves_no_record_of_its_id() {
     let mut client = client().await;
     for policy in policies() {
         let charge = Charge::new(&policy, "s");
-        let key = Keys::new(&prefix).of(&charge);
+        let key = Keys::new(&prefix).key(&charge);
         client.call(&[&b"SET"[..], &key, b"foreign"]).await.unwrap();
         for charges in [&[charge][..], &[Charge::new(&policy, "t"), charge]] {
             let call = Call::acquire(charges).with_id(CallId::new(policy.name(), HOUR));

@@ -304,7 +304,7 @@ impl Scene {
         }
         let decision = answers.into_iter().last().unwrap().unwrap();
         for (charge, verdict) in calls[0].charges.iter().zip(decision.verdicts()) {
-            let key = self.keys.of(&charge);
+            let key = self.keys.key(&charge);
             let before = self.expiries.get(&key).map(|(_, virtual_expiry)| *virtual_expiry);
             let expires = self.expires(&key).await;
             let reset = u64::try_from(verdict.reset_after().as_micros()).unwrap();
@@ -417,7 +417,7 @@ async fn life_after_acquire(policy: &Policy, cost: u64, now: u64, batch_size: us
             .await
             .remove(1),
     };
-    let key = Keys::new(&prefix).of(&charge[0]);
+    let key = Keys::new(&prefix).key(&charge[0]);
     let life = client.call(&[&b"PTTL"[..], &key]).await.unwrap().text().parse().unwrap();
     let decision = answer.unwrap();
     assert!(decision.is_allowed());
@@ -445,7 +445,7 @@ async fn the_life_of_a_key_is_exact_after_a_change_to_coarser_ticks() {
                 assert_eq!(decision, model.decide(call).await.unwrap());
                 reset = decision.verdicts()[0].reset_after().as_micros();
             }
-            let key = Keys::new(&prefix).of(&refund[0]);
+            let key = Keys::new(&prefix).key(&refund[0]);
             let life = client().await.call(&[&b"PTTL"[..], &key]).await.unwrap().text();
             let ends = now + u64::try_from(reset).unwrap();
             (life.parse().unwrap(), ends.div_ceil(1_000) - now / 1_000)
@@ -485,7 +485,7 @@ async fn a_key_of_the_first_microsecond_expires() {
                     assert!(answers.iter().all(Result::is_ok));
                 }
             }
-            let key = Keys::new(&prefix).of(&charges[0]);
+            let key = Keys::new(&prefix).key(&charges[0]);
             let life = client.call(&[&b"PTTL"[..], &key]).await.unwrap().text();
             assert!(life.parse::<i64>().unwrap() > 0, "{text}, in a batch: {in_batch:?}: {life}");
         }
@@ -580,7 +580,7 @@ async fn a_full_refund_leaves_no_state() {
                 for calls in calls.chunks(batch_size) {
                     assert!(store.decide_many(calls).await.iter().all(Result::is_ok));
                 }
-                let key = Keys::new(&prefix).of(&charge[0]);
+                let key = Keys::new(&prefix).key(&charge[0]);
                 let size = client.call(&[&b"STRLEN"[..], &key]).await.unwrap().text();
                 // A value with only a block has a byte for the kind and the 7 bytes of the block's
                 // end.
@@ -600,7 +600,7 @@ async fn a_block_that_is_lifted_leaves_no_key() {
         let (policy, prefix) = (policy(text), fresh_prefix());
         let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
         let charge = [Charge::new(&policy, "s")];
-        let key = Keys::new(&prefix).of(&charge[0]);
+        let key = Keys::new(&prefix).key(&charge[0]);
         let [blocks, lifts] =
             [60, 0].map(|seconds| Operation::Block { span: Duration::from_secs(seconds) });
         for (operations, exists) in [
@@ -644,7 +644,7 @@ async fn a_counter_lives_no_longer_than_its_newest_window_matters() {
             clock.set(Timestamp::from_micros(now));
             assert!(store.decide(call).await.unwrap().is_allowed());
         }
-        let key = Keys::new(&prefix).of(&charge[0]);
+        let key = Keys::new(&prefix).key(&charge[0]);
         let life = client.call(&[&b"PTTL"[..], &key]).await.unwrap().text().parse().unwrap();
         let whole = windows * TWO_HOURS / 1_000;
         assert!((whole - SPARE..=whole).contains(&life), "{refund:?}: {life}");

@@ -309,7 +309,7 @@ async fn a_string_has_at_most_twice_the_records_that_count() {
         let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
         let prefix = fresh_prefix();
         let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
-        let key = Keys::new(&prefix).of(&charges[0]);
+        let key = Keys::new(&prefix).key(&charges[0]);
         let mut longest = 0;
         for _ in 0..1_000 {
             clock.advance(Duration::from_micros(apart));
@@ -351,7 +351,7 @@ async fn only_differences_of_totals_count() {
             for n in 1..=40 {
                 both(START + n * APART, Operation::Acquire, charge).await;
             }
-            let key = Keys::new(&prefix).of(&charge);
+            let key = Keys::new(&prefix).key(&charge);
             let Reply::Bytes(mut log) = client.call(&[&b"GET"[..], &key]).await.unwrap() else {
                 panic!("a string");
             };
@@ -548,7 +548,7 @@ async fn a_log_that_may_grow_long_is_a_list_and_any_other_a_string() {
             let charges = [Charge::new(policy, "s")];
             let calls = vec![Call::acquire(&charges); batch_size];
             assert!(store.decide_many(&calls).await.iter().all(Result::is_ok));
-            let key = Keys::new(&prefix).of(&charges[0]);
+            let key = Keys::new(&prefix).key(&charges[0]);
             let kind = client.call(&[&b"TYPE"[..], &key]).await.unwrap().text();
             assert_eq!(kind, *expected, "{index}: {policy}, {batch_size} calls");
         }
@@ -635,7 +635,7 @@ async fn a_foreign_element_within_a_log_is_an_error_and_stays_unchanged() {
     for change in changes {
         let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
         let prefix = fresh_prefix();
-        let key = Keys::new(&prefix).of(&charges[0]);
+        let key = Keys::new(&prefix).key(&charges[0]);
         let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
         for _ in 0..300 {
             clock.advance(Duration::from_micros(2));
@@ -685,7 +685,7 @@ async fn a_log_whose_foot_contradicts_its_records_is_an_error_and_stays_unchange
         let charges = [Charge::new(&policy, "s")];
         let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
         let prefix = fresh_prefix();
-        let key = Keys::new(&prefix).of(&charges[0]);
+        let key = Keys::new(&prefix).key(&charges[0]);
         let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
         for _ in 0..5 {
             clock.advance(Duration::from_micros(2));
@@ -735,7 +735,7 @@ async fn a_forged_log_admits_no_more_than_the_limit() {
     let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
     let policy = policy("p: sliding-log 10/1h");
     let charges = [Charge::new(&policy, "s")];
-    let key = Keys::new(&prefix).of(&charges[0]);
+    let key = Keys::new(&prefix).key(&charges[0]);
     for _ in 0..4 {
         clock.advance(Duration::from_secs(61));
         assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());

@@ -204,7 +204,7 @@ async fn a_batch_writes_the_same_values_and_expiries_as_single_calls() {
         for charge in charges.iter().flatten() {
             let mut results = vec![];
             for prefix in &prefixes {
-                let key = String::from_utf8(Keys::new(prefix).of(charge)).unwrap();
+                let key = String::from_utf8(Keys::new(prefix).key(charge)).unwrap();
                 let value = format!("{:?}", client.call(&["GET", &key]).await.unwrap());
                 let ttl: u64 = client.call(&["PTTL", &key]).await.unwrap().text().parse().unwrap();
                 results.push((value, ttl));
@@ -225,7 +225,7 @@ async fn unusual_values_are_decided_by_the_general_script() {
     let store = builder_with(&prefix).await.build().unwrap();
     let policy = policy("p: token-bucket 2/10d burst 2");
     let key = |subject: &str| {
-        String::from_utf8(Keys::new(&prefix).of(&Charge::new(&policy, subject))).unwrap()
+        String::from_utf8(Keys::new(&prefix).key(&Charge::new(&policy, subject))).unwrap()
     };
     let mut client = client().await;
     let foreign = [vec!["SET", "x"], vec!["HSET", "f", "v"], vec!["RPUSH", "v"]];

@@ -63,7 +63,7 @@ pub(crate) async fn a_write_that_fails_is_an_error() {
 pub(crate) async fn a_foreign_value_passes_until_its_key_is_deleted() {
     let redis = redis().await;
     let (store, policy) = (store(&redis).or_fail_open(), policy("p: fixed-window 5/1h"));
-    let key = Keys::new("tidegate").of(&Charge::new(&policy, "s"));
+    let key = Keys::new("tidegate").key(&Charge::new(&policy, "s"));
     redis.command(&[b"SET", &key[..], b"what is this"]).await.unwrap();
     for _ in 0..20 {
         let decision = acquire(&store, &policy).await.unwrap();

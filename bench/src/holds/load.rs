@@ -138,7 +138,8 @@ pub(super) async fn sizes(server: &Server, scenario: &Scenario) -> Outcome<Sizes
 async fn bytes(server: &Server, load: &Load, number: usize) -> Outcome<u64> {
     let subject = load.subject(number);
     let policy = load.policies.first().ok_or("a scenario without a policy")?;
-    let key = Keys::new("tidegate").of_id(&Charge::new(policy, &subject), id_of(number).as_bytes());
+    let key =
+        Keys::new("tidegate").id_key(&Charge::new(policy, &subject), id_of(number).as_bytes());
     let mut usage = redis::cmd("MEMORY");
     usage.arg("USAGE").arg(key).arg("SAMPLES").arg(0);
     Ok(usage.query_async(&mut server.connection.clone()).await?)

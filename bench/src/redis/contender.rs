@@ -145,7 +145,7 @@ impl Contender {
 
     /// The key, as the store names it (subjects have nothing in them that it would escape).
     pub(crate) fn key(&self, subject: &str) -> String {
-        String::from_utf8_lossy(&Keys::new("tidegate").of(&Charge::new(&self.policy, subject)))
+        String::from_utf8_lossy(&Keys::new("tidegate").key(&Charge::new(&self.policy, subject)))
             .into_owned()
     }
 

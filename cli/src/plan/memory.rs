@@ -100,7 +100,7 @@ fn key_bytes(policy: &Policy, names: &Names) -> u64 {
     let (tenant, subject) = (vec![b't'; names.tenant_bytes], vec![b's'; names.subject_bytes]);
     // Of a policy with shards, a state is one of a share.
     let policy = policy.shares().first().unwrap_or(policy);
-    let key = Keys::new(&names.prefix).of(&Charge::new(policy, &subject).tenant(&tenant));
+    let key = Keys::new(&names.prefix).key(&Charge::new(policy, &subject).tenant(&tenant));
     u64::try_from(key.len()).unwrap_or(u64::MAX)
 }
 

@@ -70,7 +70,7 @@ async fn measure(server: &Redis, policy: &Policy, names: &Names, times: u64) -> 
     let keys = Keys::new(&names.prefix);
     let mut told = 0;
     for subject in subjects.iter().take(20) {
-        let key = String::from_utf8(keys.of(&charge(policy, subject, names))).unwrap();
+        let key = String::from_utf8(keys.key(&charge(policy, subject, names))).unwrap();
         told += number(server, &["MEMORY", "USAGE", &key, "SAMPLES", "0"]).await;
     }
     assert_eq!(number(server, &["DBSIZE"]).await, states);

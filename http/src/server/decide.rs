@@ -37,7 +37,7 @@ pub(super) struct Decided {
     partition_keys: PartitionKeys,
     pub(super) decision: Decision,
     /// The refund to send if the request fails. `None` without a rule for refunds.
-    pub(super) refund: Option<OwnedCall>,
+    pub(super) refund: Option<Box<OwnedCall>>,
 }
 
 /// What clients are told of the partitions, by the places of the charges. Empty if they are told of none.
@@ -46,7 +46,7 @@ type PartitionKeys = Vec<Option<PartitionKey>>;
 /// The charges of a request that the store has not decided on yet.
 #[derive(Debug)]
 pub(super) struct Undecided {
-    call: OwnedCall,
+    call: Box<OwnedCall>,
     /// Whether a rule may refund each charge.
     is_refunded: SmallVec<[bool; FEW]>,
     partition_keys: PartitionKeys,
@@ -128,7 +128,7 @@ pub(super) fn decide_now<S: Store, R>(
             return Ok(Admission::new(shared, call, &is_refunded, partition_keys, answer));
         }
     }
-    Err(Undecided { call: call.into(), is_refunded, partition_keys })
+    Err(Undecided { call: Box::new(call.into()), is_refunded, partition_keys })
 }
 
 /// Decides on the charges of a request. Owns all that it needs, as it outlives the call.
@@ -163,7 +163,7 @@ impl Admission {
             });
             let charges: SmallVec<[Charge<'_>; FEW]> =
                 refundable.map(|((charge, _), _)| charge).collect();
-            (!charges.is_empty()).then(|| Call::new(Operation::Refund, &charges).into())
+            (!charges.is_empty()).then(|| Box::new(Call::new(Operation::Refund, &charges).into()))
         } else {
             None
         };

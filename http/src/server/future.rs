@@ -223,7 +223,7 @@ where
                     let Some(call) = refund_call else {
                         return Poll::Ready(result);
                     };
-                    let refund = refund(Arc::clone(this.shared), call);
+                    let refund = refund(Arc::clone(this.shared), *call);
                     State::Refunding { refund: Box::pin(refund), result: Some(result) }
                 }
                 StateProjection::Refunding { refund, result } => {

@@ -36,7 +36,7 @@ pub(super) fn b42_a_failed_call_is_charged_at_most_once<F: Fixture>(fixture: &F)
             max += charged.1;
         }
         let faulty = limiter.store();
-        Faults::deliver(&faulty).await;
+        Faults::deliver(faulty).await;
         let charges = [Charge::new(&limiter.policies()[0], "s").cost(0)];
         let peek = harness.ask(Operation::Peek, &charges).await;
         let charged = 1_000 - peek.verdicts()[0].remaining();

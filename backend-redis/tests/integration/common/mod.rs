@@ -73,7 +73,7 @@ pub(crate) fn key(policy: &Policy) -> Vec<u8> {
 
 /// Returns the key of a policy's state for the subject `s`, with this prefix.
 pub(crate) fn key_with_prefix(prefix: &str, policy: &Policy) -> String {
-    String::from_utf8(Keys::new(prefix).of(&Charge::new(policy, "s"))).unwrap()
+    String::from_utf8(Keys::new(prefix).key(&Charge::new(policy, "s"))).unwrap()
 }
 
 /// Opens a connection to the shared server that does not use the library under test.

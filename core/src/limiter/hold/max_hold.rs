@@ -38,7 +38,6 @@ impl Call<'_> {
     /// assert_eq!(decision.verdicts()[0].remaining(), 1000);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use]
     pub fn max_hold_refusal(&self, peek: &Decision) -> Decision {
         let verdict = |(charge, verdict): (Charge<'_>, &Verdict)| {
             if charge.exceeds_max_hold() { verdict.too_large() } else { *verdict }

@@ -267,14 +267,14 @@ fn no_chunk_is_fetched_while_the_reset_of_a_cancelled_caller_is_in_flight() {
             assert_eq!(store.stats().chunks(), 1);
             let is_answered = timeout(Duration::from_millis(1), store.decide_many(calls)).await;
             assert!(is_answered.is_err());
-            assert_eq!(store.inner().on_the_way(), 1);
+            assert_eq!(store.inner().as_layer().in_flight(), 1);
             // The node fetches no chunk for a quarter of a span after it has returned a chunk.
             clock.advance(Duration::from_secs(1));
             for _ in 0..20 {
                 acquire().await;
             }
             assert_eq!((store.stats().chunks(), store.stats().local()), (1, 0));
-            store.inner().deliver().await;
+            Faults::deliver(store.inner()).await;
             for _ in 0..20 {
                 acquire().await;
             }
