@@ -25,6 +25,20 @@
 //!    entries, and where.
 //! 6. *Eviction* removes the entry with the earliest expiry. It is in the block with the lowest
 //!    bound.
+//!
+//! # Decisions
+//!
+//! * The hash keeps two bytes per slot, which reject most misses and contain the home slot. So
+//!   growing the table and filling a hole move slots without reading their keys.
+//! * An insertion does not read the slot first, because this cache miss took longer than the rest of
+//!   the insertion. A lookup prefetches the likely slot before it reads the tag, so that the two
+//!   cache misses overlap.
+//! * A slot of 32 instead of 40 bytes would make a check of 100,000 subjects a tenth faster, but the
+//!   debt of a bucket has 52 bits, and its time has as many.
+//! * The victim of an eviction is the state that expires first in the shard. A search of only the new
+//!   state's group was a sixth faster, and evicted an eighth of the regular subjects.
+//! * A state is kept for 100 ms after it has recovered. Otherwise, the subjects of a fast limit
+//!   (`1000/1s`) would be removed and inserted between two checks, which took twice as long.
 
 use std::mem;
 use std::ops::Range;

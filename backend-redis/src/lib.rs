@@ -184,7 +184,7 @@ mod script_free;
 #[doc(hidden)]
 pub mod scripts;
 mod values;
-// For `tidegate-cluster` and `tidegate plan` alone: no semantic versioning.
+// Items that only `tidegate-cluster` and `tidegate plan` use. They are outside semantic versioning.
 #[doc(hidden)]
 pub mod wire;
 

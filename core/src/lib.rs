@@ -55,7 +55,7 @@
 //! | send a call later or from a task | [`OwnedCall`] |
 //! | write a store | [`Store`], [`engine`] |
 //! | read the mathematics | [`algorithm`] |
-//! | control time | [`Clock`]: [`SystemClock`] is the default, [`CoarseClock`] is cheaper and behind by its grain, [`ManualClock`] is for tests |
+//! | control time | [`Clock`]: [`SystemClock`] is the default, [`CoarseClock`] is cheaper and late by up to its grain, [`ManualClock`] is for tests |
 //!
 //! # Crate features
 //!

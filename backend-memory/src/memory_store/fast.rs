@@ -29,7 +29,7 @@
 //!
 //! The structure of this module is chosen for the generated code. A hot call executes a few hundred
 //! instructions, so a spilled register or a decision that is built in memory is measurable.
-//! `docs/design.md`, "The shortest way", explains the reasons. In short:
+//! The module `engine::fast` of the core explains the reasons. In short:
 //!
 //! * The algorithm is a type parameter (`A: PackedAlgorithm`), and each algorithm has its own call
 //!   of `answer`. Paths that merge before `answer` merge in memory.

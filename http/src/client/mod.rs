@@ -74,10 +74,10 @@
 //!
 //! # Cancellation
 //!
-//! A future that is dropped while it waits for its turn leaves nothing taken
-//! ([`Admission`](tidegate_core::Admission#cancellation)). If its turn had come, and it waited on because the
-//! origin asked for quiet in the meantime, its turn counts as used. An announcement that was received is written to
-//! the store by a task, even if the future is dropped meanwhile.
+//! If a future is dropped while it waits for its turn, its charge is refunded: see
+//! [`Admission`](tidegate_core::Admission#cancellation). If its turn has come and it still waits
+//! because the origin announced a wait, its turn counts as used. A task writes a received
+//! announcement to the store, even if the future is dropped.
 //!
 //! # When the store fails
 //!

@@ -2,7 +2,7 @@
 //! memory.
 //!
 //! The store charges a chunk before the node uses it. So the store admits no more than the limit,
-//! regardless of failures of nodes, clocks and the network. `docs/design.md` has the proofs.
+//! regardless of failures of nodes, clocks and the network. `docs/design.md` has the bounds.
 //!
 //! | module | contents |
 //! |---|---|
