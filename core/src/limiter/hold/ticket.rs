@@ -3,8 +3,6 @@
 use std::fmt;
 use std::time::Duration;
 
-#[cfg(feature = "serde")]
-use super::ticket_form::TicketForm;
 use crate::call::{CallId, Charge, ChargeBuf, Charges};
 use crate::decision::{Decision, held_of};
 use crate::error::{Error, ErrorKind};
@@ -89,8 +87,6 @@ impl Hold {
 /// The serialized form contains its version, as in `{"v":1,…}`. A ticket without a version, from a
 /// program that did not write one, is read as version 1. A later version is an error that names it.
 #[derive(Clone, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(from = "TicketForm", into = "TicketForm"))]
 pub struct Ticket {
     pub(super) id: Vec<u8>,
     pub(super) ttl: Duration,

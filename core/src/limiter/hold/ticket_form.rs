@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::ticket::{Ticket, TicketCharge};
 use crate::call::{Charge, ChargeBuf};
@@ -18,7 +18,7 @@ const VERSION: u32 = 1;
 /// without `v` is therefore read as version 1. While the processes of a fleet are updated one after
 /// another, each of them can settle the holds of the others.
 #[derive(Serialize, Deserialize)]
-pub(super) struct TicketForm {
+struct TicketForm {
     /// Written and read first, so that a later version is rejected before its other fields are
     /// read.
     #[serde(default = "first_version", deserialize_with = "supported_version")]
@@ -58,20 +58,32 @@ fn supported_version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, 
     }
 }
 
-impl From<Ticket> for TicketForm {
-    fn from(ticket: Ticket) -> Self {
-        let charge = |TicketCharge { charge, held }: TicketCharge| {
+impl Serialize for Ticket {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        TicketForm::from(self).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Ticket {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        TicketForm::deserialize(deserializer).map(Self::from)
+    }
+}
+
+impl From<&Ticket> for TicketForm {
+    fn from(ticket: &Ticket) -> Self {
+        let charge = |TicketCharge { charge, held }: &TicketCharge| {
             let Charge { policy, tenant, subject, cost, is_check_only } = charge.as_charge();
             let (policy, tenant, subject) = (policy.clone(), tenant.to_vec(), subject.to_vec());
             let charge = ChargeForm { policy, tenant, subject, cost, is_check_only };
-            TicketChargeForm { charge, held }
+            TicketChargeForm { charge, held: *held }
         };
         Self {
             v: VERSION,
-            id: ticket.id,
+            id: ticket.id.clone(),
             ttl: ticket.ttl,
             is_degraded: ticket.is_degraded,
-            charges: ticket.charges.into_iter().map(charge).collect(),
+            charges: ticket.charges.iter().map(charge).collect(),
         }
     }
 }
