@@ -78,19 +78,23 @@ fn the_whole_output_of_a_failure_fits_on_a_screen_and_says_what_is_broken() {
         (
             "ChargesDenials",
             "b05_charges_to_one_key_add_up",
-            "guarantee 1: All charges of a call are",
+            "guarantee 1: A call makes all of its charges",
         ),
         (
             "ChargesDenials",
             "token_bucket_decides_as_the_oracle",
-            "guarantee 3: Never more is admitted",
+            "guarantee 3: The store admits exactly",
         ),
         (
             "Seconds",
             "b17_hostile_subjects_are_decided_as_by_the_oracle",
             "guarantee 8: Two subjects",
         ),
-        ("Seconds", "b36_intervals_below_a_microsecond_do_not_truncate", "guarantee 3: Never more"),
+        (
+            "Seconds",
+            "b36_intervals_below_a_microsecond_do_not_truncate",
+            "guarantee 3: The store admits exactly",
+        ),
         (
             "GetsThenSets",
             "b24_sixty_four_callers_on_one_key_are_counted_exactly",

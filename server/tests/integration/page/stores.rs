@@ -214,10 +214,10 @@ impl<S: Store> Layer<S> for Slow {
         decide_one_by_one(self, inner, calls)
     }
 
-    fn now<'a>(&'a self, inner: &'a S) -> Answer<'a, Result<Timestamp, Error>> {
+    fn ready<'a>(&'a self, inner: &'a S) -> Answer<'a, Result<(), Error>> {
         Answer::later(async move {
             tokio::time::sleep(DELAY).await;
-            inner.now().await
+            inner.ready().await
         })
     }
 }
