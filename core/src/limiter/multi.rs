@@ -161,8 +161,8 @@ impl<'a, S: Store> MultiRequest<'a, S> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the limiter does not have a policy, or if the store does not support a
-    /// policy.
+    /// Returns an error if the limiter does not have a policy that the request names. Also returns
+    /// an error if the store does not support a policy of the request.
     pub(super) fn charges(&self) -> Result<Charges<'_>, Error> {
         if let Some(name) = self.unknown {
             self.limiter.policy(name)?;
