@@ -15,8 +15,8 @@ const BUCKETS: usize = 16 + 60 * (1 << SUB_BITS);
 /// would have no weight after the first halving, and the estimate would be too low.
 const UNIT: u32 = 16;
 
-/// The maximum half-life. It bounds the sum of the weights. The sum is at most `UNIT * half_life *
-/// (1 + 1/2 + 1/4 + …)`, which fits in 32 bits.
+/// The maximum half-life. It bounds the sum of the weights. The sum is at most
+/// `UNIT*half_life*(1+1/2+1/4+…)`, which fits in 32 bits.
 pub(super) const MAX_HALF_LIFE: u32 = 1 << 26;
 
 /// A histogram of costs. Its weights are halved each time `half_life` more costs were observed.
