@@ -5,11 +5,11 @@
 //! other calls.
 //!
 //! # Cost
+//!
 //! The cost of the fast path is its number of instructions. With one hot subject, the instructions
 //! bound the rate of checks. With many subjects, each check waits about 100 ns for memory. While a
 //! check waits, the processor executes about 250 instructions ahead. If the memory access of the
 //! next check is among them, the two checks wait concurrently. These rules keep the number of
-//! instructions low:
 //! instructions low:
 //!
 //! * The fast path is inlined into the caller, including the decision on a token bucket, a sliding
