@@ -1,10 +1,10 @@
 //! Sliding counter: at most about `L` in any window of length `W`. A state needs only two counts.
 //!
 //! A cost `c` is admitted if and only if `prev·(W − e) + (cur + c)·W ≤ L·W`. `cur` is the cost that
-//! was charged in the current window. `prev` is the cost that was charged in the previous window.
-//! `e` is the time since the current window began. Divided by `W`, this is `prev·(W − e)/W + cur +
-//! c ≤ L`. So the previous window is weighted by the part that still overlaps the sliding window.
-//! The products are compared exactly, so the weighted count is never rounded.
+//! was charged in the current window, and `prev` the cost that was charged in the previous window.
+//! `e` is the time since the current window began. The same condition, divided by `W`, is
+//! `prev·(W−e)/W+cur+c≤L`. So the previous window is weighted by the part that still overlaps the
+//! sliding window. The products are compared exactly, so the weighted count is never rounded.
 //!
 //! The result is an approximation of the [sliding log](super::sliding_log), because it assumes that
 //! the requests of the previous window were evenly distributed.

@@ -1,8 +1,8 @@
 //! Sliding log: exactly at most `L` in any window of length `W`. A log keeps a record per admitted
 //! request.
 //!
-//! A cost `c` is admitted at time `t` if and only if the sum of the costs of all records with `time
-//! > t − W`, plus `c`, is at most `L`.
+//! A cost `c` is admitted at time `t` if and only if the sum of the costs of all records after `t −
+//! W`, plus `c`, is at most `L`.
 //!
 //! With a grain `g`, all requests within one grain share a record. The time of the record is the
 //! end of the grain. So each request counts at least as long as in a log without a grain. A log

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::time::Timestamp;
 
 /// An operation on the charges of a call.
+///
 /// Policies can refuse only acquires, reservations and holds. All other operations except
-/// [`Peek`](Self::Peek) change states regardless of the limits.
 /// [`Peek`](Self::Peek) change states regardless of the limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -27,7 +27,6 @@
 //!   not used.
 //! * A verdict is five whole words. A load of 16 bytes stalls if its two words were just stored
 //!   separately.
-//!   separately.
 //!
 //! After a change, count the instructions with `.ci/instructions`.
 

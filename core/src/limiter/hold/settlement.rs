@@ -56,10 +56,10 @@ impl Settlement {
         self.charges_to(policy).map(|charge| charge.given_back).fold(0, u64::saturating_add)
     }
 
-    /// Returns `true` if the settlement did not refund the full difference because the hold was out
-    /// of reach in the policy's log. A hold is out of reach if the log has 128 or more newer
-    /// records. Then the estimate stays charged until its window ends. To avoid this, give the
-    /// policy a [grain](crate::SlidingLog::grain) of at least 1/126 of its window.
+    /// Returns `true` if [`given_back`](Self::given_back) is less than the full difference because
+    /// the hold was out of reach in the policy's log. A hold is out of reach if the log has 128 or
+    /// more newer records. Then the estimate stays charged until its window ends. To avoid this,
+    /// give the policy a [grain](crate::SlidingLog::grain) of at least 1/126 of its window.
     #[must_use]
     pub fn is_out_of_reach(&self, policy: &str) -> bool {
         self.charges_to(policy).any(|charge| charge.is_out_of_reach)
