@@ -2,7 +2,7 @@
 //!
 //! | clock | use | error |
 //! |---|---|---|
-//! | [`SystemClock`] | the default | the readings of two threads may differ by a microsecond |
+//! | [`SystemClock`] | the default | the readings of two threads can differ by a microsecond |
 //! | [`CoarseClock`] | if nanoseconds per call matter, and milliseconds of delay do not | it is late by its grain, or more |
 //! | [`ManualClock`] | tests, and the replay of logs | it advances only when it is set |
 //!

@@ -16,9 +16,9 @@
 //! |---|---|
 //! | `wait` | returns the time until a cost is admitted; zero means that it is admitted now |
 //! | `take` | charges an admitted cost |
-//! | `chargeable`, `charge` | charge a cost beyond the limit, as far as the state can represent it |
+//! | `chargeable`, `charge` | charge the part of a cost beyond the limit that the state can represent |
 //! | `refund` | refunds a cost, regardless of the time at which it was charged |
-//! | `undo` | reverts one earlier charge, as far as it still counts |
+//! | `undo` | reverts the part of an earlier charge that still counts |
 //! | `level` | returns the remaining amount and the time of recovery |
 //! | `recovers_at` | returns the time from which the state cannot be distinguished from no state |
 //!

@@ -27,12 +27,13 @@ impl Call<'_> {
     /// * Two different policies [share states](Policy::shares_state_with), and are charged for the
     ///   same subject.
     /// * Two charges have the same state, and only one of them is [check-only](Charge::check_only).
-    /// * The operation is [`Operation::AcquireUpTo`] or [`Operation::HoldUpTo`], and one of these
-    ///   is true: its minimum is 0 or above a cost, two charges have the same state, or all charges
-    ///   are check-only.
-    /// * The operation makes, settles or extends a [hold](Operation::Hold), and one of these is
-    ///   true: the call has no id, two charges have the same state, or a cost is above
-    ///   [`MAX_EXACT`].
+    /// * The operation is [`Operation::AcquireUpTo`] or [`Operation::HoldUpTo`], and its minimum is
+    ///   0 or above a cost.
+    /// * The operation is [`Operation::AcquireUpTo`] or [`Operation::HoldUpTo`], and two charges
+    ///   have the same state, or all charges are check-only.
+    /// * The operation makes, settles or extends a [hold](Operation::Hold), and the call has no id.
+    /// * The operation makes, settles or extends a hold, and two charges have the same state, or a
+    ///   cost is above [`MAX_EXACT`].
     /// * The [id](CallId) is empty or longer than [`MAX_ID`], or its time to live is 0 or above
     ///   [`MAX_SPAN`].
     /// * The operation is a peek, and the call has an id.
@@ -40,9 +41,10 @@ impl Call<'_> {
     /// Returns [`ErrorKind::Unsupported`] in each of these cases:
     ///
     /// * The operation is a reservation, and one of the policies is not a bucket.
-    /// * The requests of a policy can be routed to [any shard](crate::Shards::any), and one of
-    ///   these is true: the operation is a reservation, [`Operation::AcquireUpTo`] or an operation
-    ///   of a hold, or the call has an id.
+    /// * A request can be routed to [any shard](crate::Shards::any) of a policy, and the call has
+    ///   an id.
+    /// * A request can be routed to any shard of a policy, and the operation is a reservation,
+    ///   [`Operation::AcquireUpTo`] or an operation of a hold.
     pub fn check(&self) -> Result<(), Error> {
         let charges = self.charges;
         if charges.is_empty() || charges.len() > MAX_CHARGES {

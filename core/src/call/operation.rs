@@ -27,15 +27,15 @@ pub enum Operation {
     /// | algorithm | refunds | exact? |
     /// |---|---|---|
     /// | fixed window | the cost, in the window of the acquire; nothing after that window | yes |
-    /// | sliding counter | the cost, in the window of the acquire, as far as that window still counts | yes |
+    /// | sliding counter | the cost, in the window of the acquire, while that window still counts | yes |
     /// | sliding log | the cost, if the record of `at` is among the newest [`MAX_UNDO`](crate::algorithm::sliding_log::MAX_UNDO) | yes, or nothing |
     /// | buckets | the cost less the refill between `at` and the last charge to the state, at most the debt | if nothing was charged since `at`; else too little, by at most that refill |
     ///
     /// A charge that was made after the clock had stepped back is not undone.
     ///
     /// Undo each acquire at most once, and under the policies of the acquire. Omit the charges that
-    /// a shadow denied. If the charge was refunded, reset or lost in the store before the undo, the
-    /// undo can refund charges of other calls instead, because the state cannot distinguish them.
+    /// a shadow denied. The charge was possibly refunded, reset or lost in the store before the
+    /// undo. The state cannot detect this, so the undo can refund charges of other calls instead.
     /// If the rate of a bucket was changed after the acquire, the refill is computed at the new
     /// rate.
     Undo {
@@ -105,7 +105,7 @@ pub enum Operation {
     /// | algorithm | refunds |
     /// |---|---|
     /// | fixed window | the difference, in the window of the hold; nothing after that window |
-    /// | sliding counter | the difference, in the window of the hold, as far as that window still counts |
+    /// | sliding counter | the difference, in the window of the hold, while that window still counts |
     /// | sliding log | the difference, if the record of the hold is among the newest [`MAX_UNDO`](crate::algorithm::sliding_log::MAX_UNDO); else nothing |
     /// | buckets | the difference, at most the hold less the refill between the hold and the last charge to the state, and at most the debt |
     ///

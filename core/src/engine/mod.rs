@@ -8,7 +8,7 @@
 //! The modules, in the order in which a call passes through them:
 //!
 //! * `once` and `hold` execute calls with an id: they answer a repeated call from memory.
-//! * `execute` selects the function of the operation, which is in `acquire`, `change` or `report`.
+//! * `execute` calls the function of the operation, from `acquire`, `change` or `report`.
 //! * `evaluate` computes the outcome and the wait of each charge, before anything is written.
 //! * `record` and `dispatch` apply the rule of a policy to a state.
 //! * `report` and `verdict` compute the verdicts from the states after the operation.

@@ -61,7 +61,7 @@ pub const MAX_NAME: usize = 64;
 /// |---|---|
 /// | the limit, a bucket's capacity or rate, `block`, `shadow` | is kept; the new numbers apply to the next decision |
 /// | the window, the grain, the period of `by-interval` | stays in the old state; the new state starts without usage |
-/// | the algorithm | the same; `token-bucket` and `gcra` are one algorithm |
+/// | the algorithm | stays in the old state; the new state starts without usage (`token-bucket` and `gcra` are one algorithm) |
 /// | `shards` | stays in the old states; the new shards start without usage |
 /// | the name | stays under the old name; the new name starts without usage |
 ///
@@ -79,7 +79,7 @@ pub const MAX_NAME: usize = 64;
 /// A policy without a name has its whole text as its name, for example `fixed-window 100/1m`. Such
 /// a policy is created by [`unnamed`](Self::unnamed), or from text without `name:`. So two unnamed
 /// policies share states only if they are equal, and after any change the usage starts at zero.
-/// Give a name to a policy whose numbers may change.
+/// Give a name to a policy if its numbers can change.
 ///
 /// ```
 /// use std::time::Duration;

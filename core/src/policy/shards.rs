@@ -20,7 +20,7 @@ pub struct Shards {
 /// The way in which requests are routed to shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum By {
-    /// Any request may be routed to any shard.
+    /// Any request can be routed to any shard.
     Any,
     /// Each subject has one shard. The limit applies to the tenant, and is split over the shards.
     Subject,
@@ -178,7 +178,7 @@ impl Policy {
         self.0.shard
     }
 
-    /// Returns `true` if any request may be routed to any shard.
+    /// Returns `true` if any request can be routed to any shard.
     pub(crate) fn can_use_any_shard(&self) -> bool {
         self.shards().is_some_and(|shards| shards.by == By::Any && shards.count > 1)
     }

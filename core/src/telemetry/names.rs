@@ -60,7 +60,7 @@ impl Kind {
 }
 
 impl Metric {
-    /// Creates a metric. Stores may have their own metrics.
+    /// Creates a metric. Stores can have their own metrics.
     #[must_use]
     pub const fn new(
         kind: Kind,

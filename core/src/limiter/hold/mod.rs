@@ -108,9 +108,9 @@ impl<S: Store> Limiter<S> {
     /// cost is above the held amount, the store charges the difference, even beyond the limit. See
     /// [`Operation::Settle`].
     ///
-    /// If several charges of the hold have the same policy, such as the tokens of a user and of a
-    /// team, each of these charges is settled at the cost of the policy. If their costs can differ,
-    /// use policies with different names.
+    /// Several charges of the hold can have the same policy, such as the tokens of a user and of a
+    /// team. Each of these charges is settled at the cost that is given for the policy. If the
+    /// costs of these charges can differ, use policies with different names.
     ///
     /// Any process can settle the hold, for twice its time to live. If the same settlement is sent
     /// again, the store returns the same answer. The settlement uses the policies of the ticket,

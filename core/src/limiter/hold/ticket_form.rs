@@ -15,9 +15,8 @@ const VERSION: u32 = 1;
 /// The fields of a serialized [`Ticket`].
 ///
 /// Programs of an earlier release write this form without the field `v`, and ignore `v` when they
-/// read a ticket. A ticket without `v` is therefore read as version 1. So while the processes of a
-/// fleet are updated, an old process can settle the hold of a new process, and a new process the
-/// hold of an old process.
+/// read a ticket. A ticket without `v` is therefore read as version 1. So old and new processes can
+/// settle each other's holds while a fleet is updated.
 #[derive(Serialize, Deserialize)]
 struct TicketForm {
     /// The version of the form. It is the first field, so that a ticket of a later version is
