@@ -20,20 +20,22 @@ use crate::{Call, Decision, Error, ErrorKind, Policy, Timestamp};
 ///
 /// # What every store guarantees
 ///
-/// 1. A call makes all of its charges, or none, atomically; charges to one key add up.
-/// 2. A denial, a peek, a cost of 0 and a failed call write nothing. (A policy with
-///    [`block_for`](Policy::block_for) writes that block, and nothing else.)
+/// 1. A call makes all of its charges, or none, atomically. The costs of charges to one key add up.
+/// 2. A denial, a peek, a cost of 0 and a failed call write nothing. (A denial by a policy with
+///    [`block_for`](Policy::block_for) writes the block, and nothing else.)
 /// 3. The store admits exactly as much as the policy allows, in any interleaving of calls.
-/// 4. A clock that steps back admits nothing more, and delays a recovery by at most the step.
-/// 5. A state is dropped only if it cannot be distinguished from no state, by the store's clock.
-/// 6. The same calls at the same times get the same answers, one by one or in a batch.
-/// 7. A verdict is exact: `remaining`, `retry_after`, `reset_after`.
-/// 8. Two subjects, two tenants and two policies share no state, whatever bytes they consist of.
-///    (Policies share states by their [`state_name`](Policy::state_name).)
-/// 9. A policy that changes and keeps its name also keeps its usage, or has a state of its own.
+/// 4. If the clock steps back, the store admits nothing more. The step delays a recovery by at most
+///    the length of the step.
+/// 5. The store drops a state only if the state cannot be distinguished from no state, by the
+///    store's clock.
+/// 6. The same calls at the same times get the same answers, in single calls or in a batch.
+/// 7. The values of a verdict are exact: `remaining`, `retry_after`, `reset_after`.
+/// 8. Two subjects, two tenants or two policies share no state, for any bytes of their names.
+///    (Policies share states only if they have the same [`state_name`](Policy::state_name).)
+/// 9. If a policy changes and keeps its name, it also keeps its usage, or it has another state.
 /// 10. A block lasts exactly as long as requested, and a shadow never refuses.
-/// 11. An undo refunds the part of its charge that has not recovered, and no charge of another
-///     call.
+/// 11. An undo refunds the part of its charge that has not recovered. It never refunds a charge of
+///     another call.
 /// 12. An error is never a denial, and a call is charged at most once.
 ///
 /// `tidegate-testkit` checks these guarantees on any store, and names the guarantee that a store

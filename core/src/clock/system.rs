@@ -263,8 +263,8 @@ mod tests {
         }
     }
 
-    /// Each line is 100 µs ahead of the system's clock at its end, and the next line must begin
-    /// there.
+    /// At its end, each line is 100 µs ahead of the system's clock. The next line must begin
+    /// at this end.
     #[test]
     fn readings_never_step_back_if_the_measured_slope_is_too_high() {
         let mut cycles = Cycles::new(Instant::now(), 1 << 50);

@@ -26,7 +26,7 @@ pub(super) fn acquire(
     let enforced = || all().filter(|(_, (charge, _))| !charge.policy.is_shadow());
     let is_allowed = enforced().all(|(_, (_, evaluated))| evaluated.admits());
 
-    // Each state is written once, at the index of its first charge.
+    // Each state is written once, for the first charge to the state.
     let is_written = |index, charge: &Charge<'_>, evaluated: &Evaluated| {
         evaluated.first == index && evaluated.is_written(charge, is_allowed)
     };

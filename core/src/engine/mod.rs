@@ -1,9 +1,9 @@
 //! Decides calls on the records of a store.
 //!
 //! A backend with states in its own process implements [`Records`], locks out other callers, and
-//! calls [`decide`]. It needs nothing else. Before its first write, the engine checks everything
-//! that can fail. A backend that keeps its states elsewhere stores the parts of each record. It
-//! restores the record from its parts with [`Record::restore`].
+//! calls [`decide`]. Such a backend needs nothing else. Before its first write, the engine checks
+//! everything that can fail. A backend that keeps its states elsewhere stores the parts of each
+//! record. It restores the record from its parts with [`Record::restore`].
 //!
 //! The modules, in the order in which a call passes through them:
 //!

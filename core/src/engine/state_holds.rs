@@ -237,7 +237,7 @@ impl StateHolds {
         self.epoch.is_some_and(|epoch| epoch.number == number)
     }
 
-    /// Records a refund. The refund possibly has refunded a hold.
+    /// Records a refund to the state, because the refund possibly has refunded a hold.
     pub(super) fn note_refund(&mut self, amount: u64, now: u64) {
         if !self.open.is_empty() {
             self.refunds.add(amount, now);

@@ -17,7 +17,8 @@ use crate::subject::Subject;
 /// call. [`Limiter::by`] creates the request. A method that is named after an operation, such as
 /// [`acquire`](Self::acquire), sends the request.
 ///
-/// These methods borrow the request, so that it can be refunded if the work fails later.
+/// The methods of the operations borrow the request, so that the request can be refunded if the
+/// work fails later.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {

@@ -66,7 +66,8 @@ impl Share {
         u32::try_from(rest).unwrap_or(whole)
     }
 
-    /// Returns the smallest whole with a share of at least 1. Returns `None` for a share of 0.
+    /// Returns the smallest limit for which this share is at least 1. Returns `None` for a share of
+    /// 0.
     pub(crate) fn min_whole(self) -> Option<u64> {
         (self.part > 0).then(|| u64::from(self.of).div_ceil(u64::from(self.part)))
     }
