@@ -5,7 +5,7 @@
 //! belongs to the next window.
 //!
 //! [`Start`] defines the start of windows. Two neighboring windows are independent. So up to `2·L`
-//! is possibly admitted in a short time around their boundary. A [sliding log](super::sliding_log)
+//! can be admitted in a short time around their boundary. A [sliding log](super::sliding_log)
 //! does not have this weakness.
 //!
 //! Source: folklore. A counter that is reset at fixed times is the oldest form of rate limiting.

@@ -34,10 +34,9 @@ pub enum Operation {
     /// A charge that was made after the clock had stepped back is not undone.
     ///
     /// Undo each acquire at most once, and under the policies of the acquire. Omit the charges that
-    /// a shadow denied. The charge was possibly refunded, reset or lost in the store before the
-    /// undo. The state cannot detect this, so the undo can refund charges of other calls instead.
-    /// If the rate of a bucket was changed after the acquire, the refill is computed at the new
-    /// rate.
+    /// a shadow denied. If the charge was refunded, reset or lost in the store before the undo, the
+    /// undo can refund charges of other calls. The state cannot detect this. If the rate of a
+    /// bucket was changed after the acquire, the refill is computed at the new rate.
     Undo {
         /// The exact time of the acquire by the store's clock. With an earlier time, the undo
         /// refunds less or nothing. With a later time, the undo possibly refunds too much.

@@ -97,8 +97,8 @@ pub enum Outcome {
     /// The subject is blocked, regardless of its usage.
     Blocked,
     /// The cost is larger than the maximum size of one [hold](crate::Operation::Hold): see
-    /// [`Policy::max_hold`]. A smaller hold is possibly admitted. A [hold up
-    /// to](crate::Operation::HoldUpTo) this cost is possibly admitted too.
+    /// [`Policy::max_hold`]. A smaller hold can be admitted. A [hold up
+    /// to](crate::Operation::HoldUpTo) this cost can be admitted too.
     TooLarge,
 }
 

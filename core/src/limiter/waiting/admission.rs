@@ -62,7 +62,7 @@ use crate::policy::format_duration;
 ///   drop sends the refund. Otherwise a task sends the refund, on the runtime in which the wait
 ///   began. The next caller then waits as if the place had never been reserved. Callers that
 ///   already wait for later places keep their times. If waits of a total cost `C` were cancelled
-///   before these callers, up to `B + R·t + C` is possibly admitted in an interval `t`. But never
+///   before these callers, up to `B + R·t + C` can be admitted in an interval `t`. But never
 ///   more than `B + R·t` is admitted from the time at which the bucket was full.
 /// * **While the call is in flight**, the caller does not know whether the call charged anything. A
 ///   task completes the call and refunds the charge. The bucket refills tokens between the charge
