@@ -1,12 +1,13 @@
-//! Clocks: the machine's clock, exact or cheap, and a clock that tests move.
+//! Clocks: the machine's clock, in an exact and in a cheap version, and a clock that tests set.
 //!
 //! | clock | use | error |
 //! |---|---|---|
-//! | [`SystemClock`] | the default | the readings of two threads may differ by a microsecond |
+//! | [`SystemClock`] | the default | the readings of two threads can differ by a microsecond |
 //! | [`CoarseClock`] | if nanoseconds per call matter, and milliseconds of delay do not | it is late by its grain, or more |
 //! | [`ManualClock`] | tests, and the replay of logs | it advances only when it is set |
 //!
-//! The algorithms never read a clock. A store reads it once per call, and passes the time to them.
+//! The algorithms never read a clock. A store reads its clock once per call, and passes the time to
+//! the algorithms.
 
 mod coarse;
 mod system;
@@ -23,7 +24,7 @@ use crate::time::Timestamp;
 #[cfg(feature = "tokio")]
 use crate::time::micros_of;
 
-/// The source of time of a store.
+/// The source of the time of a store.
 pub trait Clock: fmt::Debug + Send + Sync {
     /// Returns the current time.
     fn now(&self) -> Timestamp;
@@ -37,7 +38,7 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 
 /// A clock that only advances when it is set, for tests and for the replay of logs.
 ///
-/// Clones share the same time.
+/// All clones of the clock show the same time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -77,10 +78,10 @@ impl Clock for ManualClock {
     }
 }
 
-/// A clock that is driven by Tokio's timers, and starts at the current time of the wall clock.
+/// A clock that advances with Tokio's timers. It starts at the current time of the wall clock.
 ///
-/// It is for tests of code that waits. If Tokio's time is paused, a store with this clock advances
-/// together with the timers, and no test sleeps.
+/// This clock is for tests of code that waits. If the time of Tokio is paused, a store with this
+/// clock advances together with the timers, so that no test really sleeps.
 ///
 /// ```
 /// use std::time::Duration;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 /// The failure of a call to a store, or of the construction of a store or a limiter. An error is
 /// never a denial, and a denial is never an error.
 ///
-/// [`kind`](Self::kind) tells the caller how to react. The type is one word wide, because every
-/// result has room for it.
+/// [`kind`](Self::kind) tells the caller how to react. An error is one word wide, because every
+/// `Result` of a call reserves this space, even without an error.
 ///
 /// `{}` shows the kind and the message. `{:#}` also shows all causes in one line. The first cause
 /// is the [`source`](std::error::Error::source), for example an error of the system or of the
@@ -28,8 +28,8 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Error(Box<Inner>);
 
-// With two small allocations, the drop is cheap enough to be inlined, so that a result without an
-// error can stay in registers (measured by `tidegate-bench memory`).
+// The two allocations are small, so that the drop of an error is cheap enough to be inlined. A
+// result without an error can then stay in registers (measured by `tidegate-bench memory`).
 #[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
@@ -58,7 +58,7 @@ macro_rules! kinds {
             #[cfg(feature = "metrics")]
             pub(crate) const ALL: [Self; [$(Self::$kind),+].len()] = [$(Self::$kind),+];
 
-            /// Returns the name in logs and metrics.
+            /// Returns the name of the kind in logs and metrics.
             #[must_use]
             pub fn as_str(self) -> &'static str {
                 match self {
@@ -70,12 +70,12 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// The answer did not arrive in time. It is not known whether the charge was made.
+    /// The answer did not arrive in time. The caller does not know whether the charge was made.
     Timeout = "timeout",
     /// The store cannot be reached.
     Unavailable = "unavailable",
-    /// The server accepts no writes, for example because it is a replica after a failover. Nothing
-    /// was written.
+    /// The server accepts no writes, for example because the server became a replica in a failover.
+    /// Nothing was written.
     ReadOnly = "read-only",
     /// The server is busy with a script or with loading its data. Nothing was written.
     Busy = "busy",
@@ -87,45 +87,47 @@ kinds! {
     Unsupported = "unsupported",
     /// The server is too old, or lacks a feature that the store needs.
     UnsupportedServer = "unsupported-server",
-    /// The call is not valid: for example, it has no charges or too many, or a subject is too long.
+    /// The call is not valid. For example, it has no charges or too many, or a subject is too long.
     InvalidCall = "invalid-call",
-    /// The configuration is not valid: for example, a URL or a policy cannot be parsed, or a
-    /// limiter has no policies. This is returned when a store or a limiter is built, never by a
-    /// call.
+    /// The configuration is not valid. For example, a URL or a policy cannot be parsed, or a
+    /// limiter has no policies. The construction of a store or a limiter returns this kind, and a
+    /// call never does.
     InvalidConfig = "invalid-config",
-    /// The store's answer is not a valid answer.
+    /// The answer of the server does not follow the protocol.
     Protocol = "protocol",
-    /// The store was not called, because it has failed several times in a row.
+    /// The circuit breaker did not call the store, because the store has failed several times in a
+    /// row.
     CircuitOpen = "circuit-open",
     /// The maximum number of callers is already waiting.
     TooManyWaiters = "too-many-waiters",
-    /// The wait would be longer than the maximum, or endless. Nothing was charged.
+    /// The wait would be longer than the maximum wait, or would never end. Nothing was charged.
     WaitTooLong = "wait-too-long",
-    /// The settings do not fit the server: a wrong user or password, a missing permission, a
-    /// missing database, or a certificate that is not trusted or names another host. The message
-    /// says which. A retry can only succeed after the settings or the server have been changed.
+    /// The settings do not fit the server, and the message says which setting is wrong. Examples
+    /// are a wrong user or password, a missing permission, a missing database, or a certificate
+    /// that is not trusted or names another host. A retry can succeed only after the settings or
+    /// the server have been changed.
     Misconfigured = "misconfigured",
-    /// The id of the call is remembered for another call. Nothing was charged.
+    /// The store already remembers another call under this id. Nothing was charged.
     IdReused = "id-reused",
-    /// No hold is known under the id, because it was never made, has expired, or was lost by the
-    /// store. Nothing was charged or refunded. The used cost can still be
+    /// The store knows no hold under the id. The hold was never made, has expired, or was lost by
+    /// the store. Nothing was charged or refunded. The used cost can still be
     /// [charged](crate::Operation::Charge).
     UnknownHold = "unknown-hold",
-    /// The hold was already settled, and this call settles it at other costs or extends it. The
-    /// call charged and refunded nothing. The [`source`](std::error::Error::source) is an
-    /// [`AlreadySettled`](crate::AlreadySettled).
+    /// The hold was already settled. This call extends the hold, or settles it at other costs. The
+    /// call charged and refunded nothing. The [`source`](std::error::Error::source) of the error is
+    /// an [`AlreadySettled`](crate::AlreadySettled).
     AlreadySettled = "already-settled",
-    /// The hold cannot be extended, because it has lapsed. It can still be settled.
+    /// The hold has lapsed and therefore cannot be extended. It can still be settled.
     HoldLapsed = "hold-lapsed",
-    /// The subject has the maximum number of open holds on a policy, so it cannot make another
-    /// hold. Nothing was charged. See
+    /// The subject already has the maximum number of open holds on a policy, so the subject cannot
+    /// make another hold. Nothing was charged. See
     /// [`Policy::max_open_holds_of`](crate::Policy::max_open_holds_of).
     TooManyHolds = "too-many-holds",
 }
 
 impl ErrorKind {
-    /// Returns `true` if the request or the configuration must be changed. Retrying or failing open
-    /// would only hide the mistake.
+    /// Returns `true` if the error stays until the request or the configuration is changed. In this
+    /// case, a retry or a fail-open would only hide the mistake.
     #[must_use]
     pub fn is_invalid_request(self) -> bool {
         use ErrorKind::{AlreadySettled, HoldLapsed, IdReused, TooManyHolds, UnknownHold};
@@ -134,15 +136,15 @@ impl ErrorKind {
             || matches!(self, IdReused | UnknownHold | AlreadySettled | HoldLapsed | TooManyHolds)
     }
 
-    /// Returns `true` if no call that fails with this kind of error has charged anything, so that
-    /// the call may be retried. [`Error::is_definitely_not_charged`] can be `true` for a single
-    /// error of another kind.
+    /// Returns `true` if a call that fails with this kind of error has never charged anything. Such
+    /// a call can safely be retried. For other kinds, [`Error::is_definitely_not_charged`] can
+    /// still be `true` for a single error.
     #[must_use]
     pub fn is_definitely_not_charged(self) -> bool {
-        // There is no wildcard, so that a new kind must be added here.
+        // The match has no wildcard, so that a new kind must be added here.
         match self {
             Self::Timeout | Self::Unavailable | Self::Protocol => false,
-            // A script may fail between two of its writes because of a missing permission.
+            // Because of a missing permission, a script can fail between two of its writes.
             Self::Misconfigured => false,
             Self::ReadOnly
             | Self::Busy
@@ -179,8 +181,8 @@ impl Error {
         Self(Box::new(Inner { kind, is_definitely_not_charged, description }))
     }
 
-    /// Marks the error as one after which nothing was charged for certain, for example because the
-    /// call was not sent.
+    /// Records in the error that nothing was charged for certain, for example because the call was
+    /// not sent.
     ///
     /// ```
     /// use tidegate_core::{Error, ErrorKind};
@@ -195,9 +197,9 @@ impl Error {
         self
     }
 
-    /// Returns `true` if nothing was charged for certain, so that the call may be retried. This
-    /// depends on the [kind](ErrorKind::is_definitely_not_charged), and for some kinds on whether
-    /// the call was sent.
+    /// Returns `true` if nothing was charged for certain, so that the call can safely be retried.
+    /// This depends on the [kind](ErrorKind::is_definitely_not_charged). For some kinds, it also
+    /// depends on whether the call was sent.
     #[must_use]
     pub fn is_definitely_not_charged(&self) -> bool {
         self.0.is_definitely_not_charged
@@ -217,7 +219,7 @@ impl Error {
         self.0.kind
     }
 
-    /// Adds `context` before the message. The kind and the cause stay the same.
+    /// Adds `context` before the message of the error. The kind and the cause stay the same.
     ///
     /// ```
     /// use tidegate_core::{Error, ErrorKind};

@@ -1,8 +1,8 @@
-/// Returns a hash of some parts that is the same on every machine and in every version. The hash
-/// has no key, so an attacker can find parts for any value.
+/// Returns a hash of several byte strings. It is the same on every machine and in every version.
+/// The hash has no key, so an attacker can find byte strings with a given hash.
 pub(crate) fn stable_hash<const N: usize>(parts: [&[u8]; N]) -> u64 {
-    // FNV-1a, followed by the finisher of MurmurHash3, because FNV alone distributes the high bits
-    // badly.
+    // The hash is FNV-1a, followed by the finisher of MurmurHash3. The finisher is necessary
+    // because FNV alone distributes the high bits badly.
     let fnv = parts.into_iter().flatten().fold(0xcbf2_9ce4_8422_2325, |hash: u64, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
@@ -26,7 +26,7 @@ pub(crate) fn spread(hash: u64, count: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// States in a shared store depend on these values, so they must never change.
+    /// States in a shared store depend on these hashes, so the hashes must never change.
     #[test]
     fn hashes_stay_as_they_are() {
         assert_eq!(stable_hash([b""]), 0xefd0_1f60_ba99_2926);

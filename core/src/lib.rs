@@ -1,16 +1,16 @@
 //! The core of Tidegate: rate-limit policies, exact decisions, and the trait of the stores that
 //! keep states.
 //!
-//! Each item has one path. The root has the items that applications use. The stores that wrap other
-//! stores are in [`layers`]. Authors of stores also need [`engine`] and [`algorithm`]. The names of
-//! metrics are in [`telemetry`].
+//! Each item has one path. The root module has the items that applications use. The module
+//! [`layers`] has the stores that wrap other stores. Authors of stores also need [`engine`] and
+//! [`algorithm`]. The names of the metrics are in [`telemetry`].
 //!
-//! Applications depend on a backend crate, which re-exports this crate: `tidegate-memory` for one
-//! process and for tests, `tidegate-redis` or `tidegate-cluster` for several processes. The core
-//! itself uses no sockets and no Redis.
+//! Applications depend on a backend crate, which re-exports this crate. `tidegate-memory` is for a
+//! single process and for tests. `tidegate-redis` and `tidegate-cluster` are for several processes.
+//! This crate itself uses no sockets and no Redis.
 //!
-//! This program limits each address to 100 requests in any minute, and each user to 5 in any 15
-//! minutes:
+//! This program limits each address to 100 requests in any minute. It also limits each user to 5
+//! requests in any 15 minutes:
 //!
 //! ```
 //! use std::time::Duration;
@@ -59,7 +59,7 @@
 //!
 //! # Crate features
 //!
-//! No feature is on by default. Each backend has the same features.
+//! No feature is on by default. Each backend crate has the same features.
 //!
 //! | feature | adds |
 //! |---|---|

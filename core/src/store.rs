@@ -1,4 +1,4 @@
-//! The store trait.
+//! The trait of stores.
 
 mod answer;
 
@@ -9,40 +9,43 @@ pub use answer::Answer;
 
 use crate::{Call, Decision, Error, ErrorKind, Policy, Timestamp};
 
-/// Keeps states and decides calls, by its own clock.
+/// A store keeps states and decides calls. It uses its own clock.
 ///
-/// A store executes a whole operation and returns a decision. It has no separate methods to read
-/// and to write a state. A layer around a store, such as a timeout or a circuit breaker, is a store
-/// too: see [`Layer`](crate::layers::Layer).
+/// A store executes a whole operation and returns a decision. It has no separate methods to read or
+/// write a state. A layer is a store around another store, such as a timeout or a circuit breaker:
+/// see [`Layer`](crate::layers::Layer).
 ///
-/// The trait is object safe: `Arc<dyn Store>` is a store. A call through it allocates nothing if
-/// the store answers immediately.
+/// The trait is object safe: `Arc<dyn Store>` is a store. A call through an `Arc<dyn Store>`
+/// allocates nothing if the store answers immediately.
 ///
 /// # What every store guarantees
 ///
-/// 1. A call makes all of its charges, or none, atomically; charges to one key add up.
-/// 2. A denial, a peek, a cost of 0 and a failed call write nothing. (A policy with
-///    [`block_for`](Policy::block_for) writes that block, and nothing else.)
+/// 1. A call makes all of its charges, or none, atomically. The costs of charges to one key add up.
+/// 2. A denial, a peek, a cost of 0 and a failed call write nothing. (A denial by a policy with
+///    [`block_for`](Policy::block_for) writes the block, and nothing else.)
 /// 3. The store admits exactly as much as the policy allows, in any interleaving of calls.
-/// 4. A clock that steps back admits nothing more, and delays a recovery by at most the step.
-/// 5. A state is dropped only if it cannot be distinguished from no state, by the store's clock.
-/// 6. The same calls at the same times get the same answers, one by one or in a batch.
-/// 7. A verdict is exact: `remaining`, `retry_after`, `reset_after`.
-/// 8. Two subjects, two tenants and two policies share no state, whatever bytes they consist of.
-///    (Policies share states by their [`state_name`](Policy::state_name).)
-/// 9. A policy that changes and keeps its name also keeps its usage, or has a state of its own.
+/// 4. If the clock steps back, the store admits nothing more. The step delays a recovery by at most
+///    the length of the step.
+/// 5. The store drops a state only if the state cannot be distinguished from no state, by the
+///    store's clock.
+/// 6. The same calls at the same times get the same answers, in single calls or in a batch.
+/// 7. The values of a verdict are exact: `remaining`, `retry_after`, `reset_after`.
+/// 8. Two subjects, two tenants or two policies share no state, for any bytes of their names.
+///    (Policies share states only if they have the same [`state_name`](Policy::state_name).)
+/// 9. If a policy changes and keeps its name, it also keeps its usage, or it has another state.
 /// 10. A block lasts exactly as long as requested, and a shadow never refuses.
-/// 11. An undo refunds the part of its charge that has not recovered, and no charge of another
-///     call.
+/// 11. An undo refunds the part of its charge that has not recovered. It never refunds a charge of
+///     another call.
 /// 12. An error is never a denial, and a call is charged at most once.
 ///
 /// `tidegate-testkit` checks these guarantees on any store, and names the guarantee that a store
 /// breaks.
 ///
-/// The engine does the arithmetic: a store finds the records of a call, locks out other callers,
+/// The engine does the arithmetic. A store finds the records of a call, locks out other callers,
 /// and calls [`engine::decide`](crate::engine::decide) (see [`Records`](crate::engine::Records)). A
-/// store that keeps its states in a database restores records from its rows with
-/// [`Record::restore`](crate::engine::Record::restore), like `examples/sqlite` in the repository.
+/// store with its states in a database restores the records from its rows with
+/// [`Record::restore`](crate::engine::Record::restore). `examples/sqlite` in the repository does
+/// this.
 ///
 /// # Example
 ///
@@ -75,8 +78,9 @@ pub trait Store: fmt::Debug + Send + Sync {
 
     /// Executes a batch of independent calls, and returns one answer per call, in order.
     ///
-    /// Each call is atomic, and the batch as a whole is not. The store may execute the calls in any
-    /// order, unless they share a key. A store with a cost per round trip sends them together.
+    /// Each call is atomic, but the batch as a whole is not. The store is allowed to execute the
+    /// calls in any order, unless they share a key. If each round trip has a cost, the store sends
+    /// the calls together.
     fn decide_many<'a>(
         &'a self,
         calls: &'a [Call<'a>],
@@ -90,15 +94,15 @@ pub trait Store: fmt::Debug + Send + Sync {
         })
     }
 
-    /// Returns the time by the store's clock.
+    /// Returns the current time by the store's clock.
     fn now(&self) -> Answer<'_, Result<Timestamp, Error>>;
 
-    /// Checks that the store can decide, for example when a program starts. Changes no subject's
-    /// state.
+    /// Checks that the store can decide, for example when a program starts. The check changes no
+    /// state of any subject.
     ///
-    /// A store on a server checks that it can reach the server, that the server accepts this
-    /// client, and that it accepts writes. The default implementation reads the time. Layers call
-    /// the inner store directly, without timeouts, breakers and fallbacks.
+    /// A store on a server checks that it can reach the server, and that the server accepts this
+    /// client and its writes. The default implementation reads the time. The `ready` of a layer
+    /// directly calls the `ready` of its inner store, without timeouts, breakers and fallbacks.
     ///
     /// # Errors
     ///
@@ -110,19 +114,19 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Returns `true` if [`decide`](Self::decide) always returns an answer that is
     /// [ready](Answer::into_ready).
     ///
-    /// A caller in a synchronous function, such as a middleware, then needs no future that owns the
-    /// charges of the call. The default is `false`.
+    /// If the method returns `true`, a caller in a synchronous function, such as a middleware,
+    /// needs no future that owns the charges of the call. The default is `false`.
     fn answers_immediately(&self) -> bool {
         false
     }
 
-    /// Returns the group of calls that may be sent in one batch with this call, or `None` if a
-    /// batch does not make this call cheaper.
+    /// Returns the batch group of this call. The calls of one group can be sent in one batch.
+    /// Returns `None` if a batch does not make this call cheaper.
     ///
     /// The layer `coalesced` (feature `tokio`) sends a batch per group. A cluster has a group for
     /// each node, so that a slow node does not delay the calls for other nodes. Calls that share a
-    /// key should be in one group. The method must not need a server. The default is one group for
-    /// all calls.
+    /// key should be in one group. This method must not call a server. By default, all calls are in
+    /// one group.
     fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
         let _ = call;
         Some(0)
@@ -130,14 +134,14 @@ pub trait Store: fmt::Debug + Send + Sync {
 
     /// Checks that the store can keep states of this policy.
     ///
-    /// A limiter calls this method when it is built, so the method must not need a server. The
-    /// default implementation rejects [`refund_lapsed`](Policy::refund_lapsed), because a store
-    /// needs support of its own to refund holds that lapse.
+    /// A limiter calls this method when the limiter is built, so the method must not call a server.
+    /// The default implementation rejects [`refund_lapsed`](Policy::refund_lapsed), because a store
+    /// refunds lapsed holds only if its own code supports this.
     ///
     /// # Errors
     ///
-    /// Returns an error of kind [`Unsupported`](crate::ErrorKind::Unsupported). Its message says
-    /// which change would help.
+    /// Returns an error of kind [`Unsupported`](crate::ErrorKind::Unsupported). The message of the
+    /// error says which change of the policy or of the store would help.
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
         keeps_lapsed(policy)
     }
@@ -147,7 +151,7 @@ pub trait Store: fmt::Debug + Send + Sync {
 ///
 /// # Errors
 ///
-/// Returns [`ErrorKind::Unsupported`] if it does.
+/// Returns [`ErrorKind::Unsupported`] if the policy refunds lapsed holds.
 pub fn keeps_lapsed(policy: &Policy) -> Result<(), Error> {
     if !policy.refunds_lapsed() {
         return Ok(());

@@ -5,10 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use smallvec::SmallVec;
 
-/// The bytes for which a state is kept: a user, an address, an API key, or several of these.
+/// The bytes for which a state is kept. A subject is a user, an address, an API key, or several
+/// such parts.
 ///
-/// Values with bytes are borrowed. Addresses and numbers are converted into text without an
-/// allocation.
+/// A value that consists of bytes is borrowed. Addresses and numbers are converted into text
+/// without an allocation.
 ///
 /// | from | bytes |
 /// |---|---|
@@ -19,9 +20,10 @@ use smallvec::SmallVec;
 /// | `()` | none: one subject for all requests |
 /// | `(a, b)` up to four parts, [`parts`](Self::parts) | for each part its length, `:`, its bytes and `,` |
 ///
-/// Two tuples are the same subject only if they have the same parts, so a user named `a,1:b` cannot
-/// impersonate another user. A subject from a single value can have the same bytes as a tuple, if
-/// the value contains lengths. A policy should therefore receive either single values or tuples.
+/// Two tuples are the same subject only if they have the same parts. So a user with the name
+/// `a,1:b` cannot impersonate another user. A single value can have the same bytes as a tuple, if
+/// the value contains lengths. A policy should therefore receive only single values, or only
+/// tuples.
 ///
 /// ```
 /// use std::net::IpAddr;
@@ -43,7 +45,7 @@ enum Bytes<'a> {
     Owned(Owned),
 }
 
-/// The maximum length of the text of an address, a number or a UUID is 40 bytes.
+/// The buffer has 40 bytes, the maximum length of the text of an address, a number or a UUID.
 type Owned = SmallVec<[u8; 40]>;
 
 impl<'a> Subject<'a> {
@@ -65,8 +67,8 @@ impl<'a> Subject<'a> {
     /// ```
     pub fn display(value: &(impl fmt::Display + ?Sized)) -> Subject<'static> {
         let mut text = Text(Owned::new());
-        // Writing to memory cannot fail. If the `Display` of `value` fails, the subject contains
-        // the text up to the failure.
+        // Writing to memory cannot fail. If the `Display` implementation of `value` fails, the
+        // subject contains the text that was written before the failure.
         let _ = write!(text, "{value}");
         Subject(Bytes::Owned(text.0))
     }
@@ -91,7 +93,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Appends a netstring, so that two different lists of parts never have the same bytes.
+/// Appends a part as a netstring. So two different lists of parts never have the same bytes.
 fn push_part(bytes: &mut Owned, part: &[u8]) {
     let mut text = Text(std::mem::take(bytes));
     let _ = write!(text, "{}:", part.len());
@@ -137,8 +139,8 @@ impl From<IpAddr> for Subject<'_> {
 }
 
 impl From<Ipv4Addr> for Subject<'_> {
-    // Servers that limit by address do this for each request, and `Display` takes ten times as
-    // long.
+    // The text is not written by `Display`, because `Display` takes ten times as long. Servers that
+    // limit by address convert an address for each request.
     fn from(address: Ipv4Addr) -> Self {
         let mut text = Owned::new();
         for (place, octet) in address.octets().into_iter().enumerate() {
@@ -216,8 +218,8 @@ impl fmt::Debug for Subject<'_> {
     }
 }
 
-/// Shows bytes from a caller as escaped text: the first 100 bytes, and the length if there are
-/// more.
+/// Shows bytes from a caller as escaped text. If there are more than 100 bytes, it shows the first
+/// 100 bytes and the length.
 pub(crate) struct ShownBytes<'a>(pub(crate) &'a [u8]);
 
 impl fmt::Debug for ShownBytes<'_> {

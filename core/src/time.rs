@@ -4,15 +4,16 @@ use core::fmt;
 use core::time::Duration;
 use std::time::SystemTime;
 
-/// The maximum of all intermediate values: 2^52.
+/// The maximum of all intermediate values of a decision: 2^52.
 ///
-/// Redis scripts compute with doubles, which represent integers exactly up to 2^53. The additional
-/// factor of 2 leaves room for one addition, and makes `floor(a / b)` of two such integers exact.
+/// Redis scripts compute with doubles, which represent integers exactly up to 2^53. The remaining
+/// factor of 2 leaves room for one addition. It also makes `floor(a / b)` exact for two integers up
+/// to 2^52.
 pub const MAX_EXACT: u64 = 1 << 52;
 
 /// The maximum window, period, recovery or block: 2^51 µs, a little over 71 years.
 ///
-/// A time plus such a span is less than 2^53 µs.
+/// A time plus such a span is less than 2^53 µs, so that the sum is exact.
 pub const MAX_SPAN: Duration = Duration::from_micros(MAX_SPAN_MICROS);
 
 /// [`MAX_SPAN`] in microseconds.
@@ -34,8 +35,8 @@ impl Timestamp {
     /// The start of 1970.
     pub const EPOCH: Self = Self(0);
 
-    /// The maximum time: 2^52 − 1 µs, in September 2112. A later time of a clock is replaced by
-    /// this time.
+    /// The maximum time: 2^52 − 1 µs, in September 2112. If a clock shows a later time, this time
+    /// is used instead.
     pub const MAX: Self = Self(MAX_EXACT - 1);
 
     /// Creates a time from microseconds since 1970. A time after [`Timestamp::MAX`] is replaced by
@@ -77,8 +78,8 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// Rounds down to the microsecond. A time before 1970 becomes [`Timestamp::EPOCH`], and a time
-/// after [`Timestamp::MAX`] becomes [`Timestamp::MAX`].
+/// Rounds the time down to the microsecond. A time before 1970 becomes [`Timestamp::EPOCH`], and a
+/// time after [`Timestamp::MAX`] becomes [`Timestamp::MAX`].
 impl From<SystemTime> for Timestamp {
     fn from(time: SystemTime) -> Self {
         let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -92,9 +93,10 @@ impl From<Timestamp> for SystemTime {
     }
 }
 
-/// A wait, which may be endless.
+/// A wait until a charge is admitted. A wait can be endless.
 ///
-/// A wait is one number, so that the longest of several waits is their maximum.
+/// A wait is stored as one number, so that the longest of several waits is the maximum of the
+/// numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Wait(u64);
 
@@ -102,7 +104,7 @@ impl Wait {
     /// No wait: the charge is admitted.
     pub const ZERO: Self = Self(0);
 
-    /// An endless wait: the cost is above the maximum that the policy ever admits at one instant.
+    /// An endless wait. The cost is above the maximum that the policy ever admits at one instant.
     pub const NEVER: Self = Self(u64::MAX);
 
     /// Creates a wait from microseconds.
@@ -130,18 +132,18 @@ impl Wait {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// Returns the rest of the wait after `micros`.
+    /// Returns the part of the wait that remains after `micros`.
     pub(crate) const fn after(self, micros: u64) -> Self {
         if self.0 == u64::MAX { self } else { Self(self.0.saturating_sub(micros)) }
     }
 
-    /// Returns the microseconds, or `None` for an endless wait.
+    /// Returns the wait in microseconds, or `None` for an endless wait.
     #[must_use]
     pub const fn as_micros(self) -> Option<u64> {
         if self.0 == u64::MAX { None } else { Some(self.0) }
     }
 
-    /// Returns the duration, or `None` for an endless wait.
+    /// Returns the wait as a duration, or `None` for an endless wait.
     #[must_use]
     pub const fn as_duration(self) -> Option<Duration> {
         match self.as_micros() {
@@ -151,19 +153,19 @@ impl Wait {
     }
 }
 
-/// Rounds up to microseconds.
+/// Rounds the duration up to microseconds.
 impl From<Duration> for Wait {
     fn from(wait: Duration) -> Self {
         Self(micros_of_ceil(wait).min(u64::MAX - 1))
     }
 }
 
-/// Returns the whole microseconds of a duration, rounded down, or `u64::MAX` if they do not fit.
+/// Returns a duration in microseconds, rounded down. Returns `u64::MAX` if the number is too large.
 pub(crate) fn micros_of(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Returns the whole microseconds of a duration, rounded up, or `u64::MAX` if they do not fit.
+/// Returns a duration in microseconds, rounded up. Returns `u64::MAX` if the number is too large.
 pub(crate) fn micros_of_ceil(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
 }

@@ -1,10 +1,10 @@
-//! Checks of the numbers in a state from outside.
+//! Checks of the numbers in a state that comes from outside of the process.
 
 use std::fmt::Display;
 
 use crate::time::{MAX_EXACT, Timestamp};
 
-/// The latest time at which a state is written.
+/// The latest time at which a state is ever written.
 pub(super) const LAST: u64 = Timestamp::MAX.as_micros();
 
 pub(super) fn at_most(name: impl Display, value: u64, bound: u64) -> Result<(), String> {
@@ -14,7 +14,8 @@ pub(super) fn at_most(name: impl Display, value: u64, bound: u64) -> Result<(), 
     Err(format!("{name} {value}; it must be at most {bound}"))
 }
 
-/// Checks a count or a debt. If it is 0, there is no state.
+/// Checks that a count or a debt is not 0 and not too large. With a count or a debt of 0, there is
+/// no state.
 pub(super) fn amount(name: impl Display, value: u64) -> Result<(), String> {
     if (1..=MAX_EXACT).contains(&value) {
         return Ok(());

@@ -4,9 +4,9 @@
 //! charged in the current window. Windows are half open: a request at the very end of a window
 //! belongs to the next window.
 //!
-//! [`Start`] says where windows begin. Two neighboring windows are independent, so up to `2·L` may
-//! pass in a short time around their boundary. A [sliding log](super::sliding_log) does not have
-//! this weakness.
+//! [`Start`] defines the start of windows. Two neighboring windows are independent. So up to `2·L`
+//! can be admitted in a short time around their boundary. A [sliding log](super::sliding_log)
+//! does not have this weakness.
 //!
 //! Source: folklore. A counter that is reset at fixed times is the oldest form of rate limiting.
 
@@ -18,7 +18,7 @@ use super::shape::StateShape;
 use super::traits::{Algorithm, Level, PackedAlgorithm, Take};
 use crate::time::{MAX_EXACT, Wait};
 
-/// The numbers of a fixed window.
+/// The numbers of the rule for a fixed window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FixedWindowRule {
     pub(crate) limit: u64,
@@ -26,7 +26,7 @@ pub struct FixedWindowRule {
     pub(crate) start: Start,
 }
 
-/// The current window of a subject.
+/// The state of a subject: its current window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct State {
@@ -57,7 +57,7 @@ impl FixedWindowRule {
         self.window.get()
     }
 
-    /// Returns where windows begin.
+    /// Returns the rule for the start of windows.
     #[must_use]
     pub const fn start(&self) -> Start {
         self.start
@@ -181,8 +181,8 @@ impl PackedAlgorithm for FixedWindowRule {
     }
 }
 
-/// Returns the state unless its window has ended. If the clock has stepped back to a time before
-/// the window, the window is still the current window.
+/// Returns the state, or `None` if its window has ended. If the clock has stepped back to a time
+/// before the window, the window is still the current window.
 #[inline(always)]
 fn current(state: Option<State>, now: u64) -> Option<State> {
     state.filter(|state| now < state.ends)

@@ -1,8 +1,8 @@
-//! Token bucket that refills by intervals: `R` tokens at the end of each period.
+//! Token bucket that refills by intervals: at the end of each period, `R` tokens are refilled.
 //!
 //! A cost `c` is admitted if and only if `debt(t) + c ≤ B`. The debt is the number of tokens that
-//! are missing from a full bucket of capacity `B`. It shrinks by `R` at the end of each period, and
-//! is never below 0.
+//! are missing from a full bucket of capacity `B`. At the end of each period, the debt shrinks by
+//! `R`. It is never below 0.
 //!
 //! Periods are counted from the first charge to a full bucket until the bucket is full again. No
 //! fraction of a period is lost, regardless of the times of the requests.
@@ -26,7 +26,7 @@ pub struct IntervalBucketRule {
     pub(crate) period: NonZeroU64,
 }
 
-/// The tokens that are missing from a full bucket.
+/// The state of a bucket: the tokens that are missing from a full bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct State {
@@ -64,20 +64,20 @@ impl IntervalBucketRule {
         self.period.get()
     }
 
-    /// Returns the microseconds in which at least `tokens` are refilled, rounded down to whole
-    /// periods.
+    /// Returns the time in which at least `tokens` are refilled, in microseconds. The time is
+    /// rounded down to whole periods.
     pub(crate) fn refill_time(&self, tokens: u64) -> u64 {
         (tokens / self.refill.get()).saturating_mul(self.period.get())
     }
 
-    /// Returns the maximum debt after a charge beyond the limit. This debt is exact, and is repaid
-    /// within [`MAX_SPAN`](crate::MAX_SPAN).
+    /// Returns the maximum debt after a charge beyond the limit. A debt up to this maximum is
+    /// exact, and is repaid within [`MAX_SPAN`](crate::MAX_SPAN).
     fn max_debt(&self) -> u64 {
         (MAX_SPAN_MICROS / self.period).saturating_mul(self.refill.get()).min(MAX_EXACT)
     }
 
-    /// Returns the state at `now`, or `None` if the bucket is full. If the clock is before the
-    /// anchor, nothing is refilled.
+    /// Returns the state at `now`, or `None` if the bucket is full. If the clock shows a time
+    /// before the anchor, nothing is refilled.
     #[inline]
     fn at(&self, state: Option<State>, now: u64) -> Option<State> {
         let state = state?;
@@ -145,10 +145,10 @@ impl Algorithm for IntervalBucketRule {
         ((debt > 0).then_some(State { debt, ..state }), amount)
     }
 
-    /// As with [continuous refill](super::token_bucket), the tokens that were refilled between the
-    /// charge and the period of the last write count as a part of the charge, so they are not
-    /// refunded again. Refills are at least a period apart, and the last of these refills was at
-    /// the latest when this period began.
+    /// Refunds nothing for the tokens that were refilled between the charge and the period of the
+    /// last write. They count as a part of the charge, as with [continuous
+    /// refill](super::token_bucket). Refills are at least a period apart. The last of these refills
+    /// was at the latest when the period of the last write began.
     fn undo(
         &self,
         state: &mut Option<State>,
@@ -157,7 +157,7 @@ impl Algorithm for IntervalBucketRule {
         now: u64,
     ) -> Option<u64> {
         let (written, current) = ((*state)?, self.at(*state, now)?);
-        // A charge at `at` leaves no state with an older period.
+        // After a charge at `at`, no state has an older period.
         if at.saturating_sub(written.anchor) >= self.period.get() {
             return None;
         }

@@ -9,25 +9,26 @@
 //! | [`interval_bucket`] | `debt(t) + c ≤ B`, with a debt that shrinks once per period |
 //!
 //! `L` is the limit, `W` the window, `B` the capacity of a bucket, and `t` the time. Each module
-//! contains a *rule*, which holds the numbers of a policy, and a *state*, which a store keeps for
+//! contains a *rule* and a *state*. The rule has the numbers of a policy. A store keeps a state for
 //! each subject. All rules have the same functions:
 //!
 //! | function | purpose |
 //! |---|---|
 //! | `wait` | returns the time until a cost is admitted; zero means that it is admitted now |
 //! | `take` | charges an admitted cost |
-//! | `chargeable`, `charge` | charge a cost beyond the limit, as far as the state can represent it |
+//! | `chargeable`, `charge` | charge the part of a cost beyond the limit that the state can represent |
 //! | `refund` | refunds a cost, regardless of the time at which it was charged |
-//! | `undo` | reverts one earlier charge, as far as it still counts |
+//! | `undo` | reverts the part of an earlier charge that still counts |
 //! | `level` | returns the remaining amount and the time of recovery |
 //! | `recovers_at` | returns the time from which the state cannot be distinguished from no state |
 //!
 //! Times are in microseconds since 1970. The functions read no clock. They allocate nothing, except
-//! for the growth of a log. They do not panic on any state, because a state may come from outside.
+//! for the growth of a log. They do not panic on any state, because a state can come from outside
+//! of the process.
 //!
-//! **Clocks that step back.** Each state records the latest time (or window) in which it was
-//! written, and is never moved back before it. So a step back adds no quota, and costs at most its
-//! own length.
+//! **Clocks that step back.** Each state contains the latest time (or window) at which it was
+//! written. A state is never moved back before this time. So a step back of the clock adds no
+//! quota, and delays a recovery by at most the length of the step.
 
 mod check;
 pub mod fixed_window;

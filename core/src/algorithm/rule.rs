@@ -8,7 +8,7 @@ use super::sliding_log::SlidingLogRule;
 use super::token_bucket::TokenBucketRule;
 use super::traits::Algorithm;
 
-/// An algorithm with the numbers that it computes with.
+/// The rule of an algorithm. It has the numbers with which the algorithm computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Rule {
@@ -25,7 +25,7 @@ pub enum Rule {
 }
 
 /// Evaluates an expression with the rule of any algorithm. A second expression can be given for
-/// logs, because a log is not packed.
+/// logs, because the state of a log cannot be packed.
 macro_rules! dispatch {
     ($rule:expr, |$any:ident| $expression:expr) => {
         dispatch!($rule, |$any| $expression, log $any => $expression)
@@ -43,7 +43,7 @@ macro_rules! dispatch {
 pub(crate) use dispatch;
 
 impl Rule {
-    /// Returns the maximum that is ever admitted at one instant.
+    /// Returns the maximum that the rule ever admits at one instant.
     #[must_use]
     pub fn limit(&self) -> u64 {
         dispatch!(self, |rule| Algorithm::limit(rule))
@@ -76,8 +76,8 @@ impl Rule {
         dispatch!(self, |rule| Algorithm::max_records(rule))
     }
 
-    /// Returns the number of microseconds for which a request counts if the whole limit was used at
-    /// its time.
+    /// Returns how long a request counts, in microseconds. The result is for a request that used
+    /// the whole limit.
     pub(crate) fn window(&self) -> u64 {
         dispatch!(self, |rule| rule.window())
     }

@@ -1,10 +1,10 @@
-//! Sliding counter: at most about `L` in any window of length `W`, from two counters.
+//! Sliding counter: at most about `L` in any window of length `W`. A state needs only two counts.
 //!
 //! A cost `c` is admitted if and only if `prev·(W − e) + (cur + c)·W ≤ L·W`. `cur` is the cost that
-//! was charged in the current window, `prev` the cost in the previous window, and `e` the time
-//! since the current window began. Divided by `W`, this is `prev·(W − e)/W + cur + c ≤ L`: the
-//! previous window counts as far as it still overlaps the sliding window. The products are compared
-//! exactly, so the weighted count is never rounded.
+//! was charged in the current window, and `prev` the cost that was charged in the previous window.
+//! `e` is the time since the current window began. The same condition, divided by `W`, is
+//! `prev·(W−e)/W+cur+c≤L`. So the previous window is weighted by the part that still overlaps the
+//! sliding window. The products are compared exactly, so the weighted count is never rounded.
 //!
 //! The result is an approximation of the [sliding log](super::sliding_log), because it assumes that
 //! the requests of the previous window were evenly distributed.
@@ -18,7 +18,7 @@ use super::shape::StateShape;
 use super::traits::{Algorithm, Level, PackedAlgorithm, Take};
 use crate::time::{MAX_EXACT, Wait};
 
-/// The numbers of a sliding counter. Its windows are aligned to multiples of the window since 1970.
+/// The numbers of a sliding counter. Windows begin at multiples of their length since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlidingCounterRule {
     pub(crate) limit: u64,
@@ -28,7 +28,7 @@ pub struct SlidingCounterRule {
     pub(crate) tick: NonZeroU64,
 }
 
-/// The counts of the current and of the previous window.
+/// The state of a subject: the counts of the current and of the previous window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct State {
@@ -41,8 +41,8 @@ pub struct State {
 }
 
 impl State {
-    /// Creates the state of a window that ends at `ends`. `previous` was charged in the previous
-    /// window, and `current` in this one.
+    /// Creates the state of a window that ends at `ends`. `previous` is the cost that was charged
+    /// in the previous window, and `current` the cost that was charged in this window.
     #[must_use]
     pub const fn new(ends: u64, previous: u64, current: u64) -> Self {
         Self { ends, previous, current }
@@ -75,7 +75,8 @@ impl SlidingCounterRule {
         self.tick.get()
     }
 
-    /// Returns the state in the window of `now`, or `None` if neither window counts.
+    /// Returns the state in the window that contains `now`. Returns `None` if neither the current
+    /// nor the previous window counts.
     #[inline(always)]
     fn roll(&self, state: Option<State>, now: u64) -> Option<State> {
         let state = state?;
@@ -90,8 +91,8 @@ impl SlidingCounterRule {
         })
     }
 
-    /// Returns `W − e` in ticks, rounded up because `e` is rounded down. If the clock is before the
-    /// current window, `e` is 0.
+    /// Returns `W − e` in ticks. The result is rounded up, because `e` is rounded down. If the
+    /// clock shows a time before the current window, `e` is 0.
     #[inline(always)]
     fn left(&self, ends: u64, now: u64) -> u64 {
         (ends - now).div_ceil(self.tick.get()).min(self.window.get())
@@ -176,9 +177,9 @@ impl Algorithm for SlidingCounterRule {
 
     /// Refunds from the window in which the charge was made.
     ///
-    /// If the clock was before the current window at that time, the charge was made in the current
-    /// window. The refund is then taken from the previous window, if at all. This refunds less,
-    /// because the previous window counts for less and for a shorter time.
+    /// If the clock showed a time before the current window, the charge was made in the current
+    /// window. The refund is then taken from the previous window, if it is taken at all. This
+    /// refunds less, because the previous window counts for less and for a shorter time.
     fn undo(
         &self,
         state: &mut Option<State>,
@@ -209,7 +210,7 @@ impl Algorithm for SlidingCounterRule {
         Level::new(free.saturating_sub(state.current), self.recovers_at(&state))
     }
 
-    /// Returns the time from which neither window counts.
+    /// Returns the time from which neither the current nor the previous window counts.
     #[inline(always)]
     fn recovers_at(&self, state: &State) -> u64 {
         match *state {

@@ -1,16 +1,16 @@
-//! Sliding log: at most `L` in any window of length `W`, exactly, from a record per admitted
+//! Sliding log: exactly at most `L` in any window of length `W`. A log keeps a record per admitted
 //! request.
 //!
-//! A cost `c` is admitted at time `t` if and only if the sum of the costs of all records with `time
-//! > t − W`, plus `c`, is at most `L`.
+//! A cost `c` is admitted at time `t` if and only if the sum of the costs of all records after `t −
+//! W`, plus `c`, is at most `L`.
 //!
-//! With a grain `g`, all requests within one grain share a record. Its time is the end of the
-//! grain, so that it counts at least as long as each of its requests would alone. The log then
-//! admits at most what the exact log admits, and has at most `W/g + 2` records.
+//! With a grain `g`, all requests within one grain share a record. The time of the record is the
+//! end of the grain. So each request counts at least as long as in a log without a grain. A log
+//! with a grain admits at most as much as the exact log, and has at most `W/g + 2` records.
 //!
-//! A record stores the running total instead of its cost. So the sum over a window is one
-//! subtraction, and the first record of the window is found by binary search: a decision takes
-//! `O(log n)`. A denial writes nothing, and does not even drop expired records.
+//! A record stores the running total of the costs instead of its own cost. So the sum over a window
+//! is one subtraction. The first record of the window is found by binary search, so a decision
+//! takes `O(log n)`. A denial writes nothing, and does not even drop expired records.
 //!
 //! Source: folklore. The inequality is the definition of "at most `L` in any window of length `W`".
 
@@ -21,14 +21,15 @@ use super::shape::StateShape;
 use super::traits::{Algorithm, Level, Take};
 use crate::time::{MAX_EXACT, Wait};
 
-/// The number of newest records that an undo searches for the record of its charge. The bound is
-/// necessary because an undo changes the totals of all later records.
+/// The maximum number of records that an undo searches for the record of its charge, from the
+/// newest record. The bound is necessary because an undo changes the totals of all later records.
 pub const MAX_UNDO: usize = 128;
 
 /// The maximum number of records in a log.
 pub(crate) const MAX_RECORDS: u64 = 1 << 20;
 
-/// If fewer records than this have expired, they are found and dropped one by one.
+/// The limit for a linear search. If fewer records have expired, they are found and dropped one by
+/// one.
 const FEW: usize = 4;
 
 /// The numbers of a sliding log.
@@ -40,8 +41,8 @@ pub struct SlidingLogRule {
     pub(crate) grain: u64,
 }
 
-/// The records, oldest first. A state can be collected from pairs of a time and a cost, as
-/// [`records`](Self::records) yields them.
+/// The state of a subject: the records, oldest first. A state can be collected from pairs of a time
+/// and a cost. [`records`](Self::records) returns such pairs.
 #[derive(Debug, Clone, Default)]
 pub struct State {
     records: VecDeque<Record>,
@@ -49,12 +50,12 @@ pub struct State {
     before: u64,
 }
 
-/// The admitted requests of one time or one grain.
+/// The record of the admitted requests of one time or one grain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Record {
     stamp: u64,
-    /// The sum of all costs up to and including this record. It wraps around, so only differences
-    /// have a meaning.
+    /// The sum of all costs up to and including this record. The sum wraps around, so only the
+    /// differences between totals have a meaning.
     total: u64,
 }
 
@@ -99,7 +100,7 @@ impl SlidingLogRule {
             return Wait::ZERO;
         }
         let before = state.total_before(first);
-        // The cost is admitted when the records up to this one have expired.
+        // The cost is admitted when this record and all earlier records have expired.
         let last_to_expire = state.records.partition_point(|record| {
             let dropped = record.total.wrapping_sub(before);
             // For records before `first`, the difference wraps around to a huge number.
@@ -128,7 +129,7 @@ impl SlidingLogRule {
         Level::new(self.limit.saturating_sub(used), recovers_at)
     }
 
-    /// Returns the sum of the costs that count.
+    /// Returns the sum of the costs of all records that count.
     fn used(&self, state: &State, now: u64) -> u64 {
         state.sum_from(self.first_counted(state, now))
     }
@@ -145,13 +146,13 @@ impl SlidingLogRule {
         }
     }
 
-    /// Returns `now`. If the clock is before the newest record, returns the time of that record
-    /// instead (the start of its grain).
+    /// Returns `now`. If the clock shows a time before the newest record, returns the time of that
+    /// record instead (with a grain, the start of its grain).
     fn monotonic(&self, state: &State, now: u64) -> u64 {
         state.records.back().map_or(now, |last| now.max(last.stamp.saturating_sub(self.grain)))
     }
 
-    /// Returns the index of the oldest record that counts.
+    /// Returns the index of the oldest record that still counts.
     fn first_counted(&self, state: &State, now: u64) -> usize {
         let now = self.monotonic(state, now);
         let has_expired = |record: &Record| record.stamp.saturating_add(self.window) <= now;
@@ -170,14 +171,14 @@ impl SlidingLogRule {
         } else {
             state.records.drain(..expired);
         }
-        // A log that was long frees memory, but not at each call.
+        // Frees memory of a log that was long, but not at each call.
         if state.records.capacity() > 64 && state.records.len() < state.records.capacity() / 4 {
             state.records.shrink_to(state.records.len() * 2);
         }
     }
 }
 
-// The state is boxed, because unboxed it would enlarge every record of a store.
+// The state is boxed. Without the box, the state would enlarge every record of a store.
 #[doc(hidden)]
 impl Algorithm for SlidingLogRule {
     type State = Box<State>;
@@ -225,8 +226,8 @@ impl Algorithm for SlidingLogRule {
         cost.min(MAX_EXACT.saturating_sub(used))
     }
 
-    /// If the log has the maximum number of records, the cost is added to the newest record, and
-    /// that record moves to `now`. So charges beyond the limit need no additional memory.
+    /// If the log has the maximum number of records, the cost is added to the newest record. The
+    /// time of that record becomes `now`. So charges beyond the limit need no additional memory.
     fn charge(
         &self,
         state: Option<Self::State>,
@@ -247,7 +248,7 @@ impl Algorithm for SlidingLogRule {
         state
     }
 
-    /// Refunds from the newest records first.
+    /// Refunds the cost from the newest records first.
     fn refund(&self, mut state: Self::State, cost: u64, now: u64) -> (Option<Self::State>, u64) {
         self.drop_expired(&mut state, now);
         let mut rest = cost;
@@ -263,12 +264,12 @@ impl Algorithm for SlidingLogRule {
         (None, cost - rest)
     }
 
-    /// Refunds from the record of that time, if it still counts and is one of the newest
-    /// [`MAX_UNDO`] records.
+    /// Refunds the cost from the record with the time of the charge. The record must still count,
+    /// and must be one of the newest [`MAX_UNDO`] records.
     ///
-    /// If the clock was before the newest record, the charge was added to the newest record. If a
-    /// record with the time `at` exists as well, the refund is taken from that record, which counts
-    /// for a shorter time.
+    /// If the clock showed a time before the newest record, the charge was added to the newest
+    /// record. If a record with the time `at` exists too, the refund is taken from the record at
+    /// `at`. That record counts for a shorter time, so this refunds less.
     fn undo(
         &self,
         log: &mut Option<Self::State>,
@@ -347,8 +348,8 @@ impl Algorithm for SlidingLogRule {
     }
 }
 
-/// Compares the records. Totals wrap around and may begin anywhere, so the totals of two equal logs
-/// may differ.
+/// Compares the times and the costs of the records. The totals of two equal logs can differ,
+/// because totals wrap around and can begin at any number.
 impl PartialEq for State {
     fn eq(&self, other: &Self) -> bool {
         self.records().eq(other.records())
@@ -381,13 +382,13 @@ impl State {
         self.records.len()
     }
 
-    /// Returns the number of heap bytes in use.
+    /// Returns the number of heap bytes that the records use.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         self.records.capacity() * size_of::<Record>()
     }
 
-    /// Returns the maximum number of bytes that one more record may add to
+    /// Returns the maximum number of bytes by which one more record can increase
     /// [`heap_bytes`](Self::heap_bytes).
     #[must_use]
     pub fn growth(&self) -> usize {

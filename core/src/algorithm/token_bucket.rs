@@ -1,14 +1,15 @@
-//! Token bucket with continuous refill, and GCRA, which is the same bucket in telecom terms.
+//! Token bucket with continuous refill. GCRA is the same bucket in the terms of telecommunication.
 //!
 //! A cost `c` is admitted if and only if `debt(t) + c ≤ B`. The debt is the number of tokens that
-//! are missing from a full bucket of capacity `B`. It shrinks continuously by `R` tokens per period
-//! `P`, and is never below 0.
+//! are missing from a full bucket of capacity `B`. The debt shrinks continuously by `R` tokens per
+//! period `P`. It is never below 0.
 //!
-//! The debt is stored in units of `1/(P/gcd(R, P))` token. In this unit, both a token and the
-//! refill of one tick are whole numbers, so that no fraction is ever lost.
+//! The debt is stored in units. A token has `P/gcd(R, P)` units. Both a token and the refill of one
+//! tick are a whole number of units, so that no fraction is ever lost.
 //!
-//! Sources: J. Turner, "New directions in communications" (1986), for the bucket. ITU-T I.371,
-//! annex A, for GCRA: its emission interval is `P/R`, and its burst tolerance is `(B − 1)·P/R`.
+//! Sources: J. Turner, "New directions in communications" (1986), describes the bucket. ITU-T
+//! I.371, annex A, describes GCRA. The emission interval of GCRA is `P/R`, and the burst tolerance
+//! is `(B − 1)·P/R`.
 
 use std::num::NonZeroU64;
 
@@ -23,7 +24,7 @@ use crate::time::{MAX_EXACT, MAX_SPAN_MICROS, Wait};
 pub struct TokenBucketRule {
     /// The number of tokens in a full bucket.
     pub(crate) capacity: u64,
-    /// The number of units in a full bucket, at most 2^52.
+    /// The number of units in a full bucket. It is at most 2^52.
     pub(crate) full: u64,
     /// The number of units in a token.
     pub(crate) unit: Unit,
@@ -33,13 +34,13 @@ pub struct TokenBucketRule {
     pub(crate) tick: NonZeroU64,
 }
 
-/// The debt of a bucket at one time.
+/// The state of a bucket: its debt at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct State {
-    /// The time of the debt, in microseconds since 1970.
+    /// The time at which the bucket has this debt, in microseconds since 1970.
     pub time: u64,
-    /// The debt, in units of the policy that wrote it.
+    /// The debt, in the units of the policy that wrote the state.
     pub debt: u64,
 }
 
@@ -76,25 +77,26 @@ impl TokenBucketRule {
         self.tick.get()
     }
 
-    /// Returns the microseconds in which at least `tokens` are refilled, rounded down to the tick.
+    /// Returns the time in which at least `tokens` are refilled, in microseconds, rounded down to
+    /// the tick.
     pub(crate) fn refill_time(&self, tokens: u64) -> u64 {
         let ticks = tokens.saturating_mul(self.unit.get()) / self.refill.get();
         ticks.saturating_mul(self.tick.get())
     }
 
-    /// Returns the maximum debt in units after a charge beyond the limit. This debt is exact, and
-    /// is repaid within [`MAX_SPAN`](crate::MAX_SPAN).
+    /// Returns the maximum debt after a charge beyond the limit, in units. A debt up to this
+    /// maximum is exact, and is repaid within [`MAX_SPAN`](crate::MAX_SPAN).
     fn max_debt(&self) -> u64 {
         (MAX_SPAN_MICROS / self.tick).saturating_mul(self.refill.get()).min(MAX_EXACT)
     }
 
-    /// Converts a state that a policy with another capacity or rate wrote. The used tokens stay
-    /// used.
+    /// Converts a state that a policy with another capacity or another rate wrote. The number of
+    /// used tokens stays the same.
     ///
     /// The debt is converted into the units of this policy and rounded up. If the units are small
     /// enough for an exact conversion, rounding adds less than one unit. Otherwise a fraction of a
-    /// token is rounded up to a whole token. A token of the other policy has `older` units, at
-    /// least 1.
+    /// token is rounded up to a whole token. `older` is the number of units in a token of the other
+    /// policy, and is at least 1.
     #[doc(hidden)]
     #[must_use]
     pub fn adopt(&self, state: State, older: u64) -> State {
@@ -111,8 +113,8 @@ impl TokenBucketRule {
         State { debt, ..state }
     }
 
-    /// Returns the state at `now`. If the clock is before the time of the state, nothing is
-    /// refilled.
+    /// Returns the state at `now`. If the clock shows a time before the time of the state, nothing
+    /// is refilled.
     #[inline(always)]
     fn at(&self, State { time, debt }: State, now: u64) -> State {
         let (floor, ticks) = self.ticks_between(time, now);
@@ -152,8 +154,8 @@ impl TokenBucketRule {
         (ticks * self.tick.get(), ticks.saturating_sub(self.ticks_up(time)))
     }
 
-    /// Returns the number of whole ticks up to a time. Avoids the division if a tick is a
-    /// microsecond.
+    /// Returns the number of whole ticks up to a time. If a tick is a microsecond, this needs no
+    /// division.
     #[inline(always)]
     fn ticks(&self, micros: u64) -> u64 {
         if self.tick == NonZeroU64::MIN { micros } else { micros / self.tick }
@@ -213,16 +215,16 @@ impl Algorithm for TokenBucketRule {
         ((debt > 0).then_some(State { debt, ..state }), units / self.unit.get())
     }
 
-    /// Refunds the part of the charge that was not refilled since.
+    /// Refunds the part of the charge that was not refilled after the charge.
     ///
-    /// A full bucket loses its refill. So without a part `c` of the charge, the debt would be lower
-    /// by `min(c, the minimum debt since the charge)`.
+    /// A full bucket loses further refill. So without a part `c` of the charge, the debt would be
+    /// lower by `min(c, the minimum debt since the charge)`.
     ///
-    /// Since the last write, the minimum debt is the current debt. Before, it was at least `taken -
-    /// R·(t - at)`, where `taken` is the cost of the charge, `at` its time and `t` the time of the
-    /// last write. At most this much is refunded, and at most the current debt. This is exact if
-    /// only other undos have written the state since the charge, because an undo does not change
-    /// the time of the state.
+    /// The minimum debt after the last write is the current debt. Before the last write, the
+    /// minimum debt was at least `taken - R·(t - at)`. Here `taken` is the cost of the charge, `at`
+    /// is its time, and `t` is the time of the last write. The undo refunds at most this much, and
+    /// at most the current debt. The refund is exact if only other undos have written the state
+    /// after the charge, because an undo does not change the time of the state.
     fn undo(
         &self,
         state: &mut Option<State>,
@@ -231,7 +233,7 @@ impl Algorithm for TokenBucketRule {
         now: u64,
     ) -> Option<u64> {
         let written = (*state)?;
-        // A charge at `at` leaves no state with an older time.
+        // After a charge at `at`, no state has an older time.
         let between = self.ticks_up(written.time).checked_sub(self.ticks(at))?;
         let units = |tokens: u64| tokens.saturating_mul(self.unit.get());
         let owed = units(taken).saturating_sub(between.saturating_mul(self.refill.get()));

@@ -3,7 +3,7 @@
 use super::shape::StateShape;
 use crate::time::Wait;
 
-/// An algorithm with the numbers of a policy. Times are in microseconds since 1970.
+/// An algorithm with the numbers of a policy. All times are in microseconds since 1970.
 pub trait Algorithm {
     /// The state of a subject. A subject without usage has no state.
     type State: Clone;
@@ -14,7 +14,7 @@ pub trait Algorithm {
     /// Whether reservations are possible.
     const CAN_RESERVE: bool = false;
 
-    /// Returns the maximum that is ever admitted at one instant.
+    /// Returns the maximum that the algorithm ever admits at one instant.
     fn limit(&self) -> u64;
 
     /// Returns the number of microseconds in a tick, which is the resolution of the rule.
@@ -25,8 +25,8 @@ pub trait Algorithm {
     /// Returns the shape of the states.
     fn shape(&self) -> StateShape;
 
-    /// Returns the number of microseconds for which a request counts if the whole limit was used at
-    /// its time.
+    /// Returns how long a request counts, in microseconds. The result is for a request that used
+    /// the whole limit.
     fn window(&self) -> u64 {
         self.max_retention()
     }
@@ -39,12 +39,13 @@ pub trait Algorithm {
         0
     }
 
-    /// Returns the time until `cost` is admitted. Zero means that it is admitted now, and no other
-    /// function decides this.
+    /// Returns the time until `cost` is admitted. Zero means that the cost is admitted now. No
+    /// other function decides whether a cost is admitted.
     fn wait(&self, state: Option<&Self::State>, cost: u64, now: u64) -> Wait;
 
-    /// Charges `cost`, which [`wait`](Self::wait) admits or [`can_reserve`](Self::can_reserve)
-    /// allows, and returns the new state. `phase` shifts the windows of a phased policy.
+    /// Charges `cost` and returns the new state. The cost must be admitted by [`wait`](Self::wait)
+    /// or allowed by [`can_reserve`](Self::can_reserve). `phase` shifts the windows of a phased
+    /// policy.
     fn take(
         &self,
         state: Option<Self::State>,
@@ -53,8 +54,8 @@ pub trait Algorithm {
         phase: impl FnOnce() -> u64,
     ) -> Self::State;
 
-    /// Returns the part of `cost` that can be charged beyond the limit, because the state can
-    /// represent it.
+    /// Returns the part of `cost` that can be charged beyond the limit. This is the part that the
+    /// state can represent.
     fn chargeable(&self, state: Option<&Self::State>, cost: u64, now: u64) -> u64;
 
     /// Charges `cost` beyond the limit, and returns the new state. The cost must be
@@ -69,18 +70,18 @@ pub trait Algorithm {
         self.take(state, cost, now, phase)
     }
 
-    /// Refunds `cost`. Returns the new state, or `None` if no usage remains, and the refunded
-    /// amount, rounded down.
+    /// Refunds `cost`. Returns the new state, or `None` if no usage remains. Also returns the
+    /// refunded amount, rounded down.
     fn refund(&self, state: Self::State, cost: u64, now: u64) -> (Option<Self::State>, u64);
 
-    /// Reverts `cost`, which is at most the cost of the earlier charge `take`, as far as it still
-    /// counts. Returns the refunded amount, rounded down. Returns `None` and changes nothing if
-    /// nothing of the earlier charge still counts.
+    /// Reverts the part of `cost` that still counts. `cost` is at most the cost of the earlier
+    /// charge `take`. Returns the refunded amount, rounded down. Returns `None` and changes nothing
+    /// if nothing of the earlier charge still counts.
     fn undo(&self, state: &mut Option<Self::State>, cost: u64, take: Take, now: u64)
     -> Option<u64>;
 
     /// Returns `true` if [`undo`](Self::undo) does not find a charge that was made at `at`,
-    /// although the charge may still count.
+    /// although the charge possibly still counts.
     fn is_out_of_reach(&self, _state: Option<&Self::State>, _at: u64, _now: u64) -> bool {
         false
     }
@@ -92,35 +93,36 @@ pub trait Algorithm {
     fn recovers_at(&self, state: &Self::State) -> u64;
 
     /// Returns `true` if `cost` can be reserved. A reservation makes the debt exceed the capacity
-    /// for a while, and the debt must still be represented exactly.
+    /// for some time. The state must still represent this debt exactly.
     fn can_reserve(&self, _state: Option<&Self::State>, _cost: u64, _now: u64) -> bool {
         false
     }
 
-    /// Checks a state from outside.
+    /// Checks a state that comes from outside of the process.
     ///
     /// # Errors
     ///
-    /// Returns a message if no state of this rule has these values. It names the value and the
-    /// bound.
+    /// Returns a message if no state of this rule has these values. The message names the wrong
+    /// value and its bound.
     fn check(&self, state: &Self::State) -> Result<(), String>;
 }
 
-/// An algorithm whose state fits into two words. Both words are 0 only for a state without usage,
-/// which decides as no state does.
+/// An algorithm with a state that fits into two words. Both words are 0 only for a state without
+/// usage. Such a state decides as if there were no state.
 pub trait PackedAlgorithm: Algorithm<State: Copy> {
-    /// Packs the state into two words. Returns `None` if it does not fit.
+    /// Packs the state into two words. Returns `None` if the state does not fit.
     fn pack(state: Self::State) -> Option<[u64; 2]>;
 
     /// Returns the state in these words.
     fn unpack(words: [u64; 2]) -> Self::State;
 
-    /// Returns `true` if the state after a charge to the policy always fits.
+    /// Returns `true` if each state that the policy can write fits into two words.
     fn always_fits(&self) -> bool {
         true
     }
 
-    /// Advances the state to `now`, if each of the functions below would otherwise do this.
+    /// Advances the state to `now`, if the functions below would otherwise each do this. By
+    /// default, returns the state unchanged.
     #[inline(always)]
     fn advance(&self, state: Self::State, _now: u64) -> Self::State {
         state
@@ -152,13 +154,13 @@ pub trait PackedAlgorithm: Algorithm<State: Copy> {
     }
 }
 
-/// An earlier charge.
+/// An earlier charge that an undo reverts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Take {
-    /// The time at which it was made, in microseconds since 1970.
+    /// The time of the charge, in microseconds since 1970.
     pub at: u64,
-    /// The cost that was charged, at least 1.
+    /// The cost that was charged. It is at least 1.
     pub cost: u64,
 }
 
@@ -170,14 +172,14 @@ impl Take {
     }
 }
 
-/// The remaining amount of a limit, and the time of its recovery.
+/// The level of a state: the remaining amount, and the time of its recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Level {
     /// The maximum cost that would be admitted now, rounded down.
     pub remaining: u64,
-    /// The time at which the state will have recovered fully if nothing more is charged, in
-    /// microseconds since 1970.
+    /// The time at which the state has recovered fully if nothing more is charged, in microseconds
+    /// since 1970.
     pub recovers_at: u64,
 }
 

@@ -1,9 +1,9 @@
-//! Converts units to tokens without a division, because a division would take longer than most of a
-//! decision.
+//! Converts units to tokens without a division, because a division would take longer than most of
+//! the other steps of a decision.
 
 use crate::time::MAX_EXACT;
 
-/// The number of units in a token: 1 to [`MAX_EXACT`].
+/// The number of units in a token. It is from 1 to [`MAX_EXACT`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Unit {
     units: u64,
@@ -19,7 +19,7 @@ impl Unit {
     pub fn new(units: u64) -> Self {
         let units = units.clamp(1, MAX_EXACT);
         let shift = units.ilog2();
-        // This is at most 2^63, because `units` is at least 2^`shift`.
+        // The reciprocal is at most 2^63, because `units` is at least 2^`shift`.
         let reciprocal = (1_u128 << (63 + shift)).div_ceil(u128::from(units));
         Self { units, reciprocal: low_half(reciprocal), shift }
     }
@@ -31,7 +31,7 @@ impl Unit {
         self.units
     }
 
-    /// Returns the number of whole tokens in `units` units, which must be at most [`MAX_EXACT`].
+    /// Returns the number of whole tokens in `units`. `units` must be at most [`MAX_EXACT`].
     ///
     /// Source: T. Granlund, P. Montgomery, "Division by invariant integers using multiplication"
     /// (1994), theorem 4.2. Let `N` be the number of bits in the dividend, and `m` the reciprocal

@@ -7,7 +7,7 @@ use crate::hash::stable_hash;
 use crate::policy::Policy;
 use crate::subject::{ShownBytes, Subject};
 
-/// One policy, one subject and one cost.
+/// A charge: one policy, one subject and one cost.
 ///
 /// ```
 /// use std::time::Duration;
@@ -21,16 +21,18 @@ use crate::subject::{ShownBytes, Subject};
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Charge<'a> {
-    /// The policy.
+    /// The policy that admits or denies the charge.
     pub policy: &'a Policy,
-    /// The tenant of the subject; empty for none. The same subject of two tenants is two subjects.
-    /// All states of one tenant are stored together (on Redis Cluster, in one hash slot).
+    /// The tenant of the subject. It is empty for a subject without a tenant. The same subject of
+    /// two tenants is two subjects. All states of one tenant are stored together (on Redis Cluster,
+    /// in one hash slot).
     pub tenant: &'a [u8],
-    /// The subject that is limited; any bytes.
+    /// The subject whose usage is limited. Any bytes are valid.
     pub subject: &'a [u8],
-    /// The cost. A cost of 0 charges nothing.
+    /// The cost of the charge. A cost of 0 charges nothing.
     pub cost: u64,
-    /// Whether the charge must be admitted and is not made: see [`check_only`](Self::check_only).
+    /// Whether the charge is check-only. Such a charge must be admitted, but nothing is charged:
+    /// see [`check_only`](Self::check_only).
     pub is_check_only: bool,
 }
 
@@ -56,14 +58,15 @@ impl<'a> Charge<'a> {
         Self { tenant: tenant.as_ref(), ..self }
     }
 
-    /// Turns the charge into a condition: the call is admitted only if this charge would be, and
-    /// this charge is not made. If the policy denies it, the call is refused, and the subject is
-    /// blocked if the policy [blocks](Policy::block_for).
+    /// Makes the charge check-only, which turns the charge into a condition of the call. The call
+    /// is admitted only if the policy would admit this charge, but nothing is charged for it. If
+    /// the policy denies the charge, the call is refused. The subject is then blocked if the policy
+    /// [blocks](Policy::block_for).
     ///
-    /// This applies to acquires, reservations and holds. A peek reports what an acquire would
-    /// decide. Refunds, undos and [charges](crate::Operation::Charge) ignore a check-only charge.
-    /// Resets and blocks treat it as any other charge. A call must not contain another charge to
-    /// the same state that is not check-only.
+    /// A check-only charge has an effect in acquires, reservations and holds. A peek reports what
+    /// an acquire would decide. Refunds, undos and [charges](crate::Operation::Charge) ignore a
+    /// check-only charge. Resets and blocks treat it like any other charge. If one charge to a
+    /// state is check-only, all charges of the call to this state must be check-only.
     ///
     /// ```
     /// use tidegate_core::{Call, Charge, Policy};
@@ -86,8 +89,8 @@ impl<'a> Charge<'a> {
         Self { is_check_only: true, ..self }
     }
 
-    /// Returns the subject part of the state's key: empty if the limit is [per
-    /// tenant](Policy::is_per_tenant). A store keeps a state under the policy's
+    /// Returns the part of the state's key that depends on the subject. It is empty if the limit is
+    /// [per tenant](Policy::is_per_tenant). A store keeps a state under the policy's
     /// [`state_name`](Policy::state_name), the tenant and these bytes.
     #[must_use]
     #[inline]
@@ -95,8 +98,8 @@ impl<'a> Charge<'a> {
         if self.policy.is_per_tenant() { b"" } else { self.subject }
     }
 
-    /// Returns the bytes that select the slot in a cluster: the tenant or, without one, the
-    /// subject.
+    /// Returns the bytes that select the slot in a cluster. They are the tenant, or the subject if
+    /// the charge has no tenant.
     #[must_use]
     pub fn slot_key(&self) -> &'a [u8] {
         if self.tenant.is_empty() { self.state_subject() } else { self.tenant }
@@ -111,8 +114,8 @@ impl<'a> Charge<'a> {
     }
 
     /// Returns the index of the policy's [share](Policy::shares) that all requests of this subject
-    /// charge, by a hash that is the same on every machine. Returns `None` if a request may charge
-    /// any share, or if the policy has no shards.
+    /// charge. The index is computed by a hash that is the same on every machine. Returns `None` if
+    /// a request can charge any share, or if the policy has no shards.
     #[must_use]
     pub fn share_of_subject(&self) -> Option<usize> {
         self.policy.share_of(self.tenant, self.subject)
@@ -125,7 +128,8 @@ impl<'a> Charge<'a> {
         !self.is_check_only && self.policy.max_hold().is_some_and(|max| self.cost > max)
     }
 
-    /// Lowers the cost to the policy's [maximum hold](Policy::max_hold) if it exceeds it.
+    /// Lowers the cost to the policy's [maximum hold](Policy::max_hold) if the cost exceeds this
+    /// maximum.
     #[must_use]
     pub fn within_max_hold(self) -> Self {
         match self.policy.max_hold() {
@@ -134,8 +138,9 @@ impl<'a> Charge<'a> {
         }
     }
 
-    /// Returns the shift of this subject's windows under a phased policy, in microseconds. It is
-    /// the same on every machine and in every version, so that all clients of one store agree.
+    /// Returns the shift of this subject's windows under a phased policy, in microseconds. The
+    /// shift is the same on every machine and in every version, so that all clients of one store
+    /// agree.
     #[doc(hidden)]
     #[must_use]
     #[inline(always)]
@@ -159,8 +164,8 @@ impl fmt::Debug for Charge<'_> {
 
 /// A charge that borrows or owns each of its parts.
 ///
-/// `ChargeBuf<'static>` can outlive the request that it belongs to: in a task, in a guard, or until
-/// the response of a request is known.
+/// `ChargeBuf<'static>` can outlive the request to which the charge belongs. For example, a task or
+/// a guard keeps the charge until the response of the request is known.
 ///
 /// ```
 /// use tidegate_core::{Charge, ChargeBuf, Policy};
@@ -208,7 +213,7 @@ impl<'a> ChargeBuf<'a> {
         Self { cost, ..self }
     }
 
-    /// Returns the charge, which borrows from this one.
+    /// Returns the charge as a [`Charge`], which borrows from this value.
     #[must_use]
     #[inline]
     pub fn as_charge(&self) -> Charge<'_> {

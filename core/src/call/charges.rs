@@ -1,4 +1,4 @@
-//! The charges of a call, in any of three forms.
+//! The charges of a call. They are stored in one of three forms.
 
 use std::fmt;
 
@@ -9,11 +9,11 @@ use crate::policy::Policy;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Charges<'a>(Repr<'a>);
 
-// Two variants, so that the memory store distinguishes them by one comparison.
+// The enum has only two variants, so that the memory store distinguishes them by one comparison.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Repr<'a> {
-    /// The same tenant, subject and cost, charged to each of several policies. The first charge is
-    /// stored by value, so that a call with one charge needs no slice of charges.
+    /// Several charges that have the same tenant, subject and cost, and different policies. The
+    /// first charge is stored by value, so that a call with one charge needs no slice of charges.
     PerPolicy {
         first: Charge<'a>,
         others: &'a [Policy],
@@ -24,8 +24,8 @@ enum Repr<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum List<'a> {
     Slice(&'a [Charge<'a>]),
-    /// Two or more charges. A single one is stored as `PerPolicy`, because the memory store decides
-    /// that form fastest.
+    /// Two or more charges. A single charge is stored as `PerPolicy`, because the memory store
+    /// decides that form fastest.
     Buffers(&'a [ChargeBuf<'a>]),
 }
 
@@ -53,16 +53,16 @@ impl<'a> From<&'a [ChargeBuf<'a>]> for Charges<'a> {
 }
 
 impl<'a> Charges<'a> {
-    /// Creates charges that differ only in their policies: `first`, and the same charge to each of
-    /// `others`.
+    /// Creates charges that differ only in their policies: `first`, and a copy of `first` for each
+    /// policy in `others`.
     #[must_use]
     #[inline(always)]
     pub fn per_policy(first: Charge<'a>, others: &'a [Policy]) -> Self {
         Self(Repr::PerPolicy { first, others })
     }
 
-    /// Returns the first charge and the policies of the others, if the charges differ only in their
-    /// policies: see [`per_policy`](Self::per_policy).
+    /// Returns the first charge and the policies of the other charges. Returns `None` if the
+    /// charges differ in more than their policies: see [`per_policy`](Self::per_policy).
     #[doc(hidden)]
     #[must_use]
     #[inline(always)]
@@ -74,8 +74,8 @@ impl<'a> Charges<'a> {
         }
     }
 
-    /// Returns the sum of the costs of all charges to the state of `charge`, which are decided
-    /// together.
+    /// Returns the sum of the costs of all charges to the state of `charge`. A store decides these
+    /// charges together.
     pub(crate) fn total_cost_for(&self, charge: &Charge<'_>) -> u64 {
         let same = self.iter().filter(|other| other.shares_state_with(charge));
         same.fold(0, |sum: u64, charge| sum.saturating_add(charge.cost))
@@ -141,8 +141,8 @@ impl<'a> Charges<'a> {
 }
 
 impl<'a> List<'a> {
-    // Never inlined, so that reading charges that differ only in their policies stays a few
-    // instructions.
+    // Never inlined, so that [`Charges::get`] stays short. It needs only a few instructions for
+    // charges that differ only in their policies.
     #[inline(never)]
     fn get(&self, index: usize) -> Option<Charge<'a>> {
         match self {

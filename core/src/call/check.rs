@@ -15,7 +15,8 @@ pub const MAX_SUBJECT: usize = 1 << 20;
 pub const MAX_ID: usize = 256;
 
 impl Call<'_> {
-    /// Checks that the call is valid, regardless of the states. Every store does this first.
+    /// Checks that the call is valid, regardless of the states. Every store calls this method
+    /// first.
     ///
     /// # Errors
     ///
@@ -23,20 +24,27 @@ impl Call<'_> {
     ///
     /// * There are no charges, or more than [`MAX_CHARGES`].
     /// * A subject or a tenant is longer than [`MAX_SUBJECT`].
-    /// * For one subject, two different policies [share states](Policy::shares_state_with).
-    /// * Only one of two charges to the same state is [check-only](Charge::check_only).
-    /// * [`Operation::AcquireUpTo`] or [`Operation::HoldUpTo`] has a minimum of 0 or above a cost,
-    ///   two charges to one state, or only check-only charges.
-    /// * An operation of a [hold](Operation::Hold) has no id, two charges to one state, or a cost
-    ///   above [`MAX_EXACT`].
-    /// * The [id](CallId) is empty or longer than [`MAX_ID`], belongs to a peek, or has a time to
-    ///   live of 0 or above [`MAX_SPAN`].
+    /// * Two different policies [share states](Policy::shares_state_with), and are charged for the
+    ///   same subject.
+    /// * Two charges have the same state, and only one of them is [check-only](Charge::check_only).
+    /// * The operation is [`Operation::AcquireUpTo`] or [`Operation::HoldUpTo`], and its minimum is
+    ///   0 or above a cost.
+    /// * The operation is [`Operation::AcquireUpTo`] or [`Operation::HoldUpTo`], and two charges
+    ///   have the same state, or all charges are check-only.
+    /// * The operation makes, settles or extends a [hold](Operation::Hold), and the call has no id.
+    /// * The operation makes, settles or extends a hold, and two charges have the same state, or a
+    ///   cost is above [`MAX_EXACT`].
+    /// * The [id](CallId) is empty or longer than [`MAX_ID`], or its time to live is 0 or above
+    ///   [`MAX_SPAN`].
+    /// * The operation is a peek, and the call has an id.
     ///
     /// Returns [`ErrorKind::Unsupported`] in each of these cases:
     ///
-    /// * A reservation charges a policy that is not a bucket.
-    /// * A policy whose requests may go to [any shard](crate::Shards::any) has a reservation,
-    ///   [`Operation::AcquireUpTo`], an operation of a hold, or an id.
+    /// * The operation is a reservation, and one of the policies is not a bucket.
+    /// * A request can be routed to [any shard](crate::Shards::any) of a policy, and the call has
+    ///   an id.
+    /// * A request can be routed to any shard of a policy, and the operation is a reservation,
+    ///   [`Operation::AcquireUpTo`] or an operation of a hold.
     pub fn check(&self) -> Result<(), Error> {
         let charges = self.charges;
         if charges.is_empty() || charges.len() > MAX_CHARGES {

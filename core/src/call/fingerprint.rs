@@ -8,12 +8,13 @@ use sha1_smol::Sha1;
 use super::{Call, Operation};
 
 impl Call<'_> {
-    /// Returns a digest of everything that makes two calls the same, except the
-    /// [id](crate::CallId). It is the same on every machine.
+    /// Returns a digest of the operation and the charges of the call. Two calls that are the same,
+    /// except for their [ids](crate::CallId), have the same digest. The digest is the same on every
+    /// machine.
     ///
-    /// A store keeps it with the answer, under the id. All calls for one
-    /// [hold](crate::Operation::Hold) have the same digest, because it then contains neither the
-    /// operation nor the costs.
+    /// A store keeps the digest with the answer, under the id. All calls for one
+    /// [hold](crate::Operation::Hold) have the same digest, because the digest of such a call
+    /// contains neither the operation nor the costs.
     #[must_use]
     pub fn fingerprint(&self) -> [u8; 20] {
         let mut digest = Digest(Sha1::new());
@@ -29,7 +30,8 @@ impl Call<'_> {
         digest.number(self.operation.code());
         digest.number(argument);
         for charge in self.charges.iter() {
-            // The text has the name and all numbers of the policy. Writing to a digest cannot fail.
+            // The text of the policy contains its name and all its numbers. Writing to a digest
+            // cannot fail.
             let _ = write!(digest, "{}\0", charge.policy);
             for bytes in [charge.tenant, charge.subject] {
                 digest.number(bytes.len() as u128);

@@ -7,10 +7,10 @@ use crate::subject::ShownBytes;
 
 /// An id under which a call is executed once, even if it is sent again.
 ///
-/// During the id's time to live, the store returns the answer to the first call to each repetition
-/// of it, and changes nothing. The repetition may come after a lost answer, over another
-/// connection, or from another process. A caller whose call timed out therefore sends it again to
-/// get its answer.
+/// During the id's time to live, the caller can repeat the call. The store then returns the answer
+/// to the first call, and changes nothing. The repetition can be sent after a lost answer, over
+/// another connection, or from another process. So a caller whose call timed out sends the call
+/// again to get its answer.
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,23 +34,24 @@ use crate::subject::ShownBytes;
 /// # What a store remembers
 ///
 /// * Two calls are the same if they have the same operation with the same arguments, and the same
-///   charges in the same order: policy, tenant, subject, cost, and whether the charge is
-///   [check-only](crate::Charge::check_only). Another call under a remembered id fails with
+///   charges in the same order. Two charges are the same if they have the same policy, tenant,
+///   subject and cost, and if both or none of them are [check-only](crate::Charge::check_only). A
+///   different call under a remembered id fails with
 ///   [`ErrorKind::IdReused`](crate::ErrorKind::IdReused).
 /// * The store remembers only calls that it executed. If an acquire was refused or a call failed, a
 ///   repetition is decided like a new call.
 /// * The store remembers the id until the time to live has passed since the first call, by the
-///   store's clock. Repetitions do not prolong it. If the clock steps back, the store remembers the
-///   id longer. A reset of a subject does not remove ids.
-/// * An id belongs to the [slot key](crate::Charge::slot_key) of the first charge: its tenant or,
-///   without one, its subject. The same id for two tenants is two ids.
+///   store's clock. Repetitions do not prolong this time. If the clock steps back, the store
+///   remembers the id longer. A reset of a subject does not remove ids.
+/// * An id belongs to the [slot key](crate::Charge::slot_key) of the first charge. This is the
+///   tenant, or the subject if the charge has no tenant. The same id for two tenants is two ids.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CallId<'a> {
-    /// The id: any bytes, from 1 to [`MAX_ID`](crate::MAX_ID).
+    /// The bytes of the id. Any bytes are valid, from 1 to [`MAX_ID`](crate::MAX_ID).
     pub id: &'a [u8],
-    /// The time for which the store remembers the call, counted from the first call; at most
-    /// [`MAX_SPAN`](crate::MAX_SPAN). It is rounded up to microseconds.
+    /// The time for which the store remembers the call, counted from the first call. It is at most
+    /// [`MAX_SPAN`](crate::MAX_SPAN), and is rounded up to microseconds.
     pub ttl: Duration,
 }
 

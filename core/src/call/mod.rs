@@ -18,13 +18,13 @@ pub use owned::OwnedCall;
 
 /// An operation on charges. A store executes it atomically and answers with one decision.
 ///
-/// A call borrows everything, and is cheap to copy. An [`OwnedCall`] owns its parts.
+/// A call borrows its charges and its id, and is cheap to copy. An [`OwnedCall`] owns its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Call<'a> {
-    /// The operation.
+    /// The operation of the call.
     pub operation: Operation,
-    /// The charges. Either all are made, or none is.
+    /// The charges of the call. Either all charges are made, or none is made.
     pub charges: Charges<'a>,
     /// The id under which the call is executed once: see [`CallId`].
     pub id: Option<CallId<'a>>,
@@ -38,7 +38,7 @@ impl<'a> Call<'a> {
         Self::with_charges(operation, charges.into())
     }
 
-    /// Creates a call without an id, from charges in any form.
+    /// Creates a call without an id. `charges` can have any of the forms of [`Charges`].
     #[must_use]
     #[inline(always)]
     pub fn with_charges(operation: Operation, charges: Charges<'a>) -> Self {

@@ -6,48 +6,47 @@ use crate::time::Timestamp;
 
 /// An operation on the charges of a call.
 ///
-/// Only acquires, reservations and holds are refused by policies. All other operations but
+/// Policies can refuse only acquires, reservations and holds. All other operations except
 /// [`Peek`](Self::Peek) change states regardless of the limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
-    /// Charges all costs if all policies admit them, else none.
+    /// Charges all costs if all policies admit them. Otherwise charges nothing.
     Acquire,
     /// Decides as [`Acquire`](Self::Acquire) would, and changes nothing.
     Peek,
-    /// Refunds each cost, at most the amount that is charged to the state.
+    /// Refunds each cost. The refund is at most the amount that is charged to the state.
     Refund,
-    /// Reverts an acquire or a reservation of the same charges that was made at `at`, without
-    /// admitting more than the policies allow.
+    /// Reverts an acquire or a reservation of the same charges, which was made at `at`. An undo
+    /// never admits more than the policies allow.
     ///
-    /// An undo immediately after the acquire restores the previous state. A later undo refunds the
-    /// part that has not been refilled since. Unlike a refund, an undo never refunds the charges of
-    /// other calls. Blocks stay.
+    /// An undo immediately after the acquire restores the previous state. A later undo refunds only
+    /// the part of the charge that was not refilled between the acquire and the undo. Unlike a
+    /// refund, an undo never refunds the charges of other calls. An undo does not change blocks.
     ///
     /// | algorithm | refunds | exact? |
     /// |---|---|---|
     /// | fixed window | the cost, in the window of the acquire; nothing after that window | yes |
-    /// | sliding counter | the cost, in the window of the acquire, as far as that window still counts | yes |
+    /// | sliding counter | the cost, in the window of the acquire, while that window still counts | yes |
     /// | sliding log | the cost, if the record of `at` is among the newest [`MAX_UNDO`](crate::algorithm::sliding_log::MAX_UNDO) | yes, or nothing |
     /// | buckets | the cost less the refill between `at` and the last charge to the state, at most the debt | if nothing was charged since `at`; else too little, by at most that refill |
     ///
     /// A charge that was made after the clock had stepped back is not undone.
     ///
-    /// Undo each acquire at most once, under the policies of the acquire, and without the charges
-    /// that a shadow denied. If the charge was refunded, reset or lost in the store since, the undo
-    /// may refund charges of other calls instead, because the state cannot distinguish them. If the
-    /// rate of a bucket has changed since, the refill is computed at the new rate.
+    /// Undo each acquire at most once, and under the policies of the acquire. Omit the charges that
+    /// a shadow denied. If the charge was refunded, reset or lost in the store before the undo, the
+    /// undo can refund charges of other calls. The state cannot detect this. If the rate of a
+    /// bucket was changed after the acquire, the refill is computed at the new rate.
     Undo {
-        /// The exact time of the acquire by the store's clock. An earlier time refunds less or
-        /// nothing; a later time may refund too much.
+        /// The exact time of the acquire by the store's clock. With an earlier time, the undo
+        /// refunds less or nothing. With a later time, the undo possibly refunds too much.
         at: Timestamp,
     },
-    /// Records costs that have already been incurred, even beyond the limits. Later decisions
-    /// take them into account. No policy refuses this.
+    /// Records costs that have already been incurred, even beyond the limits. No policy refuses
+    /// this operation. Later decisions take the recorded costs into account.
     ///
-    /// A state has an upper bound, and the call charges only up to it.
+    /// The usage of a state has an upper bound, and the call charges at most up to this bound.
     /// [`Decision::amounts`](crate::Decision::amounts) returns the amounts that were charged.
-    ///
     /// | algorithm | upper bound |
     /// |---|---|
     /// | fixed window | 2^52 in the current window |
@@ -56,112 +55,114 @@ pub enum Operation {
     /// | buckets | the debt that is refilled within [`MAX_SPAN`](crate::MAX_SPAN), and at most 2^52 units of debt (without fractions, a unit is a token); whole tokens only |
     ///
     /// Blocked subjects and shadows are charged too. Blocks do not change. The call returns the
-    /// same verdicts as a peek of cost 0 after it.
+    /// verdicts that a peek of cost 0 would return after the call.
     Charge,
-    /// Acquires the same amount from each charge: the maximum that all enforced policies admit,
-    /// from `min` up to the lowest cost. [`Decision::amounts`](crate::Decision::amounts) returns
-    /// the amount.
+    /// Acquires the same amount for each charge. This is the maximum that all enforced policies
+    /// admit, from `min` up to the lowest cost of the charges.
+    /// [`Decision::amounts`](crate::Decision::amounts) returns the amount.
     ///
     /// If the policies do not admit `min`, the call is refused like an acquire of `min` for each
-    /// charge. A shadow does not limit the amount, and is charged if it admits the amount. A
-    /// [check-only](crate::Charge::check_only) charge does not limit the amount either; it must be
-    /// admitted at its own cost.
+    /// charge. A shadow does not limit the amount, and is charged only if it admits the amount. A
+    /// [check-only](crate::Charge::check_only) charge does not limit the amount either. Its policy
+    /// must admit its own cost.
     ///
     /// The charges must have different states.
     AcquireUpTo {
-        /// The minimum, at least 1 and at most the lowest cost.
+        /// The minimum amount. It is at least 1, and at most the lowest cost of the charges.
         min: u64,
     },
     /// Acquires an estimate, under the id of the call, and keeps it as a *hold* until the actual
     /// costs are [settled](Self::Settle).
     ///
-    /// The time to live of the [id](crate::CallId) is the expected duration of the work, counted
-    /// from the first call. During that time the hold can be [extended](Self::Extend). The hold
+    /// The time to live of the [id](crate::CallId) is the expected duration of the work. It starts
+    /// at the first call. During that time the hold can be [extended](Self::Extend). The hold
     /// *lapses* when the time is over. Its estimate then stays charged, unless the policy [refunds
-    /// lapsed holds](crate::Policy::refund_lapsed), and it can still be settled for as much time
-    /// again. Then it *expires*: the store forgets it.
+    /// lapsed holds](crate::Policy::refund_lapsed). After the lapse, the hold can still be settled
+    /// for the same length of time. Then the hold *expires*: the store forgets it.
     ///
-    /// The charges must have different states. A store does not check the
-    /// [maximum hold](crate::Policy::max_hold) of a policy: the [`Limiter`](crate::Limiter) does
-    /// before it calls the store.
+    /// The charges must have different states. A store does not check the [maximum
+    /// hold](crate::Policy::max_hold) of a policy. The [`Limiter`](crate::Limiter) checks the
+    /// maximum hold before it calls the store.
     ///
     /// A [check-only](crate::Charge::check_only) charge holds nothing, and can be settled at any
     /// cost. A shadow that denies its charge holds nothing, and its charge is not settled.
     Hold,
-    /// Makes a [hold](Self::Hold) of the maximum amount that all enforced policies admit, as
-    /// [`AcquireUpTo`](Self::AcquireUpTo) acquires it.
+    /// Makes a [hold](Self::Hold) of the maximum amount that all enforced policies admit. The
+    /// amount is chosen in the same way as by [`AcquireUpTo`](Self::AcquireUpTo).
     HoldUpTo {
-        /// The minimum, at least 1 and at most the lowest cost.
+        /// The minimum amount. It is at least 1, and at most the lowest cost of the charges.
         min: u64,
     },
-    /// Settles a [hold](Self::Hold). The costs of the call are the actual costs in total. The call
-    /// has the id and the charges of the hold, with other costs. The time to live of the id is
-    /// ignored.
+    /// Settles a [hold](Self::Hold). The call has the id and the charges of the hold, but its costs
+    /// are the total actual costs. The time to live of the id is ignored.
     ///
-    /// If the actual cost is below the held amount, the call refunds the difference, as far as it
-    /// is still charged. If the actual cost exceeds both the held amount and the cost that was
-    /// [settled so far](Self::SettleSoFar), the call [charges](Self::Charge) the difference.
+    /// If the actual cost is below the held amount, the call refunds the difference, but only the
+    /// part that is still charged. If the actual cost exceeds both the held amount and the cost
+    /// that was [settled so far](Self::SettleSoFar), the call [charges](Self::Charge) the excess.
     /// [`Decision::amounts`](crate::Decision::amounts) returns the amounts.
     ///
     /// | algorithm | refunds |
     /// |---|---|
     /// | fixed window | the difference, in the window of the hold; nothing after that window |
-    /// | sliding counter | the difference, in the window of the hold, as far as that window still counts |
+    /// | sliding counter | the difference, in the window of the hold, while that window still counts |
     /// | sliding log | the difference, if the record of the hold is among the newest [`MAX_UNDO`](crate::algorithm::sliding_log::MAX_UNDO); else nothing |
     /// | buckets | the difference, at most the hold less the refill between the hold and the last charge to the state, and at most the debt |
     ///
-    /// This never refunds too much. A [reset](Self::Reset) ends the hold on a state: a settlement
-    /// then charges the costs since the last report, and refunds nothing. A
-    /// [refund](Self::Refund) after the hold was made may have refunded the hold, so its amount is
-    /// deducted from what a settlement refunds.
+    /// A settlement never refunds too much. A [reset](Self::Reset) ends the hold on a state: a
+    /// later settlement charges the costs since the last report, and refunds nothing. If a
+    /// [refund](Self::Refund) was made after the hold, it has possibly refunded the hold. So the
+    /// amount of the refund is deducted from the amount that the settlement refunds.
     ///
-    /// The settlement returns the same verdicts as a peek of cost 0 after it. No policy refuses a
-    /// settlement.
+    /// The settlement returns the verdicts that a peek of cost 0 would return after it. No policy
+    /// refuses a settlement.
     ///
     /// If the same settlement is sent again, the store returns the same answer and changes nothing.
-    /// At other costs it fails with
-    /// [`ErrorKind::AlreadySettled`](crate::ErrorKind::AlreadySettled). A settlement at 0 cancels
-    /// the hold.
+    /// A second settlement at other costs fails with
+    /// [`ErrorKind::AlreadySettled`](crate::ErrorKind::AlreadySettled). A settlement at a cost of 0
+    /// cancels the hold.
     Settle,
-    /// Reports the costs of a [hold](Self::Hold) so far, in total, while the work continues. The
-    /// call charges what exceeds the held amount and refunds nothing. The hold stays open and is
-    /// [settled](Self::Settle) later. A total below an earlier total changes nothing.
+    /// Reports the total costs of a [hold](Self::Hold) so far, while the work continues. The call
+    /// charges the part of the costs that exceeds the held amount, and refunds nothing. The hold
+    /// stays open and is [settled](Self::Settle) later. A total below an earlier total changes
+    /// nothing.
     SettleSoFar,
-    /// Postpones the time at which a [hold](Self::Hold) lapses to the id's time to live from now;
-    /// it is never shortened. The call has the id and the charges of the hold. The costs are
-    /// ignored.
+    /// Postpones the time at which a [hold](Self::Hold) lapses. The hold then lapses after the id's
+    /// time to live, counted from now. If the hold would lapse later without the call, the time
+    /// does not change. The call has the id and the charges of the hold. The costs are ignored.
     ///
-    /// Fails with [`ErrorKind::HoldLapsed`](crate::ErrorKind::HoldLapsed) if the hold has lapsed,
-    /// and with [`ErrorKind::AlreadySettled`](crate::ErrorKind::AlreadySettled) if it was settled.
+    /// The call fails with [`ErrorKind::HoldLapsed`](crate::ErrorKind::HoldLapsed) if the hold has
+    /// lapsed. It fails with [`ErrorKind::AlreadySettled`](crate::ErrorKind::AlreadySettled) if the
+    /// hold was settled.
     Extend,
     /// Reserves a place in the queue of a bucket, at most `max_wait` in the future. Callers are
     /// served in the order of their calls. Every policy must be a bucket.
     Reserve {
-        /// The maximum wait.
+        /// The maximum time from now until the place.
         max_wait: Duration,
     },
-    /// Removes the state of the subject, with its block. Ends the [holds](Self::Hold) on the state.
+    /// Removes the state of the subject, including its block. This also ends the
+    /// [holds](Self::Hold) on the state.
     Reset,
-    /// Blocks the subject for `span` from now and replaces an earlier block. A span of zero lifts
-    /// the block.
+    /// Blocks the subject for `span` from now. The new block replaces an earlier block. A span of
+    /// zero removes the block.
     Block {
-        /// The duration.
+        /// The duration of the block.
         span: Duration,
     },
-    /// Blocks the subject for at least `span` from now. A block that ends later does not change. A
-    /// span of zero changes nothing.
+    /// Blocks the subject for at least `span` from now. If an earlier block ends later, it does not
+    /// change. A span of zero changes nothing.
     ///
-    /// The blocks of several callers may arrive in any order. The result is always the block that
-    /// ends last.
+    /// The blocks of several callers can arrive at the store in any order. The result is always the
+    /// block with the latest end.
     BlockAtLeast {
-        /// The minimum duration.
+        /// The minimum duration of the block.
         span: Duration,
     },
 }
 
-/// The policies can refuse the operation. If they admit it, it charges.
+/// The policies can refuse the operation. If they admit the operation, it charges its costs.
 const ACQUIRES: u8 = 1;
-/// The operation belongs to a hold.
+/// The operation makes, settles or extends a hold.
 const HOLD: u8 = 2;
 /// The operation needs a hold that was made before.
 const NEEDS_HOLD: u8 = 4;
@@ -170,7 +171,7 @@ const AMOUNTS: u8 = 8;
 
 macro_rules! facts {
     ($($operation:ident $name:literal $code:literal $facts:expr;)+) => {
-        /// The operations without their arguments, in the order of the table.
+        /// The operations without their arguments, in the order of the table below.
         enum Row {
             $($operation,)+
         }
@@ -187,8 +188,8 @@ macro_rules! facts {
                 }
             }
 
-            /// Returns the name in lower case, such as `acquire_up_to`: the label in metrics and
-            /// traces.
+            /// Returns the name of the operation in lower case, such as `acquire_up_to`. Metrics
+            /// and traces use this name as a label.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self.row() {
@@ -197,7 +198,7 @@ macro_rules! facts {
             }
 
             /// Returns the number of the operation in a [fingerprint](crate::Call::fingerprint).
-            /// All operations of a hold have the same number.
+            /// All operations of holds have the same number.
             pub(super) const fn code(self) -> u128 {
                 match self.row() {
                     $(Row::$operation => $code,)+
@@ -241,19 +242,19 @@ impl Operation {
         self.row() as usize
     }
 
-    /// Returns `true` if the policies admit or refuse the operation, and it charges the costs if
-    /// they admit it.
+    /// Returns `true` if the policies admit or refuse the operation. If they admit the operation,
+    /// it charges the costs.
     #[must_use]
     #[inline]
     pub const fn is_acquire(self) -> bool {
         self.has(ACQUIRES)
     }
 
-    /// Returns `true` if a decision on the operation can be a refusal. This applies to
-    /// [acquires](Self::is_acquire), and to a peek because it decides as an acquire would.
+    /// Returns `true` if a decision on the operation can be a refusal. This is the case for
+    /// [acquires](Self::is_acquire), and for a peek because a peek decides as an acquire would.
     ///
-    /// All other operations change states regardless of the limits. They return the same verdicts
-    /// as a peek of cost 0 after the call.
+    /// All other operations change states regardless of the limits. They return the verdicts that a
+    /// peek of cost 0 would return after the call.
     #[must_use]
     #[inline]
     pub const fn can_be_refused(self) -> bool {
@@ -275,16 +276,16 @@ impl Operation {
         self.has(NEEDS_HOLD)
     }
 
-    /// Returns `true` if the [amounts](crate::Decision::amounts) of the decision were refunded or
-    /// recorded. (The amounts of [`AcquireUpTo`](Self::AcquireUpTo) and
-    /// [`HoldUpTo`](Self::HoldUpTo) were acquired.)
+    /// Returns `true` if the [amounts](crate::Decision::amounts) of the decision are amounts that
+    /// the operation refunded or recorded. (The amounts of [`AcquireUpTo`](Self::AcquireUpTo) and
+    /// [`HoldUpTo`](Self::HoldUpTo) are amounts that the operation acquired.)
     #[must_use]
     #[inline]
     pub const fn has_amounts(self) -> bool {
         self.has(AMOUNTS)
     }
 
-    /// Returns the minimum of [`AcquireUpTo`](Self::AcquireUpTo) and [`HoldUpTo`](Self::HoldUpTo).
+    /// Returns the `min` of [`AcquireUpTo`](Self::AcquireUpTo) and [`HoldUpTo`](Self::HoldUpTo).
     #[must_use]
     #[inline]
     pub const fn min_amount(self) -> Option<u64> {
@@ -294,7 +295,7 @@ impl Operation {
         }
     }
 
-    /// Returns the acquire that charges as the hold does, and all other operations unchanged.
+    /// Returns the acquire that charges as this hold does. Returns all other operations unchanged.
     #[must_use]
     #[inline]
     pub const fn without_hold(self) -> Self {

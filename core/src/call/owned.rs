@@ -1,4 +1,4 @@
-//! A call that owns its parts.
+//! Calls that own their charges and their id.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use super::charges::Charges;
 use super::id::CallId;
 use super::operation::Operation;
 
-/// A call that owns its charges and its id, so that a task can send it after its caller has
-/// returned, or so that it can be kept for later.
+/// A call that owns its charges and its id. A task can send such a call after its caller has
+/// returned, and a program can keep it for later.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -38,7 +38,7 @@ pub struct OwnedCall {
 }
 
 impl OwnedCall {
-    /// Returns the call, which borrows from this one.
+    /// Returns the call as a [`Call`], which borrows from this value.
     #[must_use]
     pub fn as_call(&self) -> Call<'_> {
         let call = Call::with_charges(self.operation, Charges::from(&self.charges[..]));
@@ -50,7 +50,7 @@ impl OwnedCall {
 }
 
 impl From<Call<'_>> for OwnedCall {
-    /// Copies the call.
+    /// Copies the charges and the id of the call.
     fn from(call: Call<'_>) -> Self {
         let owned = |charge| ChargeBuf::from(charge).into_owned();
         Self {

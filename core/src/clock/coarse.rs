@@ -1,4 +1,4 @@
-//! A clock that needs one load to read, and is late by up to its grain.
+//! A clock that is read by a single load from memory. It is late by up to its grain.
 
 use std::io;
 use std::sync::Arc;
@@ -9,16 +9,17 @@ use std::time::Duration;
 use super::{Clock, SystemClock};
 use crate::time::Timestamp;
 
-/// The machine's clock as a background thread last read it: cheap to read, and slightly late.
+/// A copy of the machine's clock, which a background thread updates. The copy is cheap to read, and
+/// slightly late.
 ///
-/// The thread reads [`SystemClock`] once per `grain`, and ends when the last clone of the clock is
-/// dropped.
+/// The background thread reads [`SystemClock`] once per `grain`. The thread ends when the last
+/// clone of the clock is dropped.
 ///
-/// *Error:* The clock is late by up to the grain, and by more if its thread is not scheduled. So
-/// each duration that it measures can be too long or too short by this much. A bucket refills in
-/// steps, a window may be shorter or longer by the grain, and a caller that waits exactly
-/// `retry_after` may be too early. For decisions that are exact to the microsecond, use
-/// [`SystemClock`].
+/// *Error:* The clock is late by up to the grain, and later if its thread is not scheduled in time.
+/// So each duration that the clock measures can be too long or too short by this much. A bucket
+/// refills in steps, and a window can be shorter or longer by the grain. A caller that waits
+/// exactly `retry_after` is possibly too early. For decisions that are exact to the microsecond,
+/// use [`SystemClock`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -32,8 +33,8 @@ use crate::time::Timestamp;
 pub struct CoarseClock(Arc<AtomicU64>);
 
 impl CoarseClock {
-    /// Creates a clock that is updated once per `grain`, which is raised to a microsecond if it is
-    /// shorter.
+    /// Creates a clock that is updated once per `grain`. A grain below a microsecond is raised to a
+    /// microsecond.
     ///
     /// # Errors
     ///
@@ -85,7 +86,8 @@ mod tests {
         let start = coarse.now();
         assert!(becomes_true_within_ten_seconds(|| {
             let shown = coarse.now();
-            // Two clocks that are created one after the other may differ by the time between.
+            // The two clocks are created one after the other. They can differ by the time between
+            // these moments.
             assert!(shown <= system.now().saturating_add(Duration::from_millis(50)));
             shown >= start.saturating_add(Duration::from_millis(5))
         }));

@@ -1,4 +1,4 @@
-//! The machine's clock, read from the cycle counter of the processor.
+//! The machine's clock. It is read from the cycle counter of the processor.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -7,24 +7,24 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use super::Clock;
 use crate::time::{MAX_EXACT, Timestamp, micros_of};
 
-/// The machine's clock: the wall clock at the creation of this clock, continued by the monotonic
-/// clock.
+/// The machine's clock. It starts at the time of the wall clock, and then advances with the
+/// monotonic clock.
 ///
-/// Within one process it does not follow later changes of the wall clock, regardless of whether
-/// these are errors or corrections. The readings of one thread never step back.
+/// After its creation, the clock does not follow changes of the wall clock, regardless of whether
+/// such a change is an error or a correction. The readings of one thread never step back.
 ///
 /// A system call for the time takes about as long as the rest of a decision in memory. So this
-/// clock reads the processor's cycle counter, and calibrates it against the system's clock every 10
-/// ms. The difference between the two is at most the drift of the counter in this time, which is
-/// far below a microsecond. If the processor or the kernel reports that the counter is not
-/// reliable, each reading is a system call.
+/// clock reads the cycle counter of the processor instead. Every 10 ms, the clock is calibrated: it
+/// compares the counter with the system's clock. Between two calibrations, the clock deviates from
+/// the system's clock by the drift of the counter, which is far below a microsecond. If the
+/// processor or the kernel reports that the counter is not reliable, each reading is a system call.
 ///
-/// *Error:* While one thread recalibrates the clock, another thread may still use the previous
-/// calibration, and be late by up to a microsecond. On some machines the counters of the processors
-/// disagree, although the kernel relies on them. Then readings on two processors differ by as much
-/// as the counters, and a thread that migrates between them may see the time step back. The states
-/// of this library tolerate both: they are never moved back before the time at which they were last
-/// written, which costs at most the step.
+/// *Error:* While one thread calibrates the clock, another thread possibly still uses the previous
+/// calibration. The reading of that thread can be late by up to a microsecond. On some machines the
+/// counters of the processors differ, although the kernel relies on the counters. Then the readings
+/// on two processors differ by the same time, and a thread that moves between two processors can
+/// see the time step back. The states of this library tolerate both errors: a state is never moved
+/// back before the time at which it was last written. This delays a recovery by at most the step.
 ///
 /// ```
 /// use tidegate_core::{Clock, SystemClock};
@@ -68,8 +68,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// Returns `true` if the kernel uses the counter for its own clock, as far as the kernel reports
-/// this.
+/// Returns `true` if the kernel uses the cycle counter for its own clock. Only Linux reports the
+/// source of its clock, so the function returns `true` on all other systems.
 fn counter_is_trusted() -> bool {
     if cfg!(not(target_os = "linux")) {
         return true;
@@ -79,17 +79,18 @@ fn counter_is_trusted() -> bool {
         .is_ok_and(|source| matches!(source.trim(), "tsc" | "arch_sys_counter"))
 }
 
-/// The time from the counter. It is computed from a line (time over cycles), which is replaced each
-/// time its length is over.
+/// The time that is computed from the cycle counter. A line maps cycles to the time. A new line is
+/// computed each time the current line has reached its end.
 #[derive(Debug)]
 struct Cycles {
     counter: quanta::Clock,
     started: Instant,
-    /// Microseconds since 1970.
+    /// The start of the clock, in microseconds since 1970.
     started_at: u64,
-    /// Nanoseconds in 2^32 cycles. This is measured once.
+    /// The number of nanoseconds in 2^32 cycles. It is measured once.
     slope: u64,
-    /// The number of changes of the line. Its last bit selects the current one of the two lines.
+    /// The number of changes of the line. Two lines are stored, and the last bit of this number
+    /// selects the current line.
     changes: AtomicU64,
     lines: [Line; 2],
     /// Whether a thread is computing the next line.
@@ -98,17 +99,17 @@ struct Cycles {
 
 #[derive(Debug, Default)]
 struct Line {
-    /// The cycles at the start of the line.
+    /// The value of the cycle counter at the start of the line.
     cycles: AtomicU64,
-    /// The time at the start of the line in microseconds since 1970. The fraction is in units of
-    /// 2^-40 µs.
+    /// The time at the start of the line in whole microseconds since 1970. `fraction` is the rest
+    /// of this time, in units of 2^-40 µs.
     micros: AtomicU64,
     fraction: AtomicU64,
-    /// The length of a cycle, in units of 2^-40 µs.
+    /// The slope of the line: the time of one cycle, in units of 2^-40 µs.
     slope: AtomicU64,
     /// The number of cycles for which the line is valid.
     length: AtomicU64,
-    /// The end of the line, in nanoseconds from the start of the clock.
+    /// The end of the line, in nanoseconds since the start of the clock.
     ends: AtomicU64,
 }
 
@@ -124,9 +125,9 @@ impl Cycles {
         Self { counter, started, started_at, slope, changes, lines, busy }
     }
 
-    /// Returns microseconds since 1970. The rare path is last and in a function of its own, so that
-    /// no registers are reserved for it. The counter is read first, because on some processors this
-    /// is a call.
+    /// Returns microseconds since 1970. The rare path is a separate function at the end, so that no
+    /// registers are reserved for it. The counter is read first, because reading the counter is a
+    /// function call on some processors.
     #[inline]
     fn micros(&self) -> u64 {
         let cycles = self.counter.raw();
@@ -138,7 +139,7 @@ impl Cycles {
         }
     }
 
-    /// Does the same as [`micros`](Self::micros) if the line is over or is being replaced.
+    /// Does the same as [`micros`](Self::micros) if the line has ended or is being replaced.
     #[cold]
     #[inline(never)]
     fn micros_slow(&self) -> u64 {
@@ -154,8 +155,8 @@ impl Cycles {
             if let Some(micros) = micros {
                 return micros;
             }
-            // This line may have returned times up to its end, so the next line must not
-            // begin earlier.
+            // The previous line has possibly returned times up to its end, so the next line must
+            // not begin earlier.
             let begin = nanos.max(ends);
             if !self.busy.swap(true, Ordering::Acquire) {
                 if self.is_current(changes) {
@@ -172,9 +173,10 @@ impl Cycles {
         }
     }
 
-    /// Reads the counter, and right after it the system's clock, as nanoseconds since the start.
-    /// Both readings are within a microsecond, unless the thread is interrupted several times. In
-    /// this order, a line never begins before a time that the system has returned to any thread.
+    /// Reads the counter, and immediately afterwards the system's clock, as nanoseconds since the
+    /// start of the clock. The two readings are within a microsecond, unless the thread is
+    /// interrupted several times. Because of this order, a line never begins before a time that the
+    /// system has already returned to a thread.
     fn both(&self) -> (u64, u64) {
         let (mut cycles, mut nanos) = (0, 0);
         for _ in 0..4 {
@@ -195,15 +197,15 @@ impl Cycles {
         if changes.is_multiple_of(2) { one } else { other }
     }
 
-    /// Returns `true` if the line after this many changes is still current. Then no thread has
-    /// written to it.
+    /// Returns `true` if the line after this many changes is still the current line. In this case
+    /// no thread has written to the line.
     #[inline]
     fn is_current(&self, changes: u64) -> bool {
         fence(Ordering::Acquire);
         self.changes.load(Ordering::Relaxed) == changes
     }
 
-    /// Returns the time at this many nanoseconds after the start.
+    /// Returns the time at `nanos` nanoseconds after the start of the clock.
     fn micros_at(&self, nanos: u64) -> u64 {
         self.started_at.saturating_add(nanos / 1_000).min(MAX_EXACT)
     }
@@ -215,7 +217,7 @@ impl Line {
     fn at(&self, cycles: u64) -> Option<u64> {
         let since = cycles.wrapping_sub(self.cycles.load(Ordering::Relaxed));
         let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        // The product is at most 2^40 times the length in microseconds.
+        // The product is at most 2^40 times the length of the line in microseconds.
         (since < load(&self.length)).then(|| {
             load(&self.micros) + ((load(&self.fraction) + since * load(&self.slope)) >> 40)
         })
@@ -261,8 +263,8 @@ mod tests {
         }
     }
 
-    /// Each line is 100 µs ahead of the system's clock at its end, and the next line must begin
-    /// there.
+    /// At its end, each line is 100 µs ahead of the system's clock. The next line must begin
+    /// at this end.
     #[test]
     fn readings_never_step_back_if_the_measured_slope_is_too_high() {
         let mut cycles = Cycles::new(Instant::now(), 1 << 50);

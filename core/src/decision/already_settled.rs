@@ -6,8 +6,8 @@ use std::fmt;
 use super::Decision;
 use crate::error::{Error, ErrorKind};
 
-/// The earlier settlement of a hold. It is the source of an error of kind
-/// [`ErrorKind::AlreadySettled`].
+/// The earlier settlement of a hold. An error of kind [`ErrorKind::AlreadySettled`] has this value
+/// as its source.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -36,26 +36,26 @@ pub struct AlreadySettled {
 }
 
 impl AlreadySettled {
-    /// Creates the error source from the costs of the settlement, one for each charge, and the
-    /// store's answer to it.
+    /// Creates the error source. `costs` are the costs of the earlier settlement, one for each
+    /// charge. `decision` is the store's answer to that settlement.
     #[must_use]
     pub fn new(costs: Vec<u64>, decision: Decision) -> Self {
         Self { costs, decision }
     }
 
-    /// Returns the costs of the settlement, one for each charge.
+    /// Returns the costs of the earlier settlement, one for each charge.
     #[must_use]
     pub fn costs(&self) -> &[u64] {
         &self.costs
     }
 
-    /// Returns the answer to the settlement.
+    /// Returns the store's answer to the earlier settlement.
     pub fn decision(&self) -> &Decision {
         &self.decision
     }
 
-    /// Returns the error about the hold with this id. The message of the error does not contain the
-    /// costs, because the message of its source does.
+    /// Returns the error for the hold with this id. The message of the error does not contain the
+    /// costs, because the message of the error's source contains them.
     #[must_use]
     pub fn into_error(self, id: &[u8]) -> Error {
         let message = format!("the hold \"{}\" has ended", id.escape_ascii());

@@ -2,25 +2,25 @@
 
 use crate::error::ErrorKind;
 
-/// The answer that was given without the store, and the reason.
+/// The way in which a call was decided without the store, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Degraded {
-    /// The answer that was given instead.
+    /// The answer that the caller got instead of the store's answer.
     pub answer: DegradedAnswer,
-    /// The kind of the store's error.
+    /// The kind of the error that the store returned.
     pub reason: ErrorKind,
 }
 
 impl Degraded {
-    /// Creates the reason for a decision by `answer` after an error of kind `reason`.
+    /// Creates the description of a decision by `answer`, after an error of kind `reason`.
     #[must_use]
     pub fn new(answer: DegradedAnswer, reason: ErrorKind) -> Self {
         Self { answer, reason }
     }
 }
 
-/// The fallback that decided a call without the store.
+/// The way in which a call was decided without the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DegradedAnswer {
@@ -40,7 +40,7 @@ impl DegradedAnswer {
     /// Returns the name in logs and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        // `ALL` must also contain a new value.
+        // A new value must also be added to `ALL`.
         match self {
             Self::FailedOpen => "failed-open",
             Self::FailedClosed => "failed-closed",

@@ -21,10 +21,12 @@ use crate::call::MAX_CHARGES;
 use crate::policy::Policy;
 use crate::time::Wait;
 
-/// The answer to a call, which made all of its charges or none.
+/// The answer to a call. The call made all of its charges, or none.
 ///
-/// Up to two verdicts are stored inline. Up to four need one allocation, and more need two.
-// One verdict is stored inline, because each layer moves decisions and most have one charge.
+/// A decision with one or two verdicts needs no allocation. A decision with up to four verdicts
+/// needs one allocation, and a larger decision needs two.
+// One verdict is stored inline because each layer moves decisions, and most decisions have one
+// verdict.
 #[must_use = "a decision that is not checked limits nothing"]
 #[derive(Clone)]
 pub struct Decision(Repr);
@@ -33,7 +35,7 @@ pub struct Decision(Repr);
 enum Repr {
     One(Verdict),
     Two([Verdict; 2]),
-    /// More than two verdicts, or rare parts.
+    /// More than two verdicts, or a decision with a part that most decisions do not have.
     More(Box<More>),
 }
 
@@ -46,15 +48,15 @@ struct More {
     details: Details,
 }
 
-/// The part of a decision that only one operation has. It is small, because a store that remembers
-/// calls keeps their decisions.
+/// The part of a decision that only a settlement or a peek has. It is small, because a store keeps
+/// the decisions of calls with an id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Details {
-    /// One bit for each amount of a settlement. If the amount is above 0, the bit marks an amount
-    /// that was charged. If it is 0, the bit marks a hold that is out of reach. Other operations
-    /// have no bits.
+    /// Has one bit for each amount of a settlement. If an amount above 0 has its bit set, the
+    /// settlement charged this amount. If an amount of 0 has its bit set, the hold is out of reach.
+    /// Decisions of other operations have no bit set.
     Marked(u64),
-    /// For a peek, the unspent amount of each charge.
+    /// The unspent amount of each charge of a peek.
     Unspent(Box<[Option<u64>]>),
 }
 
@@ -69,7 +71,7 @@ impl Default for Details {
 }
 
 impl Decision {
-    /// Creates a decision with one verdict per charge, in order.
+    /// Creates a decision with one verdict per charge, in the order of the charges.
     pub fn new(verdicts: impl IntoIterator<Item = Verdict>) -> Self {
         let mut verdicts = verdicts.into_iter().fuse();
         let first = [verdicts.next(), verdicts.next(), verdicts.next()];
@@ -89,7 +91,7 @@ impl Decision {
         Self(Repr::One(verdict))
     }
 
-    /// Adds a reservation: the caller may proceed after `wait`.
+    /// Adds the wait until a reserved place. The caller may proceed after `wait`.
     pub fn with_wait(self, wait: Duration) -> Self {
         if wait == self.wait() {
             return self;
@@ -99,26 +101,27 @@ impl Decision {
         Self(Repr::More(more))
     }
 
-    /// Marks the decision as made without the store.
+    /// Adds the information that the decision was made without the store.
     pub fn degraded_by(self, degraded: Degraded) -> Self {
         let mut more = self.into_more();
         more.degraded = Some(degraded);
         Self(Repr::More(more))
     }
 
-    /// Adds the amount of each charge, in order: see [`amounts`](Self::amounts).
+    /// Adds the amount of each charge, in the order of the charges: see [`amounts`](Self::amounts).
     pub fn with_amounts(self, amounts: impl IntoIterator<Item = u64>) -> Self {
         let mut more = self.into_more();
         more.amounts = amounts.into_iter().collect();
         Self(Repr::More(more))
     }
 
-    /// Marks the amounts that a settlement charged: see [`is_charged`](Self::is_charged).
+    /// Adds the information that the settlement charged these amounts: see
+    /// [`is_charged`](Self::is_charged).
     pub fn with_charged(self, indices: impl IntoIterator<Item = usize>) -> Self {
         self.with_marked(indices)
     }
 
-    /// Marks the holds that a settlement could not find: see
+    /// Adds the information that the settlement could not find these holds: see
     /// [`is_out_of_reach`](Self::is_out_of_reach).
     pub fn with_out_of_reach(self, indices: impl IntoIterator<Item = usize>) -> Self {
         self.with_marked(indices)
@@ -137,15 +140,16 @@ impl Decision {
         Self(Repr::More(more))
     }
 
-    /// Adds the unspent amount of each charge, in order: see [`unspent`](Self::unspent).
+    /// Adds the unspent amount of each charge, in the order of the charges: see
+    /// [`unspent`](Self::unspent).
     pub fn with_unspent(self, unspent: impl IntoIterator<Item = Option<u64>>) -> Self {
         let mut more = self.into_more();
         more.details = Details::Unspent(unspent.into_iter().collect());
         Self(Repr::More(more))
     }
 
-    /// Returns an upper bound on the heap bytes of a decision with `charges` charges. It does not
-    /// cover degraded decisions and peeks.
+    /// Returns an upper bound on the heap bytes of a decision with `charges` charges. Degraded
+    /// decisions and decisions on peeks can be larger than this bound.
     #[doc(hidden)]
     #[must_use]
     pub const fn max_heap_bytes(charges: usize) -> usize {
@@ -172,7 +176,8 @@ impl Decision {
         self.more().map_or(&Details::NONE, |more| &more.details)
     }
 
-    /// Replaces the limits of shares by the limits of whole policies.
+    /// Replaces the limits of the verdicts. The limits of shares are replaced by the limits of
+    /// whole policies.
     pub(crate) fn with_limits(mut self, limits: impl Iterator<Item = u64>) -> Self {
         for (verdict, limit) in self.verdicts_mut().iter_mut().zip(limits) {
             verdict.limit = limit;
@@ -188,11 +193,11 @@ impl Decision {
         }
     }
 
-    /// Returns `true` if the request is admitted: no enforced policy refuses it.
+    /// Returns `true` if the request is admitted, which means that no enforced policy refuses it.
     #[must_use]
     #[inline]
     pub fn is_allowed(&self) -> bool {
-        // The inline verdicts are not read in a loop, so that the compiler can drop all other
+        // The inline verdicts are not read in a loop. This allows the compiler to drop all other
         // fields of a decision that was just built.
         match &self.0 {
             Repr::One(verdict) => verdict.passes(),
@@ -208,7 +213,7 @@ impl Decision {
         !self.is_allowed()
     }
 
-    /// Returns one verdict per charge, in order.
+    /// Returns one verdict per charge, in the order of the charges.
     #[must_use]
     #[inline]
     pub fn verdicts(&self) -> &[Verdict] {
@@ -219,9 +224,9 @@ impl Decision {
         }
     }
 
-    /// Returns the verdicts with their policies. The caller passes the policies in the order of the
-    /// charges. A [`Limiter`](crate::Limiter::verdicts) and its requests have a method that needs
-    /// no policies.
+    /// Returns the verdicts together with their policies. The caller passes the policies in the
+    /// order of the charges. A [`Limiter`](crate::Limiter::verdicts) and its requests have a method
+    /// `verdicts` that needs no policies.
     pub fn verdicts_of<'d>(
         &'d self,
         policies: impl IntoIterator<Item = &'d Policy>,
@@ -233,18 +238,19 @@ impl Decision {
             .map(|((policy, verdict), unspent)| PolicyVerdict::new(policy, verdict, unspent))
     }
 
-    /// Returns the wait until the same charges alone are admitted. It is zero if they are admitted
-    /// now, and `None` if they never are. Waiting exactly this long succeeds, and one tick less
-    /// does not. If the decision [failed closed](DegradedAnswer::FailedClosed), the wait is only a
-    /// hint.
+    /// Returns the wait until the same charges are admitted, if nothing else is charged. It is zero
+    /// if the charges are admitted now, and `None` if they are never admitted. A retry after
+    /// exactly this wait succeeds, and a retry one tick earlier does not. If the decision [failed
+    /// closed](DegradedAnswer::FailedClosed), the wait is only a hint.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         let enforced = self.verdicts().iter().filter(|verdict| !verdict.is_shadow());
         enforced.map(|verdict| verdict.retry).max().unwrap_or(Wait::ZERO).as_duration()
     }
 
-    /// Returns [`retry_after`](Self::retry_after) for the HTTP header of this name: in whole
-    /// seconds, rounded up. It is 0 only if the request is admitted, and `None` if it never is.
+    /// Returns [`retry_after`](Self::retry_after) for the HTTP header `Retry-After`, in whole
+    /// seconds, rounded up. The result is 0 only if the request is admitted, and `None` if the
+    /// request is never admitted.
     #[must_use]
     pub fn retry_after_secs(&self) -> Option<u64> {
         let wait = self.retry_after()?;
@@ -258,15 +264,16 @@ impl Decision {
         verdicts.filter(|(_, verdict)| !verdict.passes()).map(|(index, _)| index)
     }
 
-    /// Returns the wait until a reserved place, after a
+    /// Returns the wait until the reserved place after a
     /// [`reserve`](crate::limiter::Request::reserve). After `acquire_within` and `until_ready`,
-    /// returns the time that the caller has waited. Zero after all other calls.
+    /// returns the time that the caller has waited. Returns zero after all other calls.
     #[must_use]
     pub fn wait(&self) -> Duration {
         self.more().map_or(Duration::ZERO, |more| more.reserved_wait)
     }
 
-    /// Returns one amount per charge, in order. It depends on the operation:
+    /// Returns one amount per charge, in the order of the charges. The meaning depends on the
+    /// operation:
     ///
     /// | operation | amount |
     /// |---|---|
@@ -301,18 +308,19 @@ impl Decision {
     }
 
     /// Returns `true` if a settlement charged the [amount](Self::amounts) of the charge at `index`
-    /// instead of refunding it. This happens if more was used than the hold charged. It also
-    /// happens after the [refund of a lapsed hold](Policy::refund_lapsed), because the used cost is
-    /// then charged again.
+    /// instead of refunding it. This happens if the actual cost is larger than the hold. It also
+    /// happens after the [refund of a lapsed hold](Policy::refund_lapsed), because the used cost
+    /// must then be charged again.
     #[must_use]
     pub fn is_charged(&self, index: usize) -> bool {
         self.is_marked(index) && self.amounts().get(index).is_some_and(|&amount| amount > 0)
     }
 
-    /// Returns `true` if a settlement refunded nothing of the charge at `index`, because it could
-    /// not find the hold in a log: the log has 128 or more newer records. The hold stays charged
-    /// in full until its window ends. A log with a [grain](crate::SlidingLog::grain) of at least
-    /// 1/126 of its window has no more than 128 records, so that each hold is found.
+    /// Returns `true` if a settlement refunded nothing for the charge at `index` because its hold
+    /// was out of reach. A hold is out of reach if the log has 128 or more newer records. The hold
+    /// then stays charged in full until its window ends. A log with a
+    /// [grain](crate::SlidingLog::grain) of at least 1/126 of its window has at most 128 records,
+    /// so that each hold is found.
     #[must_use]
     pub fn is_out_of_reach(&self, index: usize) -> bool {
         self.is_marked(index) && self.amounts().get(index) == Some(&0)
@@ -322,18 +330,20 @@ impl Decision {
         matches!(self.details(), Details::Marked(marked) if marked & bit_of(index) != 0)
     }
 
-    /// Returns the unspent amount of each charge's subject, in order. This is the sum of its open
-    /// [holds](crate::Operation::Hold), less the costs that were [settled so
-    /// far](crate::Operation::SettleSoFar). A hold is open until it is settled or lapses. It counts
-    /// in full, even if a part of it was refilled since, or if its window has ended.
+    /// Returns the unspent amount for the subject of each charge, in the order of the charges. The
+    /// unspent amount is the sum of the subject's open [holds](crate::Operation::Hold), less the
+    /// costs that were [settled so far](crate::Operation::SettleSoFar). A hold is open until it is
+    /// settled or lapses. An open hold counts in full, even if a part of it was refilled, or if its
+    /// window has ended.
     ///
     /// An amount is `None` for a policy without [`refund_lapsed`](Policy::refund_lapsed), because
-    /// its states do not store their holds. If a policy has received this setting later, its states
-    /// contain only the holds that were made since.
+    /// the states of such a policy do not store their holds. If `refund_lapsed` was added to a
+    /// policy, the states contain only the holds that were made after this change.
     ///
-    /// The slice is empty if none of the policies has this setting, and for all operations but a
-    /// [peek](crate::Operation::Peek). It is also empty if the store was not called: for a denial
-    /// from a [cache](crate::DenyCache) and for a [degraded](Self::degraded) decision.
+    /// The slice is empty for all operations except a [peek](crate::Operation::Peek), and if none
+    /// of the policies has `refund_lapsed`. It is also empty if the store was not called. This is
+    /// the case for a denial from a [cache](crate::DenyCache), and for a [degraded](Self::degraded)
+    /// decision.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -399,7 +409,8 @@ impl fmt::Debug for Decision {
     }
 }
 
-/// The answer to a refund, a charge, a reset or a block: a [`Decision`] that need not be checked.
+/// The answer to a refund, a charge, a reset or a block. A receipt contains a [`Decision`] that
+/// need not be checked, because no policy refuses these operations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt(Decision);
 
@@ -408,15 +419,15 @@ impl Receipt {
         Self(decision)
     }
 
-    /// Returns the verdicts of a [`peek`](crate::limiter::Request::peek) of the same request after
-    /// the operation.
+    /// Returns the decision. It has the verdicts that a [`peek`](crate::limiter::Request::peek) of
+    /// the same request would return after the operation.
     pub fn decision(&self) -> &Decision {
         &self.0
     }
 
-    /// Returns the refunded cost of each charge after a refund, or the recorded cost after a
-    /// charge, in the order of the verdicts: see [`Decision::amounts`]. Empty after a reset and a
-    /// block.
+    /// Returns the refunded cost of each charge after a refund, or the recorded cost of each charge
+    /// after a charge. The amounts have the order of the verdicts: see [`Decision::amounts`]. The
+    /// slice is empty after a reset and after a block.
     #[must_use]
     pub fn amounts(&self) -> &[u64] {
         self.0.amounts()

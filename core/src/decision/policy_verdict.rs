@@ -57,7 +57,8 @@ impl<'a> PolicyVerdict<'a> {
         self.verdict
     }
 
-    /// Returns the outcome. A [shadow](Self::is_shadow) may deny without refusing.
+    /// Returns the outcome. A [shadow](Self::is_shadow) can deny the charge without refusing the
+    /// request.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         self.verdict.outcome()
@@ -75,8 +76,8 @@ impl<'a> PolicyVerdict<'a> {
         self.verdict.is_shadow()
     }
 
-    /// Returns the maximum that is ever admitted at one instant. For a fallback store, this is its
-    /// share of the policy's limit.
+    /// Returns the maximum that the policy ever admits at one instant. If a fallback store decided,
+    /// this is the fallback store's share of the policy's limit.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.verdict.limit()
@@ -88,7 +89,7 @@ impl<'a> PolicyVerdict<'a> {
         self.policy.window()
     }
 
-    /// Returns the maximum cost that would still be admitted, rounded down.
+    /// Returns the maximum cost that the policy would still admit, rounded down.
     #[must_use]
     pub fn remaining(&self) -> u64 {
         self.verdict.remaining()
@@ -103,14 +104,14 @@ impl<'a> PolicyVerdict<'a> {
         self.unspent
     }
 
-    /// Returns the wait until this charge alone is admitted. It is zero if the charge is admitted
-    /// now, and `None` if it never is.
+    /// Returns the wait until this charge is admitted, if nothing else is charged. It is zero if
+    /// the charge is admitted now, and `None` if the charge is never admitted.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.verdict.retry_after()
     }
 
-    /// Returns the time until the subject's state has recovered fully if nothing more is charged.
+    /// Returns the time until the subject's state has recovered fully, if nothing more is charged.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
         self.verdict.reset_after()
@@ -122,19 +123,19 @@ impl<'a> PolicyVerdict<'a> {
         self.verdict.blocked_for()
     }
 
-    /// Returns a time after which more than [`remaining`](Self::remaining) is admitted if nothing
-    /// more is charged. It is zero if the full limit remains.
+    /// Returns a time after which the policy admits more than [`remaining`](Self::remaining), if
+    /// nothing more is charged. It is zero if the full limit remains.
     ///
     /// For fixed windows and buckets, this is the shortest such time, exact to the policy's tick
     /// (usually a microsecond). The verdicts of sliding windows, of policies with shards and of
-    /// blocked subjects do not contain the shortest time. For these, it is
+    /// blocked subjects do not contain the shortest time. For these verdicts, the method returns
     /// [`retry_after`](Self::retry_after) if the charge was denied, and
     /// [`reset_after`](Self::reset_after) otherwise.
     #[must_use]
     pub fn next_after(&self) -> Duration {
         let full = self.reset_after().max(self.blocked_for());
-        // A cost of 0 is never denied. So at least 1 more is admitted after the wait of a denied
-        // charge.
+        // A cost of 0 is never denied, so a denied charge has a cost of at least 1. After its wait,
+        // at least 1 more is admitted.
         let retry = self.retry_after().filter(|_| self.outcome() == Outcome::Denied);
         let bound = retry.map_or(full, |retry| retry.min(full));
         if !self.blocked_for().is_zero() {
@@ -144,8 +145,8 @@ impl<'a> PolicyVerdict<'a> {
         let Some(others) = missing.checked_sub(1) else {
             return Duration::ZERO;
         };
-        // The bucket is full after `full`. Subtract the time in which all missing tokens but the
-        // next are refilled.
+        // The bucket is full after `full`. From this time, subtract the time in which all missing
+        // tokens except the next token are refilled.
         let after_the_next = match self.policy.rule() {
             _ if self.policy.shards().is_some() => 0,
             Rule::TokenBucket(rule) => rule.refill_time(others),

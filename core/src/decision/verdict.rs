@@ -1,4 +1,4 @@
-//! The answer of one policy.
+//! The answer of one policy to its charge.
 
 use std::fmt;
 use std::time::Duration;
@@ -22,20 +22,20 @@ use crate::time::{Wait, micros_of_ceil};
 /// assert_eq!(verdict.limit(), 100);
 /// assert_eq!(verdict.retry_after(), Some(Duration::from_secs(3)));
 /// ```
-// Five words without niches, so that an enclosing enum stores no tag in them and copies are
-// word-sized. The field that is always read is first.
+// A verdict is five words without niches. So an enclosing enum stores no tag in these words, and
+// copies are word-sized. The field that is always read is first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
     flags: Flags,
     pub(super) limit: u64,
-    /// The remaining amount, or for a blocked subject the microseconds until the block ends.
-    /// Nothing remains for a blocked subject.
+    /// The remaining amount. If the subject is blocked, this is the number of microseconds until
+    /// the block ends, because nothing remains for a blocked subject.
     remaining_or_block: u64,
     pub(super) retry: Wait,
     reset: u64,
 }
 
-/// The outcome of a verdict, and whether it has a block and is from a shadow policy.
+/// The outcome of a verdict, whether the subject has a block, and whether the policy is a shadow.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Flags(u64);
 
@@ -44,7 +44,7 @@ impl Flags {
     const BLOCKED: u64 = 2;
     const SHADOW: u64 = 4;
     const BLOCK: u64 = 8;
-    /// Set in addition to the flag of a denial.
+    /// Set together with the flag of a denial if the hold is too large.
     const TOO_LARGE: u64 = 16;
 
     #[inline]
@@ -80,7 +80,7 @@ impl Flags {
     /// Returns `true` if the verdict refuses the request. A shadow refuses nothing.
     #[inline]
     const fn refuses(self) -> bool {
-        // The flag of a shadow is higher than the others, so one comparison is enough.
+        // The flag of a shadow is higher than the other flags, so that one comparison is enough.
         let these = self.0 & (Self::DENIED | Self::BLOCKED | Self::SHADOW);
         these != 0 && these < Self::SHADOW
     }
@@ -92,13 +92,13 @@ impl Flags {
 pub enum Outcome {
     /// The charge is admitted.
     Allowed,
-    /// The limit is exceeded, or the cost is larger than the policy ever admits.
+    /// The limit is exceeded, or the cost is larger than the maximum that the policy ever admits.
     Denied,
     /// The subject is blocked, regardless of its usage.
     Blocked,
-    /// The cost is larger than one [hold](crate::Operation::Hold) may be: see [`Policy::max_hold`].
-    /// A smaller hold may be admitted, and so may a [hold up to](crate::Operation::HoldUpTo) this
-    /// cost.
+    /// The cost is larger than the maximum size of one [hold](crate::Operation::Hold): see
+    /// [`Policy::max_hold`]. A smaller hold can be admitted. A [hold up
+    /// to](crate::Operation::HoldUpTo) this cost can be admitted too.
     TooLarge,
 }
 
@@ -123,40 +123,40 @@ impl fmt::Display for Outcome {
 
 impl Verdict {
     /// Creates a verdict of a policy with this limit. The remaining amount, the waits and the block
-    /// are 0 unless they are set.
+    /// are 0 until other methods set them.
     #[must_use]
     pub const fn new(outcome: Outcome, limit: u64) -> Self {
         Self::from_micros(outcome, limit, 0, Wait::ZERO, 0)
     }
 
-    /// Sets the maximum cost that would still be admitted.
+    /// Sets the maximum cost that the policy would still admit.
     #[must_use]
     pub const fn with_remaining(self, remaining: u64) -> Self {
         Self { remaining_or_block: remaining, ..self }
     }
 
-    /// Sets the wait until this charge alone is admitted, rounded up to microseconds. `None` means
-    /// never.
+    /// Sets the wait until this charge is admitted if nothing else is charged. The wait is rounded
+    /// up to microseconds. `None` means that the charge is never admitted.
     #[must_use]
     pub fn with_retry_after(self, wait: Option<Duration>) -> Self {
         Self { retry: wait.map_or(Wait::NEVER, Wait::from), ..self }
     }
 
-    /// Sets the time until the state has recovered fully, rounded up to microseconds.
+    /// Sets the time until the state has recovered fully. The time is rounded up to microseconds.
     #[must_use]
     pub fn with_reset_after(self, span: Duration) -> Self {
         Self { reset: micros_of_ceil(span), ..self }
     }
 
-    /// Blocks the subject for `span` from now, rounded up to microseconds. Zero means no block.
-    /// While a subject is blocked, nothing remains, so call this after
-    /// [`with_remaining`](Self::with_remaining).
+    /// Sets a block of the subject for `span` from now, rounded up to microseconds. Zero means no
+    /// block. Call this method after [`with_remaining`](Self::with_remaining), because a block
+    /// replaces the remaining amount: nothing remains for a blocked subject.
     #[must_use]
     pub fn with_block(self, span: Duration) -> Self {
         self.blocked_for_micros(micros_of_ceil(span))
     }
 
-    /// Marks the verdict as the verdict of a shadow policy, which only reports.
+    /// Turns the verdict into the verdict of a shadow policy, which only reports.
     #[must_use]
     pub const fn in_shadow(self) -> Self {
         Self { flags: self.flags.with(Flags::SHADOW, true), ..self }
@@ -173,7 +173,7 @@ impl Verdict {
         Self { limit, remaining_or_block: remaining, retry, reset, flags: Flags::new(outcome) }
     }
 
-    /// Marks the verdict as a shadow's if `policy` is a shadow.
+    /// Turns the verdict into the verdict of a shadow if `policy` is a shadow.
     #[inline]
     pub(crate) fn with_shadow_of(self, policy: &Policy) -> Self {
         Self { flags: self.flags.with(Flags::SHADOW, policy.is_shadow()), ..self }
@@ -186,20 +186,22 @@ impl Verdict {
         Self { remaining_or_block, flags, ..self }
     }
 
-    /// Returns `true` if the policy does not refuse the request: it admits the charge, or is a
-    /// shadow.
+    /// Returns `true` if the policy does not refuse the request. This is the case if the policy
+    /// admits the charge, or if the policy is a shadow.
     #[inline]
     pub(super) fn passes(&self) -> bool {
         !self.flags.refuses()
     }
 
-    /// Returns the outcome. A [shadow](Self::is_shadow) may deny without refusing.
+    /// Returns the outcome. A [shadow](Self::is_shadow) can deny the charge without refusing the
+    /// request.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         self.flags.outcome()
     }
 
-    /// Returns `true` if the policy is a shadow: its outcome is reported, and never refuses.
+    /// Returns `true` if the policy is a shadow. The outcome of a shadow is reported, and never
+    /// refuses the request.
     #[must_use]
     pub fn is_shadow(&self) -> bool {
         self.flags.has(Flags::SHADOW)
@@ -211,30 +213,30 @@ impl Verdict {
         self.limit
     }
 
-    /// Returns the maximum cost that would still be admitted, rounded down.
+    /// Returns the maximum cost that the policy would still admit, rounded down.
     #[must_use]
     #[inline]
     pub fn remaining(&self) -> u64 {
         if self.has_block() { 0 } else { self.remaining_or_block }
     }
 
-    /// Returns the wait until this charge alone is admitted. It is zero if the charge is admitted
-    /// now, and `None` if it never is.
+    /// Returns the wait until this charge is admitted, if nothing else is charged. It is zero if
+    /// the charge is admitted now, and `None` if the charge is never admitted.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry.as_duration()
     }
 
-    /// Returns the time until the subject's state has recovered fully if nothing more is charged.
+    /// Returns the time until the subject's state has recovered fully, if nothing more is charged.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
         Duration::from_micros(self.reset)
     }
 
-    /// Returns how much longer the subject is blocked, regardless of its usage, or zero if it is
-    /// not blocked. The cause is either a denial under
-    /// [`Policy::block_for`](crate::Policy::block_for), which may be this denial, or
-    /// [`Operation::Block`](crate::Operation::Block).
+    /// Returns how much longer the subject is blocked, regardless of its usage. Returns zero if the
+    /// subject is not blocked. The cause of the block is a denial under
+    /// [`Policy::block_for`](crate::Policy::block_for), or
+    /// [`Operation::Block`](crate::Operation::Block). The denial can be the denial of this verdict.
     #[must_use]
     pub fn blocked_for(&self) -> Duration {
         Duration::from_micros(self.blocked_micros())
@@ -249,7 +251,8 @@ impl Verdict {
         if self.has_block() { self.remaining_or_block } else { 0 }
     }
 
-    /// Returns the verdict on a state that is split over two shards. It has the outcome of `self`.
+    /// Merges the verdicts of two shards of one limit into one verdict. It has the outcome of
+    /// `self`.
     pub(crate) fn merge(self, other: Self) -> Self {
         let both = Self {
             remaining_or_block: self.remaining().saturating_add(other.remaining()),
@@ -272,13 +275,14 @@ impl Verdict {
         }
     }
 
-    /// Returns the microseconds until the subject's state has recovered fully.
+    /// Returns the time until the subject's state has recovered fully, in microseconds.
     pub(crate) fn reset_micros(&self) -> u64 {
         self.reset
     }
 
-    /// Returns the verdict on the same charge `micros` later, if the outcome stays the same and
-    /// nothing is charged or refunded. The remaining amount is a lower bound.
+    /// Returns the verdict that the same charge would get `micros` later. This assumes that the
+    /// outcome stays the same, and that nothing is charged or refunded. The remaining amount is a
+    /// lower bound.
     pub(crate) fn later(self, micros: u64) -> Self {
         let reset = self.reset.saturating_sub(micros);
         let later = Self {
@@ -289,12 +293,12 @@ impl Verdict {
         if reset > 0 || later.has_block() {
             return later;
         }
-        // A recovered state cannot be distinguished from no state.
+        // The state has recovered, so the whole limit remains.
         Self { remaining_or_block: self.limit, ..later }
     }
 
-    /// Returns the verdict on a charge of `cost` if `more` remains in addition to what the store
-    /// reports.
+    /// Returns the verdict on a charge of `cost`. `more` is the amount that remains in addition to
+    /// the amount that the store reports.
     #[cfg(feature = "tokio")]
     pub(crate) fn with_more_remaining(self, more: u64, cost: u64) -> Self {
         if more == 0 || self.has_block() {
@@ -309,7 +313,7 @@ impl Verdict {
         Self { flags, retry: Wait::ZERO, ..verdict }
     }
 
-    /// Returns the verdict on a hold that is larger than the policy allows.
+    /// Returns the verdict on a hold that is larger than the policy's maximum hold.
     pub(crate) fn too_large(self) -> Self {
         let flags = Flags::new(Outcome::TooLarge);
         let flags =
@@ -317,8 +321,8 @@ impl Verdict {
         Self { flags, retry: Wait::NEVER, ..self }
     }
 
-    /// Returns the verdict on the next charge. A denial that blocked the subject becomes
-    /// [`Outcome::Blocked`].
+    /// Returns the verdict that the next charge would get. If this verdict is a denial that blocked
+    /// the subject, the outcome becomes [`Outcome::Blocked`].
     pub(crate) fn for_next_charge(self) -> Self {
         if self.outcome() != Outcome::Denied || !self.has_block() {
             return self;

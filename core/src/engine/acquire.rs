@@ -1,4 +1,5 @@
-//! Operations that charge only what all enforced policies admit: acquire, acquire up to, reserve.
+//! Operations that charge only costs that all enforced policies admit: acquire, acquire up to,
+//! reserve.
 
 use super::evaluate::{Evaluated, Waits, evaluate, evaluate_all};
 use super::record::Record;
@@ -9,8 +10,8 @@ use crate::decision::{Decision, Outcome, Verdict};
 use crate::error::Error;
 use crate::time::Wait;
 
-/// Makes all charges if each is admitted within `max_wait`. Otherwise only writes the blocks that
-/// follow denials.
+/// Makes all charges if each charge is admitted within `max_wait`. Otherwise makes no charge, and
+/// only writes the blocks that follow denials.
 pub(super) fn acquire(
     charges: Charges<'_>,
     now: u64,
@@ -25,7 +26,7 @@ pub(super) fn acquire(
     let enforced = || all().filter(|(_, (charge, _))| !charge.policy.is_shadow());
     let is_allowed = enforced().all(|(_, (_, evaluated))| evaluated.admits());
 
-    // Each state is written once, at the index of its first charge.
+    // Each state is written once, for the first charge to the state.
     let is_written = |index, charge: &Charge<'_>, evaluated: &Evaluated| {
         evaluated.first == index && evaluated.is_written(charge, is_allowed)
     };
@@ -40,7 +41,8 @@ pub(super) fn acquire(
     Ok(if is_allowed { with_wait(decision, wait) } else { decision })
 }
 
-/// Does the same as [`acquire`] for a single charge, with less work, because most calls have one.
+/// Does the same as [`acquire`] for a single charge. It needs less work, and most calls have a
+/// single charge.
 fn acquire_one(
     charge: &Charge<'_>,
     now: u64,
@@ -66,8 +68,8 @@ fn with_wait(decision: Decision, wait: Wait) -> Decision {
 }
 
 impl Evaluated {
-    /// Returns `true` if the charge changes its record. `is_allowed` is the answer to the whole
-    /// call.
+    /// Returns `true` if the charge changes its record. `is_allowed` says whether the whole call is
+    /// admitted.
     fn is_written(&self, charge: &Charge<'_>, is_allowed: bool) -> bool {
         match self.outcome {
             _ if self.cost == 0 => false,
@@ -77,7 +79,7 @@ impl Evaluated {
         }
     }
 
-    /// Writes the charge if it is admitted, or else the block that follows the denial.
+    /// Writes the charge if it is admitted. Otherwise writes the block that follows the denial.
     fn write(&self, charge: &Charge<'_>, record: &mut Record, now: u64) {
         match self.outcome {
             Outcome::Allowed => record.take(charge, self.cost, now),
@@ -86,15 +88,16 @@ impl Evaluated {
     }
 }
 
-/// Acquires the same amount of each charge: the maximum that all enforced policies admit. Acquires
-/// nothing if this maximum is below `min`.
+/// Acquires the same amount for each charge. This is the maximum that all enforced policies admit.
+/// If the maximum is below `min`, acquires nothing.
 pub(super) fn acquire_up_to(
     charges: Charges<'_>,
     min: u64,
     now: u64,
     records: &mut impl Records,
 ) -> Result<Decision, Error> {
-    // If the maximum is below `min`, an acquire of `min` is refused, and its verdicts say why.
+    // If the maximum is below `min`, an acquire of `min` is refused. The verdicts of that acquire
+    // give the reason.
     let amount = admissible_amount(charges, now, records).max(min);
     let cost = |charge: Charge<'_>| if charge.is_check_only { charge.cost } else { amount };
     let charges: PerCharge<Charge<'_>> =
@@ -109,8 +112,8 @@ pub(super) fn acquire_up_to(
     Ok(decision.with_amounts(amounts))
 }
 
-/// Returns the maximum amount that all enforced policies admit of each charge, or 0 if one of them
-/// refuses a check-only charge.
+/// Returns the maximum amount that all enforced policies admit for each charge. Returns 0 if a
+/// policy refuses a check-only charge.
 fn admissible_amount(charges: Charges<'_>, now: u64, records: &mut impl Records) -> u64 {
     let mut amount = u64::MAX;
     for (index, charge) in charges.iter().enumerate() {

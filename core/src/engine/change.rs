@@ -11,13 +11,15 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::time::{MAX_SPAN_MICROS, Wait, micros_of_ceil};
 
-/// Charges each cost beyond the limit, or as much of it as its state can represent.
+/// Charges each cost beyond the limit. If a state cannot represent the whole cost, charges the part
+/// that the state can represent.
 pub(super) fn charge(
     charges: Charges<'_>,
     now: u64,
     records: &mut impl Records,
 ) -> Result<Decision, Error> {
-    // The amount that is charged to each state, at the index of its first charge.
+    // Computes the amount that is charged to each state. It is stored at the index of the first
+    // charge to the state.
     let total = |(index, charge): (usize, Charge<'_>)| {
         let is_first = charges.iter().take(index).all(|other| !other.shares_state_with(&charge));
         if !is_first || charge.is_check_only {
@@ -47,14 +49,15 @@ pub(super) fn refund(charges: Charges<'_>, now: u64, records: &mut impl Records)
     report_after(charges, now, records).with_amounts(amounts)
 }
 
-/// Reverts an acquire of the same charges at `at`, as far as it still counts.
+/// Reverts the part of an acquire that still counts. The acquire had the same charges, and was made
+/// at `at`.
 pub(super) fn undo(
     charges: Charges<'_>,
     at: u64,
     now: u64,
     records: &mut impl Records,
 ) -> Decision {
-    // The acquire charged the sum of the costs to each state, so the sum is reverted.
+    // The acquire charged the sum of the costs to each state, so the undo reverts this sum.
     let evaluated = evaluate_all(charges, now, Wait::ZERO, records);
     let undo = |(index, (charge, evaluated)): (usize, (Charge<'_>, &Evaluated))| {
         let cost = evaluated.cost;
@@ -69,8 +72,9 @@ pub(super) fn undo(
     report_after(charges, now, records).with_amounts(split(charges, &totals))
 }
 
-/// Distributes the amount of each state among its charges, in order, at most its cost to each.
-/// `totals` contains the amount of a state at the index of its first charge.
+/// Distributes the amount of each state among the charges to the state, in their order. A charge
+/// gets at most its cost. `totals` has the amount of a state at the index of the first charge to
+/// the state.
 fn split(charges: Charges<'_>, totals: &[u64]) -> PerCharge<u64> {
     let mut rest: PerCharge<u64> = PerCharge::from_slice(totals);
     let amount = |charge: Charge<'_>| {
@@ -88,9 +92,9 @@ pub(super) fn reset(charges: Charges<'_>, now: u64, records: &mut impl Records) 
     report_after(charges, now, records)
 }
 
-/// Blocks the subjects for `span`, or lifts their blocks if it is zero. `replaces` is called with
-/// the ends of the old and the new block, and 0 is the end of no block. The old block stays if
-/// `replaces` returns `false`.
+/// Blocks the subjects for `span`. If `span` is zero, removes their blocks. `replaces` is called
+/// with the end of the old block and the end of the new block. An end of 0 means no block. If
+/// `replaces` returns `false`, the old block stays.
 pub(super) fn block(
     charges: Charges<'_>,
     now: u64,

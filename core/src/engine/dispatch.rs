@@ -1,4 +1,4 @@
-//! The state of any algorithm, and the functions of any rule on it.
+//! The state of any algorithm, and the functions of any rule on such a state.
 
 use crate::algorithm::fixed_window::{self, FixedWindowRule};
 use crate::algorithm::interval_bucket::{self, IntervalBucketRule};
@@ -11,8 +11,8 @@ use crate::time::Wait;
 
 /// The state of one of the algorithms.
 ///
-/// It consists of a few numbers, each below 2^53, so that a signed 64-bit column can store them.
-/// Times are in microseconds since 1970.
+/// A state consists of a few numbers. Each number is below 2^53, so that a signed 64-bit column of
+/// a database can store it. Times are in microseconds since 1970.
 ///
 /// | state | numbers |
 /// |---|---|
@@ -22,14 +22,16 @@ use crate::time::Wait;
 /// | [token bucket, GCRA](token_bucket::State) | `time`: the time of the debt; `debt`: in units of the policy that wrote it, see [`token_bucket`] |
 /// | [bucket by intervals](interval_bucket::State) | `anchor`: the start of the current period; `debt`: in tokens |
 ///
-/// These numbers have a meaning only together with the policy that wrote them, so a store must also
-/// keep the text of that policy. [`Record::restore`](super::Record::restore) reads a state back.
+/// The numbers have a meaning only together with the policy that wrote the state. So a store must
+/// also keep the text of that policy. [`Record::restore`](super::Record::restore) reads a state
+/// back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum State {
     /// The state of a fixed window.
     FixedWindow(fixed_window::State),
-    /// The state of a sliding log. It is boxed, because unboxed it would enlarge every record.
+    /// The state of a sliding log. It is boxed. Without the box, the state would enlarge every
+    /// record.
     SlidingLog(Box<sliding_log::State>),
     /// The state of a sliding counter.
     SlidingCounter(sliding_counter::State),
@@ -110,7 +112,7 @@ impl Rule {
         dispatch!(self, |rule| own(rule, Some(state)).map_or(0, |state| rule.recovers_at(state)))
     }
 
-    /// Returns `true` if a debt that includes `cost` can be represented exactly.
+    /// Returns `true` if the state can exactly represent a debt that includes `cost`.
     pub(super) fn can_reserve_cost(&self, state: Option<&State>, cost: u64, now: u64) -> bool {
         dispatch!(self, |rule| rule.can_reserve(own(rule, state), cost, now))
     }
@@ -166,7 +168,8 @@ impl Rule {
         dispatch!(self, |rule| rule.is_out_of_reach(own(rule, state), at, now))
     }
 
-    /// Returns an error if no record of this rule can have the state. Checks states from outside.
+    /// Checks a state that comes from outside of the process. Returns an error if no record of this
+    /// rule can have the state.
     pub(super) fn check(&self, state: &State) -> Result<(), String> {
         dispatch!(self, |rule| match own(rule, Some(state)) {
             Some(state) => rule.check(state),

@@ -1,4 +1,4 @@
-//! The evaluation of charges: the answer of each policy, before anything is written.
+//! The evaluation of charges. It computes the answer of each policy before anything is written.
 
 use super::record::Record;
 use super::records::{PerCharge, Records};
@@ -6,13 +6,13 @@ use crate::call::{Charge, Charges};
 use crate::decision::Outcome;
 use crate::time::Wait;
 
-/// The evaluation of one charge.
+/// The result of the evaluation of one charge.
 pub(super) struct Evaluated {
-    /// The index of the first charge to the same state.
+    /// The index of the first charge of the call to the same state.
     pub(super) first: usize,
-    /// The sum of the costs of all charges to this state.
+    /// The sum of the costs of all charges of the call to this state.
     pub(super) cost: u64,
-    /// The time until the state admits this cost, regardless of a block.
+    /// The time until the state admits the cost, regardless of a block.
     pub(super) wait: Wait,
     pub(super) outcome: Outcome,
 }
@@ -23,12 +23,12 @@ impl Evaluated {
     }
 }
 
-/// The treatment of waits in an evaluation.
+/// Settings for the waits in an evaluation.
 #[derive(Clone, Copy)]
 pub(super) struct Waits {
-    /// A charge with a longer wait is denied.
+    /// The maximum wait. A charge with a longer wait is denied.
     max: Wait,
-    /// Whether the wait of a denied charge counts on holds that will lapse.
+    /// Whether the wait of a denied charge takes into account that holds will lapse before it ends.
     counts_on_lapses: bool,
 }
 
@@ -36,8 +36,8 @@ impl Waits {
     pub(super) const COUNTING: Self = Self { max: Wait::ZERO, counts_on_lapses: true };
     pub(super) const PLAIN: Self = Self { max: Wait::ZERO, counts_on_lapses: false };
 
-    /// Creates the settings for an acquire, or for a reservation if `max` is not zero. The place of
-    /// a reservation must not depend on lapses.
+    /// Creates the settings for an acquire. If `max` is not zero, creates the settings for a
+    /// reservation. The place of a reservation must not depend on holds that will lapse.
     pub(super) fn up_to(max: Wait) -> Self {
         Self { max, counts_on_lapses: max.is_zero() }
     }

@@ -31,8 +31,8 @@ pub(super) fn execute(
         Operation::BlockAtLeast { span } => {
             block(charges, now, span, records, |old, new| old < new)
         }
-        // `Call::check` refuses these operations without an id, and `decide` sends those with an
-        // id to `hold`.
+        // This arm is never reached. `Call::check` refuses these operations without an id, and
+        // `decide` sends these operations with an id to `hold`.
         Operation::Hold
         | Operation::HoldUpTo { .. }
         | Operation::Settle

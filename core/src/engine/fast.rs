@@ -1,29 +1,31 @@
-//! Packed states, and the shortest way to decide on one.
+//! Packed states, and the fast path: the shortest way to decide on a packed state.
 //!
-//! A store that keeps millions of states needs them small, and most calls are one charge to a state
-//! that the same policy wrote. [`decide`](super::decide) executes all other calls.
+//! A store with millions of states needs small states. Most calls are one charge to a state that
+//! the same policy wrote. This module decides such calls. [`decide`](super::decide) executes all
+//! other calls.
 //!
 //! # Cost
 //!
-//! The cost of this path is its number of instructions. With one hot subject, they bound the rate
-//! of checks. With many subjects, each check waits about 100 ns for memory, while the processor
-//! executes about 250 instructions ahead: if the next check's memory access is among them, two
-//! checks wait concurrently. These rules keep the number low:
+//! The cost of the fast path is its number of instructions. With one hot subject, the instructions
+//! bound the rate of checks. With many subjects, each check waits about 100 ns for memory. While a
+//! check waits, the processor executes about 250 instructions ahead. If the memory access of the
+//! next check is among them, the two checks wait concurrently. These rules keep the number of
+//! instructions low:
 //!
-//! * The path is inlined into the caller, down to the decision on a token bucket, a sliding counter
-//!   or a fixed window, at 1.5 kB of code per call site. The compiler then drops results that the
-//!   caller does not use. No feature turns this off, because the features of another dependency
-//!   would then decide on the speed.
-//! * A rare case is a tail call that takes the parts of a charge and returns a type of its own
-//!   (`OutOfLine`). A reference to the call would force the call into memory, and a shared return
-//!   type would make both paths write to the caller's result.
+//! * The fast path is inlined into the caller, including the decision on a token bucket, a sliding
+//!   counter or a fixed window. It has 1.5 kB of code per call site. The compiler then drops
+//!   results that the caller does not use. No feature of the crate turns this off, because the
+//!   features of another dependency would then decide on the speed.
+//! * A rare case is a tail call. It takes the parts of a charge, and returns a type of its own
+//!   (`OutOfLine`). A reference to the call would force the call into memory. A shared return type
+//!   would make both paths write to the caller's result.
 //! * A result that the caller drops must be cheap to drop inline. So an error is two small boxes,
 //!   and the rare parts of a decision are behind one box.
-//! * Each algorithm returns by itself (`decide_inline`), because paths that join before the return
-//!   join in memory.
+//! * The code of each algorithm has its own return (`decide_inline`). Paths that join before the
+//!   return would exchange their values in memory.
 //! * Divisors are `NonZero`, because a division that could panic is executed even if its result is
 //!   not used.
-//! * A verdict is five whole words. A load of 16 bytes stalls if the two words were just stored
+//! * A verdict is five whole words. A load of 16 bytes stalls if its two words were just stored
 //!   separately.
 //!
 //! After a change, count the instructions with `.ci/instructions`.
@@ -39,7 +41,7 @@ use crate::policy::Policy;
 use crate::time::Wait;
 
 /// A state in two words, without the policy that wrote it. Logs, blocks and holds do not fit. A
-/// sliding counter with 2^32 or more in one window does not fit either.
+/// sliding counter does not fit either if one of its windows has a count of 2^32 or more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PackedState([u64; 2]);
 
@@ -47,14 +49,14 @@ impl PackedState {
     /// The state without usage.
     pub const NONE: Self = Self([0; 2]);
 
-    /// Returns `true` if the state after a charge to `policy` always fits, unless it has a block or
-    /// holds.
+    /// Returns `true` if the state after any charge to `policy` fits into two words. A state with a
+    /// block or with holds never fits.
     #[must_use]
     pub fn always_fits(policy: &Policy) -> bool {
         dispatch!(policy.rule(), |rule| rule.always_fits(), log _ => false)
     }
 
-    /// Packs the state of a record. Returns `None` if it does not fit.
+    /// Packs the state of a record. Returns `None` if the state does not fit into two words.
     #[must_use]
     pub fn new(record: &Record) -> Option<Self> {
         if record.blocked_until > 0 || record.holds().is_some() {
@@ -64,7 +66,7 @@ impl PackedState {
         dispatch!(record.policy().rule(), |rule| pack(rule, state), log _ => None)
     }
 
-    /// Returns the record that was packed. `policy` must be the policy that wrote it.
+    /// Returns the record that was packed. `policy` must be the policy that wrote the record.
     #[must_use]
     pub fn record(self, policy: &Policy) -> Record {
         let state = match self {
@@ -75,18 +77,18 @@ impl PackedState {
     }
 
     /// Returns the time from which the state cannot be distinguished from no state. `policy` must
-    /// be the policy that wrote it.
+    /// be the policy that wrote the state.
     #[must_use]
     #[inline]
     pub fn recovers_at(self, policy: &Policy) -> u64 {
         dispatch!(policy.rule(), |rule| rule.recovers_at(&own(rule, self)), log _ => 0)
     }
 
-    /// Decides on one charge at `now`, and makes it if it is admitted. The state must have been
-    /// written by the charge's policy, or be [`NONE`](Self::NONE).
+    /// Decides on one charge at `now`, and makes the charge if it is admitted. The state must be
+    /// from the charge's policy, or be [`NONE`](Self::NONE).
     ///
-    /// Returns `None` and changes nothing if the charge needs the engine: for a log, for a count
-    /// that does not fit, and for a block that follows a denial.
+    /// Returns `None` and changes nothing if the charge needs the engine. This is the case for a
+    /// log, for a count that does not fit, and for a block that follows a denial.
     #[inline(always)]
     pub fn acquire(&mut self, charge: &Charge<'_>, now: u64) -> Option<FastOutcome> {
         dispatch!(charge.policy.rule(), |rule| self.acquire_by(rule, charge, now), log _ => None)
@@ -151,10 +153,10 @@ fn pack<A: PackedAlgorithm + Variant>(_: &A, state: &State) -> Option<PackedStat
 }
 
 impl Record {
-    /// Decides on one charge to a log at `now`, and makes it if it is admitted.
+    /// Decides on one charge to a log at `now`, and makes the charge if it is admitted.
     ///
-    /// Returns `None` and changes nothing if this record is not a log of the charge's policy. The
-    /// same applies if it has a block or holds, or if a block would follow.
+    /// Returns `None` and changes nothing if this record is not a log of the charge's policy. Also
+    /// returns `None` if the record has a block or holds, or if a block would follow a denial.
     #[doc(hidden)]
     #[inline]
     pub fn acquire_log(&mut self, charge: &Charge<'_>, now: u64) -> Option<FastOutcome> {
@@ -178,7 +180,7 @@ impl Record {
 pub struct Evaluation {
     wait: Wait,
     before: PackedState,
-    /// The state after the charge. `None` if the charge is denied or costs nothing.
+    /// The state after the charge. It is `None` if the charge is denied or costs nothing.
     after: Option<PackedState>,
     now: u64,
 }
@@ -190,8 +192,8 @@ impl Evaluation {
         self.wait.is_zero()
     }
 
-    /// Returns the state to write if all charges of the call are made, or `None` if it does not
-    /// change.
+    /// Returns the state that must be written if all charges of the call are made. Returns `None`
+    /// if the state does not change.
     #[must_use]
     pub fn after(&self) -> Option<PackedState> {
         self.after
@@ -213,18 +215,19 @@ impl Evaluation {
     }
 }
 
-/// Returns `true` if no block follows. Some policies block a subject after a denial.
+/// Returns `true` if no block follows the charge. Some policies block a subject after a denial.
 #[inline(always)]
 fn blocks_nothing(charge: &Charge<'_>, wait: Wait) -> bool {
     wait.is_zero() || wait == Wait::NEVER || charge.cost == 0 || charge.policy.block_micros() == 0
 }
 
-/// The outcome of a charge to a subject that is not blocked. The caller computes the verdict from
-/// it after it has released its lock.
+/// The outcome of a charge to a subject that is not blocked. After the caller has released its
+/// lock, it computes the verdict from this outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FastOutcome {
     wait: Wait,
-    /// The state after the charge. For a log, its remaining amount and its time of recovery.
+    /// The state after the charge. For a log, this has the remaining amount and the time of
+    /// recovery.
     left: PackedState,
     now: u64,
 }

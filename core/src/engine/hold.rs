@@ -94,7 +94,7 @@ fn make(
     Ok(decision)
 }
 
-/// Returns an error if a state already has the maximum number of open holds.
+/// Returns an error if the state of a charge already has the maximum number of open holds.
 fn check_open_holds(
     call: &Call<'_>,
     now: Timestamp,
@@ -116,13 +116,14 @@ fn check_open_holds(
     Ok(())
 }
 
-/// Returns the time until which a hold can be settled: one more time to live after the lapse.
+/// Returns the time until which a hold can be settled. This is one time to live after the lapse.
 fn expiry(lapses_at: u64, id: CallId<'_>) -> u64 {
     lapses_at.saturating_add(micros_of_ceil(id.ttl))
 }
 
 impl RememberedHold {
-    /// Returns `true` if this call requests the same amounts as the call that made the hold.
+    /// Returns `true` if this call requests the same amounts as the call that made the remembered
+    /// hold.
     fn is_repeated_by(&self, call: &Call<'_>) -> bool {
         let costs = call.charges.iter().map(|charge| charge.cost);
         self.min_amount == call.operation.min_amount()
@@ -250,9 +251,10 @@ fn settle(
 }
 
 impl HeldCharge {
-    /// Returns the change if the charge has used `total`. `is_final` distinguishes the last
-    /// settlement from one so far. `refunded` is the amount that was refunded when the hold lapsed.
-    /// It is `None` if the state no longer contains the hold, for example after a reset.
+    /// Returns the change to the state if the actual cost of the charge is `total`. `is_final` is
+    /// `false` for a cost that is settled so far. `refunded` is the amount that was refunded when
+    /// the hold lapsed. It is `None` if the state no longer contains the hold, for example after a
+    /// reset.
     fn change_to(self, total: u64, is_final: bool, refunded: Option<u64>, taken_at: u64) -> Change {
         let Some(held) = self.held else { return Change::Nothing };
         let held = refunded.map_or(0, |refunded| held.saturating_sub(refunded));
@@ -267,7 +269,7 @@ impl HeldCharge {
     }
 }
 
-/// Identifies one hold on the states of its charges.
+/// The data with which one hold is found on the states of its charges.
 struct Finder {
     key: HoldKey,
     numbers: PerCharge<u64>,
@@ -295,8 +297,9 @@ impl Finder {
     }
 }
 
-/// Refunds the lapsed holds on the states of a call. Returns for each charge the amount of this
-/// hold that was refunded, or `None` if the state was reset: see [`HeldCharge::change_to`].
+/// Refunds the lapsed holds on the states of a call. For each charge, returns the amount of the
+/// call's own hold that was refunded, or `None` if the state was reset: see
+/// [`HeldCharge::change_to`].
 fn refund_lapsed(
     call: &Call<'_>,
     finder: &Finder,
@@ -314,8 +317,8 @@ fn refund_lapsed(
     call.charges.iter().enumerate().map(refunded).collect()
 }
 
-/// Applies `changes` to the hold on each state that contains it. Removes the hold from states for
-/// which the function returns `None`.
+/// Applies `changes` to the hold on each state that contains the hold. If the function for a state
+/// returns `None`, removes the hold from this state.
 fn change_state_holds<F: FnOnce(StateHold) -> Option<StateHold>>(
     call: &Call<'_>,
     finder: &Finder,
@@ -335,7 +338,7 @@ fn change_state_holds<F: FnOnce(StateHold) -> Option<StateHold>>(
     }
 }
 
-/// Prolongs the epoch on each state of the hold to `expires_at`.
+/// Prolongs the epoch to `expires_at`, on each state of the hold.
 fn prolong_epochs(
     call: &Call<'_>,
     finder: &Finder,
@@ -356,7 +359,7 @@ fn prolong_epochs(
 }
 
 /// Returns the number of an epoch that begins with this hold. The number depends on the time,
-/// because an id can be used again.
+/// because the same id can be used again for a later hold.
 fn epoch_of(key: &HoldKey, now: u64) -> u64 {
     key.first_chunk().map_or(now, |bytes| u64::from_le_bytes(*bytes) ^ now)
 }

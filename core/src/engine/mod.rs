@@ -1,14 +1,14 @@
 //! Decides calls on the records of a store.
 //!
-//! A backend that keeps its states in its own process needs nothing else: it implements
-//! [`Records`], locks out other callers, and calls [`decide`]. The engine checks everything that
-//! can fail before its first write. A backend that keeps its states elsewhere stores the parts of
-//! each record and restores the record from them with [`Record::restore`].
+//! A backend with states in its own process implements [`Records`], locks out other callers, and
+//! calls [`decide`]. Such a backend needs nothing else. Before its first write, the engine checks
+//! everything that can fail. A backend that keeps its states elsewhere stores the parts of each
+//! record. It restores the record from its parts with [`Record::restore`].
 //!
 //! The modules, in the order in which a call passes through them:
 //!
 //! * `once` and `hold` execute calls with an id: they answer a repeated call from memory.
-//! * `execute` selects the operation, which is in `acquire`, `change` or `report`.
+//! * `execute` calls the function of the operation, from `acquire`, `change` or `report`.
 //! * `evaluate` computes the outcome and the wait of each charge, before anything is written.
 //! * `record` and `dispatch` apply the rule of a policy to a state.
 //! * `report` and `verdict` compute the verdicts from the states after the operation.
@@ -46,9 +46,9 @@ use crate::time::Timestamp;
 ///
 /// # Errors
 ///
-/// Returns an error if the call is not valid ([`Call::check`]), if there is no room for its
-/// records, or if the operation fails, as the settlement of an unknown hold does. The call charges
-/// and refunds nothing in these cases.
+/// Returns an error if the call is not valid ([`Call::check`]), or if there is no room for its
+/// records. Also returns an error if the operation fails, such as the settlement of an unknown
+/// hold. In all these cases, the call charges and refunds nothing.
 pub fn decide(
     call: &Call<'_>,
     now: Timestamp,

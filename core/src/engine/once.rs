@@ -28,7 +28,8 @@ pub(super) fn execute(
     }
     records.make_room_to_remember()?;
     let decision = execute::execute(call, now, records)?;
-    // A refused acquire charged nothing, so the next attempt may be admitted and is executed again.
+    // A refused acquire charged nothing. So it is not remembered, and a repetition is executed
+    // again.
     if !call.operation.is_acquire() || decision.is_allowed() {
         let expires_at = later(now, id.ttl);
         records.remember(RememberedCall::new(fingerprint, expires_at, decision.clone()));

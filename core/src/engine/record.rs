@@ -15,12 +15,13 @@ use crate::time::{MAX_EXACT, MAX_SPAN_MICROS, Timestamp};
 /// The value that a store keeps for a state name, a tenant and a subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// The policy that wrote the record. It gives the numbers of the state their meaning.
+    /// The policy that wrote the record. The numbers of the state have a meaning only with this
+    /// policy.
     policy: Policy,
     pub(super) state: Option<State>,
     /// The end of the block in microseconds since 1970, or 0 for no block.
     pub(super) blocked_until: u64,
-    /// The holds on the state and their epoch. Boxed, because most records have none.
+    /// The holds on the state and their epoch. They are boxed, because most records have no holds.
     holds: Option<Box<StateHolds>>,
 }
 
@@ -35,13 +36,13 @@ impl Record {
         Self { state, ..Self::new(policy) }
     }
 
-    /// Restores a record from its parts: the values that [`policy`](Self::policy),
-    /// [`state`](Self::state) and [`blocked_until_micros`](Self::blocked_until_micros) of another
-    /// record returned. The restored record decides as the other record would.
+    /// Restores a record from its parts. The parts are the values that [`policy`](Self::policy),
+    /// [`state`](Self::state) and [`blocked_until_micros`](Self::blocked_until_micros) returned for
+    /// the original record. The restored record decides as the original record would.
     ///
     /// This is for stores that keep records outside of their own process. `policy` is the policy
-    /// that wrote the record, and may differ from the policy of the charge. A store keeps it as
-    /// text. [`State`] describes the numbers of a state. Such a store cannot keep the holds of a
+    /// that wrote the record. It can differ from the policy of the charge. A store keeps the policy
+    /// as text. [`State`] describes the numbers of a state. Such a store cannot keep the holds of a
     /// policy with [`refund_lapsed`](Policy::refund_lapsed), so it does not
     /// [support](crate::Store::supports) such a policy.
     ///
@@ -64,7 +65,7 @@ impl Record {
     /// # Errors
     ///
     /// Returns an error of kind [`ErrorKind::ForeignValue`] if no record can have these parts. The
-    /// message names the value and the bound:
+    /// message names the wrong value and its bound. These parts cause an error:
     ///
     /// * a state of another algorithm
     /// * a time after all times that the policy leads to
@@ -72,7 +73,7 @@ impl Record {
     /// * a window whose end is not the end of a window of the policy
     /// * a log that is empty, too long or not in order
     ///
-    /// A count above the limit of the policy is valid, because the limit may have been lowered.
+    /// A count above the limit of the policy is valid, because the limit was possibly lowered.
     pub fn restore(
         policy: &Policy,
         state: Option<State>,
@@ -110,24 +111,24 @@ impl Record {
         self.state.as_ref()
     }
 
-    /// Returns the end of the subject's block in microseconds since 1970, or `None` if it was not
-    /// blocked. The end may be in the past, or after [`Timestamp::MAX`].
+    /// Returns the end of the subject's block in microseconds since 1970. Returns `None` if the
+    /// subject was not blocked. The end can be in the past, or after [`Timestamp::MAX`].
     #[must_use]
     pub fn blocked_until_micros(&self) -> Option<u64> {
         (self.blocked_until > 0).then_some(self.blocked_until)
     }
 
-    /// Returns the time from which the record cannot be distinguished from no record, so that a
-    /// store may drop it. Returns `None` if that time is after [`Timestamp::MAX`], which is never
-    /// reached.
+    /// Returns the time from which the record cannot be distinguished from no record. A store is
+    /// allowed to drop the record from this time. Returns `None` if the time is after
+    /// [`Timestamp::MAX`], because no clock reaches it.
     #[must_use]
     pub fn recovers_at(&self) -> Option<Timestamp> {
         let micros = self.recovers_at_micros();
         (micros < MAX_EXACT).then(|| Timestamp::from_micros(micros))
     }
 
-    /// Returns the time of [`recovers_at`](Self::recovers_at) in microseconds since 1970. It may be
-    /// after [`Timestamp::MAX`].
+    /// Returns the time of [`recovers_at`](Self::recovers_at) in microseconds since 1970. The time
+    /// can be after [`Timestamp::MAX`].
     #[doc(hidden)]
     #[must_use]
     pub fn recovers_at_micros(&self) -> u64 {
@@ -136,7 +137,7 @@ impl Record {
         state.max(self.blocked_until).max(holds)
     }
 
-    /// Returns the number of heap bytes in use.
+    /// Returns the number of heap bytes that the record uses.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         let state = match &self.state {
@@ -147,7 +148,7 @@ impl Record {
         state + holds.map_or(0, |holds| size_of::<StateHolds>() + holds.heap_bytes())
     }
 
-    /// Returns the maximum number of bytes that the next charge may add to
+    /// Returns the maximum number of bytes by which the next charge can increase
     /// [`heap_bytes`](Self::heap_bytes).
     #[must_use]
     pub fn growth(record: Option<&Self>, policy: &Policy) -> usize {
@@ -167,8 +168,9 @@ impl Record {
         }
     }
 
-    /// Returns the maximum number of bytes that a hold may add to [`heap_bytes`](Self::heap_bytes),
-    /// not counting its charge.
+    /// Returns the maximum number of bytes by which a hold can increase
+    /// [`heap_bytes`](Self::heap_bytes). This does not include the bytes for the charge of the
+    /// hold.
     #[doc(hidden)]
     #[must_use]
     pub fn hold_growth() -> usize {
@@ -179,7 +181,7 @@ impl Record {
         self.state.is_none() && self.blocked_until == 0 && self.holds.is_none()
     }
 
-    /// Returns the holds on the state, if there are any.
+    /// Returns the holds on the state, or `None` if there are no holds.
     pub(super) fn holds(&self) -> Option<&StateHolds> {
         self.holds.as_deref()
     }
@@ -200,12 +202,12 @@ impl Record {
         result
     }
 
-    /// Returns `true` if a hold on the state has to be refunded or forgotten.
+    /// Returns `true` if any hold on the state must be refunded or forgotten.
     pub(super) fn is_any_hold_over(&self, now: u64) -> bool {
         self.holds.as_ref().is_some_and(|holds| holds.is_any_over(now))
     }
 
-    /// Refunds lapsed holds, and forgets expired ones.
+    /// Refunds lapsed holds, and forgets expired holds.
     pub(super) fn settle_lapsed(&mut self, now: u64) {
         if self.is_any_hold_over(now) {
             self.change_holds(now, |_| ());
@@ -216,14 +218,15 @@ impl Record {
         now < self.blocked_until
     }
 
-    /// Returns `true` if this same policy object wrote the record.
+    /// Returns `true` if the record was written by the same policy object as `policy`.
     pub(super) fn is_of(&self, policy: &Policy) -> bool {
         self.policy.is_same_object(policy)
     }
 
-    /// Returns the state as `policy` sees it at `now`. Returns `None` if there is no state or if it
-    /// has another shape. Also returns `None` if the state has recovered under the policy that
-    /// wrote it: a store may have dropped such a state, and decisions must not depend on this.
+    /// Returns the state at `now`, for a decision of `policy`. Returns `None` if there is no state,
+    /// or if the state has another shape. Also returns `None` if the state has recovered under the
+    /// policy that wrote it. A store possibly has dropped such a state, and decisions must not
+    /// depend on the drop.
     pub(super) fn state_under(&self, policy: &Policy, now: u64) -> Option<Cow<'_, State>> {
         let state = self.state_after_lapses(now)?;
         if self.is_of(policy) {
@@ -239,7 +242,7 @@ impl Record {
         }
     }
 
-    /// Returns the state after the refunds of lapsed holds.
+    /// Returns the state that results if all lapsed holds are refunded.
     fn state_after_lapses(&self, now: u64) -> Option<Cow<'_, State>> {
         match &self.holds {
             Some(holds) if holds.is_any_due(now) => {
@@ -251,8 +254,8 @@ impl Record {
         }
     }
 
-    /// If another policy than `policy` wrote the record, returns the time at which the state
-    /// recovers under that policy.
+    /// Returns the time at which the state recovers under the policy that wrote the record. Returns
+    /// `None` if `policy` itself wrote the record.
     pub(super) fn ends_at(&self, policy: &Policy, now: u64) -> Option<u64> {
         if self.is_of(policy) {
             return None;
@@ -282,7 +285,8 @@ impl Record {
         let (left, amount) = charge.policy.rule().refund(self.state.take(), charge.cost, now);
         self.state = left;
         if let Some(holds) = &mut self.holds {
-            // A refund of all the debt includes a part of a token, which `amount` does not show.
+            // A refund of the whole debt includes a part of a token. `amount` does not include this
+            // part.
             let has_part = matches!(charge.policy.rule(), Rule::TokenBucket(_));
             holds.note_refund(amount + u64::from(has_part && amount < charge.cost), now);
         }
@@ -290,14 +294,14 @@ impl Record {
         amount
     }
 
-    /// Reverts a part of an earlier charge, and returns the amount. Changes nothing if no part of
-    /// the earlier charge still counts.
+    /// Reverts a part of an earlier charge, and returns the reverted amount. If no part of the
+    /// earlier charge still counts, changes nothing.
     pub(super) fn undo(&mut self, charge: &Charge<'_>, cost: u64, take: Take, now: u64) -> u64 {
         self.undo_by(charge, now, |rule, state, _| rule.undo(state, cost, take, now))
     }
 
-    /// Refunds a part of a hold as [`undo`](Self::undo) does, less the earlier refunds that may
-    /// already have refunded this hold.
+    /// Refunds a part of a hold in the same way as [`undo`](Self::undo). Earlier refunds possibly
+    /// have refunded this hold, so their amounts are deducted.
     pub(super) fn refund_hold(
         &mut self,
         charge: &Charge<'_>,
@@ -336,7 +340,7 @@ impl Record {
         amount
     }
 
-    /// Replaces the policy of the record by `policy`. Keeps the usage if the state can be adopted.
+    /// Makes `policy` the policy of the record. Keeps the usage if the state can be converted.
     fn adopt(&mut self, policy: &Policy, now: u64) {
         self.settle_lapsed(now);
         if !self.is_of(policy) {
@@ -345,13 +349,13 @@ impl Record {
         }
     }
 
-    /// Blocks the subject until a time, or lifts the block if `until` is 0.
+    /// Blocks the subject until a time. If `until` is 0, removes the block.
     pub(super) fn block(&mut self, until: u64, now: u64) {
         self.settle_lapsed(now);
         self.blocked_until = until;
     }
 
-    /// Removes a block that is over.
+    /// Removes a block that has ended.
     fn end_past_block(&mut self, now: u64) {
         if self.blocked_until <= now {
             self.blocked_until = 0;

@@ -6,36 +6,38 @@ use super::record::Record;
 use super::remembered::RememberedCall;
 use crate::error::{Error, ErrorKind};
 
-/// The records of one call, by the index of their charge.
+/// The records of one call. A record is found by the index of its charge.
 ///
-/// The record of a charge belongs to the [`state_name`](crate::Policy::state_name) of its policy,
-/// its tenant and its [`state_subject`](crate::Charge::state_subject). An implementation locks out
-/// all other callers from the first `get` to the last `update`.
+/// Each record belongs to the [`state_name`](crate::Policy::state_name) of the charge's policy, the
+/// tenant, and the [`state_subject`](crate::Charge::state_subject). An implementation locks out all
+/// other callers from the first `get` to the last `update`.
 ///
-/// Stores outside of this crate implement this trait. A method that is added later has a default
-/// implementation, as [`remembered`](Self::remembered) has.
+/// Stores outside of this crate implement this trait. So a method that is added later must have a
+/// default implementation, like [`remembered`](Self::remembered).
 pub trait Records {
     /// Returns the record of the charge at `index`, if there is one.
     fn get(&mut self, index: usize) -> Option<&Record>;
 
-    /// Makes sure that the next `update` of each of these indices cannot fail.
+    /// Makes room for the records of these charges, so that their next `update` cannot fail.
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no room. Nothing may have been written in this case.
+    /// Returns an error if there is no room. In this case, nothing is allowed to be written.
     fn make_room(&mut self, indices: &[usize]) -> Result<(), Error>;
 
-    /// Changes the record of the charge at `index`. Creates an empty record first if there is none.
+    /// Changes the record of the charge at `index`. If there is no record, first creates an empty
+    /// record.
     fn update(&mut self, index: usize, change: impl FnOnce(&mut Record));
 
     /// Removes the record of the charge at `index`, if there is one.
     fn remove(&mut self, index: usize);
 
-    /// Returns the call that is remembered under the [id](crate::CallId) of this call, even if it
-    /// has expired. The id belongs to the [`slot_key`](crate::Charge::slot_key) of the call's first
-    /// charge.
+    /// Returns the call that is remembered under the [id](crate::CallId) of this call, even if the
+    /// remembered call has expired. The id belongs to the [`slot_key`](crate::Charge::slot_key) of
+    /// the first charge.
     ///
-    /// The default implementation is for a store without ids: it always returns an error.
+    /// The default implementation is for a store that does not remember calls. It always returns an
+    /// error.
     ///
     /// # Errors
     ///
@@ -47,16 +49,16 @@ pub trait Records {
         ))
     }
 
-    /// Makes sure that the next [`remember`](Self::remember) cannot fail.
+    /// Makes room, so that the next [`remember`](Self::remember) cannot fail.
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no room. Nothing may have been written in this case.
+    /// Returns an error if there is no room. In this case, nothing is allowed to be written.
     fn make_room_to_remember(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Remembers a call under its id. Replaces the call that was remembered under this id before.
+    /// Remembers a call under its id. It replaces a call that was remembered under this id before.
     fn remember(&mut self, call: RememberedCall) {
         let _ = call;
     }
@@ -65,7 +67,7 @@ pub trait Records {
 /// A value for each charge of a call.
 pub(super) type PerCharge<T> = SmallVec<[T; 4]>;
 
-/// Collects indices, and makes room for the update of each.
+/// Collects the indices of charges, and makes room for the updates of their records.
 pub(super) fn make_room(
     indices: impl Iterator<Item = usize>,
     records: &mut impl Records,
@@ -77,7 +79,8 @@ pub(super) fn make_room(
     Ok(indices)
 }
 
-/// Changes a record, and removes it if it is empty afterwards. Returns the result of `change`.
+/// Changes a record. If the record is empty afterwards, removes the record. Returns the result of
+/// `change`.
 pub(super) fn update<T: Default>(
     index: usize,
     records: &mut impl Records,

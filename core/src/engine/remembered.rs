@@ -6,14 +6,14 @@ use crate::decision::Decision;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RememberedCall {
-    /// The [`Call::fingerprint`](crate::Call::fingerprint).
+    /// The digest of the call: see [`Call::fingerprint`](crate::Call::fingerprint).
     pub fingerprint: [u8; 20],
-    /// The time from which the call is forgotten, in microseconds since 1970. It may be after
+    /// The time from which the call is forgotten, in microseconds since 1970. The time can be after
     /// [`Timestamp::MAX`](crate::Timestamp::MAX).
     pub expires_at_micros: u64,
     /// The answer to the call.
     pub decision: Decision,
-    /// The state of the hold, if the call made one.
+    /// The state of the hold, if the call made a hold.
     pub hold: Option<Box<RememberedHold>>,
 }
 
@@ -24,7 +24,7 @@ impl RememberedCall {
         Self { fingerprint, expires_at_micros, decision, hold: None }
     }
 
-    /// Returns an upper bound on the heap bytes of a call with `charges` charges.
+    /// Returns an upper bound on the heap bytes of a remembered call with `charges` charges.
     #[must_use]
     pub const fn max_heap_bytes(charges: usize, is_of_hold: bool) -> usize {
         let decision = Decision::max_heap_bytes(charges);
@@ -36,7 +36,7 @@ impl RememberedCall {
     }
 }
 
-/// A [hold](crate::Operation::Hold), until it expires.
+/// A [hold](crate::Operation::Hold). The store remembers the hold until it expires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RememberedHold {
@@ -46,9 +46,9 @@ pub struct RememberedHold {
     pub taken_at_micros: u64,
     /// The time until which the hold can be extended, in microseconds since 1970.
     pub lapses_at_micros: u64,
-    /// The charges, in order.
+    /// The charges of the hold, in the order of the call.
     pub charges: Vec<HeldCharge>,
-    /// The answer to the settlement, after the hold was settled.
+    /// The answer to the settlement. It is `None` until the hold is settled.
     pub settlement: Option<Decision>,
 }
 
@@ -56,15 +56,15 @@ pub struct RememberedHold {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeldCharge {
-    /// The requested cost.
+    /// The cost that the call requested.
     pub cost: u64,
-    /// The amount that the hold charged: 0 for a check-only charge, and `None` if a shadow policy
-    /// denied the charge.
+    /// The amount that the hold charged. It is 0 for a check-only charge, and `None` if a shadow
+    /// policy denied the charge.
     pub held: Option<u64>,
-    /// The cost that was used so far, or the actual cost after the hold was settled.
+    /// The cost that was settled so far. After the settlement, this is the actual cost.
     pub spent: u64,
     /// The number that identifies the hold on its state. If the policy refunds lapsed holds, each
-    /// hold has its own number. Otherwise it is the number of the epoch, which changes with each
-    /// reset.
+    /// hold has its own number. Otherwise it is the number of the epoch, and each reset begins
+    /// another epoch.
     pub number: u64,
 }

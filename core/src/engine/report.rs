@@ -23,7 +23,7 @@ pub(super) fn peek(charges: Charges<'_>, now: u64, records: &mut impl Records) -
     }))
 }
 
-/// Returns the verdicts on evaluated charges, with the current levels of their states.
+/// Returns the verdicts on evaluated charges. They have the current levels of the states.
 pub(super) fn report(
     charges: Charges<'_>,
     now: u64,
@@ -37,8 +37,9 @@ pub(super) fn report(
     )
 }
 
-/// Returns the verdicts of a peek at cost 0 after an operation. Their waits do not count on lapses,
-/// so that the remembered answer to a settlement does not depend on other holds.
+/// Returns the verdicts that a peek at cost 0 would return after an operation. The waits of these
+/// verdicts do not take future lapses into account. So the remembered answer to a settlement does
+/// not depend on other holds.
 pub(super) fn report_after(charges: Charges<'_>, now: u64, records: &mut impl Records) -> Decision {
     Decision::new(charges.iter().enumerate().map(|(index, charge)| {
         let evaluated = evaluate(&charge, index, 0, records.get(index), now, Waits::PLAIN);
@@ -46,8 +47,8 @@ pub(super) fn report_after(charges: Charges<'_>, now: u64, records: &mut impl Re
     }))
 }
 
-/// Returns the verdict on an evaluated charge. Then refunds the holds on its state that have
-/// lapsed, so that no later call has to compute these refunds again.
+/// Returns the verdict on an evaluated charge. Then refunds the lapsed holds on the state of the
+/// charge, so that no later call has to compute these refunds again.
 pub(super) fn verdict(
     charge: &Charge<'_>,
     evaluated: &Evaluated,

@@ -1,10 +1,10 @@
 //! The holds on one state.
 //!
-//! No background task refunds lapsed holds. A call that reads the state sees it as if each lapsed
-//! hold had been refunded at the time of its lapse. The call then writes these refunds once. Both
-//! give the same state, because nothing wrote the state in between. A bucket that is refilled and
-//! then refunded is at most full, in either order. In a window or a log, the time of the refund
-//! does not matter.
+//! No background task refunds lapsed holds. A call that reads the state computes it as if each
+//! lapsed hold had been refunded at the time of its lapse. The call then writes these refunds once.
+//! The result is the same as with a refund at the time of the lapse, because nothing wrote the
+//! state after the lapse. A bucket that is refilled and then refunded is at most full, in either
+//! order. In a window or a log, the time of the refund does not matter.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ use crate::algorithm::traits::Take;
 use crate::policy::Policy;
 use crate::time::{MAX_EXACT, Wait};
 
-/// The maximum number of future lapses that a wait counts on, so that a refusal does a bounded
-/// amount of work.
+/// The maximum number of future lapses that the computation of a wait takes into account. The bound
+/// keeps the work of a refusal small.
 pub const MAX_COUNTED_LAPSES: usize = 32;
 
-/// The maximum of the sum of unspent amounts, as in the Redis scripts. All integers up to it are
-/// exact in doubles.
+/// The maximum sum of the unspent amounts, which is the same in the Redis scripts. A double
+/// represents all integers up to this number exactly.
 const MAX_UNSPENT: u64 = 2 * MAX_EXACT;
 
 /// The digest of the slot key and the id of a hold.
@@ -29,7 +29,7 @@ pub(super) type HoldKey = [u8; 20];
 /// time, the older hold is first.
 type Place = (u64, u64);
 
-/// A hold on one state.
+/// A hold on one state, as the state stores it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StateHold {
     pub(super) key: HoldKey,
@@ -46,20 +46,21 @@ pub(super) struct StateHolds {
     open: BTreeMap<Place, StateHold>,
     /// The lapsed holds with their refunded amounts, ordered by the time at which they expire.
     lapsed: BTreeMap<Place, (StateHold, u64)>,
-    /// The number of the next hold.
+    /// The number that the next hold gets.
     next_number: u64,
     /// The sum of the unspent amounts of the open holds.
     unspent: u64,
-    /// The time at which the last of these holds expires.
+    /// The time at which the last of the holds on this state expires.
     ends_at: u64,
-    /// The refunds since the first of these holds was made.
+    /// The refunds of the state that were made after the first of the holds.
     refunds: Refunds,
-    /// The epoch of the holds whose policy does not refund lapsed holds.
+    /// The epoch of the holds that the state does not store, because their policy does not refund
+    /// lapsed holds.
     epoch: Option<Epoch>,
 }
 
-/// The refunds of a state while it has holds. A refund does not name the charge that it refunds, so
-/// it may have refunded a hold.
+/// The refunds of a state while the state has holds. A refund does not name the charge that it
+/// refunds, so it possibly has refunded a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Refunds {
     amount: u64,
@@ -67,9 +68,9 @@ struct Refunds {
     at: u64,
 }
 
-/// The time between two resets, on a state with holds whose policy does not refund lapsed holds.
-/// The state does not store these holds. Instead, each hold stores the number of its epoch, so that
-/// its settlement detects a reset.
+/// The time between two resets of a state. It exists on a state with holds whose policy does not
+/// refund lapsed holds. The state does not store these holds. Instead, each hold stores the number
+/// of its epoch, so that the settlement of the hold detects a reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Epoch {
     number: u64,
@@ -85,8 +86,9 @@ impl Refunds {
         }
     }
 
-    /// Refunds a part of a hold, less the refunds that may already have refunded it. Each refund is
-    /// subtracted only once. Returns the amount, or `None` if no part of the hold still counts.
+    /// Refunds a part of a hold. Earlier refunds possibly have refunded the hold, so their amounts
+    /// are deducted, each only once. Returns the refunded amount, or `None` if no part of the hold
+    /// still counts.
     fn undo(
         &mut self,
         state: &mut Option<State>,
@@ -111,7 +113,8 @@ impl StateHold {
         self.take.cost.saturating_sub(self.spent)
     }
 
-    /// Refunds the unspent part at the time of the lapse, and returns the refunded amount.
+    /// Refunds the unspent part of the hold at the time of its lapse, and returns the refunded
+    /// amount.
     fn lapse(&self, state: &mut Option<State>, rule: &Rule, refunds: &mut Refunds) -> u64 {
         let unspent = self.unspent();
         if unspent == 0 || state.is_none() {
@@ -122,8 +125,8 @@ impl StateHold {
 }
 
 impl StateHolds {
-    /// An upper bound on the heap bytes of one hold: a tree node that is half full, and a part of
-    /// the inner nodes.
+    /// An upper bound on the heap bytes of one hold. It has a tree node that is half full, and a
+    /// part of the inner nodes.
     const HOLD_BYTES: usize = size_of::<(Place, (StateHold, u64))>() * 5 / 2;
 
     /// Returns `true` if a hold has lapsed and was not refunded yet.
@@ -137,7 +140,7 @@ impl StateHolds {
         self.is_any_due(now) || first.is_some_and(|((expires_at, _), _)| *expires_at <= now)
     }
 
-    /// Refunds the lapsed holds in a copy of their state.
+    /// Refunds the lapsed holds in `state`, which is a copy of their state.
     pub(super) fn lapse_due(&self, state: &mut Option<State>, rule: &Rule, now: u64) {
         let mut refunds = self.refunds;
         for hold in self.open.range(..=(now, u64::MAX)).map(|(_, hold)| hold) {
@@ -145,7 +148,7 @@ impl StateHolds {
         }
     }
 
-    /// Refunds the lapsed holds in their state, records the amounts, and forgets expired holds.
+    /// Refunds the lapsed holds in `state`, stores the refunded amounts, and forgets expired holds.
     pub(super) fn settle_due(&mut self, state: &mut Option<State>, rule: &Rule, now: u64) {
         while self.is_any_due(now)
             && let Some(((_, number), hold)) = self.open.pop_first()
@@ -170,11 +173,11 @@ impl StateHolds {
         due.fold(self.unspent, |unspent, (_, hold)| unspent.saturating_sub(hold.unspent()))
     }
 
-    /// Returns the time until a cost is admitted. `wait` is this time if no hold lapses before.
-    /// `state` is the state at `now`.
+    /// Returns the time until a cost is admitted. `wait` is the time that the cost would wait if no
+    /// hold lapsed. `state` is the state at `now`.
     ///
-    /// The wait counts on the first [`MAX_COUNTED_LAPSES`] lapses. Further lapses could only
-    /// shorten it.
+    /// The computation takes the first [`MAX_COUNTED_LAPSES`] lapses into account. Further lapses
+    /// could only shorten the wait.
     pub(super) fn wait(
         &self,
         mut state: Option<State>,
@@ -206,11 +209,12 @@ impl StateHolds {
         self.open.is_empty() && self.lapsed.is_empty() && self.epoch.is_none()
     }
 
-    /// Joins the epoch of the state, or begins the epoch `number` if there is none. Returns the
-    /// number of the epoch.
+    /// Adds a hold to the epoch of the state. If the state has no epoch, begins the epoch `number`.
+    /// Returns the number of the epoch.
     ///
-    /// If the epoch ends before `expires_at`, it is prolonged to one and a half times the time
-    /// until `expires_at`, so that a store need not write it for each hold.
+    /// If the epoch ends before `expires_at`, the epoch is prolonged. Its new length from now is
+    /// one and a half times the time until `expires_at`, so that a store need not write the epoch
+    /// for each hold.
     pub(super) fn join(&mut self, number: u64, expires_at: u64, now: u64) -> u64 {
         let epoch = Epoch { number, ends_at: 0, refunds: Refunds::default() };
         self.epoch = self.epoch.filter(|epoch| now < epoch.ends_at);
@@ -221,7 +225,7 @@ impl StateHolds {
         epoch.number
     }
 
-    /// Forgets the refunds and the numbers if the state has no open and no lapsed holds.
+    /// Forgets the refunds and resets the numbers, if the state has no open and no lapsed holds.
     pub(super) fn tidy(&mut self) {
         if self.open.is_empty() && self.lapsed.is_empty() {
             *self = Self { epoch: self.epoch, ..Self::default() };
@@ -233,7 +237,7 @@ impl StateHolds {
         self.epoch.is_some_and(|epoch| epoch.number == number)
     }
 
-    /// Records a refund, which may have refunded a hold.
+    /// Records a refund to the state, because the refund possibly has refunded a hold.
     pub(super) fn note_refund(&mut self, amount: u64, now: u64) {
         if !self.open.is_empty() {
             self.refunds.add(amount, now);
@@ -274,8 +278,8 @@ impl StateHolds {
         self.open.insert((hold.lapses_at, number), hold);
     }
 
-    /// Returns the amount of a hold that was refunded when it lapsed, or 0 if it is open. Returns
-    /// `None` if the state does not contain the hold.
+    /// Returns the amount of a hold that was refunded when the hold lapsed. Returns 0 if the hold
+    /// is open, and `None` if the state does not contain the hold.
     pub(super) fn refunded(&self, known: &KnownHold) -> Option<u64> {
         if self.open.get(&(known.lapses_at, known.number)).is_some_and(|hold| hold.key == known.key)
         {
@@ -315,14 +319,14 @@ impl StateHolds {
         (self.open.len() + self.lapsed.len()) * Self::HOLD_BYTES
     }
 
-    /// Returns the maximum number of bytes that one more hold may add to
+    /// Returns the maximum number of bytes by which one more hold can increase
     /// [`heap_bytes`](Self::heap_bytes).
     pub(super) fn growth() -> usize {
         Self::HOLD_BYTES
     }
 }
 
-/// The identity of a hold on a state, as the remembered hold stores it.
+/// The data that identifies a hold on a state. The remembered hold stores this data.
 pub(super) struct KnownHold {
     pub(super) key: HoldKey,
     pub(super) number: u64,
@@ -330,8 +334,8 @@ pub(super) struct KnownHold {
     pub(super) expires_at: u64,
 }
 
-/// A state and its next holds that will lapse, in this order. A store that keeps states outside of
-/// its own process computes the wait of a refusal from them.
+/// A state, and the holds on the state that lapse next, in the order of their lapses. A store with
+/// states outside of its own process computes the wait of a refusal from this value.
 #[derive(Debug, Clone, Default)]
 pub struct OpenHolds {
     state: Option<State>,
@@ -339,14 +343,14 @@ pub struct OpenHolds {
 }
 
 impl OpenHolds {
-    /// Creates a state without holds. The state is in the units of the policy of the call.
+    /// Creates a value without holds. The state is in the units of the policy of the call.
     #[must_use]
     pub fn new(state: Option<State>) -> Self {
         Self { state, holds: StateHolds::default() }
     }
 
-    /// Sets the sum of the refunds that may have refunded these holds, and the time of the last
-    /// refund.
+    /// Sets the sum of the refunds that possibly have refunded these holds, and the time of the
+    /// last refund.
     #[must_use]
     pub fn refunded(mut self, amount: u64, at: u64) -> Self {
         self.holds.refunds = Refunds { amount, at };
@@ -359,7 +363,8 @@ impl OpenHolds {
         self.holds.add(StateHold { key, take, spent, lapses_at, expires_at: lapses_at });
     }
 
-    /// Returns the time until `policy` admits a cost. `wait` is this time if no hold lapses before.
+    /// Returns the time until `policy` admits a cost. `wait` is the time that the cost would wait
+    /// if no hold lapsed.
     #[must_use]
     pub fn wait(&self, policy: &Policy, cost: u64, now: u64, wait: Wait) -> Wait {
         self.holds.wait(self.state.clone(), policy.rule(), cost, now, wait)

@@ -1,4 +1,4 @@
-//! The computation of a verdict, which all stores share.
+//! The computation of a verdict. All stores share this code.
 
 use crate::algorithm::traits::Level;
 use crate::decision::{Outcome, Verdict};
@@ -8,22 +8,23 @@ use crate::time::Wait;
 /// The values from which a verdict is computed. Times are in microseconds since 1970.
 #[derive(Debug, Clone, Copy)]
 pub struct VerdictInput {
-    /// The outcome.
+    /// The outcome of the charge.
     pub outcome: Outcome,
-    /// The time until the cost is admitted, regardless of a block.
+    /// The time until the state admits the cost, regardless of a block.
     pub wait: Wait,
     /// The level of the state after the decision.
     pub level: Level,
-    /// If another policy wrote the state, the time at which the state recovers under that policy.
+    /// The time at which the state recovers under the policy that wrote it. It is `None` if the
+    /// policy of the charge wrote the state.
     pub ends_at: Option<u64>,
-    /// The end of the subject's block, or 0 if it has none.
+    /// The end of the subject's block, or 0 if the subject has no block.
     pub blocked_until: u64,
     /// The time of the decision.
     pub now: u64,
 }
 
 impl VerdictInput {
-    /// Returns the verdict of `policy`.
+    /// Computes the verdict of `policy`.
     #[must_use]
     #[inline(always)]
     pub fn verdict(self, policy: &Policy) -> Verdict {

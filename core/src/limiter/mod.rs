@@ -1,4 +1,4 @@
-//! Policies that are enforced on a store, and the requests that they decide.
+//! A limiter enforces policies on a store, and creates requests.
 
 pub(crate) mod estimator;
 pub(crate) mod hold;
@@ -23,11 +23,13 @@ use hold::guard_count::GuardCount;
 #[cfg(feature = "tokio")]
 use waiting::{WaitLimits, Waiters};
 
-/// One or several policies that are enforced on a store. Cheap to clone: clones share the store.
+/// One or several policies that are enforced on a store. A limiter is cheap to clone, because
+/// clones share the store.
 ///
-/// A request for one subject ([`acquire`](Self::acquire), [`subject`](Self::subject)) is charged to
-/// all policies. A request for several subjects ([`by`](Self::by)) is charged to the policies that
-/// it names.
+/// A request for one subject is charged to all policies of the limiter. The methods
+/// [`acquire`](Self::acquire) and [`subject`](Self::subject) create such a request. A request for
+/// several subjects is charged only to the policies that the request names. The method
+/// [`by`](Self::by) creates such a request.
 ///
 /// ```
 /// # tokio_test(async {
@@ -58,9 +60,10 @@ pub struct Limiter<S> {
 struct Shared<S> {
     store: S,
     policies: Box<[Policy]>,
-    /// The first of `policies`, stored separately because a call holds its first charge by value.
+    /// The first policy of `policies`. It is stored separately because a call holds its first
+    /// charge by value.
     first: Policy,
-    /// The rest of `policies`.
+    /// All policies of `policies` except the first.
     others: Box<[Policy]>,
     #[cfg(feature = "tokio")]
     waiters: Waiters,
@@ -68,7 +71,7 @@ struct Shared<S> {
     guard_count: GuardCount,
 }
 
-// A derived implementation would require that the store can be cloned.
+// A derived implementation would require that the type of the store implements `Clone`.
 impl<S> Clone for Limiter<S> {
     fn clone(&self) -> Self {
         Self {
@@ -80,12 +83,14 @@ impl<S> Clone for Limiter<S> {
 }
 
 impl<S: Store> Limiter<S> {
-    /// Creates a limiter. This does not call the store, which may be down.
+    /// Creates a limiter. This does not call the store, so it succeeds even while the store is
+    /// down.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::InvalidConfig`] if there are no policies or two have the same name, and
-    /// [`ErrorKind::Unsupported`] if the store does not support one of them.
+    /// Returns [`ErrorKind::InvalidConfig`] if there are no policies, or if two policies have the
+    /// same name. Returns [`ErrorKind::Unsupported`] if the store does not support one of the
+    /// policies.
     pub fn new(store: S, policies: impl IntoIterator<Item = Policy>) -> Result<Self, Error> {
         let policies: Box<[Policy]> = policies.into_iter().collect();
         let Some((first, others)) = policies.split_first() else {
@@ -126,7 +131,8 @@ impl<S: Store> Limiter<S> {
         })
     }
 
-    /// Decides a request of cost 1, and charges it if all policies admit it.
+    /// Decides a request of cost 1 for one subject. The request is charged if all policies admit
+    /// it.
     #[inline(always)]
     pub fn acquire<'a>(
         &'a self,
@@ -135,19 +141,19 @@ impl<S: Store> Limiter<S> {
         self.subject(subject).acquire()
     }
 
-    /// Creates a request for one subject, of cost 1 and without a tenant.
+    /// Creates a request for one subject. The request has cost 1 and no tenant.
     #[inline(always)]
     pub fn subject<'a>(&'a self, subject: &'a (impl AsRef<[u8]> + ?Sized)) -> Request<'a, S> {
         Request { limiter: self, tenant: b"", subject: subject.as_ref(), cost: 1, id: None }
     }
 
-    /// Creates a request for several subjects that is decided atomically, from the first policy and
-    /// its subject. [`by`](MultiRequest::by) adds further ones, each with its own
-    /// [`cost`](MultiRequest::cost).
+    /// Creates a request for several subjects, which the store decides atomically. This method adds
+    /// the first policy with its subject. [`by`](MultiRequest::by) adds further policies, each with
+    /// its own subject and its own [`cost`](MultiRequest::cost).
     ///
-    /// The policy is the name of a policy of the limiter, or another policy for this request only.
-    /// Policies of the limiter that are not named are not charged. The verdicts have the order in
-    /// which the policies were added.
+    /// `policy` is the name of a policy of the limiter, or another policy for this request only.
+    /// Policies of the limiter that the request does not name are not charged. The verdicts have
+    /// the order in which the policies were added.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -200,8 +206,8 @@ impl<S: Store> Limiter<S> {
         self.policies().iter().find(|policy| policy.name() == name)
     }
 
-    /// Returns the verdicts of a decision by [`acquire`](Self::acquire) or
-    /// [`subject`](Self::subject), with their policies.
+    /// Returns the verdicts of `decision` together with their policies. The decision must be the
+    /// answer to [`acquire`](Self::acquire), or to a request from [`subject`](Self::subject).
     pub fn verdicts<'d>(
         &'d self,
         decision: &'d Decision,
@@ -209,7 +215,7 @@ impl<S: Store> Limiter<S> {
         decision.verdicts_of(self.policies())
     }
 
-    /// Returns the policies, in the order of a decision's verdicts.
+    /// Returns the policies. The verdicts of a decision on all policies have the same order.
     #[must_use]
     pub fn policies(&self) -> &[Policy] {
         &self.shared.policies

@@ -13,10 +13,12 @@ use crate::policy::Policy;
 use crate::store::{Answer, Store};
 use crate::subject::Subject;
 
-/// A request with a subject and a cost for each policy, decided in one atomic call. A method that
-/// names the operation, such as [`acquire`](Self::acquire), sends it. [`Limiter::by`] creates it.
+/// A request with a subject and a cost for each policy. The store decides the request in one atomic
+/// call. [`Limiter::by`] creates the request. A method that is named after an operation, such as
+/// [`acquire`](Self::acquire), sends the request.
 ///
-/// The operations borrow the request, so that it can be refunded if the work fails later.
+/// The methods of the operations borrow the request, so that the request can be refunded if the
+/// work fails later.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -42,12 +44,12 @@ use crate::subject::Subject;
 pub struct MultiRequest<'a, S> {
     pub(super) limiter: &'a Limiter<S>,
     charges: SmallVec<[ChargeBuf<'a>; 3]>,
-    /// The first name that the limiter does not have.
+    /// The first policy name in the request that the limiter does not have.
     unknown: Option<&'a str>,
     pub(super) id: Option<CallId<'a>>,
 }
 
-/// A policy of a request: the name of a policy of the limiter, or another policy.
+/// A policy of a request. It is either the name of a policy of the limiter, or another policy.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum PolicyRef<'a> {
@@ -96,7 +98,7 @@ impl<'a, S: Store> MultiRequest<'a, S> {
         self
     }
 
-    /// Sets the cost of the last charge. Default: 1.
+    /// Sets the cost of the charge that was added last. The default is 1.
     pub fn cost(mut self, cost: u64) -> Self {
         if let Some(charge) = self.charges.last_mut() {
             charge.cost = cost;
@@ -104,8 +106,8 @@ impl<'a, S: Store> MultiRequest<'a, S> {
         self
     }
 
-    /// Turns the last charge into a condition: its policy must admit its cost, and nothing is
-    /// charged to it. See [`Charge::check_only`](crate::Charge::check_only).
+    /// Turns the charge that was added last into a condition. The policy of this charge must admit
+    /// its cost, but nothing is charged. See [`Charge::check_only`](crate::Charge::check_only).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -133,7 +135,7 @@ impl<'a, S: Store> MultiRequest<'a, S> {
         self
     }
 
-    /// Sets the tenant of the last subject. Default: none.
+    /// Sets the tenant of the subject that was added last. By default, a subject has no tenant.
     pub fn tenant(mut self, tenant: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
         if let Some(charge) = self.charges.last_mut() {
             charge.tenant = Cow::Borrowed(tenant.as_ref());
@@ -141,14 +143,14 @@ impl<'a, S: Store> MultiRequest<'a, S> {
         self
     }
 
-    /// Executes the operation once under this id, even if the request is sent again within `ttl`:
-    /// see [`Request::id`](super::Request::id). On Redis Cluster, all subjects must have one
-    /// tenant.
+    /// Sets an id for the call. The operation is executed once under this id, even if the request
+    /// is sent again within `ttl`: see [`Request::id`](super::Request::id). On Redis Cluster, all
+    /// subjects of the request must have one tenant.
     pub fn id(self, id: &'a (impl AsRef<[u8]> + ?Sized), ttl: Duration) -> Self {
         Self { id: Some(CallId::new(id, ttl)), ..self }
     }
 
-    /// Returns the verdicts of a decision on this request, with their policies.
+    /// Returns the verdicts of a decision on this request, together with their policies.
     pub fn verdicts<'d>(
         &'d self,
         decision: &'d Decision,
@@ -156,11 +158,12 @@ impl<'a, S: Store> MultiRequest<'a, S> {
         decision.verdicts_of(self.charges.iter().map(ChargeBuf::policy))
     }
 
-    /// Checks the policies and returns the charges.
+    /// Checks the policies of the request and returns its charges.
     ///
     /// # Errors
     ///
-    /// Returns an error if a policy is unknown, or the store does not support it.
+    /// Returns an error if the limiter does not have a policy that the request names. Also returns
+    /// an error if the store does not support a policy of the request.
     pub(super) fn charges(&self) -> Result<Charges<'_>, Error> {
         if let Some(name) = self.unknown {
             self.limiter.policy(name)?;

@@ -1,4 +1,5 @@
-//! The operations of [`Request`] and [`MultiRequest`], one row each.
+//! The operations of [`Request`] and [`MultiRequest`]. Each row of the macro call defines one
+//! operation.
 
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use crate::decision::{Decision, Receipt};
 use crate::error::Error;
 use crate::store::{Answer, Store};
 
-/// Defines each row as a method of [`Request`], which consumes the request, and of
-/// [`MultiRequest`], which borrows it.
+/// Defines two methods for each row. The method of [`Request`] consumes the request, and the method
+/// of [`MultiRequest`] borrows the request.
 macro_rules! operations {
     ($(
         #[doc = $summary:literal]
@@ -29,10 +30,10 @@ macro_rules! operations {
 
         /// # Errors
         ///
-        /// Each operation returns
-        /// [`ErrorKind::InvalidCall`](crate::ErrorKind::InvalidCall) if the limiter has no policy
-        /// with one of the names, [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the
-        /// store does not support one of the policies, and the errors of the store.
+        /// Each operation returns [`ErrorKind::InvalidCall`](crate::ErrorKind::InvalidCall) if the
+        /// request has the name of a policy that the limiter does not have. It returns
+        /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support
+        /// a policy of the request. Each operation also returns the errors of the store.
         impl<S: Store> MultiRequest<'_, S> {$(
             #[doc = $summary]
             ///
@@ -47,7 +48,7 @@ macro_rules! operations {
 }
 
 operations! {
-    /// Charges each cost if all policies admit their costs, else none.
+    /// Charges each cost if all policies admit their costs. Otherwise charges nothing.
     #[inline(always)]
     acquire() -> Decision = Operation::Acquire;
 
@@ -57,7 +58,7 @@ operations! {
     /// Charges the maximum amount that all policies admit, from `min` up to the cost.
     ///
     /// If the policies do not admit `min`, the request is refused. [`Decision::amounts`] returns
-    /// the amount, which is the same for each policy.
+    /// the charged amount, which is the same for each policy.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -79,8 +80,9 @@ operations! {
 
     /// Records a cost that was not known before, even beyond the limits.
     ///
-    /// Later requests pay for it. No policy refuses this. [`Receipt::amounts`] returns the recorded
-    /// amounts, which are below the costs only at the bounds of [`Operation::Charge`].
+    /// No policy refuses this operation. Later requests are admitted later, because the cost is
+    /// charged. [`Receipt::amounts`] returns the recorded amounts. A recorded amount is below its
+    /// cost only at the upper bounds that [`Operation::Charge`] documents.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -100,31 +102,32 @@ operations! {
     /// ```
     charge() -> Receipt = Operation::Charge;
 
-    /// Refunds the cost, at most the amount that is still charged.
+    /// Refunds the cost. The refund is at most the amount that is still charged.
     ///
     /// [`Receipt::amounts`] returns the refunded amounts.
     refund() -> Receipt = Operation::Refund;
 
     /// Reserves a place in the queue of a bucket, at most `max_wait` in the future.
     ///
-    /// [`Decision::wait`] returns the time until the place. Callers are served in the order of
-    /// their calls. All policies must be buckets.
+    /// [`Decision::wait`] returns the time from now until the reserved place. Callers are served in
+    /// the order of their calls. All policies must be buckets.
     reserve(max_wait: Duration) -> Decision = Operation::Reserve { max_wait };
 
     /// Removes all charges and blocks of the subject.
     reset() -> Receipt = Operation::Reset;
 
-    /// Blocks the subject for `span` from now. A span of zero lifts the block.
+    /// Blocks the subject for `span` from now. A span of zero removes the block.
     block(span: Duration) -> Receipt = Operation::Block { span };
 
     /// Blocks the subject for at least `span` from now.
     ///
-    /// A block that ends later does not change. A span of zero changes nothing.
+    /// If an earlier block ends later, it does not change. A span of zero changes nothing.
     block_at_least(span: Duration) -> Receipt = Operation::BlockAtLeast { span };
 }
 
-/// Defines each row as an `async` method of [`Request`], which consumes the request, and of
-/// [`MultiRequest`], which borrows it. The body gets a reference to the request.
+/// Defines two `async` methods for each row. The method of [`Request`] consumes the request, and
+/// the method of [`MultiRequest`] borrows the request. The body of a row uses a reference to the
+/// request.
 macro_rules! async_operations {
     ([$($bound:tt)+] $(
         #[doc = $summary:literal]

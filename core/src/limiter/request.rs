@@ -10,8 +10,8 @@ use crate::error::Error;
 use crate::store::{Answer, Store};
 use crate::subject::ShownBytes;
 
-/// A request of one subject and one cost, for all policies of a limiter. A method that names the
-/// operation, such as [`acquire`](Self::acquire), sends it.
+/// A request for one subject with one cost. It is charged to all policies of a limiter. A method
+/// that is named after an operation, such as [`acquire`](Self::acquire), sends the request.
 #[must_use = "a request does nothing until its operation is named"]
 pub struct Request<'a, S> {
     pub(super) limiter: &'a Limiter<S>,
@@ -34,18 +34,19 @@ impl<S: fmt::Debug> fmt::Debug for Request<'_, S> {
 }
 
 impl<'a, S: Store> Request<'a, S> {
-    /// Sets the cost. Default: 1.
+    /// Sets the cost of the request. The default is 1.
     pub fn cost(self, cost: u64) -> Self {
         Self { cost, ..self }
     }
 
-    /// Sets the tenant of the subject. Default: none.
+    /// Sets the tenant of the subject. By default, a subject has no tenant.
     pub fn tenant(self, tenant: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
         Self { tenant: tenant.as_ref(), ..self }
     }
 
-    /// Executes the operation once under this id, even if the request is sent again within `ttl`.
-    /// The id has 1 to 256 bytes and belongs to one operation on one request. See [`CallId`].
+    /// Sets an id for the call. The operation is executed once under this id, even if the request
+    /// is sent again within `ttl`. The id has 1 to 256 bytes, and belongs to one operation on one
+    /// request. See [`CallId`].
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -72,14 +73,14 @@ impl<'a, S: Store> Request<'a, S> {
         Self { id: Some(CallId::new(id, ttl)), ..self }
     }
 
-    /// Returns the charges. This never fails, unlike the method of the same name of
-    /// [`MultiRequest`](super::MultiRequest), which checks policies.
+    /// Returns the charges of the request. This method never fails. It returns a `Result` because
+    /// [`MultiRequest`](super::MultiRequest) has a method of the same name, which checks policies.
     pub(super) fn charges(&self) -> Result<Charges<'a>, Error> {
         Ok(self.limiter.charges(self.tenant, self.subject, self.cost))
     }
 
-    // Inlined together with the decision of the store, because moving the answer through one more
-    // stack frame takes longer than the rest of the limiter.
+    // Inlined together with the decision of the store. Without inlining, moving the answer through
+    // one more stack frame would take longer than the rest of the limiter.
     #[inline(always)]
     pub(super) fn send(self, operation: Operation) -> Answer<'a, Result<Decision, Error>> {
         let Self { limiter, tenant, subject, cost, id } = self;
@@ -89,7 +90,7 @@ impl<'a, S: Store> Request<'a, S> {
 }
 
 impl<S> Limiter<S> {
-    /// Returns the same charge to each policy.
+    /// Returns the charges of one subject: the same charge for each policy of the limiter.
     #[inline(always)]
     fn charges<'a>(&'a self, tenant: &'a [u8], subject: &'a [u8], cost: u64) -> Charges<'a> {
         let Shared { first: policy, others, .. } = &*self.shared;

@@ -13,7 +13,7 @@ pub(super) fn closest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
 /// Returns the Levenshtein distance of two words.
 fn distance(from: &str, to: &str) -> usize {
     let mut row: Vec<usize> = (0..=to.chars().count()).collect();
-    // The rest of a word that is much longer than any keyword is not compared.
+    // Only the first 32 characters are compared, because no keyword is longer.
     for (i, a) in from.chars().take(32).enumerate() {
         let mut diagonal = row[0];
         row[0] = i + 1;

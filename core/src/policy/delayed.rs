@@ -1,4 +1,5 @@
-//! Policies that keep another policy's limit although each admitted cost is used later.
+//! Policies for costs that are admitted first and used later. A delayed policy keeps the limit of
+//! another policy, although some time passes between the admission and the use.
 
 use std::time::Duration;
 
@@ -8,16 +9,18 @@ use super::spec::{self, Algorithm};
 use crate::time::{micros_of, micros_of_ceil};
 
 impl Policy {
-    /// Returns a policy for costs that are used up to `delay` after their admission. The used costs
-    /// never exceed the limit of this policy.
+    /// Returns a policy that admits costs before they are used. Each cost is used at most `delay`
+    /// after the returned policy admits it. At the times of use, the costs never exceed the limit
+    /// of `self`.
     ///
     /// # Errors
     ///
-    /// Returns an error if a bucket's capacity is not larger than its refill within `delay`. Also
-    /// returns an error if a number is outside of the bounds within which every decision is exact.
+    /// Returns an error if a bucket's capacity is not larger than the number of tokens that are
+    /// refilled within `delay`. Also returns an error if a number is outside of the bounds within
+    /// which every decision is exact.
     pub(crate) fn delayed_by(&self, delay: Duration) -> Result<Self, PolicyError> {
         let algorithm: Algorithm = match self.algorithm().clone() {
-            // A window ends at the same time for the admission and the use.
+            // The limit stays the same, because a cost is used in the window that admitted it.
             Algorithm::FixedWindow(_) => return Ok(self.clone()),
             Algorithm::SlidingLog(log) => {
                 spec::SlidingLog { window: longer(log.window, delay), ..log }.into()
@@ -42,7 +45,7 @@ impl Policy {
     }
 }
 
-/// Returns the sum, with `by` rounded up to whole microseconds.
+/// Returns the window plus `by`, with `by` rounded up to whole microseconds.
 fn longer(window: Duration, by: Duration) -> Duration {
     window.saturating_add(Duration::from_micros(micros_of_ceil(by)))
 }

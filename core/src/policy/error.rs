@@ -3,12 +3,13 @@ use std::ops::Range;
 
 use crate::error::{Error, ErrorKind};
 
-/// The reason for which a policy could not be built or read. The message names the value and its
-/// bound.
+/// The reason for which a policy could not be built, or could not be read from text. The message
+/// names the wrong value and its bound.
 ///
-/// If the policy was read from text, the error also marks the wrong word. `{}` prints one line, and
-/// `{:#}` adds the text with a mark under this word. Both are safe to print on a terminal,
-/// regardless of the text: invisible characters are escaped, and long words are cut.
+/// If the policy was read from text, the error also has the position of the wrong word. `{}` prints
+/// the message in one line. `{:#}` adds a line with the text, and a line with carets (`^`) under
+/// the wrong word. Both forms are safe to print on a terminal, regardless of the text. Invisible
+/// characters are escaped, and long words are cut.
 ///
 /// ```
 /// use tidegate_core::Policy;
@@ -33,13 +34,13 @@ struct Inner {
     marked: Option<(String, Range<usize>)>,
 }
 
-/// The part of a policy that an error is about, so that the parser can mark it.
+/// The part of a policy that an error is about. The parser uses it to find the wrong word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
-    /// Several parts together, or no single part.
+    /// The error is about several parts together, or about no single part.
     Whole,
     Name,
-    /// The limit and the window, or the refill and the period.
+    /// The rate, such as `100/1m`: the limit and the window, or the refill and the period.
     Rate,
     Burst,
     Grain,
@@ -53,7 +54,7 @@ impl PolicyError {
         Self(Box::new(Inner { message: message.into(), part: Part::Whole, marked: None }))
     }
 
-    /// Sets the part that the error is about.
+    /// Sets the part of the policy that the error is about.
     pub(super) fn about(mut self, part: Part) -> Self {
         self.0.part = part;
         self
@@ -63,13 +64,14 @@ impl PolicyError {
         self.0.part
     }
 
-    /// Marks a word of `text`, unless a word is marked.
+    /// Stores `span` as the position of the wrong word in `text`, unless a position is already
+    /// stored.
     pub(super) fn at(mut self, text: &str, span: Range<usize>) -> Self {
         self.0.marked.get_or_insert_with(|| (text.to_owned(), span));
         self
     }
 
-    /// Returns the message with the text that it is about, without a line break.
+    /// Returns the message together with the text of the policy, without a line break.
     pub(super) fn in_one_line(&self) -> String {
         match &self.0.marked {
             None => self.0.message.clone(),
@@ -100,16 +102,17 @@ impl fmt::Display for PolicyError {
     }
 }
 
-/// The maximum number of characters of a word in a message.
+/// The maximum number of characters of a word in a message. A longer word is cut.
 const WORD_SHOWN: usize = 64;
 
-/// The maximum numbers of characters that are shown before the mark, and from the start of the
-/// mark.
+/// The maximum numbers of characters of the policy's text that an error prints. `BEFORE_MARK`
+/// counts the characters before the wrong word. The other constant counts from the start of this
+/// word.
 const BEFORE_MARK: usize = 60;
 const FROM_MARK: usize = 100;
 
-/// Returns a word as a message shows it. Invisible characters and characters that change the
-/// direction of writing are escaped, and a long word is cut.
+/// Returns a word in the form in which a message shows it. A long word is cut. Invisible characters
+/// are escaped, and also characters that change the direction of writing.
 pub(super) fn shown(word: &str) -> String {
     let mut text = String::new();
     for (index, c) in word.chars().enumerate() {
@@ -126,17 +129,17 @@ pub(super) fn shown(word: &str) -> String {
     text
 }
 
-/// Returns `true` if a character can be shown as it is. `escape_debug` also escapes quotes and
-/// backslashes, which can.
+/// Returns `true` if a character can be printed unchanged. Quotes and backslashes are printed
+/// unchanged too, although `escape_debug` escapes them.
 fn is_plain(c: char) -> bool {
     matches!(c, '\'' | '"' | '\\') || c.escape_debug().len() == 1
 }
 
-/// Writes the text around the span, and a mark under the span.
+/// Writes the part of the text around the span, and a line with carets (`^`) under the span.
 fn mark(text: &str, span: &Range<usize>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let (before, rest) = text.split_at_checked(span.start).unwrap_or((text, ""));
     let skipped = before.chars().count().saturating_sub(BEFORE_MARK);
-    // Each character is written as one column, so that the mark is under its word.
+    // Each character is written as one column, so that the carets are under the wrong word.
     let column = |c: char| if is_plain(c) { c } else { '\u{fffd}' };
     f.write_str("\n| ")?;
     if skipped > 0 {

@@ -1,7 +1,7 @@
-//! Policies: a name, an algorithm with its numbers, and the effect of a denial.
+//! Policies. A policy has a name, an algorithm with its numbers, and the effect of a denial.
 //!
-//! Every `Policy` value is valid. A policy whose numbers could overflow, divide by zero or round
-//! wrongly cannot be built: the error names the value and the bound.
+//! Every `Policy` value is valid. A policy cannot be built if its numbers could overflow, divide by
+//! zero or round wrongly. The error then names the wrong value and its bound.
 
 mod closest;
 #[cfg(feature = "tokio")]
@@ -38,12 +38,12 @@ use crate::time::micros_of_ceil;
 /// The default maximum of open [holds](crate::Hold) on one state of a policy with
 /// [`Policy::refund_lapsed`].
 ///
-/// 1,000 open holds and their records take about 600 kB in Redis. If all of them lapse together,
-/// the next call refunds all of them.
+/// 1,000 open holds and their records take about 600 kB in Redis. If all of these holds lapse
+/// together, the next call to the state refunds all of them.
 pub const DEFAULT_MAX_OPEN_HOLDS: u32 = 1_000;
 
-/// The maximum that can be set with [`Policy::max_open_holds_of`]. It bounds the time for which one
-/// script call blocks Redis when all holds lapse together.
+/// The largest number that [`Policy::max_open_holds_of`] accepts. It bounds the time for which one
+/// script call blocks Redis when all holds of a state lapse together.
 pub const MAX_OPEN_HOLDS: u32 = 100_000;
 
 /// The maximum length of a policy's name, in bytes.
@@ -53,32 +53,33 @@ pub const MAX_NAME: usize = 64;
 ///
 /// # Changing a policy
 ///
-/// A store keeps states under the policy's name and the **shape** of its states: the algorithm and
-/// its window (and grain, period, start). [`state_name`](Self::state_name) shows both. The effect
-/// of a change on the usage so far depends on what changes:
+/// A store keeps states under the policy's name and the **shape** of its states. The shape is the
+/// algorithm with its window, grain, period and start. [`state_name`](Self::state_name) shows the
+/// name and the shape. The next table shows how a change affects the usage that was charged before:
 ///
 /// | change | usage so far |
 /// |---|---|
 /// | the limit, a bucket's capacity or rate, `block`, `shadow` | is kept; the new numbers apply to the next decision |
 /// | the window, the grain, the period of `by-interval` | stays in the old state; the new state starts without usage |
-/// | the algorithm | the same; `token-bucket` and `gcra` are one algorithm |
+/// | the algorithm | stays in the old state; the new state starts without usage (`token-bucket` and `gcra` are one algorithm) |
 /// | `shards` | stays in the old states; the new shards start without usage |
 /// | the name | stays under the old name; the new name starts without usage |
 ///
-/// Two settings of one name may alternate on one store, for example in a rolling deploy or for
-/// plans with different windows. Together they never admit more than both limits, and each keeps
-/// its own count. A block belongs to the state: it survives a changed number, and does not apply to
-/// another shape. States of a shape that is no longer used expire.
+/// Requests to one store can alternate between two policies with one name and different settings.
+/// Examples are a rolling deploy, and plans with different windows. If their shapes differ, each
+/// policy keeps its own count. So together the two policies never admit more than the sum of their
+/// limits. A block belongs to a state: it survives a changed number, and does not apply to another
+/// shape. States of a shape that is no longer used expire.
 ///
-/// If the rate of a bucket is lowered, the bucket is full at the time at which it would have been
-/// full at the rate of its last charge.
+/// If the rate of a bucket is lowered, the time at which the bucket is full does not change. It is
+/// computed at the rate of the bucket's last charge.
 ///
 /// # Names
 ///
-/// A policy without a name ([`unnamed`](Self::unnamed), or text without `name:`) has its whole text
-/// as its name, for example `fixed-window 100/1m`. So two unnamed policies share states only if
-/// they are equal, and any change starts without usage. Give a name to a policy whose numbers may
-/// change.
+/// A policy without a name has its whole text as its name, for example `fixed-window 100/1m`. Such
+/// a policy is created by [`unnamed`](Self::unnamed), or from text without `name:`. So two unnamed
+/// policies share states only if they are equal, and after any change the usage starts at zero.
+/// Give a name to a policy if its numbers can change.
 ///
 /// ```
 /// use std::time::Duration;
@@ -101,21 +102,21 @@ pub struct Policy(Arc<Inner>);
 
 #[derive(Clone, PartialEq, Eq)]
 struct Inner {
-    /// The given name, or the whole text of a policy without a name.
+    /// The given name. For a policy without a name, this is the whole text of the policy.
     name: Box<str>,
     is_named: bool,
     algorithm: Algorithm,
     rule: Rule,
     state_hash: u64,
     settings_hash: u64,
-    /// Microseconds, or 0 for no block.
+    /// The duration of a block in microseconds. If it is 0, the policy does not block.
     block_for: u64,
     shadow: bool,
     max_hold: Option<Share>,
     refunds_lapsed: bool,
     max_open_holds: u32,
     split: Option<Box<split::Split>>,
-    /// The shard to which this policy belongs, if it is a share of another policy.
+    /// The shard that this policy decides, if this policy is a share of another policy.
     shard: Option<Shard>,
 }
 
@@ -132,8 +133,8 @@ impl Policy {
         Self::with_name(Some(name), algorithm.into())
     }
 
-    /// Creates a policy without a name. Its [`name`](Self::name) is its whole text, so that it
-    /// shares states only with equal policies.
+    /// Creates a policy without a name. Its [`name`](Self::name) is the whole text of the policy,
+    /// so that the policy shares states only with equal policies.
     ///
     /// ```
     /// use std::time::Duration;
@@ -153,7 +154,7 @@ impl Policy {
         Self::with_name(None, algorithm.into())
     }
 
-    /// Creates a policy with a name that was checked, or without a name.
+    /// Creates a policy without a name, or with a name that was checked before.
     fn with_name(name: Option<&str>, algorithm: Algorithm) -> Result<Self, PolicyError> {
         let rule = Rule::new(&algorithm)?;
         let mut policy = Self(Arc::new(Inner {
@@ -181,8 +182,8 @@ impl Policy {
         Self::with_name(self.is_named().then(|| self.name()), algorithm.into())
     }
 
-    /// Blocks a subject for `span` after a denial. Denials during a block do not extend it. A cost
-    /// that is never admitted does not block.
+    /// Sets a block: a denial blocks the subject for `span`. Denials during a block do not extend
+    /// the block. A cost that is larger than the limit is denied, but does not block the subject.
     ///
     /// # Errors
     ///
@@ -206,7 +207,8 @@ impl Policy {
     }
 
     /// Bounds the size of one [hold](crate::Hold) by a share of the limit, so that one caller with
-    /// a large estimate does not reserve the whole limit. The text is `max-hold 1/4`.
+    /// a large estimate does not reserve the whole limit. In the text of a policy, this setting is
+    /// `max-hold 1/4`.
     ///
     /// # Errors
     ///
@@ -221,26 +223,28 @@ impl Policy {
     }
 
     /// Refunds the unspent part of a [hold](crate::Hold) immediately when the hold lapses, without
-    /// a background job. Without this option, a hold stays charged until it is settled. The text is
-    /// `refund-lapsed`.
+    /// a background job. Without this setting, a hold stays charged until it is settled. In the
+    /// text of a policy, this setting is `refund-lapsed`.
     ///
-    /// A settlement after the lapse charges the actual cost, less the part that was not refunded.
+    /// If a hold is settled after it lapsed, the settlement charges the actual cost. It deducts the
+    /// part of the hold that was not refunded.
     ///
-    /// Each state of such a policy stores its holds, so their number is bounded: see
-    /// [`max_open_holds_of`](Self::max_open_holds_of).
+    /// Each state of such a policy stores its open holds. Therefore the number of open holds is
+    /// bounded: see [`max_open_holds_of`](Self::max_open_holds_of).
     #[must_use]
     pub fn refund_lapsed(mut self) -> Self {
         self.change(&|inner| inner.refunds_lapsed = true);
         self
     }
 
-    /// Sets the maximum number of open [holds](crate::Hold) on one state, and so for one subject. A
-    /// hold is open until it is settled or lapses. The text is `max-open-holds 200`.
+    /// Sets the maximum number of open [holds](crate::Hold) on one state, which usually belongs to
+    /// one subject. A hold is open until it is settled or lapses. In the text of a policy, this
+    /// setting is `max-open-holds 200`.
     ///
-    /// If a subject has this many open holds, another hold fails with
+    /// If a state has this many open holds, the next hold fails with
     /// [`ErrorKind::TooManyHolds`](crate::ErrorKind::TooManyHolds), and nothing is charged. Only
-    /// policies with [`refund_lapsed`](Self::refund_lapsed) have this bound, because other states
-    /// do not store their holds. The default is [`DEFAULT_MAX_OPEN_HOLDS`].
+    /// policies with [`refund_lapsed`](Self::refund_lapsed) have this bound, because the states of
+    /// other policies do not store their holds. The default is [`DEFAULT_MAX_OPEN_HOLDS`].
     ///
     /// # Errors
     ///
@@ -269,7 +273,7 @@ impl Policy {
         self.refresh_identity();
     }
 
-    /// Updates the hashes, and the name of a policy without a given name.
+    /// Computes the hashes again. For a policy without a given name, also computes the name again.
     fn refresh_identity(&mut self) {
         let text = print::Unnamed(self).to_string();
         let inner = Arc::make_mut(&mut self.0);
@@ -280,8 +284,8 @@ impl Policy {
         }
     }
 
-    /// Returns the name in metrics, messages and settings: the given name, or the whole text of a
-    /// policy [without a name](Self::unnamed).
+    /// Returns the name of the policy in metrics, messages and settings. For a policy [without a
+    /// name](Self::unnamed), this is the whole text of the policy.
     #[must_use]
     #[inline]
     pub fn name(&self) -> &str {
@@ -300,7 +304,7 @@ impl Policy {
         print::Unnamed(self)
     }
 
-    /// Returns the name under which a store keeps the policy's states, in addition to the tenant
+    /// Returns the name of the policy's states. A store keeps a state under this name, the tenant
     /// and the subject.
     ///
     /// ```
@@ -317,7 +321,8 @@ impl Policy {
         StateName::new(self)
     }
 
-    /// Returns a hash of the [`state_name`](Self::state_name). It is computed once per policy.
+    /// Returns a hash of the [`state_name`](Self::state_name). The hash is computed once per
+    /// policy.
     #[doc(hidden)]
     #[must_use]
     #[inline]
@@ -325,16 +330,16 @@ impl Policy {
         self.0.state_hash
     }
 
-    /// Returns a hash of the name and all settings. It is computed once per policy. Unlike the
-    /// [`state_hash`](Self::state_hash), it changes with each number.
+    /// Returns a hash of the name and all settings. The hash is computed once per policy. Unlike
+    /// the [`state_hash`](Self::state_hash), this hash changes if any number of the policy changes.
     #[cfg(feature = "tokio")]
     #[inline]
     pub(crate) fn settings_hash(&self) -> u64 {
         self.0.settings_hash
     }
 
-    /// Returns `true` if both policies have the same states, which means equal
-    /// [`state_name`](Self::state_name)s. This comparison does not build the text.
+    /// Returns `true` if both policies have the same states. This is the case if their
+    /// [`state_name`](Self::state_name)s are equal. The comparison does not build the names.
     #[must_use]
     #[inline]
     pub fn shares_state_with(&self, other: &Self) -> bool {
@@ -345,29 +350,29 @@ impl Policy {
                 && self.rule().shape() == other.rule().shape()
     }
 
-    /// Returns the algorithm as it was configured.
+    /// Returns the algorithm with its numbers, as they were configured.
     #[must_use]
     pub fn algorithm(&self) -> &Algorithm {
         &self.0.algorithm
     }
 
-    /// Returns the algorithm in exact integers.
+    /// Returns the algorithm with its numbers, converted to exact integers.
     #[must_use]
     #[inline]
     pub fn rule(&self) -> &Rule {
         &self.0.rule
     }
 
-    /// Returns the maximum that is ever admitted at one instant: the limit of a window, or the
-    /// capacity of a bucket.
+    /// Returns the maximum that the policy ever admits at one instant. This is the limit of a
+    /// window, or the capacity of a bucket.
     #[must_use]
     #[inline]
     pub fn limit(&self) -> u64 {
         self.0.rule.limit()
     }
 
-    /// Returns the time over which the [limit](Self::limit) counts: the window, or the time in
-    /// which an empty bucket fills.
+    /// Returns the time over which the [limit](Self::limit) counts. This is the window, or for a
+    /// bucket the time in which an empty bucket fills.
     ///
     /// ```
     /// use std::time::Duration;
@@ -383,14 +388,14 @@ impl Policy {
         Duration::from_micros(self.0.rule.window())
     }
 
-    /// Returns how long a denial blocks the subject, or `None` if it does not.
+    /// Returns how long a denial blocks the subject, or `None` if a denial does not block.
     #[must_use]
     pub fn block_duration(&self) -> Option<Duration> {
         (self.0.block_for > 0).then(|| Duration::from_micros(self.0.block_for))
     }
 
-    /// Returns the maximum size of one [hold](crate::Hold), at least 1, or `None` if it is not
-    /// bounded.
+    /// Returns the maximum size of one [hold](crate::Hold), which is at least 1. Returns `None` if
+    /// the size of holds is not bounded.
     #[must_use]
     pub fn max_hold(&self) -> Option<u64> {
         self.0.max_hold.map(|share| share.apply(self.limit()).max(1))
@@ -403,14 +408,15 @@ impl Policy {
         self.0.refunds_lapsed
     }
 
-    /// Returns the [maximum of open holds](Self::max_open_holds_of) on one state. It applies only
-    /// to policies that [refund lapsed holds](Self::refund_lapsed).
+    /// Returns the [maximum number of open holds](Self::max_open_holds_of) on one state. This
+    /// maximum applies only to policies that [refund lapsed holds](Self::refund_lapsed).
     #[must_use]
     pub fn max_open_holds(&self) -> u32 {
         self.0.max_open_holds
     }
 
-    /// Returns the share of the limit that bounds one hold, if there is one.
+    /// Returns the share of the limit that bounds the size of one hold, if the policy has this
+    /// setting.
     pub(crate) fn max_hold_share(&self) -> Option<Share> {
         self.0.max_hold
     }
@@ -422,23 +428,24 @@ impl Policy {
         self.0.shadow
     }
 
-    /// Returns the maximum time after its last charge until a state of this policy has recovered. A
-    /// reservation, a block or an earlier limit may prolong this time.
+    /// Returns the maximum time after the last charge until a state of this policy has recovered. A
+    /// state can need longer after a reservation, after a block, or if the policy's numbers were
+    /// changed.
     #[must_use]
     pub fn max_retention(&self) -> Duration {
         Duration::from_micros(self.0.rule.max_retention())
     }
 
-    /// Returns `true` if both are clones of one policy object. This is faster than `==`. Two
-    /// different objects may still be equal.
+    /// Returns `true` if both values are clones of one policy object. This check is faster than
+    /// `==`. Two policies that are different objects can still be equal.
     #[must_use]
     #[inline]
     pub fn is_same_object(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Returns the address of the policy object. It is equal for two values if and only if they are
-    /// [the same object](Self::is_same_object).
+    /// Returns the address of the policy object. Two policies have the same address if and only if
+    /// they are [the same object](Self::is_same_object).
     #[doc(hidden)]
     #[must_use]
     #[inline]
@@ -446,7 +453,7 @@ impl Policy {
         NonNull::from(&*self.0).cast()
     }
 
-    /// Returns the heap bytes of the policy object, with its reference counts.
+    /// Returns the heap size of the policy object in bytes, including its reference counts.
     pub(crate) fn heap_bytes(&self) -> usize {
         let size = |share: &Self| size_of::<Self>() + share.heap_bytes();
         let shares: usize = self.shares().iter().map(size).sum();
@@ -460,8 +467,8 @@ impl Policy {
     }
 }
 
-/// Equal policies have equal hashes. This is not the [`state_hash`](Policy::state_hash), which
-/// stays the same when a number changes.
+/// Equal policies have equal hashes. Unlike the [`state_hash`](Policy::state_hash), this hash also
+/// depends on the limit and on the block.
 impl Hash for Policy {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         self.0.name.hash(hasher);
@@ -483,7 +490,8 @@ impl Inner {
         self.split.as_deref_mut().into_iter().flat_map(|split| &mut split.shares)
     }
 
-    /// Sets the hashes, and the name if no name was given. `settings` is the text of this policy.
+    /// Sets the hashes. If no name was given, also sets the name. `settings` is the text of this
+    /// policy.
     fn set_identity(&mut self, name: &str, settings: &str) {
         if !self.is_named {
             self.name = name.into();
@@ -514,9 +522,9 @@ pub fn parse_duration(text: &str) -> Result<Duration, PolicyError> {
     span::parse(text).map_err(|message| PolicyError::new(message).at(text, 0..text.len()))
 }
 
-/// Writes a span of time in the syntax of the policy grammar. This is the shortest text that
-/// [`parse_duration`] reads back, in whole microseconds, rounded up. Zero is written as `0s`,
-/// although no policy can have it.
+/// Writes a span of time in the syntax of the policy grammar. The result is the shortest text that
+/// [`parse_duration`] reads back as the same span. The span is rounded up to whole microseconds. A
+/// span of zero is written as `0s`, although no policy can have this span.
 ///
 /// ```
 /// use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The policy grammar, which configuration files and the command line share.
+//! The grammar of policies. Configuration files and the command line use this grammar.
 //!
 //! ```text
 //! policy    = [ name ":" ] algorithm count "/" span { option }
@@ -34,7 +34,7 @@ use crate::time::MAX_EXACT;
 const ALGORITHMS: [&str; 5] =
     ["fixed-window", "sliding-log", "sliding-counter", "token-bucket", "gcra"];
 
-/// Returns a suggestion for a word that is not an algorithm.
+/// Returns a suggestion for a word that is not the name of an algorithm.
 fn hint(word: &str) -> Option<String> {
     let letters: String =
         word.chars().filter(char::is_ascii_alphabetic).take(32).collect::<String>();
@@ -66,14 +66,14 @@ impl FromStr for Policy {
     }
 }
 
-/// A word and its position.
+/// A word of the text, and its position in the text.
 struct Word<'t> {
     text: &'t str,
     span: Range<usize>,
 }
 
 impl Word<'_> {
-    /// Returns the word as a message repeats it.
+    /// Returns the word in the form in which a message shows it.
     fn shown(&self) -> String {
         shown(self.text)
     }
@@ -82,7 +82,7 @@ impl Word<'_> {
 struct Parser<'t> {
     text: &'t str,
     at: usize,
-    /// The positions of the parts that may be out of bounds.
+    /// The positions of the parts that can be out of bounds.
     spans: Vec<(Part, Range<usize>)>,
 }
 
@@ -265,7 +265,8 @@ impl<'t> Parser<'t> {
         Ok((self.number(&count_word)?, self.duration(&period_word)?))
     }
 
-    /// Reads a number with 32 bits. A larger number is above the maximum of the part.
+    /// Reads a number with 32 bits. A larger number is an error, because it exceeds the maximum of
+    /// `part`.
     fn count(&mut self, part: Part, expected: &str) -> Result<u32, PolicyError> {
         let word = self.expect_part(part, expected)?;
         Ok(u32::try_from(self.number(&word)?).unwrap_or(u32::MAX))

@@ -1,4 +1,4 @@
-//! Prints a policy as text that reads back as the same policy.
+//! Prints a policy as text. The parser reads this text back as the same policy.
 
 use std::fmt;
 

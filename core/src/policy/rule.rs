@@ -15,7 +15,7 @@ use crate::algorithm::token_bucket::TokenBucketRule;
 use crate::algorithm::unit::Unit;
 use crate::time::{MAX_EXACT, MAX_SPAN_MICROS};
 
-/// The possible ticks of a policy in microseconds, finest first.
+/// The possible ticks of a policy in microseconds, the finest tick first.
 const TICKS: [u64; 7] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000];
 
 impl Rule {
@@ -110,7 +110,7 @@ fn interval_bucket(spec: &TokenBucket) -> Result<IntervalBucketRule, PolicyError
     Ok(IntervalBucketRule { capacity, refill: divisor(refill), period: divisor(period) })
 }
 
-/// Converts a number that was checked to be above 0 into a divisor.
+/// Converts a number into a divisor. The number was already checked to be above 0.
 fn divisor(number: u64) -> NonZeroU64 {
     NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN)
 }
@@ -130,7 +130,7 @@ fn check_positive(name: &str, value: u64, part: Part) -> Result<u64, PolicyError
     checked.map_err(|error| error.about(part))
 }
 
-/// Returns the refill and the burst of a bucket.
+/// Checks the numbers of a bucket, and returns its refill and its burst.
 fn check_bucket(spec: &TokenBucket) -> Result<(u64, u64), PolicyError> {
     let refill = check_positive("rate", spec.refill, Part::Rate)?;
     Ok((refill, check_positive("burst", spec.burst, Part::Burst)?))
@@ -146,8 +146,8 @@ fn check_recovery(micros: Option<u64>) -> Result<(), PolicyError> {
     }
 }
 
-/// Returns the finest tick that divides `micros` and fits, and the number of these ticks in
-/// `micros`.
+/// Returns the finest tick that divides `micros` and for which `fits` returns `true`. Also returns
+/// the number of these ticks in `micros`.
 fn finest_tick(micros: u64, fits: impl Fn(u64) -> bool) -> Option<(u64, u64)> {
     TICKS
         .into_iter()

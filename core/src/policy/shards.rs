@@ -1,4 +1,4 @@
-//! Limits that are split over several slots of a cluster.
+//! Shards: limits that are split over several slots of a cluster.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::hash::stable_hash;
 /// The maximum number of shards of a policy.
 pub const MAX_SHARDS: u32 = 256;
 
-/// The way in which a policy is split over slots of a cluster for one tenant: see
+/// The number of shards of a policy, and the way in which requests are routed to the shards. See
 /// [`Policy::sharded`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shards {
@@ -17,37 +17,37 @@ pub struct Shards {
     by: By,
 }
 
-/// The routing of requests.
+/// The way in which requests are routed to shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum By {
-    /// Any request may be routed to any shard.
+    /// Any request can be routed to any shard.
     Any,
-    /// Each subject has its own shard. The limit applies to the tenant, and is split.
+    /// Each subject has one shard. The limit applies to the tenant, and is split over the shards.
     Subject,
-    /// Each subject has its own shard. The limit applies to the subject, and is whole.
+    /// Each subject has one shard. The limit applies to the subject, and is not split.
     Whole,
 }
 
 impl Shards {
-    /// Splits the limit of each subject over `count` shards. A request is routed to any shard, and
-    /// to a second shard before it is refused. This is for a subject with more requests than one
-    /// node can decide.
+    /// Splits the limit of each subject over `count` shards. A request is routed to any shard. If
+    /// this shard refuses, the request is routed to a second shard. Use this for a subject with
+    /// more requests than one node can decide.
     #[must_use]
     pub fn any(count: u32) -> Self {
         Self { count, by: By::Any }
     }
 
-    /// Applies the limit to the tenant, for all its subjects together, and splits it over `count`
-    /// shards. Each subject is always routed to the same shard.
+    /// Applies the limit to the tenant, for all subjects of the tenant together. The limit is split
+    /// over `count` shards. Each subject is always routed to the same shard.
     #[must_use]
     pub fn by_subject(count: u32) -> Self {
         Self { count, by: By::Subject }
     }
 
     /// Keeps the limit of each subject whole, as without shards. The subjects of a tenant are
-    /// distributed over `count` shards, and each subject is always routed to the same shard. This
-    /// is for a tenant with more requests than one node can decide, if no single subject has that
-    /// many.
+    /// distributed over `count` shards, and each subject is always routed to the same shard. Use
+    /// this for a tenant with more requests than one node can decide, if each single subject has
+    /// fewer requests.
     #[must_use]
     pub fn whole(count: u32) -> Self {
         Self { count, by: By::Whole }
@@ -79,7 +79,7 @@ impl fmt::Display for Shards {
     }
 }
 
-/// The shard to which a share belongs: see [`Policy::shard`].
+/// The shard of a policy that is a share of another policy: see [`Policy::shard`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shard {
     pub(super) index: u32,
@@ -104,8 +104,8 @@ impl Policy {
     /// Splits the policy over several slots of a cluster, so that several nodes decide for one
     /// tenant.
     ///
-    /// A store on one node (in memory or on one Redis) keeps the limit whole. On a cluster, it
-    /// depends on the kind of shards:
+    /// A store on one node (in memory or on one Redis) keeps the limit whole. On a cluster, the
+    /// limit depends on the kind of shards:
     ///
     /// | | [`any`](Shards::any) | [`by_subject`](Shards::by_subject) | [`whole`](Shards::whole) |
     /// |---|---|---|---|
@@ -115,25 +115,26 @@ impl Policy {
     /// | refused too early | rarely | if a subject needs more than its shard has | never |
     /// | largest cost | the largest share | the share of the subject's shard | the limit |
     ///
-    /// **Never more than the limit is admitted.** The shares are whole numbers whose sum is the
-    /// limit: 11 over 10 shards gives one share of 2 and nine shares of 1. The rate of a bucket is
-    /// split into equal, exact shares. If there is less than 1 for each shard (limit 3 over 10
-    /// shards, or a bucket by intervals with 3 tokens per period), the shards without a share are
-    /// not used. Anchored windows and buckets by intervals begin in each shard when that shard is
-    /// first used.
+    /// **Never more than the limit is admitted.** The shares are whole numbers, and their sum is
+    /// the limit: a limit of 11 over 10 shards gives one share of 2 and nine shares of 1. The rate
+    /// of a bucket is split into equal, exact shares. If the limit is too small for all shards, the
+    /// shards without a share are not used. Examples are a limit of 3 over 10 shards, or a bucket
+    /// by intervals with 3 tokens per period. Anchored windows and buckets by intervals begin in
+    /// each shard when that shard is first used.
     ///
-    /// Another number of shards has other states. If it is changed while requests run, the old and
-    /// the new setting each admit at most the limit, until the old states have recovered. The same
-    /// holds for a change between a policy with shards and one without.
+    /// A policy with another number of shards has other states. If the number is changed while
+    /// requests run, the old setting and the new setting each admit at most the limit, until the
+    /// old states have recovered. The same is true if shards are added to a policy or removed from
+    /// it.
     ///
     /// A verdict on a split limit describes only the shards that were called:
     ///
     /// * `remaining` and `reset_after` describe the shard that was called last, so `remaining` is a
     ///   lower bound.
     /// * `retry_after` is the time at which one of the called shards admits the cost. A cost above
-    ///   the largest share is never admitted, even if it is below the limit.
-    /// * A [deny cache](crate::DenyCache) keeps a refusal that was too early until its
-    ///   `retry_after`.
+    ///   the largest share is never admitted, even if the cost is below the limit.
+    /// * A single shard can refuse although another shard would admit the request. A [deny
+    ///   cache](crate::DenyCache) keeps such a refusal until its `retry_after`.
     ///
     /// ```
     /// use tidegate_core::{Policy, Shards};
@@ -149,22 +150,22 @@ impl Policy {
     /// # Errors
     ///
     /// Returns an error if the number of shards is 0 or above [`MAX_SHARDS`]. Also returns an error
-    /// if the limit is split and the policy [blocks](Self::block_for), because the refusal of one
-    /// shard is not a refusal of the limit. Finally, returns an error if a share of the rate is
-    /// outside of the bounds within which every decision is exact.
+    /// if the limit is split and the policy [blocks](Self::block_for), because a block would follow
+    /// the refusal of a single shard. Finally, returns an error if a share of the rate is outside
+    /// of the bounds within which every decision is exact.
     pub fn sharded(self, shards: Shards) -> Result<Self, PolicyError> {
         self.split(shards).map_err(|error| error.about(Part::Shards))
     }
 
-    /// Returns the shards over which the policy is distributed, if there are any.
+    /// Returns the shards of the policy, or `None` if the policy has no shards.
     #[must_use]
     pub fn shards(&self) -> Option<Shards> {
         self.0.split.as_deref().map(|split| split.shards)
     }
 
-    /// Returns the policy's share in each shard, the largest first. Each share is a policy with its
-    /// own states. Shards whose share would be 0 are omitted. Empty if the policy has no shards or
-    /// only one.
+    /// Returns the policy's share in each shard, the largest share first. Each share is a policy
+    /// with its own states. Shards with a share of 0 are omitted. The slice is empty if the policy
+    /// has no shards or only one shard.
     #[must_use]
     pub fn shares(&self) -> &[Self] {
         self.0.split.as_deref().map_or(&[], |split| &split.shares)
@@ -177,7 +178,7 @@ impl Policy {
         self.0.shard
     }
 
-    /// Returns `true` if any request may be routed to any shard.
+    /// Returns `true` if any request can be routed to any shard.
     pub(crate) fn can_use_any_shard(&self) -> bool {
         self.shards().is_some_and(|shards| shards.by == By::Any && shards.count > 1)
     }
@@ -189,13 +190,14 @@ impl Policy {
         self.0.split.as_deref().is_some_and(|split| split.shards.by == By::Subject)
     }
 
-    /// Returns the index of the share for all charges of a subject. The hash is the same on every
-    /// machine. Returns `None` if any share may be charged, or if there are no shards.
+    /// Returns the index of the share to which all requests of a subject are charged. It is
+    /// computed by a hash that is the same on every machine. Returns `None` if any share can be
+    /// charged, or if the policy has no shards.
     pub(crate) fn share_of(&self, tenant: &[u8], subject: &[u8]) -> Option<usize> {
         let shares = u64::try_from(self.shares().len()).ok().filter(|&shares| shares > 0)?;
         let Shards { count, .. } = self.shards().filter(|shards| shards.by != By::Any)?;
-        // The hash is reduced by the number of shards first, so that the shares of two policies
-        // with equally many shards are in one slot.
+        // The hash is first reduced by the number of shards. So if two policies have the same
+        // number of shards, the shares of a subject are in one slot.
         let index = stable_hash([tenant, subject]) % u64::from(count);
         usize::try_from(index % shares).ok()
     }

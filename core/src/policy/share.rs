@@ -1,4 +1,4 @@
-//! A share of a limit, for example for one of several nodes.
+//! Shares of a limit, for example for each of several nodes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use super::rule::gcd;
 use super::spec::{self, Algorithm};
 use crate::time::micros_of;
 
-/// A share of a limit, such as a third of it.
+/// A share of a limit, such as a third of the limit.
 ///
 /// If each of `n` nodes has a share of `1/n`, the nodes together admit at most the limit, without
 /// communication.
@@ -44,7 +44,7 @@ impl Share {
         Ok(Self { part, of })
     }
 
-    /// Creates the share `1 / of`. If `of` is 0, this is the whole.
+    /// Creates the share `1 / of`. If `of` is 0, the share is the whole limit.
     #[cfg(feature = "tokio")]
     pub(crate) const fn one_of(of: u32) -> Self {
         Self { part: 1, of: if of == 0 { 1 } else { of } }
@@ -54,7 +54,7 @@ impl Share {
     /// to more than the whole.
     #[must_use]
     pub fn apply(self, whole: u64) -> u64 {
-        // The result is at most `whole`, so it fits.
+        // The result is at most `whole`, so it fits into 64 bits.
         u64::try_from(u128::from(whole) * u128::from(self.part) / u128::from(self.of))
             .unwrap_or(whole)
     }
@@ -62,11 +62,12 @@ impl Share {
     /// Returns `whole` less the share, rounded down.
     pub(crate) fn rest_of(self, whole: u32) -> u32 {
         let rest = u64::from(whole) * u64::from(self.of - self.part) / u64::from(self.of);
-        // The result is at most `whole`, so it fits.
+        // The result is at most `whole`, so it fits into 32 bits.
         u32::try_from(rest).unwrap_or(whole)
     }
 
-    /// Returns the minimum whole for which this share is at least 1, or `None` for a share of 0.
+    /// Returns the smallest limit for which this share is at least 1. Returns `None` for a share of
+    /// 0.
     pub(crate) fn min_whole(self) -> Option<u64> {
         (self.part > 0).then(|| u64::from(self.of).div_ceil(u64::from(self.part)))
     }
@@ -93,16 +94,18 @@ impl fmt::Display for Share {
 }
 
 impl Policy {
-    /// Returns the same policy with a share of its limit, or `None` if the share rounds down to 0.
+    /// Returns this policy with a share of its limit. Returns `None` if the limit would round down
+    /// to 0.
     ///
-    /// The limit of a window and the capacity of a bucket are rounded down. So nodes whose shares
-    /// add up to 1 together admit at most what this policy admits. Name, window, grain, block,
-    /// shards, shadow and the settings for holds stay the same.
+    /// The limit of a window and the capacity of a bucket are rounded down. So if the shares of
+    /// several nodes add up to 1, the nodes together admit at most the limit of this policy. The
+    /// other settings stay the same: name, window, grain, block, shards, shadow and the settings
+    /// for holds.
     ///
-    /// The rate of a bucket is scaled exactly, by a longer period if necessary: a third of 10 per
-    /// second is 10 per three seconds. A bucket that refills by intervals may not hold this many
-    /// tokens at once. Then it receives fewer tokens more often, at no more than its share of the
-    /// rate.
+    /// The rate of a bucket is scaled exactly. If necessary, the period becomes longer: a third of
+    /// 10 per second is 10 per three seconds. The capacity of a bucket that refills by intervals
+    /// can be too small for this many tokens at once. Such a bucket then gets fewer tokens more
+    /// often, at no more than its share of the rate.
     ///
     /// ```
     /// use tidegate_core::{Policy, Share};
@@ -133,8 +136,8 @@ impl Policy {
         Ok(Some(scaled.with_settings_of(self)?))
     }
 
-    /// Creates a policy with this policy's name and algorithm, another limit, and for a bucket the
-    /// rate that `rate` returns. All other settings are the defaults.
+    /// Creates a policy with this policy's name and algorithm, and with another limit. The rate of
+    /// a bucket becomes the result of `rate`. All other settings are the defaults.
     pub(super) fn with_limit(
         &self,
         limit: u64,
@@ -155,8 +158,8 @@ impl Policy {
         }
     }
 
-    /// Takes all settings from `other` except the numbers of the algorithm: block, shards, shadow
-    /// and the settings for holds.
+    /// Copies from `other` all settings that are not numbers of the algorithm. These are the block,
+    /// the shards, the shadow and the settings for holds.
     pub(super) fn with_settings_of(mut self, other: &Self) -> Result<Self, PolicyError> {
         if let Some(span) = other.block_duration() {
             self = self.block_for(span)?;
@@ -174,8 +177,8 @@ impl Policy {
     }
 }
 
-/// A rate in tokens per microseconds, as a rational number. `u128` has room for intermediate
-/// products.
+/// A rate in tokens per microsecond, as a rational number. The numbers have the type `u128`, so
+/// that products of two numbers fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rate {
     refill: u128,
@@ -195,9 +198,10 @@ impl Rate {
         Self { refill: self.refill * part / common, period: self.period * (of / common) }
     }
 
-    /// Returns the rate with at most `max` tokens at a time, and a period that is a multiple of
-    /// `every`. If this is not exact, returns the closest lower rate. Tokens beyond the capacity
-    /// that are refilled together would be lost.
+    /// Returns a rate with at most `max` tokens at a time and with a period that is a multiple of
+    /// `every`. If no such rate is exactly this rate, returns the closest lower rate. `max` is the
+    /// capacity of the bucket, because tokens beyond the capacity that are refilled together would
+    /// be lost.
     fn in_lumps_of(self, max: u64, every: Duration) -> Self {
         let (max, every) = (u128::from(max), u128::from(micros_of(every)));
         if self.refill <= max {
@@ -207,7 +211,8 @@ impl Rate {
         Self { refill: max, period: every * periods }
     }
 
-    /// Calls `make` with the rate. If that fails, calls `make` with the rate in lowest terms.
+    /// Calls `make` with the rate. If `make` fails, calls `make` again with the rate in lowest
+    /// terms.
     pub(super) fn first_that_fits(
         self,
         make: impl Fn(u64, Duration) -> Result<Policy, PolicyError>,
@@ -292,7 +297,8 @@ mod tests {
             scaled("a: token-bucket 1000000/1s burst 10", 1, 3),
             "a: token-bucket 1000000/3s burst 3"
         );
-        // 2^52 times 3 is out of bounds, but in lowest terms with the period it is not.
+        // 2^52 times 3 is out of bounds. In lowest terms with the period, the product is within
+        // bounds.
         assert_eq!(
             scaled("a: gcra 4503599627370496/6us burst 8", 3, 5),
             "a: gcra 2251799813685248/5us burst 4"
@@ -310,7 +316,8 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_an_error_that_says_so() {
-        // Two in five times as long; and an odd number of microseconds cannot be halved.
+        // The period is five times as long for two tokens. It cannot be halved, because its number
+        // of microseconds is odd.
         let years = Duration::from_micros(23 * 31_536_000_000_000 + 1);
         let policy = Policy::new("a", spec::TokenBucket::new(1, years).burst(3)).unwrap();
         let error = policy.scaled_to(Share::new(2, 5).unwrap()).unwrap_err();

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::error::{PolicyError, shown};
 use crate::time::{MAX_SPAN_MICROS, micros_of};
 
-/// The units in microseconds, the largest first, with the words for each unit. The first word is
-/// printed.
+/// The units in microseconds, the largest unit first. Each unit has a list of words, and the first
+/// word is printed.
 const UNITS: [(u64, &[&str]); 7] = [
     (604_800_000_000, &["w", "week", "weeks"]),
     (86_400_000_000, &["d", "day", "days"]),
@@ -18,7 +18,7 @@ const UNITS: [(u64, &[&str]); 7] = [
     (1, &["us", "µs", "microsecond", "microseconds"]),
 ];
 
-/// Returns a span in microseconds, or an error if a policy cannot have it.
+/// Returns a span in microseconds. Returns an error if the span is not valid in a policy.
 pub(super) fn check(name: &str, span: Duration) -> Result<u64, PolicyError> {
     if !span.subsec_nanos().is_multiple_of(1_000) {
         return Err(PolicyError::new(format!(

@@ -1,12 +1,12 @@
-//! The algorithms as they are configured.
+//! The algorithms and their numbers, as they are configured.
 
 use std::time::Duration;
 
 use crate::algorithm::shape::Start;
 use crate::algorithm::sliding_log;
 
-/// An algorithm and its numbers, as configured. [`Policy::new`](crate::Policy::new) checks the
-/// numbers.
+/// An algorithm with its numbers, as they are configured. [`Policy::new`](crate::Policy::new)
+/// checks the numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {
@@ -36,8 +36,8 @@ impl Algorithm {
 
 /// A limit for each window of fixed length.
 ///
-/// This is the cheapest algorithm. Up to twice the limit may pass in a short time around the
-/// boundary of two windows.
+/// This is the cheapest algorithm. Around the boundary of two windows, up to twice the limit
+/// can be admitted in a short time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FixedWindow {
     pub(super) limit: u64,
@@ -46,19 +46,19 @@ pub struct FixedWindow {
 }
 
 impl FixedWindow {
-    /// Creates a limit for each `window`. Windows begin at multiples of the window since 1970.
+    /// Creates a limit for each `window`. Windows begin at multiples of their length since 1970.
     #[must_use]
     pub fn new(limit: u64, window: Duration) -> Self {
         Self { limit, window, start: Start::Aligned }
     }
 
-    /// Shifts windows by a phase of each subject, so that not all windows end at the same time.
+    /// Shifts the windows of each subject by a phase, so that not all windows end at the same time.
     #[must_use]
     pub fn phased(self) -> Self {
         Self { start: Start::Phased, ..self }
     }
 
-    /// Lets a window begin at the subject's first request after the previous window has ended.
+    /// Makes each window begin at the subject's first request after the end of the previous window.
     #[must_use]
     pub fn anchored(self) -> Self {
         Self { start: Start::Anchored, ..self }
@@ -76,16 +76,16 @@ impl FixedWindow {
         self.window
     }
 
-    /// Returns where windows begin.
+    /// Returns the rule for the start of windows.
     #[must_use]
     pub const fn start(&self) -> Start {
         self.start
     }
 }
 
-/// A limit for any window of a length, regardless of where it begins.
+/// A limit for any window of a given length, regardless of the start of the window.
 ///
-/// This is exact, and needs a record per admitted request.
+/// A sliding log is exact. It needs a record per admitted request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SlidingLog {
     pub(super) limit: u64,
@@ -103,8 +103,9 @@ impl SlidingLog {
         Self { limit, window, grain: None }
     }
 
-    /// Lets requests within one `grain` share a record, whose time is the end of the grain. This
-    /// needs less memory, and never admits more than the log without a grain.
+    /// Makes all requests within one `grain` share a record. The time of the record is the end of
+    /// the grain. A log with a grain needs less memory, and never admits more than a log without a
+    /// grain.
     #[must_use]
     pub fn grain(self, grain: Duration) -> Self {
         Self { grain: Some(grain), ..self }
@@ -122,16 +123,17 @@ impl SlidingLog {
         self.window
     }
 
-    /// Returns the grain, if there is one. [`grain`](Self::grain) sets it.
+    /// Returns the grain that [`grain`](Self::grain) has set, if the log has a grain.
     #[must_use]
     pub const fn granularity(&self) -> Option<Duration> {
         self.grain
     }
 }
 
-/// An approximate limit for any window of a length, from two numbers.
+/// An approximate limit for any window of a given length. A state needs only two counts.
 ///
-/// The previous window counts for the part of it that still overlaps the sliding window.
+/// The count of the previous window is weighted by the part of that window that still overlaps the
+/// sliding window.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SlidingCounter {
     pub(super) limit: u64,
@@ -160,8 +162,8 @@ impl SlidingCounter {
 
 /// A bucket of tokens. Each cost removes tokens, and the bucket is refilled over time.
 ///
-/// GCRA, the generic cell rate algorithm, is the same bucket in telecom terms: see
-/// [`gcra`](Self::gcra).
+/// GCRA, the generic cell rate algorithm, describes the same bucket with the terms of
+/// telecommunication: see [`gcra`](Self::gcra).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
     pub(super) refill: u64,
@@ -174,7 +176,7 @@ pub struct TokenBucket {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Refill {
     Continuous,
-    /// Like `Continuous`, but written as `gcra`.
+    /// The same refill as `Continuous`. The text of the policy has the keyword `gcra`.
     Gcra,
     ByInterval,
 }
@@ -187,19 +189,19 @@ impl TokenBucket {
         Self { refill, period, burst: refill, mode: Refill::Continuous }
     }
 
-    /// Creates a GCRA limit: one cell every `period / count`, and up to `count` at one instant
-    /// after a long idle period. With [`burst`](Self::burst), the burst tolerance is `burst − 1`
-    /// intervals.
+    /// Creates a GCRA limit. It admits one cell every `period / count`. After a long idle period,
+    /// it admits up to `count` cells at one instant. With [`burst`](Self::burst), the burst
+    /// tolerance is `burst − 1` intervals.
     ///
-    /// It decides as [`new`](Self::new) does, and shares its states. The policy is written as
-    /// `gcra`.
+    /// A GCRA limit decides like a bucket from [`new`](Self::new), and both share states. The text
+    /// of the policy has the keyword `gcra`.
     #[must_use]
     pub fn gcra(count: u64, period: Duration) -> Self {
         Self { mode: Refill::Gcra, ..Self::new(count, period) }
     }
 
-    /// Sets the capacity of the bucket, which is the maximum that is admitted at one instant after
-    /// a long idle period.
+    /// Sets the capacity of the bucket. This is the maximum that the bucket admits at one instant
+    /// after a long idle period.
     #[must_use]
     pub fn burst(self, capacity: u64) -> Self {
         Self { burst: capacity, ..self }
@@ -235,7 +237,7 @@ impl TokenBucket {
         matches!(self.mode, Refill::ByInterval)
     }
 
-    /// Returns `true` if the bucket is written as `gcra`.
+    /// Returns `true` if the text of the policy has the keyword `gcra`.
     #[must_use]
     pub const fn is_gcra(&self) -> bool {
         matches!(self.mode, Refill::Gcra)

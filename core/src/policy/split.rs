@@ -1,4 +1,4 @@
-//! Splits a limit into shares that are whole numbers, with exact rates.
+//! Splits a limit into shares. The shares are whole numbers, and the rates of buckets stay exact.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use super::shards::{MAX_SHARDS, Shard, Shards};
 use super::share::{Rate, Share};
 use super::spec::{self, Algorithm};
 
-/// The shards of a policy, and its share in each.
+/// The shards of a policy, and the policy's share in each shard.
 #[derive(Debug, Clone)]
 pub(super) struct Split {
     pub(super) shards: Shards,
-    /// Empty for a single shard. Otherwise one share per shard, without the shards whose share
-    /// would be 0.
+    /// One share per shard, without the shards that would have a share of 0. It is empty if the
+    /// policy has only one shard.
     pub(super) shares: Box<[Policy]>,
 }
 
-/// The shares follow from the policy, so they are not compared.
+/// Two splits are compared without their shares, because the shares follow from the policy.
 impl PartialEq for Split {
     fn eq(&self, other: &Self) -> bool {
         self.shards == other.shards
@@ -79,8 +79,8 @@ impl Policy {
         count.min(u32::try_from(max).unwrap_or(u32::MAX)).max(1)
     }
 
-    /// Returns the same policy in one shard. At the end, `split` sets the identity of the whole
-    /// policy on it.
+    /// Returns a copy of this policy for one shard. The copy keeps its identity until `split` sets
+    /// the identity of the whole policy on each share.
     fn in_shard(&self, shard: Shard) -> Self {
         let mut inner = (*self.0).clone();
         inner.split = None;
@@ -89,8 +89,8 @@ impl Policy {
     }
 }
 
-/// Returns the share of a policy in one of `of` shards. The shares add up to the whole, and differ
-/// by at most 1.
+/// Returns the share of a policy in one of `of` shards. The shares add up to the whole limit, and
+/// differ by at most 1.
 fn share(policy: &Policy, index: u32, of: u32) -> Result<Policy, PolicyError> {
     let part = |whole: u64| {
         let (index, of) = (u64::from(index), u64::from(of));

@@ -1,4 +1,5 @@
-//! The name under which states are stored: the policy's name and the shape of its states.
+//! The names under which states are stored. A state name has the policy's name and the shape of its
+//! states.
 
 use std::fmt;
 
@@ -8,10 +9,10 @@ use crate::algorithm::shape::{Start, StateShape};
 
 /// The name under which a store keeps a policy's states: see [`Policy::state_name`].
 ///
-/// Its text is `name:shape` for a policy with a name, and the whole text of the policy for one
-/// without a name. For a [share](Policy::shares), this is followed by `%`, its index, `.` and the
-/// number of shards. Two policies have the same text if and only if they [share
-/// states](Policy::shares_state_with).
+/// The text of a state name is `name:shape` for a policy with a name. For a policy without a name,
+/// it is the whole text of the policy. For a [share](Policy::shares), the text ends with `%`, the
+/// index of the shard, `.` and the number of shards. Two policies have the same text if and only if
+/// they [share states](Policy::shares_state_with).
 #[derive(Clone, Copy)]
 pub struct StateName<'p>(&'p Policy);
 
@@ -42,8 +43,8 @@ impl fmt::Debug for StateName<'_> {
 }
 
 /// Prints a short text of the letters `a` to `z`, digits and dots: `window.1m`, `window.1m.phased`,
-/// `log.15m`, `log.1h.1m`, `counter.1d`, `bucket`, `bucket.1m`. It is a part of the keys in Redis,
-/// so it must never change.
+/// `log.15m`, `log.1h.1m`, `counter.1d`, `bucket`, `bucket.1m`. The text is a part of the keys in
+/// Redis, so the text for a shape must never change.
 impl fmt::Display for StateShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -67,7 +68,7 @@ impl fmt::Display for StateShape {
 }
 
 impl StateShape {
-    /// Returns the shape as numbers, for a hash.
+    /// Returns the shape as numbers, from which a hash is computed.
     pub(super) fn numbers(self) -> [u64; 3] {
         match self {
             Self::FixedWindow(Start::Aligned, window) => [1, window, 0],

@@ -1,4 +1,4 @@
-//! The answer of a store, which may be ready.
+//! The answer of a store, which is ready or must be awaited.
 
 use std::fmt;
 use std::future::Future;
@@ -43,7 +43,7 @@ impl<'a, T> Answer<'a, T> {
     {
         match self.0 {
             Inner::Ready(Some(answer)) => Answer::ready(change(answer)),
-            // A poll has already returned the value.
+            // The value is gone, because a poll has already returned it.
             Inner::Ready(None) => Answer(Inner::Ready(None)),
             Inner::Later(future) => Answer::later(async move { change(future.await) }),
         }
@@ -68,12 +68,12 @@ impl<'a, T> Answer<'a, T> {
         })
     }
 
-    /// Returns the value if it is ready.
+    /// Returns the value if the value is ready.
     ///
     /// # Errors
     ///
-    /// Returns the answer itself if it must be awaited, or if a poll has already returned the
-    /// value.
+    /// Returns the answer itself if the answer must be awaited. Also returns the answer itself if a
+    /// poll has already returned the value.
     #[inline]
     pub fn into_ready(self) -> Result<T, Self> {
         match self.0 {
@@ -83,7 +83,8 @@ impl<'a, T> Answer<'a, T> {
     }
 }
 
-// The box pins its future, and a value that is ready needs no pinning.
+// `Unpin` is safe to implement: the box pins its future, and a value that is ready needs no
+// pinning.
 impl<T> Unpin for Answer<'_, T> {}
 
 impl<T> Future for Answer<'_, T> {

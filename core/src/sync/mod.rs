@@ -1,19 +1,19 @@
 //! Locks, atomics, hashers, tasks and timers for the layers and for waiting.
 //!
-//! Usually these are the types of the standard library, foldhash and Tokio. With `--cfg
-//! tidegate_schedules`, which only `.ci/schedules` sets, they are the types of
-//! [`shuttle`](https://docs.rs/shuttle). Each use of one of these types then lets a scheduler
-//! choose the next task, so that tests can run many interleavings and repeat each of them.
+//! Usually these are the types of the standard library, of foldhash and of Tokio. Only
+//! `.ci/schedules` sets the flag `tidegate_schedules` (`--cfg`). With this flag, these are the
+//! types of [`shuttle`](https://docs.rs/shuttle). Each use of a `shuttle` type lets a scheduler
+//! choose the next task. So tests can run many interleavings, and can repeat each interleaving.
 //!
-//! With the feature `_simulation`, which only the simulation of the testkit sets, the simulation
-//! seeds the hashers.
+//! The feature `_simulation` makes the simulation of the testkit choose the seeds of the hashers.
+//! Only that simulation sets the feature.
 //!
-//! These are not replaced:
+//! The following types and code are not replaced:
 //!
-//! * `Arc`, and counters that are only read as statistics, because no step depends on them
-//! * Tokio's `oneshot` and `Notify`, which need no runtime: interleavings within them are not
-//!   explored
-//! * code that no schedule test runs: clocks, the estimator of holds, metrics, other layers
+//! * `Arc`, and counters that are only read as statistics. No step of a test depends on them.
+//! * Tokio's `oneshot` and `Notify`, which need no runtime. Interleavings within them are not
+//!   explored.
+//! * Code that no schedule test runs: clocks, the estimator of holds, metrics, other layers.
 
 #[cfg(tidegate_schedules)]
 pub mod scheduled;
@@ -27,8 +27,8 @@ pub(crate) use shuttle::sync::{Mutex, MutexGuard, atomic};
 #[cfg(all(feature = "_simulation", not(tidegate_schedules)))]
 pub(crate) mod seeded;
 
-/// Hashers with random seeds. Schedules and simulations use fixed seeds, so that they can be
-/// repeated.
+/// Hashers with random seeds. In schedule tests and simulations the seeds are fixed, so that a test
+/// can be repeated.
 pub(crate) mod hash {
     #[cfg(not(any(tidegate_schedules, feature = "_simulation")))]
     pub(crate) use foldhash::quality::RandomState;

@@ -1,9 +1,9 @@
-//! Tasks and timers for schedule tests. They replace Tokio's.
+//! Tasks and timers for schedule tests. They replace the tasks and timers of Tokio.
 //!
-//! Time is virtual. A test moves it with [`advance`]. The scheduler of a test runs [`run_timers`]
-//! when no other task can run, and this moves the time to the next timer.
+//! Time is virtual. A test moves the time with [`advance`]. If no other task can run, the scheduler
+//! of a test runs [`run_timers`], which moves the time to the end of the next timer.
 //!
-//! All tasks of an execution run in one thread, so its state is stored per thread.
+//! All tasks of an execution run in one thread, so the state of the execution is stored per thread.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,18 +14,18 @@ use std::time::Duration;
 
 use shuttle::future::{AbortHandle, yield_now};
 
-/// The tasks, and the timers of all tasks in the order of their ends.
+/// The tasks and the timers of an execution. The timers are in the order of their ends.
 #[derive(Debug, Default)]
 struct Runtime {
     now: Duration,
     timers: BTreeMap<TimerKey, Waker>,
     next_number: u64,
-    /// Wakes [`run_timers`], which waits for the first timer.
+    /// Wakes the task of [`run_timers`], which waits for the first timer.
     driver: Option<Waker>,
     tasks: Vec<AbortHandle>,
 }
 
-/// The time at which a timer ends, and a number that makes it unique.
+/// The time at which a timer ends, and a number that makes the key unique.
 type TimerKey = (Duration, u64);
 
 thread_local! {
@@ -36,8 +36,8 @@ fn with<T>(run: impl FnOnce(&mut Runtime) -> T) -> T {
     RUNTIME.with_borrow_mut(run)
 }
 
-/// Forgets the timers and tasks of the previous execution. Each execution must begin with this
-/// call.
+/// Forgets the timers and tasks of the previous execution. Each execution must call this function
+/// first.
 pub fn begin() {
     drop(RUNTIME.take());
 }
@@ -48,7 +48,7 @@ pub fn now() -> Duration {
     with(|runtime| runtime.now)
 }
 
-/// Moves the time forward, and ends the timers that are due.
+/// Moves the time forward, and ends all timers that end at the new time or earlier.
 pub fn advance(span: Duration) {
     let due = with(|runtime| {
         runtime.now += span;
@@ -58,7 +58,7 @@ pub fn advance(span: Duration) {
     due.into_values().for_each(Waker::wake);
 }
 
-/// Ends one timer after another, one each time that the scheduler runs this task. Never returns.
+/// Ends one timer each time that the scheduler runs this task. This function never returns.
 pub async fn run_timers() {
     loop {
         let until_next = poll_fn(|context| {
@@ -71,8 +71,8 @@ pub async fn run_timers() {
             })
         });
         until_next.await;
-        // The scheduler runs this task again only when no other task can run. By then, another
-        // timer may be the next one.
+        // The scheduler runs this task again only when no other task can run. At that time, another
+        // timer is possibly the next timer.
         yield_now().await;
         let next = with(|runtime| runtime.timers.first_key_value().map(|((end, _), _)| *end));
         if let Some(end) = next {
@@ -81,8 +81,8 @@ pub async fn run_timers() {
     }
 }
 
-/// Drops the tasks that [`Handle`] has spawned, wherever they wait. This simulates the panic of a
-/// store or the end of a runtime.
+/// Drops all tasks that [`Handle`] has spawned, at any point at which a task waits. This simulates
+/// the panic of a store or the end of a runtime.
 pub fn cancel_tasks() {
     let tasks = with(|runtime| std::mem::take(&mut runtime.tasks));
     for task in tasks {
@@ -109,7 +109,7 @@ impl Handle {
     }
 }
 
-/// Represents the current runtime. In an execution, the runtime is always current.
+/// The guard of the current runtime. In an execution, the runtime is always current.
 pub(crate) struct EnterGuard<'a>(#[expect(dead_code, reason = "kept for its lifetime")] &'a Handle);
 
 /// A time of the virtual clock.

@@ -1,4 +1,4 @@
-//! Hashers with seeds that are random, or that a simulation sets for its thread.
+//! Hashers with seeds. The seeds are random, unless a simulation sets a seed for its thread.
 
 use std::cell::Cell;
 use std::hash::BuildHasher;
@@ -9,7 +9,8 @@ thread_local! {
     static SEED: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Derives the seeds of all hashers that this thread creates from `seed`.
+/// Sets the seed of this thread. The seeds of all hashers that this thread creates depend on
+/// `seed`.
 pub fn seed_hashes(seed: u64) {
     SEED.set(Some(seed));
 }

@@ -1,12 +1,12 @@
-//! Log events: changes of state, and never a line per call.
+//! Log events. A change of a state writes a line, and a single call never writes a line.
 //!
-//! No event contains a subject or a tenant. The message of a server may quote a key. It is included
-//! only for the kinds of errors whose messages contain no key.
+//! No event contains a subject or a tenant. The message of a server can quote a key. Such a message
+//! is logged only for the kinds of errors with messages that contain no key.
 
 use crate::decision::DegradedAnswer;
 use crate::error::{Error, ErrorKind};
 
-/// Reports that the circuit has opened after this error, which is the last of `failures` in a row.
+/// Reports that the circuit has opened. `error` is the last of `failures` errors in a row.
 pub(crate) fn opened(error: &Error, failures: u64) {
     tracing::warn!(
         target: "tidegate",
@@ -33,12 +33,12 @@ pub(crate) fn taken_over(error: &Error, answer: DegradedAnswer) {
     );
 }
 
-/// Reports that the store decides again, after `decisions` decisions without it.
+/// Reports that the store decides again. `decisions` is the number of decisions without the store.
 pub(crate) fn decides_again(decisions: u64) {
     tracing::info!(target: "tidegate", decisions, "the store decides again");
 }
 
-/// Returns the part of an error that may be shown.
+/// Returns the part of an error that is safe to log.
 fn text(error: &Error) -> String {
     match error.kind() {
         ErrorKind::Timeout

@@ -1,20 +1,22 @@
 //! The metrics of this crate: names, labels and help texts.
 //!
-//! `docs/metrics.md` has the same table for operators, and a test compares the two. No label comes
-//! from a request, so subjects and tenants do not appear. The names of policies come from the
-//! configuration, and at most [`MAX_POLICIES`] of them have their own series.
+//! `docs/metrics.md` has the same table for operators, and a test compares both tables. No label
+//! has a value from a request, so subjects and tenants do not appear. The names of policies come
+//! from the configuration. At most [`MAX_POLICIES`] policies have their own series.
 
 /// The maximum number of policies with their own series, per observed store. Further policies are
-/// counted under [`OTHER_POLICIES`], so that names made at run time do not create unbounded series.
+/// counted under [`OTHER_POLICIES`], so that names that are made at run time do not create
+/// unbounded series.
 pub const MAX_POLICIES: usize = 256;
 
 /// The value of the label `policy` for all policies after the first [`MAX_POLICIES`]. No policy can
 /// have this name.
 pub const OTHER_POLICIES: &str = "(other)";
 
-/// The bucket bounds in seconds for all histograms here, whose names end in `_seconds`. They range
-/// from a decision in memory to a server that nearly times out. The Prometheus recorder needs them:
-/// without buckets it shows quantiles, which cannot be added up over processes.
+/// The bounds of the buckets in seconds, for all histograms of this crate. The names of these
+/// histograms end in `_seconds`. The bounds range from a decision in memory to a server that nearly
+/// times out. Set these bounds in the Prometheus recorder. Without bounds it shows quantiles, which
+/// cannot be added up over processes.
 pub const SECONDS_BUCKETS: [f64; 13] = [
     0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0,
 ];
@@ -23,13 +25,13 @@ pub const SECONDS_BUCKETS: [f64; 13] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metric {
-    /// The name.
+    /// The name of the metric.
     pub name: &'static str,
-    /// The kind.
+    /// The kind of the metric.
     pub kind: Kind,
-    /// The names of its labels.
+    /// The names of the labels of the metric.
     pub labels: &'static [&'static str],
-    /// The help text.
+    /// The help text of the metric.
     pub help: &'static str,
 }
 
@@ -58,7 +60,7 @@ impl Kind {
 }
 
 impl Metric {
-    /// Creates a metric. Stores may have their own metrics.
+    /// Creates a metric. Stores can have their own metrics.
     #[must_use]
     pub const fn new(
         kind: Kind,

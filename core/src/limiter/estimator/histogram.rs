@@ -1,26 +1,25 @@
-//! The distribution of costs, in buckets of equal relative width.
+//! A histogram of costs, with buckets of equal relative width.
 
 use crate::Share;
 
-/// The number of buckets per power of two, as an exponent of 2. The upper bound of a bucket is less
-/// than 1/8 above each cost in it.
+/// The exponent of the number of buckets per power of two: there are `2^SUB_BITS` buckets. The
+/// upper bound of a bucket is less than 1/8 above each cost in the bucket.
 const SUB_BITS: u32 = 3;
 
 /// The number of buckets: one for each cost below 16, and 8 for each of the 60 powers of two from
 /// 2^4 to 2^63.
 const BUCKETS: usize = 16 + 60 * (1 << SUB_BITS);
 
-/// The weight of a new observation.
-// A power of two, so that the weight of a single observation is halved exactly four times before it
-// vanishes. With a weight of 1, rare costs would vanish at the first halving, and the estimate
-// would be too low.
+/// The weight of a new observation. It is a power of two, so that the weight of a single
+/// observation is halved exactly four times before it is zero. With a weight of 1, a rare cost
+/// would have no weight after the first halving, and the estimate would be too low.
 const UNIT: u32 = 16;
 
-/// The maximum half-life.
-// The weights add up to at most `UNIT * half_life * (1 + 1/2 + 1/4 + …)`, which fits in 32 bits.
+/// The maximum half-life. It bounds the sum of the weights. The sum is at most
+/// `UNIT*half_life*(1+1/2+1/4+…)`, which fits in 32 bits.
 pub(super) const MAX_HALF_LIFE: u32 = 1 << 26;
 
-/// A histogram whose weights are halved each time `half_life` costs were observed.
+/// A histogram of costs. Its weights are halved each time `half_life` more costs were observed.
 #[derive(Debug)]
 pub(super) struct Histogram {
     weights: Box<[u32; BUCKETS]>,
@@ -61,12 +60,12 @@ impl Histogram {
         }
     }
 
-    /// Returns the upper bound of the first bucket up to which the sum of the weights is at least
-    /// this share of all weights.
+    /// Returns the upper bound of the bucket at which the cumulated weight first reaches `share` of
+    /// all weights.
     pub(super) fn quantile(&self, share: Share) -> u64 {
         let max_above = share.rest_of(self.total);
         let mut above = 0;
-        // Skips one power of two at a time, because most are empty.
+        // The search skips one power of two at a time, because most powers of two have no weight.
         for (octave, weights) in self.weights.chunks(1 << SUB_BITS).enumerate().rev() {
             let sum: u32 = weights.iter().sum();
             if above + sum <= max_above {
@@ -102,7 +101,7 @@ mod tests {
 
     use super::*;
 
-    /// Generates costs of all numbers of bits, with equal probability.
+    /// Generates costs. All bit lengths of a cost have the same probability.
     fn cost() -> impl Strategy<Value = u64> {
         (0..64_u32, any::<u64>()).prop_map(|(shift, cost)| cost >> shift)
     }
@@ -130,7 +129,7 @@ mod tests {
     #[test]
     fn the_weights_fit_with_the_maximum_half_life() {
         let mut histogram = Histogram::new(MAX_HALF_LIFE);
-        // Each iteration stands for a half-life of observations of the same cost.
+        // Each iteration observes the same cost for one half-life.
         for _ in 0..40 {
             histogram.until_halved = 0;
             histogram.observe(7, MAX_HALF_LIFE);

@@ -12,13 +12,13 @@ use crate::Share;
 /// The maximum length of a key that has its own estimate, in bytes.
 const MAX_KEY: usize = 256;
 
-/// An estimator of costs, which learns from past requests, so that a [hold](crate::Hold) charges
-/// little more than is used.
+/// An estimator of costs. It learns from the costs of past requests, so that a [hold](crate::Hold)
+/// charges little more than the actual cost.
 ///
-/// Requests are grouped by keys, such as a model, a route or a class of users. The estimate for a
-/// key is so high that a chosen share of its requests cost at most that much. If a request costs
-/// more, the difference is [charged](crate::Operation::Settle) when the hold is settled. With a
-/// larger share this is less frequent, and the holds are larger.
+/// Requests are grouped by keys, such as a model, a route or a class of users. For each key, a
+/// chosen share of the requests cost at most the estimate. If a request costs more than its
+/// estimate, the difference is [charged](crate::Operation::Settle) when the hold is settled. With a
+/// larger share, this happens less often, but the holds are larger.
 ///
 /// ```
 /// use tidegate_core::{Estimator, Share};
@@ -39,24 +39,28 @@ const MAX_KEY: usize = 256;
 ///
 /// # Accuracy
 ///
-/// * Costs are counted in buckets. Each bound is less than 1/8 above the previous one. Costs below
-///   16 are counted exactly. By weight, at least the share of the observed costs is at or below the
-///   estimate. The estimate is less than 1/8 above the lowest cost with this property.
-/// * When [`half_life`](Self::half_life) costs of a key were observed, the weights of all of them
-///   are halved. If the costs change, the earlier costs have at most half of the weight after two
-///   half-lives, and at most 1/16 after five (1,000 requests by default). An estimate for 9 of 10
-///   requests is then within the new costs, and covers at least 89 % of them.
-/// * The estimates are deterministic: the same observations in the same order give the same
+/// * Costs are counted in buckets. The upper bound of each bucket is less than 1/8 above the upper
+///   bound of the previous bucket. Costs below 16 are counted exactly. By weight, at least the
+///   chosen share of the observed costs is at or below the estimate. The estimate is less than 1/8
+///   above the lowest cost with this property.
+/// * When [`half_life`](Self::half_life) costs of a key were observed, the weights of all observed
+///   costs are halved. If the costs of the requests change, the earlier costs have at most half of
+///   the weight after two half-lives. After five half-lives (1,000 requests by default), they have
+///   at most 1/16 of the weight. With a share of 9/10, the estimate is then within the new costs,
+///   and covers at least 89 % of them.
+/// * The estimates are deterministic. The same observations in the same order give the same
 ///   estimates.
 ///
 /// # Memory
 ///
-/// Each observed key needs about 2 KiB and its own length, at most 256 bytes. There are at most
-/// [`max_keys`](Self::max_keys) keys, so 2.4 MB by default. All further keys, and longer keys,
-/// share one estimate. Do not let clients choose keys, because a client could use up all of them.
+/// Each observed key needs about 2 KiB, and the length of the key, which is at most 256 bytes.
+/// There are at most [`max_keys`](Self::max_keys) keys, which need 2.4 MB by default. All further
+/// keys, and longer keys, share one estimate. Do not let clients choose keys, because a client
+/// could use all of the keys.
 ///
-/// Threads share an estimator by reference. An access holds a read lock and the lock of its key for
-/// less than a microsecond, and never waits for the store.
+/// Threads share an estimator by reference. An access locks the map of keys for reading, and locks
+/// the histogram of its key. Both locks are held for less than a microsecond, and never during a
+/// call to the store.
 #[derive(Debug)]
 pub struct Estimator {
     share: Share,
@@ -65,14 +69,15 @@ pub struct Estimator {
     min_observations: u32,
     half_life: u32,
     keys: RwLock<HashMap<Box<[u8]>, Mutex<Histogram>>>,
-    /// The costs of all keys that have no histogram, because there is no room or the key is long.
+    /// The costs of all keys that have no histogram of their own. Such a key is too long, or there
+    /// were already `max_keys` keys.
     others: Mutex<Histogram>,
 }
 
 impl Estimator {
-    /// Creates an estimator whose estimates cover this share of the requests, such as 9/10. The
-    /// estimate is `default` until [enough](Self::min_observations) costs of a key were observed. A
-    /// high default is safe.
+    /// Creates an estimator. Its estimates cover `share` of the requests, such as 9/10. The
+    /// estimate for a key is `default` until [enough](Self::min_observations) costs of the key were
+    /// observed. A high default is safe, because a settlement refunds the difference.
     #[must_use]
     pub fn new(share: Share, default: u64) -> Self {
         let half_life = 200;
@@ -87,30 +92,33 @@ impl Estimator {
         }
     }
 
-    /// Sets the maximum number of keys that have their own estimate. Default: 1,000.
+    /// Sets the maximum number of keys that have their own estimate. The default is 1,000.
     #[must_use]
     pub fn max_keys(self, max_keys: usize) -> Self {
         Self { max_keys, ..self }
     }
 
-    /// Sets the number of observations of a key from which its estimate is used instead of the
-    /// default; at least 1. Default: 30. A share of 99/100 needs some hundreds for a good estimate.
+    /// Sets the minimum number of observations of a key, which is at least 1. With fewer
+    /// observations, the estimate for the key is the default. The default minimum is 30. A share of
+    /// 99/100 needs some hundreds of observations for a good estimate.
     #[must_use]
     pub fn min_observations(self, observations: u32) -> Self {
         Self { min_observations: observations.max(1), ..self }
     }
 
-    /// Sets the number of observations of a key after which their weights are halved, from 1 to
-    /// 2^26. Default: 200. An estimate is based on about one to two half-lives.
+    /// Sets the half-life: the number of observations of a key after which their weights are
+    /// halved. It is from 1 to 2^26, and 200 by default. An estimate is based on about one to two
+    /// half-lives.
     #[must_use]
     pub fn half_life(self, observations: u32) -> Self {
         let half_life = observations.clamp(1, MAX_HALF_LIFE);
-        // Nothing has been observed yet, because settings are made first.
+        // The histogram is replaced. This loses nothing, because the half-life is set before any
+        // cost is observed.
         Self { half_life, others: Mutex::new(Histogram::new(half_life)), ..self }
     }
 
-    /// Returns the expected cost of a request with this key: at least 1, and at most `max` (if that
-    /// is not 0), such as the maximum that the request itself states.
+    /// Returns the expected cost of a request with this key. The result is at most `max`, such as
+    /// the maximum that the request itself states, and at least 1 (even if `max` is 0).
     #[must_use]
     pub fn estimate(&self, key: &(impl AsRef<[u8]> + ?Sized), max: u64) -> u64 {
         self.learned(key.as_ref()).unwrap_or(self.default).min(max).max(1)
@@ -144,7 +152,8 @@ impl Estimator {
         drop(keys);
         if has_room {
             let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
-            // In the meantime, another thread may have inserted this key or the last possible key.
+            // After this thread read the map, another thread possibly inserted this key or the last
+            // possible key.
             if keys.contains_key(key) || self.has_room_for(key, keys.len()) {
                 let new = || Mutex::new(Histogram::new(self.half_life));
                 let histogram = keys.entry(key.into()).or_insert_with(new);
@@ -159,8 +168,8 @@ impl Estimator {
     }
 }
 
-/// Ignores poisoning: no histogram is ever half-changed, because no code between two changes can
-/// panic.
+/// Locks a histogram, and ignores that another thread panicked while it held the lock. This is
+/// safe, because no code between two changes of a histogram can panic.
 fn lock(histogram: &Mutex<Histogram>) -> MutexGuard<'_, Histogram> {
     histogram.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! A hold that is settled when it is dropped.
+//! A guard that settles its hold when the guard is dropped.
 
 use std::future::Future;
 use std::pin::pin;
@@ -15,29 +15,32 @@ use crate::error::{Error, ErrorKind};
 use crate::limiter::Limiter;
 use crate::store::Store;
 
-/// The timeout of a task that settles the hold of a dropped guard.
+/// The timeout of a task that settles the hold of a dropped guard. Such a task ends after this
+/// time.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The way in which the hold of a dropped [`HoldGuard`] is settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum OnDrop {
-    /// Settles the hold at the reported costs ([`HoldGuard::spent`]). A policy without a report is
-    /// settled at the held amount. This is the default.
+    /// Settles the hold at the reported costs ([`HoldGuard::spent`]). If no cost was reported for a
+    /// policy, its charge is settled at the held amount. This is the default.
     #[default]
     Settle,
-    /// Settles the hold at the reported costs. A policy without a report is settled at zero.
+    /// Settles the hold at the reported costs. If no cost was reported for a policy, its charge is
+    /// settled at zero.
     Cancel,
-    /// Does nothing, so that the held amounts stay charged.
+    /// Does not settle the hold, so that the held amounts stay charged.
     Keep,
 }
 
-/// A guard that settles its hold when it is dropped, for example when a stream is cut or a handler
-/// is cancelled.
+/// A guard that settles its hold when the guard is dropped. This happens for example when a stream
+/// is cut or when a handler is cancelled.
 ///
-/// If the store answers immediately, the drop settles the hold itself. Otherwise a task does this,
-/// on the runtime in which the guard was created. After 10 s without an answer the task ends, and
-/// the hold stays charged. [`Limiter::guards_settled`] waits for the tasks before a program ends.
+/// If the store answers immediately, the drop itself settles the hold. Otherwise a task settles the
+/// hold, on the runtime in which the guard was created. If the store does not answer within 10 s,
+/// the task ends, and the hold stays charged. Before a program ends, it can wait for these tasks
+/// with [`Limiter::guards_settled`].
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -60,7 +63,7 @@ pub enum OnDrop {
 #[derive(Debug)]
 #[must_use = "a guard that is dropped settles its hold"]
 pub struct HoldGuard<S: Store + 'static> {
-    /// `None` after the hold was settled.
+    /// The hold with its limiter. It is `None` after the hold was settled.
     open: Option<OpenHold<S>>,
     on_drop: OnDrop,
     runtime: Handle,
@@ -70,18 +73,19 @@ pub struct HoldGuard<S: Store + 'static> {
 struct OpenHold<S> {
     limiter: Limiter<S>,
     ticket: Ticket,
-    /// The reported cost of each charge.
+    /// The cost that was reported for each charge, or `None` if no cost was reported.
     spent: Vec<Option<u64>>,
-    /// Dropped together with the other fields, after the hold was settled.
+    /// Counts the guard. This field is dropped together with the other fields, after the hold was
+    /// settled.
     _counted: CountedGuard,
 }
 
 impl<S: Store + 'static> HoldGuard<S> {
-    /// Creates a guard for the hold of this ticket.
+    /// Creates a guard for the hold of `ticket`.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Unsupported`] outside of a Tokio runtime.
+    /// Returns [`ErrorKind::Unsupported`] if the caller is outside of a Tokio runtime.
     pub fn new(limiter: &Limiter<S>, ticket: Ticket, on_drop: OnDrop) -> Result<Self, Error> {
         let Ok(runtime) = Handle::try_current() else {
             let message = "a guard of a hold needs a Tokio runtime, to settle when it is dropped";
@@ -93,8 +97,8 @@ impl<S: Store + 'static> HoldGuard<S> {
         Ok(Self { open: Some(open), on_drop, runtime })
     }
 
-    /// Adds `amount` to the reported cost of a policy. This sends nothing to the store. A policy
-    /// that the hold does not have is ignored.
+    /// Adds `amount` to the reported cost of a policy. This method does not call the store. If the
+    /// hold has no charge of the policy, the amount is ignored.
     pub fn spent(&mut self, policy: &str, amount: u64) {
         let Some(open) = &mut self.open else { return };
         for ((name, _), spent) in open.ticket.held().zip(&mut open.spent) {
@@ -126,14 +130,14 @@ impl<S: Store + 'static> HoldGuard<S> {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Limiter::settle`]. In that case too, the guard does not settle the
+    /// Returns the errors of [`Limiter::settle`]. After an error too, the guard does not settle the
     /// hold again.
     pub async fn settle<'n>(
         mut self,
         costs: impl IntoIterator<Item = (&'n str, u64)>,
     ) -> Result<Settlement, Error> {
-        // `open` is cleared only after the call. If the caller is cancelled before, `drop` settles
-        // the hold.
+        // `open` is cleared only after the call. If the caller is cancelled during the call, `drop`
+        // settles the hold.
         let answer = match &self.open {
             Some(open) => open.limiter.settle(&open.ticket, costs).await,
             None => Err(Error::new(ErrorKind::UnknownHold, "the guard has settled its hold")),
@@ -142,7 +146,7 @@ impl<S: Store + 'static> HoldGuard<S> {
         answer
     }
 
-    /// Returns the ticket of the hold. The guard does not settle the hold any more.
+    /// Returns the ticket of the hold. After that, the guard does not settle the hold.
     #[must_use]
     pub fn into_ticket(mut self) -> Option<Ticket> {
         self.open.take().map(|open| open.ticket)
@@ -150,8 +154,9 @@ impl<S: Store + 'static> HoldGuard<S> {
 }
 
 impl<S: Store + 'static> OpenHold<S> {
-    /// Returns the reported cost of each policy. For a policy without a report, `default` returns
-    /// the cost for the held amount.
+    /// Returns the cost of each policy: the reported cost, or the result of `default`. `default` is
+    /// called with the held amount if no cost was reported. If it returns `None`, the policy is
+    /// omitted.
     fn costs<'o>(
         &'o self,
         default: impl Fn(u64) -> Option<u64> + 'o,
@@ -178,8 +183,8 @@ impl<S: Store + 'static> Drop for HoldGuard<S> {
         if is_immediate {
             let _guard = self.runtime.enter();
             let mut settle = pin!(settle);
-            // There is no caller to return an error to. The held amounts stay charged, as
-            // documented.
+            // The error is dropped, because a destructor has no caller to return it to. The held
+            // amounts then stay charged, as documented.
             let _ = settle.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         } else {
             self.runtime.spawn(async move { timeout(SETTLE_TIMEOUT, settle).await });

@@ -1,4 +1,4 @@
-//! The number of guards whose holds are not settled yet.
+//! Counts the guards whose holds are not settled yet.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ impl GuardCount {
     }
 }
 
-/// A guard that [`Limiter::guards_settled`] waits for, until this value is dropped.
+/// A guard that is counted. [`Limiter::guards_settled`] waits until this value is dropped.
 #[derive(Debug)]
 #[must_use = "the guard is counted until this value is dropped"]
 pub struct CountedGuard(Arc<watch::Sender<usize>>);
@@ -30,10 +30,10 @@ impl Drop for CountedGuard {
 
 impl<S> Limiter<S> {
     /// Waits until each [`HoldGuard`](super::HoldGuard) of this limiter and of its clones has
-    /// settled its hold, or has timed out 10 s after it was dropped.
+    /// settled its hold. The wait for a guard ends at the latest 10 s after the guard was dropped.
     ///
-    /// A program calls this before it ends, after its guards were dropped. A dropped guard may
-    /// settle in a task, and the task ends with the runtime.
+    /// A program calls this method after its guards were dropped and before the program ends. A
+    /// dropped guard possibly settles its hold in a task, and the task ends with the runtime.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -52,16 +52,16 @@ impl<S> Limiter<S> {
     /// ```
     pub async fn guards_settled(&self) {
         let mut count = self.shared.guard_count.0.subscribe();
-        // This cannot fail, because the limiter owns the sender.
+        // The wait cannot fail, because the limiter owns the sender.
         let _ = count.wait_for(|&count| count == 0).await;
     }
 
-    /// Counts a guard that will be created, so that [`guards_settled`](Self::guards_settled) waits
-    /// for it.
+    /// Counts a guard before the guard is created, so that [`guards_settled`](Self::guards_settled)
+    /// waits for this guard too.
     ///
-    /// A layer that makes holds for its requests counts the guard before it sends the hold. If the
-    /// caller is cancelled while the hold is in flight, a task can still create the guard and
-    /// settle the hold before the program ends.
+    /// A layer that makes holds for its requests counts the guard before the layer sends the hold.
+    /// The caller can be cancelled while the hold is in flight. Then a task can still create the
+    /// guard and settle the hold before the program ends.
     pub fn counted_guard(&self) -> CountedGuard {
         self.shared.guard_count.count()
     }

@@ -1,25 +1,26 @@
-//! The maximum hold of a policy, which is checked before a store is called.
+//! The maximum hold of a policy. The limiter checks this maximum before it calls a store.
 
 use crate::call::{Call, Charge, Operation};
 use crate::decision::{Decision, Verdict};
 
 impl Call<'_> {
-    /// Returns `true` if this is a [hold](Operation::Hold) that an enforced policy denies because
-    /// the cost exceeds its [maximum hold](crate::Policy::max_hold).
+    /// Returns `true` if this call is a [hold](Operation::Hold) with a cost above the [maximum
+    /// hold](crate::Policy::max_hold) of an enforced policy.
     ///
-    /// A store does not check this. Instead of the hold, a [`Limiter`](crate::Limiter) sends a peek
-    /// of the same charges and answers with the [refusal](Self::max_hold_refusal).
-    /// [`Operation::HoldUpTo`] is never denied for this reason, because its costs are lowered
-    /// [to the maximum](Charge::within_max_hold) first.
+    /// A store does not check the maximum hold. If a call exceeds the maximum, a
+    /// [`Limiter`](crate::Limiter) sends a peek of the same charges instead of the hold. It then
+    /// answers with the [refusal](Self::max_hold_refusal). [`Operation::HoldUpTo`] never exceeds
+    /// the maximum, because the limiter first lowers its costs [to the
+    /// maximum](Charge::within_max_hold).
     #[must_use]
     pub fn exceeds_max_hold(&self) -> bool {
         let denies = |charge: Charge<'_>| charge.exceeds_max_hold() && !charge.policy.is_shadow();
         self.operation == Operation::Hold && self.charges.iter().any(denies)
     }
 
-    /// Turns the decision on a peek of the same charges into the decision on a hold that
-    /// [exceeds the maximum](Self::exceeds_max_hold): the outcome of each charge above the maximum
-    /// is [`Outcome::TooLarge`](crate::Outcome::TooLarge).
+    /// Returns the refusal of a hold that [exceeds the maximum](Self::exceeds_max_hold). It is made
+    /// from the decision on a peek of the same charges. The outcome of each charge above the
+    /// maximum becomes [`Outcome::TooLarge`](crate::Outcome::TooLarge).
     ///
     /// ```
     /// use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Making and settling holds with a limiter. [`Hold`] documents holds.
+//! The methods of a limiter that make and settle holds. [`Hold`] documents holds.
 
 #[cfg(feature = "tokio")]
 mod guard;
@@ -33,29 +33,32 @@ use crate::store::Store;
 async_operations! {
     [Store]
 
-    /// Charges the cost as an estimate, for `ttl` under an id, until it is settled: a [hold](Hold).
+    /// Makes a [hold](Hold) for `ttl`: charges the cost as an estimate, under an id, until the hold
+    /// is settled.
     ///
-    /// The id has 1 to 256 bytes. The same hold under the same id is made once, as all [calls with
-    /// an id](CallId) are executed. On Redis Cluster, all subjects must have one tenant.
+    /// The id has 1 to 256 bytes. If the same hold is sent again under the same id, it is made only
+    /// once, like all [calls with an id](CallId). On Redis Cluster, all subjects must have one
+    /// tenant.
     ///
     /// A cost above the [maximum hold](crate::Policy::max_hold) of a policy is refused with
     /// [`Outcome::TooLarge`](crate::Outcome::TooLarge).
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::IdReused`] if the id belongs to another hold or call, and
-    /// [`ErrorKind::Unsupported`] on Redis Cluster if the charges are in several slots, and for a
-    /// policy whose requests may go to any shard. Also returns the errors of
+    /// Returns [`ErrorKind::IdReused`] if the id belongs to another hold or call. Returns
+    /// [`ErrorKind::Unsupported`] on Redis Cluster if the charges are in several slots. Also
+    /// returns this error for a policy whose requests can be routed to any shard, and the errors of
     /// [`acquire`](Self::acquire).
     hold(request, id: &(impl AsRef<[u8]> + ?Sized), ttl: Duration) -> Hold {
         let (charges, id) = (request.charges()?, CallId::new(id, ttl));
         hold(request.limiter, charges, Operation::Hold, id).await
     }
 
-    /// Makes a hold of the maximum amount that all policies admit, at least `min`.
+    /// Makes a hold of the maximum amount that all policies admit. The amount is at least `min`.
     ///
-    /// The amount is at most the cost and the [maximum hold](crate::Policy::max_hold) of each
-    /// policy. [`Ticket::held`] returns it. Otherwise this is like [`hold`](Self::hold).
+    /// The amount is at most the cost, and at most the [maximum hold](crate::Policy::max_hold) of
+    /// each policy. [`Ticket::held`] returns the amount. Apart from the amount, this is like
+    /// [`hold`](Self::hold).
     ///
     /// # Errors
     ///
@@ -87,7 +90,7 @@ async fn hold<S: Store>(
     };
     let call = Call::with_charges(operation, charges).with_id(id);
     let decision = if call.exceeds_max_hold() {
-        // The store does not get this call, so that it cannot check it.
+        // The store does not check this call, because it gets a peek instead.
         call.check()?;
         let peek = Call::with_charges(Operation::Peek, charges);
         call.max_hold_refusal(&limiter.store().decide(peek).await?)
@@ -98,34 +101,36 @@ async fn hold<S: Store>(
 }
 
 impl<S: Store> Limiter<S> {
-    /// Settles a hold at the actual costs, by the names of its policies. A policy that is not named
-    /// is settled at the amount that it holds.
+    /// Settles a hold at the actual costs. Each cost is given with the name of its policy. If no
+    /// cost is given for a policy, its charge is settled at the held amount.
     ///
-    /// The store refunds the unused part of the held amount. If more was used, the store charges
-    /// the difference, even beyond the limit. See [`Operation::Settle`].
+    /// If the actual cost is below the held amount, the store refunds the difference. If the actual
+    /// cost is above the held amount, the store charges the difference, even beyond the limit. See
+    /// [`Operation::Settle`].
     ///
-    /// If several charges of the hold have one policy, such as the tokens of a user and of a team,
-    /// each of them is settled at the cost that is given for the policy. Use policies with
-    /// different names if the costs may differ.
+    /// Several charges of the hold can have the same policy, such as the tokens of a user and of a
+    /// team. Each of these charges is settled at the cost that is given for the policy. If the
+    /// costs of these charges can differ, use policies with different names.
     ///
     /// Any process can settle the hold, for twice its time to live. If the same settlement is sent
-    /// again, it gets the same answer. The settlement uses the policies of the ticket, even if the
-    /// policies of this limiter have changed since.
+    /// again, the store returns the same answer. The settlement uses the policies of the ticket,
+    /// even if the policies of this limiter were changed after the hold.
     ///
-    /// If the hold was admitted without the store, in an outage, and the store does not know it,
-    /// the costs are [charged](Operation::Charge) once under the id of the hold.
+    /// If the hold was admitted without the store, during an outage, the store possibly does not
+    /// know the hold. Then the costs are [charged](Operation::Charge) once, under the id of the
+    /// hold.
     ///
     /// # Errors
     ///
     /// Nothing is charged or refunded in each of these cases:
     ///
     /// * [`ErrorKind::AlreadySettled`]: the hold was settled at other costs. The source of the
-    ///   error contains them.
+    ///   error contains these costs.
     /// * [`ErrorKind::UnknownHold`]: the hold was never made, or has expired. The costs can still
     ///   be charged, with [`charge`](Request::charge).
     /// * [`ErrorKind::IdReused`]: the ticket does not belong to the hold with this id.
-    /// * [`ErrorKind::InvalidCall`]: the hold has no policy of a given name, or a cost is above
-    ///   2^52.
+    /// * [`ErrorKind::InvalidCall`]: a cost is given for a policy that the hold does not have, or a
+    ///   cost is above 2^52.
     pub async fn settle<'n>(
         &self,
         ticket: &Ticket,
@@ -133,8 +138,8 @@ impl<S: Store> Limiter<S> {
     ) -> Result<Settlement, Error> {
         let charges = ticket.charges_at(costs, |charge| charge.held)?;
         match self.send(Operation::Settle, ticket, &charges).await {
-            // The id is already used if the costs were charged before. The store then answers the
-            // charge as the first time.
+            // The id is already used if an earlier settlement has charged the costs. The store then
+            // returns the answer to the earlier charge.
             Err(error)
                 if ticket.is_degraded()
                     && matches!(error.kind(), ErrorKind::UnknownHold | ErrorKind::IdReused) =>
@@ -146,15 +151,15 @@ impl<S: Store> Limiter<S> {
         }
     }
 
-    /// Reports the costs so far, in total, while the work continues. The store charges what exceeds
-    /// the held amount, and refunds nothing yet. A policy that is not named, or whose total is
-    /// below an earlier total, does not change.
+    /// Reports the total costs so far, while the work continues. The store charges the part of the
+    /// costs that exceeds the held amount, and refunds nothing yet. If no cost is given for a
+    /// policy, or if its total is below an earlier total, its state does not change.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`settle`](Self::settle). If the hold was admitted without the store
-    /// and the store does not know it, this is not an error; nothing is charged until it is
-    /// settled.
+    /// Returns the errors of [`settle`](Self::settle), with one exception. If the hold was admitted
+    /// without the store and the store does not know the hold, this returns no error. Nothing is
+    /// charged until the hold is settled.
     pub async fn settle_so_far<'n>(
         &self,
         ticket: &Ticket,
@@ -165,8 +170,9 @@ impl<S: Store> Limiter<S> {
         Ok(Settlement::new(decision, &charges))
     }
 
-    /// Settles the hold at a cost of zero: refunds the held amounts, as far as they are still
-    /// charged. Costs beyond the hold that were [charged so far](Self::settle_so_far) stay charged.
+    /// Settles the hold at a cost of zero. The store refunds the part of the held amounts that is
+    /// still charged. Costs beyond the hold that were [charged so far](Self::settle_so_far) stay
+    /// charged.
     ///
     /// # Errors
     ///
@@ -177,12 +183,14 @@ impl<S: Store> Limiter<S> {
         Ok(Settlement::new(decision, &charges))
     }
 
-    /// Postpones the time at which the hold lapses to `ttl` from now; it is never shortened.
+    /// Postpones the time at which the hold lapses to `ttl` from now. If the hold would lapse later
+    /// without this call, the time does not change.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::HoldLapsed`] if the hold has lapsed, [`ErrorKind::AlreadySettled`] if
-    /// it was settled, and the errors of [`settle`](Self::settle).
+    /// Returns [`ErrorKind::HoldLapsed`] if the hold has lapsed. Returns
+    /// [`ErrorKind::AlreadySettled`] if the hold was settled. Also returns the errors of
+    /// [`settle`](Self::settle).
     pub async fn extend(&self, ticket: &Ticket, ttl: Duration) -> Result<(), Error> {
         let charges = ticket.charges_at([], |_| 0)?;
         let id = CallId { ttl, ..ticket.call_id() };
@@ -193,8 +201,8 @@ impl<S: Store> Limiter<S> {
         }
     }
 
-    /// Sends an operation on a hold. The store may not know a hold that was admitted without it; in
-    /// that case the limiter sends a peek instead.
+    /// Sends an operation on a hold. If the hold was admitted without the store, the store possibly
+    /// does not know the hold. In that case the limiter sends a peek.
     async fn send_or_peek(
         &self,
         operation: Operation,

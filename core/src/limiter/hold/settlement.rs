@@ -3,8 +3,8 @@
 use crate::call::Charge;
 use crate::decision::Decision;
 
-/// The answer to a settlement: the amounts that were refunded or charged for each policy, and the
-/// remaining amounts.
+/// The answer to a settlement. It has the amounts that were refunded or charged for each policy,
+/// and the remaining amounts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settlement {
     decision: Decision,
@@ -34,47 +34,49 @@ fn settled_charges(
 }
 
 impl Settlement {
-    /// Creates the answer from the decision on a settlement with these charges.
+    /// Creates the answer from the decision on a settlement. The settlement has these charges.
     pub(super) fn new(decision: Decision, charges: &[Charge<'_>]) -> Self {
         let is_charged = |index| decision.is_charged(index);
         let charges = settled_charges(&decision, charges, is_charged);
         Self { decision, charges }
     }
 
-    /// Creates the answer from the decision on a charge that was made instead of a settlement.
+    /// Creates the answer from the decision on an [`Operation::Charge`](crate::Operation::Charge),
+    /// which was sent instead of a settlement.
     pub(super) fn from_charge(decision: Decision, charges: &[Charge<'_>]) -> Self {
         let charges = settled_charges(&decision, charges, |_| true);
         Self { decision, charges }
     }
 
-    /// Returns the amount that was refunded to this policy: the difference between the held amount
-    /// and the actual cost, as far as it was still charged. If several charges of the hold have the
-    /// policy, this is the sum.
+    /// Returns the amount that the settlement refunded for a policy. This is the held amount less
+    /// the actual cost, but only the part that was still charged before the settlement. If several
+    /// charges of the hold have the policy, the method returns the sum of their amounts.
     #[must_use]
     pub fn given_back(&self, policy: &str) -> u64 {
         self.charges_to(policy).map(|charge| charge.given_back).fold(0, u64::saturating_add)
     }
 
-    /// Returns `true` if [`given_back`](Self::given_back) is less than the difference because the
-    /// hold was out of reach in the policy's log: the log has 128 or more newer records. Then the
-    /// estimate stays charged until its window ends. Give such a policy a
-    /// [grain](crate::SlidingLog::grain) of at least 1/126 of its window.
+    /// Returns `true` if [`given_back`](Self::given_back) is less than the full difference because
+    /// the hold was out of reach in the policy's log. A hold is out of reach if the log has 128 or
+    /// more newer records. Then the estimate stays charged until its window ends. To avoid this,
+    /// give the policy a [grain](crate::SlidingLog::grain) of at least 1/126 of its window.
     #[must_use]
     pub fn is_out_of_reach(&self, policy: &str) -> bool {
         self.charges_to(policy).any(|charge| charge.is_out_of_reach)
     }
 
-    /// Returns the amount that was charged to this policy beyond the held amount and beyond what
-    /// was already charged by [`settle_so_far`](crate::Limiter::settle_so_far). If the hold lapsed
-    /// and was [refunded](crate::Policy::refund_lapsed), this includes the part of the held amount
-    /// that was used. If several charges of the hold have the policy, this is the sum.
+    /// Returns the amount that the settlement charged for a policy. This is the part of the actual
+    /// cost that exceeds the held amount and was not charged before by
+    /// [`settle_so_far`](crate::Limiter::settle_so_far). If the hold lapsed and was
+    /// [refunded](crate::Policy::refund_lapsed), the amount includes the used part of the hold. If
+    /// several charges of the hold have the policy, the method returns the sum of their amounts.
     #[must_use]
     pub fn charged(&self, policy: &str) -> u64 {
         self.charges_to(policy).map(|charge| charge.charged).fold(0, u64::saturating_add)
     }
 
-    /// Returns the decision, with the verdicts of a peek of cost 0 after the settlement, one for
-    /// each charge of the hold.
+    /// Returns the decision on the settlement. It has one verdict for each charge of the hold. A
+    /// peek of cost 0 after the settlement would return the same verdicts.
     pub fn decision(&self) -> &Decision {
         &self.decision
     }

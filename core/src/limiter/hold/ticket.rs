@@ -9,14 +9,14 @@ use crate::error::{Error, ErrorKind};
 use crate::policy::MAX_NAME;
 use crate::subject::ShownBytes;
 
-/// A hold: an estimate that is charged immediately, and settled when the actual cost is known. This
-/// is the answer to [`Request::hold`](crate::Request::hold): a decision, and a [`Ticket`] if the
-/// hold was admitted.
+/// A hold: an estimate that is charged immediately, and settled when the actual cost is known.
+/// [`Request::hold`](crate::Request::hold) returns this value. It has a decision, and a [`Ticket`]
+/// if the hold was admitted.
 ///
 /// Any process can [settle](crate::Limiter::settle) the hold with its ticket.
-/// [`Operation::Hold`](crate::Operation::Hold) documents what the store does. An
-/// [`Estimator`](crate::Estimator) learns how much to hold, and a `HoldGuard` (feature `tokio`)
-/// settles the hold when it is dropped.
+/// [`Operation::Hold`](crate::Operation::Hold) documents how a store executes a hold. An
+/// [`Estimator`](crate::Estimator) learns the amount to hold. A `HoldGuard` (feature `tokio`)
+/// settles its hold when the guard is dropped.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -77,20 +77,22 @@ impl Hold {
     }
 }
 
-/// The data with which any process can settle a [hold](Hold): its id, its charges with their
-/// policies, and the held amounts.
+/// The data with which any process can settle a [hold](Hold). A ticket has the id of the hold, the
+/// charges with their policies, and the held amounts.
 ///
-/// With the feature `serde` a ticket can be sent to another process, which may settle the hold over
-/// its own connection to the store. The ticket need not be secret: the store compares it with what
-/// it knows about the hold, and refunds nothing for a forged ticket.
+/// With the feature `serde`, a ticket can be sent to another process. That process can settle the
+/// hold over its own connection to the store. A ticket is not a secret: the store compares the
+/// ticket with its own data about the hold, and refunds nothing for a forged ticket.
 ///
-/// The serialized form contains its version, as in `{"v":1,…}`. A ticket without a version, from a
-/// program that did not write one, is read as version 1. A later version is an error that names it.
+/// The serialized form of a ticket contains the version of the form, as in `{"v":1,…}`. Old
+/// programs did not write the version, so a ticket without a version is read as version 1. A ticket
+/// with a later version is rejected, with an error that contains this version.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Ticket {
     pub(super) id: Vec<u8>,
     pub(super) ttl: Duration,
-    /// Whether the decision was made without the store, which may not know the hold in that case.
+    /// Whether the hold was admitted without the store. The store possibly does not know such a
+    /// hold.
     pub(super) is_degraded: bool,
     pub(super) charges: Vec<TicketCharge>,
 }
@@ -98,7 +100,7 @@ pub struct Ticket {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TicketCharge {
     pub(super) charge: ChargeBuf<'static>,
-    /// The held amount.
+    /// The amount that is held for this charge.
     pub(super) held: u64,
 }
 
@@ -127,26 +129,27 @@ impl Ticket {
         }
     }
 
-    /// Returns the id.
+    /// Returns the id of the hold.
     #[must_use]
     pub fn id(&self) -> &[u8] {
         &self.id
     }
 
-    /// Returns the time for which the hold was made.
+    /// Returns the time to live for which the hold was made.
     #[must_use]
     pub fn ttl(&self) -> Duration {
         self.ttl
     }
 
-    /// Returns the held amount of each charge, with the name of its policy: the cost, or the amount
-    /// of [`hold_up_to`](crate::Request::hold_up_to); 0 for a check-only charge.
+    /// Returns the held amount of each charge, with the name of the charge's policy. The held
+    /// amount is the cost, or the amount of [`hold_up_to`](crate::Request::hold_up_to). It is 0 for
+    /// a check-only charge.
     pub fn held(&self) -> impl Iterator<Item = (&str, u64)> {
         self.charges.iter().map(|charge| (charge.charge.policy().name(), charge.held))
     }
 
-    /// Returns `true` if the decision was made without the store. The store may not know the hold
-    /// in that case, and the costs are [charged](crate::Operation::Charge) when the hold is
+    /// Returns `true` if the hold was admitted without the store. The store possibly does not know
+    /// such a hold. In that case the costs are [charged](crate::Operation::Charge) when the hold is
     /// settled.
     #[must_use]
     pub fn is_degraded(&self) -> bool {
@@ -157,8 +160,8 @@ impl Ticket {
         CallId::new(&self.id, self.ttl)
     }
 
-    /// Returns the charges, with the cost that is given for their policy, or else the cost that
-    /// `default` returns.
+    /// Returns the charges at new costs. The cost of a charge is the cost that is given for its
+    /// policy. If no cost is given, it is the result of `default`.
     pub(super) fn charges_at<'t, 'n>(
         &'t self,
         costs: impl IntoIterator<Item = (&'n str, u64)>,

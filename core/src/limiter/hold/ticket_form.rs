@@ -9,18 +9,18 @@ use super::ticket::{Ticket, TicketCharge};
 use crate::call::{Charge, ChargeBuf};
 use crate::policy::Policy;
 
-/// The version of the form that is written here.
+/// The version of the serialized form that this program writes.
 const VERSION: u32 = 1;
 
 /// The fields of a serialized [`Ticket`].
 ///
-/// A program without the field `v` wrote the other fields in this form, and ignores `v`. A ticket
-/// without `v` is therefore read as version 1. While the processes of a fleet are updated one after
-/// another, each of them can settle the holds of the others.
+/// Programs of an earlier release write this form without the field `v`, and ignore `v` when they
+/// read a ticket. A ticket without `v` is therefore read as version 1. So old and new processes can
+/// settle each other's holds while a fleet is updated.
 #[derive(Serialize, Deserialize)]
 struct TicketForm {
-    /// Written and read first, so that a later version is rejected before its other fields are
-    /// read.
+    /// The version of the form. It is the first field, so that a ticket of a later version is
+    /// rejected before its other fields are read.
     #[serde(default = "first_version", deserialize_with = "supported_version")]
     v: u32,
     id: Vec<u8>,

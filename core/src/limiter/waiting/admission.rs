@@ -7,15 +7,15 @@ use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::policy::format_duration;
 
-/// A request that was admitted, immediately or after a wait: the answer of
-/// [`until_ready`](crate::Limiter::until_ready).
+/// A request that was admitted, immediately or after a wait.
+/// [`until_ready`](crate::Limiter::until_ready) returns this value.
 ///
-/// A refusal is an error instead, so that an admission need not be checked.
+/// If a request is refused, `until_ready` returns an error. So an admission need not be checked.
 ///
 /// # How a caller waits
 ///
-/// Waiting needs the feature `tokio`, and a Tokio runtime with its timer. It depends on the
-/// policies that are charged:
+/// Waiting needs the feature `tokio`, and a Tokio runtime with its timer. The way in which a caller
+/// waits depends on the policies of the request:
 ///
 /// | policies | wait |
 /// |---|---|
@@ -24,68 +24,71 @@ use crate::policy::format_duration;
 ///
 /// # Buckets: a queue in the store
 ///
-/// The store gives out places in the order of the calls, across all processes that share it. Each
-/// request sends one call and does not poll. The wait is counted from the arrival of the store's
-/// answer, so that no caller proceeds before its time by the store's clock. A caller proceeds later
-/// than its time by the latency of the answer and the resolution of Tokio's timer: a millisecond or
-/// two.
+/// The store gives out places in the order of the calls, across all processes that share the store.
+/// Each request sends one call and does not poll. The wait starts when the store's answer arrives,
+/// so that no caller proceeds before its time by the store's clock. A caller proceeds after its
+/// time by the latency of the answer plus the resolution of Tokio's timer, which is a millisecond
+/// or two.
 ///
-/// By the reserved times, at most `B + R·t` is admitted in any interval `t`, for a burst `B` and a
-/// rate `R`. By wall-clock time it is at most `B + R·(t + d)`, where `d` is the maximum delay of a
-/// caller.
+/// Let `B` be the burst and `R` the rate of a bucket. By the reserved times, at most `B + R·t` is
+/// admitted in any interval `t`. By wall-clock time, at most `B + R·(t + d)` is admitted, where `d`
+/// is the maximum delay of a caller.
 ///
 /// # Windows: retries
 ///
-/// Windows cannot reserve, so that waiting callers have no order. The jitter beyond `retry_after`
-/// is at most an eighth of it and at most a second. A caller is refused again only if another
-/// caller was admitted before it. It therefore retries at most once more than other callers are
-/// admitted while it waits. It never retries after its time is over: if a refusal lasts longer, the
-/// refusal is returned immediately.
+/// Windows cannot reserve, so that waiting callers have no order. The jitter is a random time that
+/// is added to `retry_after`. It is at most an eighth of `retry_after`, and at most a second. A
+/// caller is refused again only if another caller was admitted before it. So the number of retries
+/// of a caller is at most one more than the number of other callers that are admitted during its
+/// wait. A caller never retries after its maximum wait. If a refusal lasts longer than the rest of
+/// this time, the caller gets the refusal immediately.
 ///
-/// A policy with [`block_for`](crate::Policy::block_for) blocks callers that retry too early, so
-/// that it is of little use here.
+/// A policy with [`block_for`](crate::Policy::block_for) blocks callers that retry too early. So
+/// waiting is of little use with such a policy.
 ///
 /// # Bounds
 ///
-/// The duration of a wait is bounded ([`Limiter::max_wait`](crate::Limiter::max_wait), or the given
-/// duration), and so is the number of waiting callers
-/// ([`Limiter::max_waiters`](crate::Limiter::max_waiters)). A further caller that would have to
-/// wait gets [`ErrorKind::TooManyWaiters`], and nothing is reserved or charged. Requests that need
-/// not wait are still admitted.
+/// The duration of a wait is bounded by [`Limiter::max_wait`](crate::Limiter::max_wait), or by the
+/// duration that the caller gives. The number of waiting callers is bounded by
+/// [`Limiter::max_waiters`](crate::Limiter::max_waiters). If this many callers wait, another caller
+/// that would have to wait gets [`ErrorKind::TooManyWaiters`], and nothing is reserved or charged.
+/// Requests that need not wait are still admitted.
 ///
 /// # Cancellation
 ///
 /// If the future of a waiting caller is dropped, its charge is refunded:
 ///
-/// * **Before its time**, its place is refunded. If the store answers immediately, the drop does
-///   this; else a task on the runtime in which the wait began. The next caller then waits as if the
-///   place had never been reserved. Callers that already wait after the place keep their times. If
-///   waits of a total cost `C` were cancelled before them, up to `B + R·t + C` may be admitted in
-///   an interval `t`, but never more than `B + R·t` from the time at which the bucket was full.
-/// * **While the call is in flight**, the caller does not know whether it charged. A task completes
-///   the call and refunds the charge. The tokens that a bucket refilled between the charge and
-///   the refund cannot be distinguished from the refund. A burst may therefore be larger by that
-///   refill, at most by the cost. (With a fixed window that ended between the two: at most by the
-///   cost.)
+/// * **Before the time of its place**, the place is refunded. If the store answers immediately, the
+///   drop sends the refund. Otherwise a task sends the refund, on the runtime in which the wait
+///   began. The next caller then waits as if the place had never been reserved. Callers that
+///   already wait for later places keep their times. If waits of a total cost `C` were cancelled
+///   before these callers, up to `B + R·t + C` can be admitted in an interval `t`. But never
+///   more than `B + R·t` is admitted from the time at which the bucket was full.
+/// * **While the call is in flight**, the caller does not know whether the call charged anything. A
+///   task completes the call and refunds the charge. The bucket refills tokens between the charge
+///   and the refund, and cannot distinguish these tokens from the refund. A burst can therefore be
+///   larger by this refill, which is at most the cost. (If a fixed window ended between the charge
+///   and the refund, a burst can be larger by at most the cost.)
 ///
-/// With several policies, this is exact for the policy with the longest wait. The wait of another
-/// policy may be over already. Its charge is refunded as if the call had been in flight.
+/// If a request has several policies, the refund is exact for the policy with the longest wait. The
+/// wait of another policy is possibly already over. Then the charge of that policy is refunded as
+/// if the call had been in flight.
 ///
-/// There is one such task per cancelled wait. It ends when the store has answered, or after ten
-/// seconds. If the refund fails, if the runtime ends before the refund is sent, or if the **process
-/// dies**, the place stays reserved and passes unused. The loss is at most the cost of the waiting
-/// callers, and thus at most the refill during the longest of their waits.
+/// Each cancelled wait has one such task. The task ends when the store has answered, or after ten
+/// seconds. In three cases the place stays reserved and is not used: the refund fails, the runtime
+/// ends before the refund is sent, or the **process dies**. The loss is at most the cost of the
+/// waiting callers. So it is at most the refill during the longest of their waits.
 ///
 /// # When the store fails
 ///
-/// An error is returned unchanged, and **the call is not sent again**, so that each request is
-/// charged at most once. If only the answer was lost, the place stays reserved, as after the death
-/// of the process.
+/// An error of the store is returned unchanged. **The call is not sent again**, so that each
+/// request is charged at most once. If only the answer was lost, the place stays reserved, as after
+/// the death of the process.
 ///
 /// A degraded decision is returned. A request that failed open does not wait. A request that failed
-/// closed is refused immediately. The place of a fallback store is waited for. If that wait is
-/// cancelled, the place is not refunded, because the first store may decide again by then and would
-/// refund what it never charged.
+/// closed is refused immediately. If a fallback store reserves a place, the caller waits for this
+/// place. If that wait is cancelled, the place is not refunded. The reason is that the first store
+/// possibly decides again at that time, and would refund a charge that it never made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admission(Decision);
 

@@ -1,4 +1,4 @@
-//! A request that outlives the future that created it.
+//! A request that can outlive the future that created the request.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -26,11 +26,11 @@ pub(super) struct DetachedRequest<S> {
 }
 
 impl<S: Store + 'static> DetachedRequest<S> {
-    /// Copies the charges, and keeps the current runtime for tasks.
+    /// Copies the charges, and stores a handle of the current runtime to spawn tasks.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Unsupported`] outside of a Tokio runtime.
+    /// Returns [`ErrorKind::Unsupported`] if the caller is outside of a Tokio runtime.
     pub(super) fn new(limiter: &Limiter<S>, charges: Charges<'_>) -> Result<Self, Error> {
         let Ok(runtime) = Handle::try_current() else {
             return Err(Error::new(ErrorKind::Unsupported, "waiting needs a Tokio runtime"));
@@ -46,12 +46,12 @@ impl<S: Store + 'static> DetachedRequest<S> {
         &self.limiter
     }
 
-    /// Returns `true` if all policies can reserve.
+    /// Returns `true` if all policies support reservations.
     pub(super) fn can_reserve(&self) -> bool {
         self.charges.iter().all(|charge| charge.policy().rule().can_reserve())
     }
 
-    /// Sends the call to the store. The future returns the request together with the answer.
+    /// Sends the request to the store. The future returns the request together with the answer.
     pub(super) fn send(self, operation: Operation) -> PendingCall<S> {
         let runtime = self.runtime.clone();
         let call = Box::pin(async move {
@@ -62,7 +62,8 @@ impl<S: Store + 'static> DetachedRequest<S> {
         PendingCall { call: Some(call), runtime }
     }
 
-    /// Refunds the charges of `decision`: here if the store answers immediately, else in a task.
+    /// Refunds the charges of `decision`. If the store answers immediately, this method itself
+    /// sends the refund. Otherwise a task sends the refund.
     pub(super) fn refund(mut self, decision: &Decision) {
         // A shadow that denied its charge was not charged.
         let mut outcomes = decision.verdicts().iter().map(Verdict::outcome);
@@ -75,7 +76,8 @@ impl<S: Store + 'static> DetachedRequest<S> {
             let answer = self.limiter.store().decide(call);
             if let Err(answer) = answer.into_ready() {
                 skip_first_poll().await;
-                // There is no caller to return an error to. The cost stays charged, as documented.
+                // The error is dropped, because a destructor has no caller to return it to. The
+                // cost then stays charged, as documented.
                 let _ = timeout(CLEANUP_TIMEOUT, answer).await;
             }
         });
@@ -87,16 +89,17 @@ impl<S: Store + 'static> DetachedRequest<S> {
 
 /// Returns a future that is pending on its first poll.
 ///
-/// The first poll happens in a destructor. There, creating the timer that follows would panic while
-/// the runtime shuts down.
+/// The first poll happens in a destructor. If a destructor runs while the runtime shuts down,
+/// creating a timer panics. So the timer must be created after the first poll.
 async fn skip_first_poll() {
     let mut is_first = true;
     poll_fn(|_| if std::mem::take(&mut is_first) { Poll::Pending } else { Poll::Ready(()) }).await;
 }
 
-/// A call in flight.
+/// A call that was sent to the store.
 ///
-/// If it is dropped before the answer arrives, a task completes it and refunds the charge.
+/// If this future is dropped before the answer arrives, a task completes the call and refunds the
+/// charge.
 pub(super) struct PendingCall<S: Store + 'static> {
     call: Option<Pin<Box<dyn Future<Output = Answered<S>> + Send>>>,
     runtime: Handle,
@@ -108,7 +111,8 @@ impl<S: Store> Future for PendingCall<S> {
     type Output = Answered<S>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // Taken out while it is polled, so that the destructor does not poll a call that panicked.
+        // The call is taken out of the field while it is polled, so that the destructor does not
+        // poll a call that panicked.
         let Some(mut call) = self.call.take() else {
             return Poll::Pending;
         };
@@ -134,15 +138,16 @@ impl<S: Store> Drop for PendingCall<S> {
     }
 }
 
-/// Returns `true` if the store itself made the charge, so that it can be refunded there.
+/// Returns `true` if the decision is from the store itself, so that the store can refund the
+/// charge.
 ///
-/// The charge of a fallback is not refunded: the first store may be back by then, and would refund
-/// what it never charged.
+/// The charge of a fallback store is not refunded. The reason is that the first store possibly
+/// answers again, and would refund a charge that it never made.
 pub(super) fn is_in_store(decision: &Decision) -> bool {
     decision.is_allowed() && decision.degraded().is_none()
 }
 
-/// Returns `true` if the call failed closed. Such a refusal does not say when to retry.
+/// Returns `true` if the call failed closed. Such a refusal does not have the time of a retry.
 pub(super) fn is_failed_closed(decision: &Decision) -> bool {
     let is_closed = |degraded: &Degraded| degraded.answer == DegradedAnswer::FailedClosed;
     decision.degraded().is_some_and(is_closed)

@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 #[cfg(feature = "metrics")]
 use crate::telemetry::names;
 
-/// The part of one limiter in the gauges of this process: its waiting callers, and their maximum
-/// until this value is dropped.
+/// The gauges of one limiter: the number of its waiting callers, and the maximum of this number.
+/// The gauges of a process count the limiter until this value is dropped.
 #[derive(Debug, Default)]
 pub(super) struct WaitersMeter {
     #[cfg(feature = "metrics")]
@@ -22,7 +22,7 @@ struct WaitersGauges {
     max: u32,
 }
 
-/// One waiting caller, which the gauge counts until this value is dropped.
+/// One waiting caller. The gauge counts the caller until this value is dropped.
 #[must_use = "the caller is counted until this value is dropped"]
 #[derive(Debug)]
 pub(super) struct CountedWaiter {
@@ -31,7 +31,7 @@ pub(super) struct CountedWaiter {
 }
 
 impl WaitersMeter {
-    /// Counts one more waiting caller. There are at most `max`.
+    /// Counts one more waiting caller. `max` is the maximum number of waiting callers.
     pub(super) fn enter(&self, max: usize) -> CountedWaiter {
         #[cfg(feature = "metrics")]
         {

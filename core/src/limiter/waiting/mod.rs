@@ -1,4 +1,4 @@
-//! Callers that wait until a request is admitted. [`Admission`] documents how.
+//! Callers that wait until a request is admitted. [`Admission`] documents how a caller waits.
 
 mod admission;
 mod detached;
@@ -23,9 +23,9 @@ use crate::error::{Error, ErrorKind};
 use crate::store::Store;
 use detached::DetachedRequest;
 
-/// Waiting. Needs the feature `tokio`; see [`Admission`].
+/// The methods of a limiter that wait. They need the feature `tokio`. See [`Admission`].
 impl<S: Store + 'static> Limiter<S> {
-    /// Sets the maximum wait of [`until_ready`](Self::until_ready). Default: 30 s.
+    /// Sets the maximum wait of [`until_ready`](Self::until_ready). The default is 30 s.
     #[must_use]
     pub fn max_wait(mut self, wait: Duration) -> Self {
         self.wait_limits.max_wait = wait;
@@ -33,35 +33,35 @@ impl<S: Store + 'static> Limiter<S> {
     }
 
     /// Sets the maximum number of callers that wait at the same time, on this limiter and its
-    /// clones together. Default: 1024.
+    /// clones together. The default is 1024.
     ///
-    /// A caller that charges only buckets counts from its call until it is admitted, because it
-    /// might have to wait.
+    /// If a caller charges only buckets, it counts as waiting from its call until its admission.
+    /// The reason is that the limiter does not know before the call whether the caller must wait.
     #[must_use]
     pub fn max_waiters(mut self, waiters: usize) -> Self {
         self.wait_limits.max_waiters = waiters;
         self
     }
 
-    /// Returns the number of callers that wait now, on this limiter and its clones.
+    /// Returns the number of callers that wait now, on this limiter and its clones together.
     #[must_use]
     pub fn waiters(&self) -> usize {
         self.shared.waiters.count()
     }
 
-    /// Waits until a request of cost 1 is admitted, at most [`max_wait`](Self::max_wait).
+    /// Waits until a request of cost 1 is admitted. The wait is at most
+    /// [`max_wait`](Self::max_wait).
     ///
     /// Code after `until_ready(…).await?` runs only if the request was admitted. If the wait would
-    /// be too long, or would never end, this returns an error. To get a refusal as a [`Decision`]
-    /// instead, use [`acquire_within`](Request::acquire_within).
+    /// be too long, or would never end, this method returns an error.
+    /// [`acquire_within`](Request::acquire_within) instead returns a refusal as a [`Decision`].
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::WaitTooLong`] if the wait would be longer than
-    /// [`max_wait`](Self::max_wait) or would never end. If the call [failed
-    /// closed](crate::DegradedAnswer::FailedClosed), returns the kind of the error for which the
-    /// store gave no decision. Also returns the errors of
-    /// [`acquire_within`](Request::acquire_within).
+    /// [`max_wait`](Self::max_wait), or would never end. If the call [failed
+    /// closed](crate::DegradedAnswer::FailedClosed), returns an error of the same kind as the
+    /// store's error. Also returns the errors of [`acquire_within`](Request::acquire_within).
     ///
     /// ```
     /// use std::time::Duration;
@@ -90,21 +90,23 @@ impl<S: Store + 'static> Limiter<S> {
 async_operations! {
     [Store + 'static]
 
-    /// Waits until the request is admitted, at most `max_wait`. Needs the feature `tokio`.
+    /// Waits until the request is admitted. The wait is at most `max_wait`. Needs the feature
+    /// `tokio`.
     ///
     /// [`Decision::wait`] returns the duration of the wait. If `max_wait` is not long enough, the
-    /// decision is a refusal; if that is known in advance, it is returned immediately. If the
-    /// future is dropped, its charge is refunded. See [`Admission`].
+    /// decision is a refusal. If the limiter knows this in advance, it returns the refusal
+    /// immediately. If the future is dropped, the charge of the request is refunded. See
+    /// [`Admission`].
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::TooManyWaiters`] if the request would have to wait and
-    /// [`Limiter::max_waiters`] callers wait already, [`ErrorKind::Unsupported`] without a Tokio
-    /// runtime or for a request with an id, and the errors of the store.
+    /// [`Limiter::max_waiters`] callers already wait. Returns [`ErrorKind::Unsupported`] without a
+    /// Tokio runtime, and for a request with an id. Also returns the errors of the store.
     ///
     /// # Panics
     ///
-    /// Panics if the runtime was built without a timer, as Tokio's timers do.
+    /// Panics if the runtime was built without a timer, because Tokio's timers panic in this case.
     ///
     /// ```
     /// use std::time::Duration;
@@ -130,7 +132,7 @@ async_operations! {
         acquire_within(request, max_wait).await
     }
 
-    /// Waits until the request is admitted, at most [`Limiter::max_wait`].
+    /// Waits until the request is admitted. The wait is at most [`Limiter::max_wait`].
     ///
     /// # Errors
     ///
@@ -157,12 +159,12 @@ async fn acquire_within<S: Store + 'static>(
     }
 }
 
-/// Copies a request for its tasks.
+/// Copies a request, so that the copy can be moved into tasks.
 ///
 /// # Errors
 ///
-/// Returns [`ErrorKind::Unsupported`] for a request with an id, because waiting sends several calls
-/// and refunds an abandoned place.
+/// Returns [`ErrorKind::Unsupported`] for a request with an id. An id belongs to a single call, but
+/// a wait sends several calls, and refunds the place if the wait is cancelled.
 fn detach<S: Store + 'static>(
     limiter: &Limiter<S>,
     charges: Charges<'_>,

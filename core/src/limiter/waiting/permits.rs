@@ -1,4 +1,4 @@
-//! The number of waiting callers, and its limit.
+//! The number of waiting callers of a limiter, and the maximum of this number.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::meter::{CountedWaiter, WaitersMeter};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
-/// The limits on the waits of a limiter.
+/// The maximum wait and the maximum number of waiting callers of a limiter.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WaitLimits {
     pub(crate) max_wait: Duration,
@@ -34,17 +34,17 @@ impl Waiters {
         self.0.count.load(Ordering::Relaxed)
     }
 
-    /// Returns a permit to wait, which is held until it is dropped. Returns `None` if `max` callers
-    /// wait already.
+    /// Returns a permit to wait. The caller counts as waiting until the permit is dropped. Returns
+    /// `None` if `max` callers already wait.
     pub(crate) fn acquire_permit(&self, max: usize) -> Option<WaiterPermit> {
         let one_more = |count: usize| (count < max).then_some(count + 1);
-        // Relaxed, because no other memory is published together with the count.
+        // The order is relaxed, because no other memory is published together with the count.
         self.0.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
         Some(WaiterPermit { _counted: self.0.meter.enter(max), waiters: self.clone() })
     }
 }
 
-/// One waiting caller.
+/// The permit of one waiting caller.
 #[derive(Debug)]
 #[must_use = "the caller counts as waiting until the permit is dropped"]
 pub(crate) struct WaiterPermit {

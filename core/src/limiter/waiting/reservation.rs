@@ -1,4 +1,4 @@
-//! Waiting for a place that the store has reserved, for buckets.
+//! Waiting for a place that the store has reserved in the queue of a bucket.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::store::Store;
 use crate::sync::time::{Instant, sleep};
 
-/// Reserves a place at most `max_wait` in the future, and sleeps until its time.
+/// Reserves a place at most `max_wait` in the future, and sleeps until the time of the place.
 pub(super) async fn acquire<S: Store + 'static>(
     request: DetachedRequest<S>,
     max_wait: Duration,
@@ -25,7 +25,7 @@ pub(super) async fn acquire<S: Store + 'static>(
     Ok(decision)
 }
 
-/// Acquires without waiting, because too many callers wait already. Reserves nothing.
+/// Acquires without waiting, because too many callers already wait. Reserves no place.
 pub(super) async fn acquire_without_waiting<S: Store + 'static>(
     request: DetachedRequest<S>,
     max_wait: Duration,
@@ -39,12 +39,12 @@ pub(super) async fn acquire_without_waiting<S: Store + 'static>(
     if would_wait { Err(too_many_waiters(max_waiters)) } else { Ok(decision) }
 }
 
-/// A place in the future, which is refunded if it is dropped before its time.
+/// A reserved place. The place is refunded if this value is dropped before the time of the place.
 struct Reservation<'a, S: Store + 'static> {
     request: Option<DetachedRequest<S>>,
     decision: &'a Decision,
-    /// The time at which the answer arrived. By the store's clock the wait began a little earlier,
-    /// so that a wait from this time never ends early.
+    /// The time at which the answer to the reservation arrived. By the store's clock the wait began
+    /// a little earlier. So a wait that starts at this time never ends too early.
     reserved_at: Instant,
 }
 

@@ -1,4 +1,4 @@
-//! Waiting by retrying, for windows and logs, which cannot reserve.
+//! Waiting by retries. Windows and logs need retries, because they cannot reserve a place.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::error::Error;
 use crate::store::Store;
 use crate::sync::time::{Instant, sleep};
 
-/// The maximum wait beyond `retry_after`.
+/// The maximum time that is added to `retry_after`.
 const MAX_JITTER: Duration = Duration::from_secs(1);
 
-/// The resolution of Tokio's timers. It also prevents a busy loop if a store refuses with a wait of
-/// zero.
+/// The minimum pause, which is the resolution of Tokio's timers. It also prevents a busy loop if a
+/// store refuses with a wait of zero.
 const MIN_SLEEP: Duration = Duration::from_millis(1);
 
 /// Acquires, and retries after each refusal, until `max_wait` has passed.
@@ -49,15 +49,15 @@ pub(super) async fn acquire<S: Store + 'static>(
     }
 }
 
-/// Returns the pause before the next try, or `None` if no try could succeed within `time_left`.
+/// Returns the pause before the next retry, or `None` if no retry could succeed within `time_left`.
 fn next_try(refusal: &Decision, time_left: Duration) -> Option<Duration> {
     let wait = refusal.retry_after().filter(|_| !is_failed_closed(refusal))?.max(MIN_SLEEP);
     let spare = time_left.checked_sub(wait)?;
     Some(wait + jitter(spare.min(wait / 8).min(MAX_JITTER)))
 }
 
-/// Returns a random duration up to `max`, so that callers that were refused together do not retry
-/// together.
+/// Returns a random duration up to `max`. It is random so that callers that were refused together
+/// do not retry together.
 fn jitter(max: Duration) -> Duration {
     max.mul_f64(fastrand::f64())
 }
