@@ -1,4 +1,5 @@
-//! A denied call in the cache: its key, its answer, and the time until which the answer is valid.
+//! A denied call in the cache, with its key, its answer, and the time until which the answer is
+//! valid.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -14,14 +15,15 @@ use crate::{Call, Charge, Charges, Decision, Operation, Outcome, Policy, Verdict
 /// The maximum number of bytes of tenants and subjects in a cached call.
 pub(super) const MAX_NAME_BYTES: usize = 4096;
 
-/// A call with the hashes by which the cache finds its denial.
+/// A call with the hashes by which the cache finds the denial of the call.
 #[derive(Debug)]
 pub(super) struct CallKey<'a> {
     pub(super) call: Call<'a>,
-    /// The hash of each charge, in order. Charges that are too long to be cached are left out.
+    /// The hash of each charge, in order. Charges with a tenant and a subject that are too long to
+    /// be cached are left out.
     pub(super) keys: Keys,
-    /// The hash of all charges with their costs. `None` if the call is too large to be cached, or
-    /// if its answer has data that a denial does not contain.
+    /// The hash of all charges with their costs. This is `None` if the call is too large to be
+    /// cached, or if the answer to the call has data that a denial does not contain.
     pub(super) hash: Option<u64>,
 }
 
@@ -41,8 +43,9 @@ impl<'a> CallKey<'a> {
             let key = key_hash(&charge, name, hasher);
             call_hash.write_u64(key);
             // A charge to the limit of a tenant invalidates the denials of all subjects of the
-            // tenant. The hash of the call contains the subject, because with shards the answer for
-            // one subject is not valid for others.
+            // tenant. So the key contains only the tenant. The hash of the call contains the
+            // subject, because with shards the answer for one subject is not valid for other
+            // subjects.
             keys.push(if charge.policy.is_per_tenant() {
                 let tenant = Charge { subject: charge.state_subject(), ..charge };
                 key_hash(&charge, name_hash(&tenant, None, hasher), hasher)
@@ -52,15 +55,16 @@ impl<'a> CallKey<'a> {
             call_hash.write_u64(charge.cost);
         }
         let fits = names <= MAX_NAME_BYTES && keys.len() <= MAX_CHARGES;
-        // The answer to a peek also contains the unspent costs of the holds. A denial does not.
+        // The answer to a peek also contains the unspent costs of the holds. A cached denial does
+        // not contain these costs.
         let needs_holds = call.operation == Operation::Peek
             && call.charges.iter().any(|charge| charge.policy.refunds_lapsed());
         Self { call, keys, hash: (fits && !needs_holds).then(|| call_hash.finish()) }
     }
 }
 
-/// Returns the hash of tenant and subject. If they are the same slices as in the last charge, which
-/// is the usual case, returns the last hash.
+/// Returns the hash of the tenant and the subject of a charge. In the usual case, they are the same
+/// slices as in the last charge. Then the function returns the hash of the last charge.
 fn name_hash(charge: &Charge<'_>, last: Option<(Charge<'_>, u64)>, hasher: &RandomState) -> u64 {
     if let Some((last, hash)) = last
         && std::ptr::eq(last.tenant, charge.tenant)
@@ -82,7 +86,7 @@ fn key_hash(charge: &Charge<'_>, name: u64, hasher: &RandomState) -> u64 {
     hasher.finish()
 }
 
-/// A denial, with all data that is needed to answer the same call until the denial ends.
+/// A cached denial, with all data that is needed to answer the same call until the denial ends.
 #[derive(Debug)]
 pub(super) struct CachedDenial {
     sent: ClockReading,
@@ -106,8 +110,8 @@ struct DeniedCharge {
 }
 
 impl CachedDenial {
-    /// Creates the denial to cache. Returns `None` if the decision allows the call or denies it
-    /// forever, or if the answer to the same call may change immediately.
+    /// Creates the denial to cache. Returns `None` if the decision allows the call or denies the
+    /// call forever. Also returns `None` if the answer to the same call can change immediately.
     pub(super) fn new(
         call: &Call<'_>,
         decision: &Decision,
@@ -118,7 +122,8 @@ impl CachedDenial {
         if decision.is_allowed() || decision.degraded().is_some() {
             return None;
         }
-        // A cost above the limit is denied forever. No cached denial should be valid for that long.
+        // A cost above the limit is denied forever, without a `retry_after`. No cached denial
+        // should be valid forever.
         let _ends = decision.retry_after()?;
         let verdicts = decision.verdicts();
         if verdicts.len() != call.charges.len() || counts.len() != call.charges.len() {
@@ -169,7 +174,8 @@ impl CachedDenial {
             })
     }
 
-    /// Returns `true` if the store would still return this denial, as far as this cache can know.
+    /// Returns `true` if the denial has not ended, and no call through this cache has possibly
+    /// changed its states.
     pub(super) fn is_valid(
         &self,
         key: &CallKey<'_>,
@@ -189,14 +195,14 @@ impl CachedDenial {
         self.until
     }
 
-    /// Returns the answer for a time at which the denial is valid.
+    /// Returns the answer to the denied call for the time `at`, at which the denial must be valid.
     pub(super) fn decision(&self, at: ClockReading) -> Decision {
         let since = at.now.saturating_sub(self.sent.now);
         Decision::new(self.charges.iter().map(|held| held.verdict.later(since)))
     }
 
-    /// Returns the number of bytes on the heap. The policies count too, because this may be their
-    /// last clone.
+    /// Returns the number of bytes that the denial uses on the heap. The policies also count,
+    /// because the denial possibly has the last clone of a policy.
     pub(super) fn heap_bytes(&self) -> usize {
         let names = if self.names.spilled() { self.names.capacity() } else { 0 };
         let spilled = if self.charges.spilled() { self.charges.capacity() } else { 0 };

@@ -1,10 +1,10 @@
-//! The cached denials: an eight-way set-associative table of fixed size, with a bound on heap
-//! bytes.
+//! The table of the cached denials. It is an eight-way set-associative table of fixed size, with a
+//! maximum of heap bytes.
 //!
 //! The table is simple, because the eviction of a denial only costs a call to the store. It evicts
-//! expired entries first, and then entries that were not used since the last eviction. Among these,
-//! it evicts the entry that expires first. (Cache crates bound the weight of the entries, but not
-//! of their own tables, and they evict regardless of expiry.)
+//! expired denials first, and then denials that were not used since the last eviction. Among the
+//! unused denials, it evicts the denial that ends first. (Existing cache crates bound the size of
+//! the entries, but not the size of their own tables. They also evict regardless of the expiry.)
 
 use std::ops::Range;
 use std::sync::PoisonError;
@@ -16,18 +16,18 @@ use crate::hash::spread;
 use crate::layers::generations::Generations;
 use crate::sync::{Mutex, MutexGuard};
 
-/// The number of slots in a set. A denial may be in any slot of its set.
+/// The number of slots in a set of the table. A denial can be in any slot of its set.
 const WAYS: usize = 8;
 
-/// The number of slots in a shard, if there are several shards.
+/// The number of slots in a part of the table (shard), if there are several parts.
 const SLOTS_PER_SHARD: usize = 512;
 
 const MAX_SHARDS: usize = 64;
 
-/// A denial uses at most `1 / MAX_PART` of the bytes of its shard.
+/// A larger denial than `1 / MAX_PART` of the bytes of its part of the table (shard) is not cached.
 const MAX_PART: usize = 8;
 
-/// The shards of the table.
+/// The table of the cached denials. It consists of parts (shards), each with its own lock.
 #[derive(Debug)]
 pub(super) struct Table {
     shards: Box<[Mutex<Shard>]>,
@@ -46,7 +46,8 @@ struct Shard {
     misses: u64,
 }
 
-/// The hash of a call and its denial, or `None`.
+/// A slot of the table: the hash of a call and the entry with its denial, or `None` if the slot is
+/// empty.
 type Slot = Option<(u64, Box<Entry>)>;
 
 #[derive(Debug)]
@@ -62,7 +63,7 @@ impl Entry {
     }
 }
 
-/// Statistics of a table.
+/// Statistics of a table, summed over all parts of the table.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sums {
     pub(super) hits: u64,
@@ -73,7 +74,8 @@ pub(super) struct Sums {
 }
 
 impl Table {
-    /// Creates a table of about `slots` slots, whose entries use at most `max_bytes` on the heap.
+    /// Creates a table of about `slots` slots. The entries of the table use at most `max_bytes` on
+    /// the heap.
     pub(super) fn new(slots: usize, max_bytes: usize) -> Self {
         let shards = shards_of(slots);
         let shard = || Shard::new(slots_in_each(slots), max_bytes / shards);
@@ -86,7 +88,7 @@ impl Table {
         shards_of(slots) * shard
     }
 
-    /// Returns the answer to a call whose denial is cached.
+    /// Returns the answer to a call from its cached denial, or `None` if there is no valid denial.
     pub(super) fn find(
         &self,
         key: &CallKey<'_>,
@@ -104,7 +106,7 @@ impl Table {
         decision
     }
 
-    /// Returns `true` if the denial of a call is cached.
+    /// Returns `true` if a valid denial of a call is cached.
     pub(super) fn contains(
         &self,
         key: &CallKey<'_>,
@@ -117,7 +119,7 @@ impl Table {
         slot.is_some_and(|(_, entry)| entry.denial.is_valid(key, at, generations))
     }
 
-    /// Caches the denial of a call.
+    /// Adds the denial of a call to the table.
     pub(super) fn insert(&self, key: &CallKey<'_>, denial: CachedDenial, at: ClockReading) {
         if let Some(hash) = key.hash {
             let entry = Box::new(Entry { denial, is_used: false });
@@ -134,15 +136,15 @@ impl Table {
         })
     }
 
-    /// Returns the shard of a hash. The high bits of the hash select the shard, and the low bits
-    /// select the set.
+    /// Locks and returns the part of the table (shard) for a hash. The high bits of the hash select
+    /// the part, and the low bits select the set in this part.
     fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
         lock(&self.shards[spread(hash, self.shards.len())])
     }
 }
 
-/// Locks a shard, even if a thread has panicked with the lock. The changes of a shard cannot panic,
-/// so the shard is consistent.
+/// Locks a part of the table, even if a thread has panicked while it held the lock. The code that
+/// changes the part cannot panic, so the part is consistent.
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -151,7 +153,8 @@ fn shards_of(slots: usize) -> usize {
     (slots / SLOTS_PER_SHARD).clamp(1, MAX_SHARDS)
 }
 
-/// Returns the number of slots in each shard, a multiple of [`WAYS`].
+/// Returns the number of slots in each part of the table (shard). The number is a multiple of
+/// [`WAYS`].
 fn slots_in_each(slots: usize) -> usize {
     (slots / shards_of(slots) / WAYS).max(1) * WAYS
 }
