@@ -220,7 +220,7 @@ impl Circuit {
         is_open && matches!(ticket, Ticket::Closed { .. })
     }
 
-    /// Frees the place of a probe that was cancelled.
+    /// Frees the place of a cancelled probe, so that another probe can be sent.
     pub(super) fn release(&self, ticket: Ticket) {
         let Ticket::Probe { until } = ticket else {
             return;
@@ -233,8 +233,8 @@ impl Circuit {
         });
     }
 
-    /// Returns the state for the gauges. It is half open only from the first probe on, because this
-    /// function does not read the clock.
+    /// Returns the state of the circuit for the gauges. This function does not read the clock. So
+    /// the gauges show a circuit as half open only after its first probe was sent.
     fn gauge_state(&self) -> CircuitState {
         match self.load() {
             State::Closed { .. } => CircuitState::Closed,
@@ -247,7 +247,8 @@ impl Circuit {
         State::from_word(self.word.load(Ordering::Relaxed))
     }
 
-    /// Changes the state by compare and swap. Returns the new state.
+    /// Changes the state by compare-and-swap. Returns the new state, or `None` if `change` makes no
+    /// change.
     fn change(&self, mut change: impl FnMut(State) -> Option<State>) -> Option<State> {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {

@@ -211,8 +211,8 @@ impl CachedDenial {
     }
 }
 
-/// Returns `true` if an acquire of the same charge would write a block, so that it must reach the
-/// store.
+/// Returns `true` if an acquire of the same charge would write a block, so that the acquire must
+/// reach the store.
 fn has_block_to_write(charge: &Charge<'_>, verdict: &Verdict) -> bool {
     verdict.outcome() == Outcome::Denied && charge.policy.block_duration().is_some()
 }
@@ -222,20 +222,23 @@ fn remaining_stays_for(all: Charges<'_>, charge: &Charge<'_>, verdict: &Verdict)
     let cost = all.total_cost_for(charge);
     match (verdict.outcome(), charge.policy.rule()) {
         (Outcome::Blocked, _) => verdict.valid_for(),
-        // Not even a cost of 1 is admitted.
+        // A denied cost of 1 means that nothing remains.
         (Outcome::Denied, _) if cost <= 1 => verdict.valid_for(),
-        // The subject has no usage.
+        // A remaining amount equal to the limit cannot grow, because the subject has no usage.
         _ if verdict.remaining() == verdict.limit() => u64::MAX,
-        // The whole usage ends at one time.
+        // The remaining amount grows only at the end of the window, because the whole usage ends at
+        // that time.
         (_, Rule::FixedWindow(_)) => verdict.reset_micros(),
         _ => 0,
     }
 }
 
-/// Returns `true` if the cache may store the denial of this call and answer it.
+/// Returns `true` if the cache is allowed to store the denial of this call, and to answer this
+/// call.
 pub(super) fn is_cacheable(call: &Call<'_>) -> bool {
-    // A check-only charge has the same key as a charge that is made. A call that was admitted under
-    // an id must be admitted again.
+    // A call with a check-only charge is excluded, because its key equals the key of a charge that
+    // is made. A call with an id is excluded, because an admitted call that is sent again must be
+    // admitted again.
     matches!(call.operation, Operation::Acquire | Operation::Peek)
         && call.id.is_none()
         && !call.charges.any_check_only()

@@ -198,7 +198,7 @@ impl Shard {
         self.slots[slot] = Some((hash, entry));
     }
 
-    /// Returns the slot of the denial of this call.
+    /// Returns the slot that contains the denial of this call, if there is such a slot.
     fn position(&self, hash: u64, key: &CallKey<'_>) -> Option<usize> {
         let set = self.set(hash);
         let is_same = |(other, entry): &(u64, Box<Entry>)| {
@@ -223,7 +223,7 @@ impl Shard {
         slot
     }
 
-    /// Evicts denials from any set until an entry of `bytes` fits.
+    /// Evicts denials from any set until there is room for an entry of `bytes`.
     fn make_room(&mut self, bytes: usize, at: ClockReading) {
         while self.len > 0 && self.bytes + bytes > self.max_bytes {
             let slot = self.evict_cursor;
@@ -244,7 +244,7 @@ impl Shard {
         }
     }
 
-    /// Returns the set of a hash: the slots in which the denial may be.
+    /// Returns the set for the hash of a call: the slots that can contain the denial of the call.
     fn set(&self, hash: u64) -> Range<usize> {
         let first = spread(hash.rotate_left(32), self.slots.len() / WAYS) * WAYS;
         first..first + WAYS

@@ -249,13 +249,13 @@ impl<'a> FailedCall<'a> {
     }
 }
 
-/// Returns the amount of an `AcquireUpTo`, or `None` if it charged nothing.
+/// Returns the amount that an `AcquireUpTo` has charged, or `None` if the call has charged nothing.
 fn amount_of(decision: &Decision) -> Option<u64> {
     decision.amounts().iter().copied().max().filter(|&amount| amount > 0)
 }
 
-/// Returns the operation for some of the charges of a call. If all of them are check-only, an
-/// `AcquireUpTo` becomes an acquire, because there is no amount.
+/// Returns the operation for some of the charges of a call. If all these charges are check-only, an
+/// `AcquireUpTo` becomes an acquire, because a check-only charge has no amount.
 fn operation_on(charges: &[Charge<'_>], operation: Operation) -> Operation {
     match operation {
         Operation::AcquireUpTo { .. } if charges.iter().all(|charge| charge.is_check_only) => {

@@ -135,8 +135,7 @@ impl StoreMetrics {
     }
 }
 
-/// Increments the counter at `index`, which is the position of the kind of error or answer in
-/// `ALL`.
+/// Increments the counter at `index`, which is the position of an error's kind in `ErrorKind::ALL`.
 fn increment(counters: &[Counter], index: usize) {
     if let Some(counter) = counters.get(index) {
         counter.increment(1);

@@ -16,7 +16,7 @@ pub(crate) enum Fate {
     Before(ErrorKind),
     /// The batch is executed, and the answer is lost.
     After(ErrorKind),
-    /// The batch is executed, and the last answer is missing.
+    /// The batch is executed, and the last answer of the batch is missing.
     OneTooFew,
     Panic,
 }
@@ -24,7 +24,7 @@ pub(crate) enum Fate {
 /// The subject and the cost of a call.
 pub(crate) type Sent = (String, u64);
 
-/// A model store whose calls wait at a gate. Clones are the same store.
+/// A model store whose calls wait until the test lets them pass. All clones use the same store.
 #[derive(Debug, Clone)]
 pub(crate) struct Gate(Arc<Inner>);
 
@@ -53,7 +53,7 @@ impl Gate {
         }))
     }
 
-    /// Lets one batch pass: the batch in flight, or the next one.
+    /// Lets one batch pass: the batch in flight, or the next batch if none is in flight.
     pub(crate) fn pass(&self, fate: Fate) {
         self.0.fates.send(fate).unwrap();
     }
@@ -134,7 +134,7 @@ impl Store for Gate {
         self.0.model.now()
     }
 
-    /// Each tenant has batches of its own, except that calls of the tenant `alone` are not batched.
+    /// Each tenant has its own batch group. Calls of the tenant `alone` are not batched.
     fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
         match call.charges.get(0).map_or(&b""[..], |charge| charge.tenant) {
             b"alone" => None,

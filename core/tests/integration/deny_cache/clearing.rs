@@ -1,4 +1,4 @@
-//! B45: a cached refusal ends when any call may have changed the state.
+//! B45: a cached refusal ends when any call has possibly changed the state.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn refused(bench: &Bench, bucket: &Policy) {
     assert!(bench.acquire_by(Source::Cache, &charge).is_denied());
 }
 
-/// The operations that may change a state, other than acquires.
+/// The operations that can change a state, other than acquires.
 const CHANGES: [Operation; 7] = [
     Operation::Refund,
     Operation::Undo { at: Timestamp::EPOCH },

@@ -1,4 +1,4 @@
-//! B46: the memory of the cache, by its own count and by the allocator's.
+//! B46: tests of the memory of the cache, as the cache counts it and as the allocator counts it.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use tidegate_core::{
 
 use super::common::{policy, ready};
 
-/// A store that refuses every call: for an hour, or for as many seconds as a cost greater than 1.
+/// A store that refuses every call. A call with a cost of 1 is refused for an hour. A call with a
+/// larger cost is refused for this number of seconds.
 #[derive(Debug)]
 struct Refusing;
 
@@ -74,10 +75,12 @@ fn b46_ten_million_random_subjects_stay_within_the_bound() {
         }
         assert!((1_500..3_000).contains(&stats.len()), "{stats:?}");
     });
-    // The subject's buffer and the answers in flight belong to the test.
+    // The maximum includes the buffer for subjects and the answers in flight, which belong to the
+    // test.
     let max = u64::try_from(MAX).unwrap() + 8_000;
     assert!(allocated.bytes_max <= max, "{} bytes at once", allocated.bytes_max);
-    // All entries share one policy, whose size counts once per entry.
+    // The measured memory is less than the counted memory. All entries share one policy, and the
+    // cache counts the size of the policy once per entry.
     assert!(allocated.bytes_max > max / 3, "{} bytes at once", allocated.bytes_max);
     assert_eq!(allocated.bytes_current, 0, "all memory is released");
 }

@@ -1,5 +1,5 @@
-//! Early refusals: a node never refuses because of its own chunks, and rarely because of the chunks
-//! of other nodes.
+//! Tests of refusals that are too early: a node never refuses because of its own chunks, and rarely
+//! because of the chunks of other nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,8 +39,8 @@ fn one_node_gets_just_the_limit() {
     }
 }
 
-/// As many requests as the limit arrive, spread over 8 nodes. At most 0.5 % of them are refused too
-/// early, and at most 1 % of the limit is unused at the end.
+/// As many requests as the limit are spread over 8 nodes. At most 0.5 % of the requests are refused
+/// too early, and at most 1 % of the limit is unused at the end.
 #[test]
 fn little_is_refused_too_early_over_eight_nodes() {
     const LIMIT: u64 = 40_000;
