@@ -355,7 +355,7 @@ fn a_program_can_wait_for_the_settlements_of_its_guards() {
         let clock = ManualClock::default();
         let stub = Stub::new(&clock);
         let limiter = limiter(stub.clone(), &["p: fixed-window 90/1h"]);
-        // The future is polled once, so that no other task runs before its answer.
+        // The future is polled only once, so that no other task runs during the check.
         let is_settled = |limiter: &Limiter<Stub>| {
             let mut context = Context::from_waker(Waker::noop());
             pin!(limiter.guards_settled()).poll(&mut context).is_ready()

@@ -1,4 +1,4 @@
-//! The metrics that an observed store records.
+//! Tests of the metrics that an observed store records.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -20,7 +20,7 @@ tidegate_testkit::conformance!(observed, |clock| MemoryStore::builder()
     .build()
     .observed());
 
-/// Runs a future to its end with a recorder of its own.
+/// Runs a future to its end with a new recorder. Returns the recorder and the output of the future.
 fn recorded<F: Future>(run: impl FnOnce() -> F) -> (Recorder, F::Output) {
     let recorder = Recorder::new();
     let output = metrics::with_local_recorder(&recorder, || crate::run(run()));
@@ -58,9 +58,10 @@ fn each_call_and_each_verdict_is_counted_by_its_outcome() {
         counts(&[
             (r#"tidegate_calls_total{operation="acquire",outcome="allowed"}"#, 2),
             (r#"tidegate_calls_total{operation="acquire",outcome="denied"}"#, 2),
-            // A refused peek refuses no request, so that it is not counted as a decision.
+            // A refused peek refuses no request. So the peek is not counted as a decision.
             (r#"tidegate_calls_total{operation="peek",outcome="denied"}"#, 1),
-            // The outcome of a refund is the state of the subject after it: still blocked.
+            // The outcome of a refund shows the state of the subject after the refund. The subject
+            // is still blocked.
             (r#"tidegate_calls_total{operation="refund",outcome="denied"}"#, 1),
             (r#"tidegate_calls_total{operation="undo",outcome="allowed"}"#, 1),
             (r#"tidegate_decisions_total{outcome="allowed",policy="day",shadow="false"}"#, 2),
@@ -106,7 +107,8 @@ fn a_charge_that_leaves_less_than_a_fifth_is_near_the_limit() {
     let (recorder, ()) = recorded(|| async {
         let limiter = Limiter::new(memory().observed(), policies(&["p: fixed-window 10/1d"]));
         let limiter = limiter.unwrap();
-        // The first call leaves exactly a fifth, and the second less.
+        // After the first call, exactly a fifth of the limit remains. After the second call, less
+        // than a fifth remains.
         let _ = limiter.subject("alice").cost(8).acquire().await.unwrap();
         let _ = limiter.subject("alice").cost(1).acquire().await.unwrap();
     });
@@ -204,7 +206,8 @@ fn b44_a_degraded_decision_is_counted_by_its_answer_and_reason() {
     });
     let series = r#"tidegate_degraded_total{answer="fell-back",reason="circuit-open"}"#;
     assert_eq!(recorder.counter(series), Some(1));
-    // It counts as a decision and not as an error. The failed query of the time counts as an error.
+    // A degraded decision counts as a decision and not as an error. The failed query of the time
+    // counts as an error.
     let decided = r#"tidegate_decisions_total{outcome="allowed",policy="p",shadow="false"}"#;
     assert_eq!(recorder.counter(decided), Some(1));
     let error = r#"tidegate_store_errors_total{kind="circuit-open"}"#;

@@ -37,8 +37,8 @@ fn crowd(policy: &str, callers: usize) -> (Vec<u64>, usize) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// In each window, as many callers as the limit are admitted, at most an eighth of a window
-    /// late. Each waiting caller makes one more call for every full window.
+    /// Each window admits as many callers as its limit. A caller is admitted at most an eighth of a
+    /// window late. Each waiting caller makes one more call for every full window.
     #[test]
     fn a_crowd_at_a_fixed_window_is_admitted_window_by_window(limit in 1_usize..8, callers in 1_usize..40) {
         let (admissions, calls) = crowd(&format!("fixed-window {limit}/1s anchored"), callers);
