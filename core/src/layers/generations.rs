@@ -14,8 +14,8 @@ pub(in crate::layers) type KeyGenerations = SmallVec<[u64; 4]>;
 /// A counter for each group of keys. It counts the calls that have possibly changed states of these
 /// keys.
 ///
-/// The hash of a key selects the group of the key. An answer of the store is valid while the
-/// generation of each key of the call is the same as before the call was sent. So if a generation
+/// The hash of a key selects the group of the key. An answer of the store is valid while each key
+/// of the call still has the generation that it had before the call was sent. So if a generation
 /// changes while the answer is in flight, the answer is discarded. No invalidation message is
 /// needed.
 #[derive(Debug)]

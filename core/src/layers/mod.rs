@@ -257,10 +257,10 @@ pub trait StoreExt: Store + Sized {
         self.layer(FallbackLayer::new(on_failure))
     }
 
-    /// Reports decisions and their latency. With the feature `metrics`, the layer reports them to
-    /// the metrics recorder of the application. With the feature `tracing`, the layer reports them
-    /// to the tracing subscriber of the application. `docs/metrics.md` lists all names of metrics
-    /// and spans.
+    /// Reports decisions and their latency. With the feature `metrics`, the reports are sent to the
+    /// metrics recorder of the application. With the feature `tracing`, the reports are sent to the
+    /// tracing subscriber of the application. `docs/metrics.md` lists all names of metrics and
+    /// spans.
     ///
     /// Add this layer last and once, so that the layer reports the answers that the caller gets,
     /// including degraded decisions and errors.

@@ -31,7 +31,7 @@ fn fits(estimate: u64, quantile: u64) -> bool {
     quantile <= estimate && (u128::from(estimate - quantile)) * 8 <= u128::from(quantile)
 }
 
-/// Returns costs whose number of bits is distributed uniformly.
+/// Returns a random cost. The number of bits of the cost is distributed uniformly.
 fn cost() -> impl Strategy<Value = u64> {
     (0..64_u32, any::<u64>()).prop_map(|(shift, cost)| cost >> shift)
 }

@@ -27,7 +27,8 @@ struct Bench {
     store: FallbackStore<Stub>,
 }
 
-/// Creates a bench whose failure policy gets the fallback store and a share of a third.
+/// Creates a bench. `on_failure` creates its failure policy from the fallback store, a share of a
+/// third and the clock.
 fn bench<F>(on_failure: impl FnOnce(Stub, Share, ManualClock) -> OnFailure<F>) -> Bench {
     let clock = ManualClock::default();
     let (main, spare) = (Stub::new(&clock), Stub::new(&clock));
@@ -550,7 +551,8 @@ fn a_policy_without_a_share_is_an_error_when_a_limiter_is_built() {
     assert!(store(Share::new(1, 3).unwrap()).supports(&policy("unsupported: gcra 9/1s")).is_err());
 }
 
-/// A policy whose share rounds down to zero would refuse every call, and only during an outage.
+/// If the share of a policy rounds down to zero, the policy would refuse every call, and only
+/// during an outage.
 #[test]
 fn a_share_that_rounds_to_zero_is_an_error_when_a_limiter_is_built() {
     let clock = ManualClock::default();

@@ -56,7 +56,7 @@ fn one_hold_charges_at_most_its_share_of_the_limit() {
         assert_eq!((verdict.retry_after(), verdict.remaining()), (None, 100));
         assert_eq!(refused.decision().verdicts()[1].outcome(), Outcome::Allowed);
         assert_eq!(refused.decision().retry_after(), None);
-        // No block of the other policy was written, and the id is free again.
+        // A refused hold writes no block of the other policy, and its id stays free.
         assert!(request(2_000).hold("one", MINUTE).await.unwrap().ticket().is_none());
         assert_eq!(remaining(&limiter, "a").await, [100, 1000]);
         assert!(request(25).hold("one", MINUTE).await.unwrap().ticket().is_some());
@@ -572,8 +572,8 @@ fn a_reset_forgets_past_and_future_lapses() {
 fn the_older_of_two_holds_that_lapse_together_is_refunded_first() {
     run(async {
         let span = Duration::from_micros;
-        // Each case has the hold that is made first, the other hold, and the remaining amount after
-        // the hold of 1 is settled at 1.
+        // Each case has the first hold, the second hold, and the remaining amount after the hold of
+        // 1 is settled at 1.
         for (first, second, expected) in
             [((1, "one"), (9, "nine"), 99), ((9, "nine"), (1, "one"), 100)]
         {
@@ -594,8 +594,8 @@ fn the_older_of_two_holds_that_lapse_together_is_refunded_first() {
     });
 }
 
-// These properties of the suite are run here too, because the mutation tests of the engine need
-// them in this crate.
+// This test runs some properties of the conformance suite also in this crate, because the mutation
+// tests of the engine need these properties.
 #[test]
 fn the_engine_refunds_lapsed_holds() {
     let fixture = tidegate_testkit::fixture(ModelStore::new);

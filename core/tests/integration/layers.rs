@@ -52,8 +52,8 @@ impl<S: Store> Layer<S> for Waiting {
     }
 }
 
-/// A store whose answers all differ from the defaults of the trait `Store`. It records the names of
-/// the methods that are called.
+/// A store that overrides all methods of the trait `Store`, with answers that differ from the
+/// defaults. It records the names of the methods that are called.
 #[derive(Debug, Default)]
 struct Unusual(Mutex<Vec<&'static str>>);
 

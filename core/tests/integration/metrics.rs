@@ -180,7 +180,7 @@ fn b55_every_error_is_in_the_result_and_in_the_metrics() {
     assert_eq!(decided.count(), 0);
 }
 
-/// A store whose decisions are degraded and whose time cannot be read.
+/// A store that returns degraded decisions, and an error for a query of its time.
 #[derive(Debug)]
 struct Degrading(Degraded);
 

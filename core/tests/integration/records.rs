@@ -295,7 +295,7 @@ fn a_full_undo_leaves_no_record() {
         let _ = spy.decide(undo, &[1], 1);
         assert!(spy.records.is_empty(), "{text}");
         if text.contains("burst") {
-            // One token has been refilled, and the other two are undone.
+            // One token of the charge has been refilled, and the undo refunds the other two tokens.
             let _ = spy.decide(Operation::Acquire, &[3], 0);
             let _ = spy.decide(undo, &[2], 10 * SECOND);
             assert!(spy.records.is_empty(), "{text}");

@@ -33,8 +33,8 @@ pub struct BreakerLayer<C = SystemClock> {
     watch: BreakerWatch<C>,
 }
 
-/// A handle that shows the state of a circuit, for example for a metric. Clones show the same
-/// circuit.
+/// A handle that shows the state of a circuit, for example for a metric. All clones of a handle
+/// show the state of one circuit.
 #[derive(Debug, Clone)]
 pub struct BreakerWatch<C = SystemClock> {
     circuit: Arc<Circuit>,

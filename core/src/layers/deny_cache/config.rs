@@ -40,7 +40,7 @@ use crate::{Clock, SystemClock};
 ///
 /// The cache keeps denials of acquires and peeks. A denial answers only acquires and peeks with
 /// exactly the same charges: policies, tenants, subjects and costs. A denial is valid as long as
-/// each denying policy would still deny the call. The cache does not keep
+/// each denying policy would still deny the call. The cache does not keep the following answers:
 ///
 /// * a decision that allows the call, that is [degraded](crate::Decision::degraded), or that denies
 ///   forever (a cost above the limit);

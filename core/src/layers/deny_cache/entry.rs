@@ -63,8 +63,9 @@ impl<'a> CallKey<'a> {
     }
 }
 
-/// Returns the hash of the tenant and the subject of a charge. In the usual case, they are the same
-/// slices as in the last charge. Then the function returns the hash of the last charge.
+/// Returns the hash of the tenant and the subject of a charge. Usually, the tenant and the subject
+/// are the same slices as in the last charge. Then the function returns the hash of the last
+/// charge.
 fn name_hash(charge: &Charge<'_>, last: Option<(Charge<'_>, u64)>, hasher: &RandomState) -> u64 {
     if let Some((last, hash)) = last
         && std::ptr::eq(last.tenant, charge.tenant)
@@ -86,7 +87,8 @@ fn key_hash(charge: &Charge<'_>, name: u64, hasher: &RandomState) -> u64 {
     hasher.finish()
 }
 
-/// A cached denial, with all data that is needed to answer the same call until the denial ends.
+/// A cached denial of a call, with all data that is needed to answer equal calls until the denial
+/// ends.
 #[derive(Debug)]
 pub(super) struct CachedDenial {
     sent: ClockReading,
@@ -111,7 +113,7 @@ struct DeniedCharge {
 
 impl CachedDenial {
     /// Creates the denial to cache. Returns `None` if the decision allows the call or denies the
-    /// call forever. Also returns `None` if the answer to the same call can change immediately.
+    /// call forever. Also returns `None` if the answer to an equal call can change immediately.
     pub(super) fn new(
         call: &Call<'_>,
         decision: &Decision,
@@ -211,13 +213,13 @@ impl CachedDenial {
     }
 }
 
-/// Returns `true` if an acquire of the same charge would write a block, so that the acquire must
-/// reach the store.
+/// Returns `true` if an acquire of this charge would write a block, so that the acquire must reach
+/// the store.
 fn has_block_to_write(charge: &Charge<'_>, verdict: &Verdict) -> bool {
     verdict.outcome() == Outcome::Denied && charge.policy.block_duration().is_some()
 }
 
-/// Returns the number of microseconds for which `remaining` certainly stays the same.
+/// Returns the number of microseconds for which `remaining` certainly does not change.
 fn remaining_stays_for(all: Charges<'_>, charge: &Charge<'_>, verdict: &Verdict) -> u64 {
     let cost = all.total_cost_for(charge);
     match (verdict.outcome(), charge.policy.rule()) {
@@ -281,7 +283,8 @@ mod tests {
             Charge { policy: &other, ..first },
             first.cost(3),
             first.tenant("acm"),
-            // The concatenation of tenant and subject is the same.
+            // The concatenation of tenant and subject equals the concatenation for the denied
+            // charge.
             Charge::new(&api, "ealice").tenant("acm").cost(2),
             Charge::new(&api, "acmealice").cost(2),
             Charge { subject: b"bob", ..first },

@@ -113,7 +113,7 @@ impl<S: Store, C: Clock> Layer<S> for DenyCacheLayer<C> {
         }
     }
 
-    /// Returns `None` for a call whose denial is cached, so that the call does not wait for a
+    /// Returns `None` if the denial of the call is cached, so that the call does not wait for a
     /// batch.
     fn batch_group(&self, inner: &S, call: &Call<'_>) -> Option<u64> {
         let is_denied = is_cacheable(call) && {

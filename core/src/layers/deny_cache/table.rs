@@ -207,7 +207,7 @@ impl Shard {
         set.clone().find(|slot| self.slots[*slot].as_ref().is_some_and(is_same))
     }
 
-    /// Returns the slot for a new denial: a free slot, or the slot whose denial is evicted.
+    /// Returns the slot for a new denial. This is a free slot, or the slot of the denial to evict.
     fn slot_for(&mut self, hash: u64, at: ClockReading) -> usize {
         let set = self.set(hash);
         let worth = |slot: &usize| {

@@ -55,8 +55,7 @@ impl<'a> FailedCall<'a> {
         if settings.is_returned(error.kind()) {
             return Err(error);
         }
-        // The call is checked here, because the store has not checked the call if it was not
-        // called.
+        // The layer checks the call, because a store that was not called has not checked the call.
         call.check()?;
         // Without the store, the estimate of a hold is charged, and no hold is kept.
         let operation = call.operation.without_hold();

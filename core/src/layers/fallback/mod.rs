@@ -25,22 +25,22 @@ use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store};
 /// |---|---|---|
 /// | [open](OnFailure::open) | is decided as if the subject had no usage: the call is admitted, unless its cost is above the limit | remains an error |
 /// | [closed](OnFailure::closed) | is refused; `retry_after` is [a hint](OnFailure::retry_hint), and `remaining` is 0 | remains an error |
-/// | [fall back](OnFailure::fall_back_to) | is decided and charged by the fallback store, with [the policy's share](crate::Policy::scaled_to) | is also executed on the fallback store, and remains an error (an undo is not executed there, because the fallback store has not made the charge) |
+/// | [fall back](OnFailure::fall_back_to) | is decided and charged by the fallback store, with [the policy's share](crate::Policy::scaled_to) | is also executed on the fallback store, and remains an error (the fallback store does not execute an undo, because it has not made the charge) |
 ///
 /// An invalid request remains an error. An error of kind
 /// [`Misconfigured`](crate::ErrorKind::Misconfigured), such as a wrong password, remains an error
 /// unless [`also_on`](OnFailure::also_on) includes it.
 ///
-/// A policy whose share rounds down to 0 is rejected when a [`Limiter`](crate::Limiter) is built.
-/// Without a limiter, such a policy is not checked and fails closed. A policy with a share of 0
-/// also fails closed. A shadow policy never refuses, even during an outage.
+/// If the share of a policy rounds down to 0, the policy is rejected when a
+/// [`Limiter`](crate::Limiter) is built. Without a limiter, such a policy is not checked and fails
+/// closed. A policy with a share of 0 also fails closed. A shadow policy never refuses, even during
+/// an outage.
 ///
-/// If one of the charges of a failed call fails closed, the call is refused as a whole. The charges
-/// that fall back are sent to the fallback store in one call. The fallback store makes either all
-/// of these charges or none. If the failed call is refused because of another charge, the fallback
-/// store charges nothing. If some calls of a batch fail, only the failed calls are sent to the
-/// fallback store, in one batch. If the fallback store fails too, the error describes both
-/// failures.
+/// If one charge of a failed call fails closed, the whole call is refused. The charges that fall
+/// back are sent to the fallback store in one call. The fallback store makes either all of these
+/// charges or none. If the failed call is refused because of another charge, the fallback store
+/// charges nothing. If some calls of a batch fail, only the failed calls are sent to the fallback
+/// store, in one batch. If the fallback store fails too, the error describes both failures.
 ///
 /// The fallback store does not receive the [ids](crate::CallId) of calls. The fallback store
 /// decides a call with an id like a call without an id. So a call that is sent again is charged
@@ -81,7 +81,7 @@ impl FallbackLayer {
         Self { settings: on_failure.settings, scaled, outage }
     }
 
-    /// Rejects a policy whose share rounds down to 0. Otherwise all requests under this policy
+    /// Rejects a policy if its share rounds down to 0. Otherwise all requests under this policy
     /// would be refused during an outage, and no check would show this before the outage.
     fn check_share(&self, policy: &Policy) -> Result<(), Error> {
         let Setting::FallBack(share) = self.settings.setting(policy) else { return Ok(()) };

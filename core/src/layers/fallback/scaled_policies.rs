@@ -1,5 +1,5 @@
-//! A cache of scaled policies, so that the fallback store always gets the same policy object. A
-//! store recognises a policy object that it has received before, and does not need to compare the
+//! A cache of scaled policies, so that the fallback store always gets the same object for a policy.
+//! A store recognises a policy object that it has received before, and does not need to compare the
 //! fields of the policy.
 
 use std::collections::HashMap;

@@ -175,8 +175,8 @@ impl Entry {
             is_hot.then(|| charge.cost.saturating_mul(first_calls))
         };
         let wanted: PerCharge<u64> = call.iter().enumerate().map(wanted).collect::<Option<_>>()?;
-        // All costs shrink by the same factor. The policy with the least remaining amount
-        // determines this factor.
+        // All costs shrink by the same factor. The policy with the least remaining amount, relative
+        // to its cost, determines this factor.
         let (mut numerator, mut denominator) = (1_u64, 1_u64);
         for (wanted, remaining) in wanted.iter().zip(remaining) {
             let max = settings.max_share.apply(remaining);

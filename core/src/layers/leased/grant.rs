@@ -1,5 +1,5 @@
-//! The calls by which this node gets chunks from the store and returns them. No other code of the
-//! layer charges or refunds a chunk.
+//! The calls to the store that charge chunks for this node and return unspent costs. No other code
+//! of the layer charges or refunds a chunk.
 //!
 //! A chunk is a [hold](Operation::Hold), and its settlement returns the unspent cost. The store
 //! stores the time of the charge with the hold, and a decision does not contain this time. So the

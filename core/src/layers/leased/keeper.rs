@@ -1,4 +1,4 @@
-//! The tasks that fetch chunks, return them, and remove leases.
+//! The tasks that fetch chunks, return chunks, and remove leases.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Leases: a node charges chunks of a subject's budget in the store, and admits calls from them in
-//! memory.
+//! Leases: a node charges chunks of a subject's budget in the store, and admits calls from these
+//! chunks in memory.
 //!
 //! The store charges a chunk before the node uses the chunk. So leases admit no more than the
 //! limit, regardless of failures of nodes, clocks and the network. `docs/design.md` has the exact

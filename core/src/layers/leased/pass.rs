@@ -54,7 +54,7 @@ fn send<'a, S: Store + 'static, C: Clock + 'static>(
     }
 }
 
-/// Sends a call whose answer depends on the whole remaining budget.
+/// Sends a call to the store if the answer to the call depends on the whole remaining budget.
 ///
 /// If the store has enough for the whole cost of the call, the chunks stay on this node. So a small
 /// share of such calls does not switch leases off.

@@ -103,8 +103,8 @@ pub(super) fn cause<S: Store + 'static, C: Clock + 'static>(
         }
         let state = state_key(&charge, &table.hasher);
         // A chunk is first fetched, then used in its lease, and then in flight to the store. The
-        // reads are in the same order, so that they do not miss a chunk that changes its place
-        // between the reads.
+        // reads follow this order, so that no read misses a chunk that changes its place between
+        // the reads.
         let (mut is_fetching, mut unspent) = (false, 0_u64);
         table.visit_leases(state, |entry| {
             is_fetching |= entry.is_fetching;

@@ -175,7 +175,8 @@ impl LeaseTable {
         Ok(decision)
     }
 
-    /// Returns `true` if the acquire has a lease whose chunks would admit the acquire now.
+    /// Returns `true` if the acquire has a lease, and a chunk of the lease would admit the acquire
+    /// now.
     pub(super) fn would_admit(&self, charges: Charges<'_>, now: u64) -> bool {
         let hash = call_hash(charges, &self.hasher);
         let shard = self.shard(hash);
@@ -240,9 +241,9 @@ impl LeaseTable {
         Some(entry.start_fetch(number, costs))
     }
 
-    /// Adds a lease for these charges, unless the table has a lease for them. Returns `true` if the
-    /// table then has such a lease. If the table is full, the new lease replaces an unused lease.
-    /// The chunks of the unused lease are added to `todo`.
+    /// Adds a lease for these charges, unless the table already has such a lease. Returns `true` if
+    /// the table has such a lease at the end. If the table is full, the new lease replaces an
+    /// unused lease. The chunks of the unused lease are added to `todo`.
     fn ensure_lease(&self, hash: u64, charges: Charges<'_>, now: u64, todo: &mut Todo) -> bool {
         let span_micros = self.settings.span_micros();
         {
@@ -392,9 +393,8 @@ impl LeaseTable {
     /// states.
     pub(super) fn has_chunks_of(&self, states: &[u64]) -> bool {
         states.iter().any(|state| {
-            // A chunk is first in its lease, and later in flight to the store. The checks are in
-            // the same order, so that they do not miss a chunk that leaves its lease between the
-            // checks.
+            // A chunk is first in its lease, and later in flight to the store. The checks follow
+            // this order, so that no check misses a chunk that leaves its lease between the checks.
             let mut has_chunks = false;
             self.visit_leases(*state, |entry| has_chunks |= entry.has_chunks());
             has_chunks || self.in_flight.is_settling(*state)

@@ -72,7 +72,7 @@ impl PolicyTable {
     #[cold]
     fn add(&self, policy: &Policy) -> &PolicyCounters {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another thread may have inserted the policy since the look-up.
+        // Another thread has possibly inserted the policy since the look-up.
         if let Some(counters) = self.find(policy) {
             return counters;
         }

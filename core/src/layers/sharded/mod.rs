@@ -12,14 +12,14 @@ use routed_call::{RoutedCall, SubCall, has_shards, no_answer};
 
 /// A store that routes charges of policies [with shards](crate::Policy::sharded) to their shares.
 ///
-/// This store is useful around a store whose states are on many nodes, such as a Redis Cluster. It
-/// replaces each charge to a policy with shards by a charge to one of the policy's
+/// This store is useful around a store that keeps its states on many nodes, such as a Redis
+/// Cluster. It replaces each charge to a policy with shards by a charge to one of the policy's
 /// [shares](crate::Policy::shares). A share is a policy with its own name and its own states. Other
 /// charges are sent unchanged. `ClusterStore` contains this layer. A store that keeps all states in
 /// one place does not need this layer, and does not split limits.
 ///
-/// * Policies with the same number of shards use the same shard in a call. So a call for several
-///   such policies still concerns one slot.
+/// * Policies with equal numbers of shards use the same shard in a call. So a call for several such
+///   policies still concerns one slot of the cluster.
 /// * If requests are allowed to use any shard, requests are routed round robin, from a random
 ///   start. If a shard refuses a request, the request is sent to a second shard. There is no second
 ///   try if another policy also refuses, or if no share admits the cost. A refusal charges nothing,

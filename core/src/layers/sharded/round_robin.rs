@@ -129,8 +129,8 @@ mod tests {
     fn colliding_keys_restart_at_random() {
         let turns = RoundRobin::new();
         let (alice, bob) = (Key(7 << 32 | 5), Key(9 << 32 | 5));
-        // With one counter for both keys, one key would always get odd turns and the other even
-        // turns.
+        // With one counter for both keys, one key would always get odd turns, and the other key
+        // would always get even turns.
         let odd =
             (0..64).filter(|_| turns.next_turn(bob) % 2 + turns.next_turn(alice) % 2 == 1).count();
         assert!((10..54).contains(&odd), "{odd} of 64");

@@ -1,4 +1,4 @@
-//! A call whose charges are routed to shares.
+//! A call to policies with shards. The charges of the call are routed to shares.
 
 use std::time::Duration;
 

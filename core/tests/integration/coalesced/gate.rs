@@ -24,7 +24,7 @@ pub(crate) enum Fate {
 /// The subject and the cost of a call.
 pub(crate) type Sent = (String, u64);
 
-/// A model store whose calls wait until the test lets them pass. All clones use the same store.
+/// A model store at which calls wait until the test lets them pass. All clones use one model store.
 #[derive(Debug, Clone)]
 pub(crate) struct Gate(Arc<Inner>);
 

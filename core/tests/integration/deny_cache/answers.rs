@@ -131,7 +131,7 @@ fn b45_a_changed_limit_takes_effect_immediately() {
     assert!(bench.acquire(&low, 1).is_denied());
     let raised = [Charge::new(&high, "s")];
     assert!(bench.acquire_by(Source::Store, &raised).is_allowed());
-    // An equal policy that was created separately is the same policy.
+    // For the cache, two equal policies are one policy, even if they were created separately.
     assert!(bench.acquire(&low, 1).is_denied());
     let same = policy("p: sliding-log 1/1h");
     assert!(bench.acquire_by(Source::Cache, &[Charge::new(&same, "s")]).is_denied());

@@ -29,8 +29,8 @@ impl Bench {
         Self::with(DenyCache::new(), vec![])
     }
 
-    /// Creates a bench whose store fails as `plan` says. Each entry of the plan is for one call, in
-    /// order.
+    /// Creates a bench with a store that fails as `plan` says. Each entry of the plan is for one
+    /// call, in order.
     pub(crate) fn failing(plan: Vec<Fault>) -> Self {
         Self::with(DenyCache::new(), plan)
     }

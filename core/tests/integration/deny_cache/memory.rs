@@ -117,7 +117,7 @@ fn an_answer_from_the_cache_allocates_nothing() {
         let hits = store.stats().hits();
         let allocated = measure(|| assert!((0..100).all(|_| ask())));
         assert_eq!(store.stats().hits() - hits, 100);
-        // A decision with more than two verdicts stores them on the heap.
+        // A decision with more than two verdicts stores its verdicts on the heap.
         let expected = if count <= 2 { 0 } else { 100 };
         assert_eq!(allocated.count_total, expected, "{count} charges");
     }

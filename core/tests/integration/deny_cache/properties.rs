@@ -1,4 +1,4 @@
-//! Makes random calls at random times, and compares a store with a deny cache with the same store
+//! Makes random calls at random times, and compares a store that has a deny cache to an equal store
 //! without a cache.
 
 use proptest::prelude::*;
@@ -81,7 +81,7 @@ fn cost(charges: Charges<'_>, index: usize) -> u64 {
         .fold(0, |sum, c| sum.saturating_add(c.cost))
 }
 
-/// A store that receives all calls, and the same store with a deny cache around it.
+/// A store that receives all calls, and an equal store with a deny cache around it.
 struct Pair {
     clock: ManualClock,
     plain: ModelStore,

@@ -129,7 +129,7 @@ impl Quality {
     pub(crate) const GOOD: Self = Self { max_delay: 200, lost: 0 };
 }
 
-/// The link of a node to the server. All clones use the same link.
+/// The link of a node to the server. All clones are one link.
 #[derive(Debug, Clone)]
 pub(crate) struct Link(Arc<LinkInner>);
 
@@ -197,12 +197,12 @@ impl Store for Link {
 
 pub(crate) type NodeStore = LeasedStore<Link, NodeClock>;
 
-/// Creates a node whose clock runs at the true rate.
+/// Creates a node with a clock that runs at the true rate.
 pub(crate) fn node(server: &Arc<Server>, lease: Lease, quality: Quality) -> (NodeStore, Link) {
     node_with(server, lease, quality, 7, 0)
 }
 
-/// Creates a node whose clock starts at a time that depends on the seed, and is fast by `ppm` parts
+/// Creates a node. Its clock starts at a time that depends on the seed, and is fast by `ppm` parts
 /// per million.
 pub(crate) fn node_with(
     server: &Arc<Server>,

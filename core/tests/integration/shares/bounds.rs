@@ -92,7 +92,8 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// Checks that a single store under the whole policy admits the same requests.
+/// Checks that a single store under the whole policy admits each request that was admitted under
+/// the parts.
 fn check_on_one_node(
     policy: &Policy,
     subject: &[u8],

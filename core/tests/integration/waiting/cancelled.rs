@@ -84,8 +84,9 @@ proptest! {
     }
 }
 
-/// A place whose time has come counts as used, regardless of when its caller is dropped. Other
-/// callers have possibly used the refill since then, and a refund would admit their cost once more.
+/// A booked place counts as used after its time has come, regardless of when its caller is dropped.
+/// Other callers have possibly used the refill since then, and a refund would admit their cost once
+/// more.
 #[test]
 fn b51_a_place_whose_time_has_come_is_not_refunded() {
     crate::run(async {
