@@ -10,7 +10,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// atomically.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Calls are sent to the store.
+    /// The circuit is closed, and calls are sent to the store.
     Closed {
         /// The number of the period in which the circuit is closed. Answers to calls of an earlier
         /// period are ignored.
@@ -99,7 +99,7 @@ pub(super) enum Refusal {
     Probing,
 }
 
-/// A circuit.
+/// A circuit, with its state, its settings and its metrics.
 ///
 /// All accesses to the word of the state are relaxed, because no other memory depends on the word.
 #[derive(Debug)]

@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::time::micros_of;
 use crate::{Clock, SystemClock};
 
-/// The maximum number of probes in flight. The packed state of a circuit has 6 bits for it.
+/// The maximum number of probes in flight. The packed state of a circuit has 6 bits for this
+/// number.
 pub(super) const MAX_PROBES: u32 = 63;
 
 /// Configures a circuit breaker, for [`StoreExt::breaker`](crate::StoreExt::breaker).

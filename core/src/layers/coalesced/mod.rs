@@ -61,7 +61,7 @@ use crate::{Answer, Call, Decision, Error, ErrorKind, Store};
 /// the inner store.
 pub type CoalescedStore<S> = Layered<CoalescedLayer, Arc<S>>;
 
-/// The layer of a [`CoalescedStore`]. Clones share the batches.
+/// The layer of a [`CoalescedStore`]. Clones of the layer share the batches.
 #[derive(Clone)]
 pub struct CoalescedLayer {
     queues: Arc<Queues>,

@@ -51,31 +51,31 @@ use crate::{Clock, SystemClock};
 ///
 /// # Exactness
 ///
-/// If all calls for a subject pass through this cache, each call has the outcome that the store
-/// would return, and the same charges are denied. `retry_after`, `reset_after`, `blocked_for` and
-/// the limit are also the same. `remaining` is possibly only a lower bound for two kinds of
-/// charges: a charge that is denied at a cost above 1, and a charge that is not denied. After the
-/// time `reset_after`, `remaining` is the limit. With [`only_exact`](Self::only_exact), the store
-/// answers calls with such charges.
+/// If all calls for a subject pass through this cache, the outcome of each call is the outcome that
+/// the store would return. The denied charges, `retry_after`, `reset_after`, `blocked_for` and the
+/// limit are also equal to the values of the store. `remaining` is possibly only a lower bound for
+/// two kinds of charges: a charge that is denied at a cost above 1, and a charge that is not
+/// denied. After the time `reset_after`, `remaining` is the limit. With
+/// [`only_exact`](Self::only_exact), the store answers calls with such charges.
 ///
 /// The cache does not notice changes that other processes make in the store, until the cached
 /// denial ends. So a refund, a reset or a raised limit in another process takes effect in this
 /// process up to `retry_after` later.
 ///
 /// The cache measures the time of a denial from before the call was sent. So a denial does not end
-/// later in the cache than in the store, even if the clocks of the cache and the store differ by
-/// years. Both clocks must run at the same rate. At a drift of 200 ppm, a block of an hour can last
-/// 0.7 s longer in the cache. If the [`Clock`] of the cache shows an earlier time than when a call
-/// was sent, the cache is cleared. [`SystemClock`] never steps back.
+/// later in the cache than in the store, even if the two clocks differ by years. The clocks of the
+/// cache and the store must run at the same rate. At a drift of 200 ppm, a block of an hour can
+/// last 0.7 s longer in the cache. If the [`Clock`] of the cache shows an earlier time than when a
+/// call was sent, the cache is cleared. [`SystemClock`] never steps back.
 ///
 /// # Invalidation
 ///
 /// A denial becomes invalid when a call through this cache can change a state of the denial. Such a
 /// call is an acquire, a reservation, a charge, a refund, an undo, a reset, a block, a hold or a
 /// settlement. The denial becomes invalid even if the call is in a batch, fails, or remains without
-/// an answer. (If the store executes a lost call later, this counts as a change by another
-/// process.) If the store's denial is in flight during such a call, the denial is not cached. A
-/// policy with changed numbers is another policy, so calls with this policy are sent to the store.
+/// an answer. If the store executes a lost call later, this counts as a change by another process.
+/// If the store's denial is in flight during such a call, the denial is not cached. A policy with
+/// changed numbers is another policy, so calls with this policy are sent to the store.
 ///
 /// # Memory
 ///

@@ -22,8 +22,8 @@ pub(super) struct CallKey<'a> {
     /// The hash of each charge, in order. Charges with a tenant and a subject that are too long to
     /// be cached are left out.
     pub(super) keys: Keys,
-    /// The hash of all charges with their costs. This is `None` if the call is too large to be
-    /// cached, or if the answer to the call has data that a denial does not contain.
+    /// The hash of all charges with their costs. This hash is `None` if the call is too large to be
+    /// cached. It is also `None` if the answer has data that a cached denial does not contain.
     pub(super) hash: Option<u64>,
 }
 
@@ -106,7 +106,7 @@ struct DeniedCharge {
     cost: u64,
     tenant_len: u16,
     subject_len: u16,
-    /// The generation of the key before the call was sent.
+    /// The generation of the charge's key before the call was sent.
     generation: u64,
     verdict: Verdict,
 }

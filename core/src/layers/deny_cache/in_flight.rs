@@ -88,7 +88,7 @@ fn effect(call: &Call<'_>, answer: &Result<Decision, Error>) -> Effect {
         (Operation::Extend, _) => Effect::None,
         (_, Err(error)) if error.is_definitely_not_charged() => Effect::None,
         (_, Err(_)) => Effect::Changed,
-        // It is unknown whether the store has charged the call.
+        // If a decision is degraded, it is unknown whether the store has charged the call.
         (_, Ok(decision)) if decision.degraded().is_some() => Effect::Changed,
         (_, Ok(decision)) if decision.is_denied() => {
             let has_blocked = decision.verdicts().iter().any(|verdict| {
@@ -113,8 +113,8 @@ pub(super) struct Batch<'a> {
 
 impl<'a> Batch<'a> {
     /// Finds the cached denials of the calls. If a call shares a key with an earlier call that is
-    /// sent to the store, the later call is sent too, because the earlier call can change the
-    /// answer.
+    /// sent to the store, the later call is sent too. The earlier call can change the answer to the
+    /// later call.
     pub(super) fn look_up(cache: &'a Cache, clock: &impl Clock, calls: &'a [Call<'a>]) -> Self {
         let at = cache.clock_guard.now(clock);
         let mut in_flight = HashSet::with_hasher(cache.hasher.clone());

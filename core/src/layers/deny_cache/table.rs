@@ -1,5 +1,5 @@
-//! The table of the cached denials. It is an eight-way set-associative table of fixed size, with a
-//! maximum of heap bytes.
+//! The table of the cached denials. It is an eight-way set-associative table of fixed size. The
+//! entries in it use at most a maximum of heap bytes.
 //!
 //! The table is simple, because the eviction of a denial only costs a call to the store. It evicts
 //! expired denials first, and then denials that were not used since the last eviction. Among the
@@ -24,7 +24,8 @@ const SLOTS_PER_SHARD: usize = 512;
 
 const MAX_SHARDS: usize = 64;
 
-/// A larger denial than `1 / MAX_PART` of the bytes of its part of the table (shard) is not cached.
+/// A part of the table (shard) does not cache a denial that is larger than `1 / MAX_PART` of the
+/// part's maximum bytes.
 const MAX_PART: usize = 8;
 
 /// The table of the cached denials. It consists of parts (shards), each with its own lock.

@@ -45,7 +45,7 @@ impl<'a> FailedCall<'a> {
     /// # Errors
     ///
     /// Returns an error if the call is not valid. Returns `error` if no fallback is allowed to hide
-    /// it.
+    /// `error`.
     pub(super) fn new(
         call: Call<'a>,
         error: Error,
@@ -60,7 +60,7 @@ impl<'a> FailedCall<'a> {
         // Without the store, the estimate of a hold is charged, and no hold is kept.
         let operation = call.operation.without_hold();
         if operation.is_of_hold() {
-            // Only the store knows the hold that the operation settles or extends.
+            // A settlement or an extension remains an error, because only the store knows the hold.
             return Err(error);
         }
         let call = Call { operation, ..call };

@@ -87,7 +87,7 @@ impl FallbackLayer {
         let Setting::FallBack(share) = self.settings.setting(policy) else { return Ok(()) };
         let (limit, min) = (policy.limit(), share.min_whole());
         match min.filter(|min| (1..*min).contains(&limit)) {
-            // A shadow refuses nothing.
+            // The share of a shadow policy is not checked, because a shadow refuses nothing.
             Some(min) if !policy.is_shadow() => {
                 let message = format!(
                     "the share {share} of `{policy}` rounds down to 0, so that falling back would \
@@ -251,7 +251,7 @@ impl<S: Store> Layer<S> for FallbackLayer {
         }
     }
 
-    // `now` has no fallback, because the fallback store has another clock.
+    // The method `now` has no fallback, because the fallback store has another clock.
 
     fn answers_immediately(&self, inner: &S) -> bool {
         let fallback = self.settings.fallback.as_ref();

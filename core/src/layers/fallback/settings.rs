@@ -68,7 +68,7 @@ impl Settings {
         }
     }
 
-    /// Returns the setting for a policy.
+    /// Returns the setting for a policy: its exception, or the default.
     pub(super) fn setting(&self, policy: &Policy) -> Setting {
         let named = self.by_name.iter().rev().find(|(name, _)| **name == *policy.name());
         named.map_or(self.default, |(_, setting)| *setting)

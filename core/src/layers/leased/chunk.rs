@@ -32,7 +32,7 @@ struct Part {
     granted: u64,
     unspent: u64,
     limit: u64,
-    /// The amount that remained in the store after the grant.
+    /// The amount that remained in the store after the store had granted the chunk.
     remaining: u64,
     /// The time at which the state has recovered, if no call changes the state after the grant.
     resets_at: u64,
@@ -128,7 +128,8 @@ impl Chunk {
         self.parts.iter().map(|part| part.granted.saturating_sub(part.unspent))
     }
 
-    /// Returns the amount that remained in the store after the grant, for each charge.
+    /// Returns, for each charge, the amount that remained in the store after the store had granted
+    /// the chunk.
     pub(super) fn remaining(&self) -> impl Iterator<Item = u64> + '_ {
         self.parts.iter().map(|part| part.remaining)
     }
@@ -170,8 +171,8 @@ impl Part {
 ///
 /// A fixed window ends when the time `reset_after` has passed since the store's answer. So the
 /// window does not end before `reset_after` has passed since the hold was sent. The result is
-/// shorter by a thousandth, because the clock of the layer is possibly slower than the clock of the
-/// store by up to a thousandth.
+/// shorter by a thousandth, because the clock of the layer is possibly slower than the store's
+/// clock by up to a thousandth.
 fn life<'p>(span_micros: u64, verdicts: impl Iterator<Item = (&'p Policy, &'p Verdict)>) -> u64 {
     let windows = verdicts.filter(|(policy, _)| matches!(policy.rule(), Rule::FixedWindow(_)));
     let life = windows.map(|(_, verdict)| verdict.reset_micros()).fold(span_micros, u64::min);

@@ -53,12 +53,12 @@ use crate::{Clock, Policy, PolicyError, Share, SystemClock};
 /// * a call to more than one slot of a cluster, because a chunk is a
 ///   [hold](crate::Operation::Hold), and the store cannot hold charges in several slots.
 ///
-/// The size of a chunk is the cost that the node has recently used in half a span, but at most a
-/// [share](Self::max_share) of the remaining amount. So chunks shrink near the limit. If a chunk
-/// would admit fewer than 4 calls, the store decides each call. A task fetches the next chunk when
-/// half of the current chunk is used. A caller waits for the task only if the store refuses the
-/// caller's call before the chunk arrives. After the span, the node returns the unspent cost of the
-/// chunk to the window in which the chunk was charged.
+/// The size of a chunk is the cost that the node has recently used in half a span. The maximum size
+/// is a [share](Self::max_share) of the remaining amount. So chunks shrink near the limit. If a
+/// chunk would admit fewer than 4 calls, the store decides each call. A task fetches the next chunk
+/// when half of the current chunk is used. A caller waits for the task only if the store refuses
+/// the caller's call before the chunk arrives. After the span, the node returns the unspent cost of
+/// the chunk to the window in which the chunk was charged.
 ///
 /// A call with a cost of 0 begins no lease and fetches no chunk. If the node already has a chunk
 /// for the call, the chunk admits the call.
@@ -90,8 +90,8 @@ use crate::{Clock, Policy, PolicyError, Share, SystemClock};
 /// other node has at most two such chunks, and some chunks are possibly on the way back to the
 /// store. Each refusal is a decision of the store. Before a node returns a refusal, the node checks
 /// whether its own chunks are the cause. The node waits for its chunks that are being fetched or
-/// returned. Then the node admits the call from a chunk, or returns the chunks of the refusing
-/// policies and sends the call again, at most three times.
+/// returned. Then the node admits the call from a chunk. Otherwise, the node returns the chunks of
+/// the refusing policies and sends the call again, at most three times.
 ///
 /// # What other operations do
 ///
@@ -108,14 +108,14 @@ use crate::{Clock, Policy, PolicyError, Share, SystemClock};
 /// If chunks must be returned before a call, the call waits for the settlements of these chunks,
 /// and for chunks in flight. Until the call is answered, the node fetches no chunk of the states of
 /// the call, even if the caller is cancelled. The size of the next chunk follows the demand for the
-/// returned chunks, so that a small share of such calls does not switch leases off. If chunks
-/// repeatedly admit fewer than 4 calls between two such calls, the chunks cost more than they save.
-/// Then the store decides each call for a quarter of a span at a time.
+/// returned chunks. So a small share of such calls does not switch leases off. If chunks repeatedly
+/// admit fewer than 4 calls between two such calls, the chunks cost more than they save. Then the
+/// store decides each call for a quarter of a span at a time.
 ///
-/// If other callers use the budget between the peek and the call, an acquire up to or a hold up to
-/// possibly gets less than without leases. The difference is at most the cost in the chunks of this
-/// node. Before an acquire of a policy that blocks, the node returns its chunks of the same state,
-/// so that no chunk causes a block.
+/// Other callers possibly use the budget between the peek and the call. Then an acquire up to or a
+/// hold up to gets less than without leases. The difference is at most the cost in the chunks of
+/// this node. Before an acquire of a policy that blocks, the node returns its chunks of the same
+/// state, so that no chunk causes a block.
 ///
 /// As without leases, calls for other operations are sent to the store in the order in which
 /// callers make the calls. If a chunk admitted a request, an undo of the request possibly refunds
@@ -221,9 +221,9 @@ impl<C: Clock> Lease<C> {
         self
     }
 
-    /// Sets the number of admitted calls after which further calls are leased. The calls must have
-    /// the same policies and subjects, and must be admitted within a [span](Self::span). The
-    /// default is 32, and the minimum is 1.
+    /// Sets the number of admitted calls after which further calls are leased. These calls must
+    /// have equal policies, tenants and subjects, and must be admitted within one
+    /// [span](Self::span). The default is 32, and the minimum is 1.
     pub fn hot_after(mut self, calls: u32) -> Self {
         self.settings.hot_after = calls;
         self

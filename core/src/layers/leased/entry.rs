@@ -1,4 +1,4 @@
-//! A lease: the chunks of a call, and the size of the next chunk.
+//! A lease in the table of leases, with the chunks of the lease and the size of its next chunk.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(super) const MIN_CALLS: u64 = 4;
 /// chunks.
 const MAX_BALANCE: u64 = 16 * MIN_CALLS;
 
-/// A lease in the table.
+/// A lease in the table of leases. It is for acquires with the same policies, tenants and subjects.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) id: LeaseId,
@@ -33,11 +33,11 @@ pub(super) struct Entry {
     /// The number of calls that chunks have admitted, less [`MIN_CALLS`] for each time that chunks
     /// were returned before another operation. At a balance of 0, chunks cost more than they save.
     balance: u64,
-    /// Whether a fetch is in flight.
+    /// Whether a fetch for this lease is in flight.
     pub(super) is_fetching: bool,
     /// The time at which a waiting task removes the lease, if the lease was not used until then.
     watched_until: u64,
-    /// The time before which no chunk is fetched.
+    /// The time before which the lease fetches no chunk.
     no_fetch_before: u64,
     /// The time of the last acquire with the charges of this lease.
     pub(super) used_at: u64,
@@ -153,7 +153,7 @@ impl Entry {
     /// [`MIN_CALLS`] calls like `call`.
     ///
     /// The costs follow the demand. If the demand is too low or not known, a hot call gets a chunk
-    /// for a fixed number of calls, and a call that is not hot gets no chunk.
+    /// for a fixed number of calls. A call that is not hot then gets no chunk.
     pub(super) fn next_costs(
         &self,
         call: Charges<'_>,

@@ -20,8 +20,8 @@ pub(super) struct InFlight {
     /// The number of settlements that have ended.
     settled: AtomicU64,
     /// The groups of states, indexed by the hash of the state. If two states are in one group, a
-    /// refused caller possibly makes one unnecessary retry, or a chunk is delayed until a call on
-    /// the other state has ended.
+    /// refused caller possibly makes one unnecessary retry. A chunk is possibly delayed until a
+    /// call on the other state has ended.
     groups: Box<[Group]>,
     ended: Notify,
 }
@@ -32,7 +32,7 @@ pub(super) struct InFlight {
 struct Group {
     in_flight: AtomicUsize,
     pauses: AtomicUsize,
-    /// The number of the settlement of the group that ended last.
+    /// The number of the settlement that ended last in this group.
     last: AtomicU64,
 }
 

@@ -137,8 +137,8 @@ async fn send_many<S: Store + 'static, C: Clock + 'static>(
     let calls: Vec<_> = all_sent.iter().map(|sent| sent.call).collect();
     let mut pauses = Vec::new();
     for call in &calls {
-        // For a call of a batch, no peek is sent before the batch, because this peek would not see
-        // the charges of earlier calls of the batch.
+        // The layer sends no peek before a batch, because the peek would not see the charges of
+        // earlier calls of the batch.
         if Barrier::before(call) != Barrier::None {
             pauses.push(return_chunks(keeper, call).await);
         }

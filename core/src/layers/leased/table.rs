@@ -259,8 +259,7 @@ impl LeaseTable {
         let (states, in_flight) = (state_keys(charges, &self.hasher), Arc::clone(&self.in_flight));
         let entry = Entry::new(id, charges, states, in_flight, now);
         // The lease is added to the index first. As soon as the lease is in the table, a caller can
-        // fetch a chunk for the lease, and an operation on a state of the lease must find this
-        // chunk.
+        // fetch a chunk for the lease. An operation on a state of the lease must find this chunk.
         self.add_to_index(&entry);
         let mut shard = self.shard(hash);
         let has_room = shard.entries.len() < self.max_per_shard;

@@ -38,8 +38,8 @@ fn while_the_store_is_unreachable_chunks_are_used_until_they_are_over() {
         };
         assert_eq!(degraded.answer, DegradedAnswer::FailedClosed);
         assert_eq!(degraded.reason, ErrorKind::Unavailable);
-        // A chunk is sized for half a span, so the number of admitted calls is between the calls of
-        // a fifth of a span and of a span.
+        // A chunk is sized for half a span. So it admits at least the calls of a fifth of a span,
+        // and at most the calls of a span.
         assert!((100..=500).contains(&admitted), "{admitted}");
         sleep(Duration::from_secs(1)).await;
         assert!(store.inner().decide(Call::acquire(&charges)).await.is_err());

@@ -115,8 +115,8 @@ pub(crate) fn tasks() -> usize {
 /// A bucket of `capacity` that is refilled by `rate` per second. The debt of the bucket is in
 /// millionths of a token.
 ///
-/// This model is written from the definition of a bucket alone, so that the waits of the library
-/// can be compared with the waits of the model.
+/// This model is written from the definition of a bucket alone. The tests compare the waits of the
+/// library with the waits of the model.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bucket {
     pub(crate) capacity: u64,
