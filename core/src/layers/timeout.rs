@@ -1,4 +1,4 @@
-//! A time limit for calls.
+//! The layer that limits the duration of calls.
 
 use std::time::Duration;
 

@@ -17,7 +17,7 @@ pub(super) struct ScaledPolicies(RwLock<HashMap<Box<str>, ScaledPolicy>>);
 #[derive(Debug)]
 struct ScaledPolicy {
     from: Policy,
-    /// `None` if the share rounds down to 0.
+    /// The scaled policy, or `None` if the share rounds down to 0.
     to: Option<Policy>,
 }
 

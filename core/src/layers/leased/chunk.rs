@@ -12,7 +12,7 @@ use crate::{Charges, Decision, Outcome, Policy, Verdict};
 /// layer.
 #[derive(Debug)]
 pub(super) struct Chunk {
-    /// The hold by which the chunk was fetched.
+    /// The hold that charged the chunk.
     pub(super) fetch: Arc<Fetch>,
     /// The time at which the hold was sent.
     sent: u64,

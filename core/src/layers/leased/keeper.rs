@@ -164,8 +164,9 @@ impl<S: Store + 'static, C: Clock + 'static> Keeper<S, C> {
         deadline
     }
 
-    /// Counts a hold that grants no chunk. If the store has possibly charged the hold, adds its
-    /// cancellation to `todo`. Returns the minimum time until the next fetch, in microseconds.
+    /// Counts a hold that grants no chunk. If the store has possibly charged the hold, adds a
+    /// settlement that cancels the hold to `todo`. Returns the minimum time until the next fetch,
+    /// in microseconds.
     fn not_granted(
         &self,
         fetch: &Arc<Fetch>,

@@ -57,7 +57,7 @@ pub struct LeasedStore<S, C = SystemClock> {
     owner: Arc<Owner<S, C>>,
 }
 
-/// The part of a [`LeasedStore`] that its clones share, and that the tasks do not share. When the
+/// The part of a `LeasedStore` that its clones share, and that the tasks do not share. When the
 /// last clone is dropped, the `Owner` is dropped too, and ends the leases.
 struct Owner<S, C> {
     keeper: Arc<Keeper<S, C>>,

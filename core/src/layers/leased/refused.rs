@@ -1,5 +1,5 @@
-//! Acquires that the store has refused: finds the cause of the refusal, and sends the acquire again
-//! if necessary.
+//! Handles acquires that the store has refused. The layer finds the cause of the refusal, and sends
+//! the acquire again if necessary.
 //!
 //! A node must not refuse an acquire because of its own chunks. If chunks are the cause, the
 //! acquire is admitted from the chunks, or the chunks are returned and the acquire is sent again.

@@ -70,7 +70,7 @@ pub(super) struct Candidate {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StoreCall<'a> {
     pub(super) call: Call<'a>,
-    /// `None` if the call cannot be leased.
+    /// The candidate for a lease of the call, or `None` if the call cannot be leased.
     pub(super) candidate: Option<Candidate>,
 }
 

@@ -11,7 +11,7 @@ use crate::{Outcome, Policy, Verdict};
 /// are short.
 const SLOTS: usize = 2 * MAX_POLICIES;
 
-/// An insert-only hash table with linear probing.
+/// The counters of all policies. The table is an insert-only hash table with linear probing.
 #[derive(Debug)]
 pub(super) struct PolicyTable {
     slots: Box<[OnceLock<Box<PolicyCounters>>]>,
@@ -61,7 +61,7 @@ impl PolicyTable {
         known.map(|counters| &**counters).find(|counters| counters.belongs_to(policy))
     }
 
-    /// Returns the probe sequence of a policy.
+    /// Returns the slots in which the counters of a policy can be, in the order of the search.
     fn probe(&self, policy: &Policy) -> impl Iterator<Item = &OnceLock<Box<PolicyCounters>>> {
         #[expect(clippy::cast_possible_truncation, reason = "any bits of a hash will do")]
         let start = policy.state_hash() as usize % SLOTS;

@@ -1,4 +1,4 @@
-//! The choice of shards for a request.
+//! Chooses the shards for a request.
 
 use crate::split_mix::nth_split_mix;
 
