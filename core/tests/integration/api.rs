@@ -35,7 +35,7 @@ fn types_are_send_and_sync() {
     both::<(Call<'_>, Charge<'_>, Charges<'_>, Operation, Policy, PolicyError, Share, Shards)>();
     both::<(Decision, Degraded, Outcome, PolicyVerdict<'_>, Receipt, Verdict)>();
     both::<(Error, ErrorKind, Subject<'_>, Timestamp, ManualClock)>();
-    // `Answer` need not be `Sync`, because no future has to be.
+    // `Answer` need not be `Sync`, because no future must be `Sync`.
     send::<Answer<'_, Decision>>();
 }
 

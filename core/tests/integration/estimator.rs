@@ -83,7 +83,8 @@ proptest! {
         let after = 5 * half_life as usize;
         costs.iter().cycle().take(after).for_each(|&cost| estimator.observe("", cost));
         let estimate = estimator.estimate("", MAX);
-        // At least 89 % of ten costs are nine costs.
+        // A share of at least 89 % means that the estimate must cover at least nine of the ten
+        // costs.
         prop_assert!(estimate >= new * 9, "{estimate} covers too few of {costs:?}");
         prop_assert!(fits(estimate, new * 9) || fits(estimate, new * 10), "{estimate}: {costs:?}");
     }
@@ -167,6 +168,6 @@ fn threads_share_an_estimator() {
             });
         }
     });
-    // Each of the costs 1 to 4 is a quarter of the observations.
+    // Each of the costs 1 to 4 is a quarter of all observations.
     assert_eq!(["a", "d", "e"].map(|key| estimator.estimate(key, MAX)), [4, 4, 4]);
 }

@@ -656,7 +656,7 @@ fn an_acquire_up_to_a_cost_has_one_amount_for_charges_that_fail_open_and_fall_ba
         let _ = bench.decide(Operation::Reset, &wide).await.unwrap_err();
         let bounded_by_cost = bench.decide(up_to(2), &wide).await.unwrap();
         assert_eq!(bounded_by_cost.amounts(), [3, 3, 0]);
-        // Only the check-only charge falls back.
+        // In this call, only the check-only charge falls back.
         let check = bench.decide(up_to(2), &[charges[0], charges[2]]).await.unwrap();
         assert_eq!(check.amounts(), [5, 0]);
         assert_eq!(check.verdicts()[1].remaining(), 3);

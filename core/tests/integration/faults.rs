@@ -39,7 +39,8 @@ struct Step {
 struct Scenario {
     setting: Setting,
     policy: Policy,
-    /// The faults of each node, and the number of microseconds by which its clock is ahead.
+    /// For each node, the faults of its calls, and the number of microseconds by which its clock is
+    /// ahead.
     nodes: Vec<(Vec<Fault>, u64)>,
     /// The number of failures after which the circuit of a node opens.
     failures: u32,
@@ -205,7 +206,7 @@ fn compare(
     assert!(elapsed < HOUR, "the scenario must fit into one window");
     let text = policy.to_string();
     let max = match text.split_once("token-bucket ") {
-        // A fraction of a token admits nothing.
+        // The refill is rounded down, because a fraction of a token admits nothing.
         Some((_, rate)) => {
             let rate: u64 = rate.split_once("/1s").unwrap().0.parse().unwrap();
             policy.limit() + rate * elapsed / 1_000_000

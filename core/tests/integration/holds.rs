@@ -341,8 +341,8 @@ fn a_guard_settles_once() {
         assert_eq!(remaining(&limiter, "two").await, [40], "the holder of the ticket settles it");
         limiter.cancel(&ticket).await.unwrap();
 
-        // The future is dropped while it settles. A task, or the drop of the guard, settles the
-        // hold by the rule of the guard.
+        // The future of the settlement is dropped before its answer. A task, or the drop of the
+        // guard, then settles the hold by the rule of the guard.
         let settle = guard("three").await.settle([("p", 10)]);
         drop(settle);
         assert_eq!(remaining(&limiter, "three").await, [90]);
@@ -663,7 +663,7 @@ fn the_number_of_open_holds_of_a_subject_is_bounded() {
         limiter.cancel(&first).await.unwrap();
         assert!(hold("third").await.unwrap().ticket().is_some());
         assert!(hold("fourth").await.is_err());
-        // A lapsed hold is not open.
+        // A lapsed hold does not count as an open hold.
         clock.advance(MINUTE);
         assert!(hold("fourth").await.unwrap().ticket().is_some());
     });

@@ -69,7 +69,8 @@ fn each_call_and_each_verdict_is_counted_by_its_outcome() {
             (r#"tidegate_decisions_total{outcome="allowed",policy="login",shadow="false"}"#, 2),
             (r#"tidegate_decisions_total{outcome="denied",policy="login",shadow="false"}"#, 1),
             (r#"tidegate_decisions_total{outcome="blocked",policy="login",shadow="false"}"#, 1),
-            // After the second call, 0 of 2 remain for `login`, and 6 of 10 for `day`.
+            // After the second call, 0 of 2 remain for the policy `login`, and 6 of 10 remain for
+            // the policy `day`.
             (r#"tidegate_near_limit_total{policy="login",shadow="false"}"#, 1),
         ])
     );
@@ -89,7 +90,7 @@ fn held_and_settled_amounts_are_summed_by_policy() {
         assert!(up_to.ticket().is_some());
         limiter.settle_so_far(&ticket, [("p", 10)]).await.unwrap();
         limiter.settle(&ticket, [("p", 25), ("q", 50)]).await.unwrap();
-        // A shadow that denies holds nothing.
+        // A shadow policy that denies a hold holds nothing.
         let shadow = limiter.by("q", "b").cost(91).hold("four", minute).await.unwrap();
         assert!(shadow.ticket().is_some());
     });
@@ -122,7 +123,8 @@ fn a_policy_with_room_is_not_counted_as_allowed_or_near_its_limit_if_another_pol
         let all = policies(&["wide: fixed-window 10/1d", "narrow: fixed-window 1/1d"]);
         let limiter = Limiter::new(memory().observed(), all).unwrap();
         let _ = limiter.by("wide", "alice").cost(8).acquire().await.unwrap();
-        // The first call is admitted. Then `narrow` denies, while `wide` has room for one more.
+        // The first call is admitted. The next calls are denied by the policy `narrow`, while the
+        // policy `wide` would admit another call.
         for _ in 0..3 {
             let _ = limiter.acquire("alice").await.unwrap();
         }
@@ -363,7 +365,8 @@ fn each_change_of_a_breaker_is_recorded() {
         clock.advance(Duration::from_secs(1));
         assert!(!succeeds());
         assert_eq!((states(), opened()), ([0.0, 0.0, 1.0], 2));
-        // The circuit is half-open while a probe is in flight, and then closed.
+        // The circuit is half open while a probe is in flight, and closed after the probe has
+        // succeeded.
         clock.advance(Duration::from_secs(1));
         assert!(succeeds());
         assert_eq!((states(), opened()), ([1.0, 0.0, 0.0], 2));

@@ -207,7 +207,8 @@ fn a_long_log_releases_memory_and_a_short_one_keeps_it() {
     let needed = log.len() * 16;
     assert!(log.heap_bytes() < full, "less than a quarter is in use");
     assert!(log.heap_bytes() >= needed * 2 - 64, "the log keeps room to grow");
-    // Exactly a quarter is not less than a quarter.
+    // A log shrinks if less than a quarter of its room is used. Exactly a quarter is not less than
+    // a quarter.
     let quarter = u64::try_from(full / 16 / 4).unwrap_or_default();
     for (remaining, is_shrunk) in [(quarter, false), (quarter - 1, true)] {
         let (rule, log) = long_log(1_024);

@@ -68,7 +68,7 @@ fn b28_a_log_that_may_need_too_many_records_is_an_error_with_a_sufficient_grain(
 fn b33_a_policy_takes_the_finest_tick_at_which_its_products_are_exact() {
     let tick = |text: &str| text.parse::<Policy>().unwrap().rule().tick();
     assert_eq!(tick("sliding-counter 60/1m"), 1);
-    // 2^52 / 86,400,000,000 µs = 52,124.9
+    // The largest limit with a tick of 1 µs is 2^52 / 86,400,000,000 µs = 52,124.9.
     assert_eq!(tick("sliding-counter 52124/1d"), 1);
     assert_eq!(tick("sliding-counter 52125/1d"), 10);
     assert_eq!(tick("sliding-counter 521250/1d"), 100);
@@ -375,7 +375,8 @@ proptest! {
         }
     }
 
-    /// Stores use three ways to compare the states of policies, which must agree.
+    /// Stores compare the states of policies in three ways. The results of all three ways must be
+    /// equal.
     #[test]
     fn policies_share_states_exactly_if_their_state_names_are_equal(
         one in state_name_policies(),

@@ -21,7 +21,8 @@ struct Spy {
     records: BTreeMap<usize, Record>,
     policies: Vec<Policy>,
     has_room: bool,
-    /// The indices for which room was requested, and the indices that were updated.
+    /// The indices for which room was requested. The next field contains the indices of the updated
+    /// records.
     requested: Vec<usize>,
     updated: Vec<usize>,
 }

@@ -281,7 +281,7 @@ mod waiting {
             assert_eq!(wait, start.elapsed());
             let beyond = wait.checked_sub(Duration::from_secs(10)).unwrap();
             assert!(beyond <= Duration::from_millis(max), "{slow}: {wait:?}");
-            // The other subject is charged only for the two admitted requests.
+            // The subject of the policy `b` is charged only for the two admitted requests.
             assert!(limiter.by("b", "tenant").peek().await.unwrap().is_allowed());
         }
     }

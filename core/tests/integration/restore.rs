@@ -18,7 +18,7 @@ use tidegate_testkit::fixture;
 
 type Key = (String, Vec<u8>, Vec<u8>);
 
-/// A record as a row of a table.
+/// A record in the form of a row of a database table.
 #[derive(Debug)]
 struct Row {
     policy: Policy,

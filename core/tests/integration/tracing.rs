@@ -271,7 +271,7 @@ fn a_store_that_fails_now_and_then_does_not_log_a_line_per_call() {
         let lines = log.take();
         assert_eq!(lines.len(), 4, "{lines:?}");
         assert_eq!(lines[3], "INFO message=the store decides again decisions=500");
-        // An outage that lasts is logged even if it began too soon after the previous one.
+        // A long outage is logged even if it began too soon after the previous outage.
         stub.set(Mood::Down(ErrorKind::Busy));
         for _ in 0..20 {
             acquire(&store).await.unwrap();

@@ -38,7 +38,7 @@ pub(super) struct Table {
 struct Shard {
     slots: Box<[Slot]>,
     len: usize,
-    /// The size of all entries on the heap.
+    /// The size of all entries of this part of the table on the heap, in bytes.
     bytes: usize,
     max_bytes: usize,
     /// The next slot to examine for an eviction.
@@ -70,7 +70,7 @@ pub(super) struct Sums {
     pub(super) hits: u64,
     pub(super) misses: u64,
     pub(super) len: usize,
-    /// The size of all entries on the heap.
+    /// The size of all entries of the table on the heap, in bytes.
     pub(super) bytes: usize,
 }
 

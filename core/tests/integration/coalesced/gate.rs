@@ -12,7 +12,7 @@ use tokio::sync::{Mutex as Turns, mpsc};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     Executed,
-    /// The batch fails before anything is written.
+    /// The batch fails before the store writes any state.
     Before(ErrorKind),
     /// The batch is executed, and the answer is lost.
     After(ErrorKind),
@@ -58,12 +58,12 @@ impl Gate {
         self.0.fates.send(fate).unwrap();
     }
 
-    /// Returns the batches that were sent since the last call of this function.
+    /// Returns the batches that were sent since this function was last called.
     pub(crate) fn sent(&self) -> Vec<Vec<Sent>> {
         std::mem::take(&mut self.0.sent.lock().unwrap())
     }
 
-    /// Returns all executed calls, in order.
+    /// Returns all calls that the store has executed, in order.
     pub(crate) fn executed(&self) -> Vec<Sent> {
         self.0.executed.lock().unwrap().clone()
     }

@@ -95,7 +95,7 @@ async fn check(callers: Vec<Caller>, gate: &Gate) -> Result<(), TestCaseError> {
         "the calls are not in order or not unique: {:?}",
         costs
     );
-    // The remaining amount after each call, by the cost of the call.
+    // `remaining_after` contains the remaining amount after each call, by the cost of the call.
     let (mut used, mut remaining_after) = (HashMap::<&str, u64>::new(), HashMap::new());
     for (subject, cost) in &executed {
         let used = used.entry(subject).or_default();

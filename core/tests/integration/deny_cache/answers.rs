@@ -259,7 +259,7 @@ fn errors_are_not_cached_and_invalid_calls_stay_errors() {
     }
 }
 
-/// A store that refuses every call for an hour, and marks the first decision as degraded.
+/// A store that refuses every call for an hour. Only its first decision is degraded.
 #[derive(Debug, Default)]
 struct Degrading(std::sync::atomic::AtomicUsize);
 

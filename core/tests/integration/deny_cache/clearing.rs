@@ -9,7 +9,7 @@ use super::common::{Bench, Source, policy, poll, ready};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Exhausts a bucket and makes the cache remember a refusal.
+/// Exhausts a bucket, so that the cache contains a refusal.
 fn refused(bench: &Bench, bucket: &Policy) {
     let charge = [Charge::new(bucket, "s")];
     assert!(bench.acquire_by(Source::Store, &charge).is_allowed());

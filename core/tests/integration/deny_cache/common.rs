@@ -15,7 +15,7 @@ use tidegate_testkit::faults::{Fault, Faults, FaultyStore};
 
 pub(crate) type Inner = FaultyStore<Arc<ModelStore>>;
 
-/// A deny cache, and access to the store that it protects.
+/// A store with a deny cache, the model store inside it, and the clock of both stores.
 pub(crate) struct Bench {
     pub(crate) store: DenyCacheStore<Inner, ManualClock>,
     pub(crate) model: Arc<ModelStore>,

@@ -45,8 +45,8 @@ fn random(n: u64) -> u64 {
     n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
 
-/// Returns a subject of random bytes. Most subjects are short, and a few are so long that the cache
-/// does not store them.
+/// Returns a subject of random bytes. Most subjects are short. A few subjects are so long that the
+/// cache does not store their denials.
 fn subject(n: u64, bytes: &mut [u8]) -> &[u8] {
     bytes[..8].copy_from_slice(&random(n).to_le_bytes());
     let len = match n % 1_024 {
@@ -143,7 +143,7 @@ fn a_subject_that_is_refused_often_is_not_evicted_by_subjects_that_are_refused_o
     for n in 0..20_000_u64 {
         refuse(&store, &log, &random(n).to_le_bytes(), 1);
         let before = stats.hits();
-        // This refusal ends sooner than all others.
+        // The refusal for the subject `hot` ends sooner than all other refusals.
         refuse(&store, &log, b"hot", 2);
         hits += stats.hits() - before;
     }

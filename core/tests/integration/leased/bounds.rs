@@ -218,7 +218,7 @@ async fn requests(
             }
             Err(later) => {
                 let admitted = later.await.is_ok_and(|decision| decision.is_allowed());
-                // The refund is at most the admitted cost.
+                // The cost of the refund is at most the cost that was admitted before.
                 if admitted
                     && scenario.mixed
                     && call.operation == Operation::Acquire
@@ -377,7 +377,8 @@ proptest! {
     #[test]
     fn a_counter_is_shifted_by_the_span_at_most(scenario in scenarios(), limit in 20..300_u64) {
         let counter = policy(&format!("p: sliding-counter {limit}/200ms"));
-        // An interval of two windows overlaps three windows, each with the limit.
+        // An interval with the length of two windows overlaps three windows. Each of these windows
+        // admits the limit.
         for (policy, length) in [
             (counter.clone(), 400_000_u64.saturating_sub(span_micros(&scenario))),
             (scenario.lease().exact(&counter).unwrap(), 400_000),

@@ -89,7 +89,8 @@ fn little_is_refused_too_early_over_eight_nodes() {
     });
 }
 
-/// A killed node strands the unspent cost of its chunks: at most 1 % of the limit.
+/// If a node is killed, the unspent cost of its chunks stays charged. This cost is at most 1 % of
+/// the limit.
 #[test]
 fn little_is_stranded_by_a_killed_node() {
     for rate in [2_000, 20_000] {

@@ -60,8 +60,8 @@ fn a_chunk_whose_answer_is_lost_is_not_used() {
             let store = store.leased(eager().clock(clock));
             let policy = policy("p: fixed-window 1000/1h");
             let charges = [Charge::new(&policy, "s")];
-            // Two calls make the subject hot. The third call to the store is the hold, and the
-            // fourth is its settlement.
+            // Two calls make the subject hot. The third call to the store is the hold of a chunk,
+            // and the fourth call is the settlement of this hold.
             for _ in 0..2 {
                 assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
             }
@@ -301,7 +301,7 @@ fn with_late_hold(lease: Lease) -> (LateStore, ManualClock) {
     (store.leased(lease.clock(clock.clone())), clock)
 }
 
-/// Makes a subject hot by two calls. The third call to the store is the hold.
+/// Makes a subject hot by two calls. The third call to the store is then the hold of a chunk.
 async fn make_hot(store: &LateStore, charges: &[Charge<'_>]) {
     for _ in 0..2 {
         assert!(store.decide(Call::acquire(charges)).await.unwrap().is_allowed());

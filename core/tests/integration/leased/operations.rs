@@ -62,7 +62,7 @@ fn a_peek_adds_the_unspent_cost_of_this_node() {
             assert!(peek.is_allowed() && peek.retry_after() == Some(Duration::ZERO), "{policy}");
             let peek = ask(&store, Operation::Peek, &policy, left + 1).await;
             assert!(peek.is_denied(), "{policy}");
-            // On another node, the unspent cost counts as used.
+            // A peek on another node counts the unspent cost as used.
             let (other, _) = node(&server, eager(), Quality::GOOD);
             let peek = ask(&other, Operation::Peek, &policy, 1).await;
             assert_eq!(peek.verdicts()[0].remaining(), left - held, "{policy}");

@@ -350,8 +350,8 @@ fn a_refund_can_be_acquired_again_and_no_more() {
     assert!(again <= 7, "{again}");
 }
 
-/// The undo must reach the shard of the client's last charge, because no other shard has a charge
-/// at that time.
+/// An undo must reach the shard of the client's last charge, because no other shard has a charge at
+/// the time that is undone.
 #[test]
 fn an_undo_reaches_the_shard_of_the_clients_last_charge() {
     for rule in ["sliding-log 2/1m", "token-bucket 2/1m burst 2"] {
@@ -425,7 +425,7 @@ fn a_reservation_needs_a_shard_by_subject() {
     }
     let own = parse("p: token-bucket 2/1s shards 2 by-subject");
     assert_eq!(decide(&store, reserve, &own, "s", 1).unwrap().wait(), Duration::ZERO);
-    // The shard has half of the rate.
+    // The shard of the subject has half of the rate, so the wait is twice as long.
     assert_eq!(decide(&store, reserve, &own, "s", 1).unwrap().wait(), Duration::from_secs(1));
 }
 

@@ -21,7 +21,7 @@ pub(crate) enum Mood {
     SlowlyDown(ErrorKind),
     /// Answers each call, but not immediately.
     Slow,
-    /// Never answers.
+    /// Never answers a call.
     Silent,
 }
 

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 /// A store in virtual time that records each call and its time.
 pub(crate) type Recording<S = Arc<MemoryStore<TokioClock>>> = Layered<RecordCalls, S>;
 
-/// A layer that records each call and its time. Clones share the records.
+/// A layer that records each call and its time. Clones of the layer share the records.
 #[derive(Debug, Clone)]
 pub(crate) struct RecordCalls {
     started: Instant,

@@ -148,8 +148,8 @@ fn a_caller_that_wakes_after_the_deadline_makes_no_call() {
         let store = recording();
         let limiter = limiter(store.clone(), "fixed-window 1/1s anchored");
         assert!(limiter.until_ready("s").await.is_ok());
-        // The deadline is a little after one second, and the timer fires a millisecond after the
-        // window's end.
+        // The deadline is a little after the end of the window at one second. The timer fires a
+        // millisecond after the end of the window.
         let wait = ms(1_000) + std::time::Duration::from_micros(300);
         assert!(limiter.subject("s").acquire_within(wait).await.unwrap().is_denied());
         assert_eq!(store.as_layer().calls().len(), 2);
