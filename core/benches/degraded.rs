@@ -1,8 +1,8 @@
 //! Measures the time of a decision through the layers around a store, while the store works and
 //! while it is down.
 //!
-//! Usage: `cargo bench -p tidegate-core --bench degraded`. An optional argument is the number of
-//! decisions of each case.
+//! Usage: `cargo bench -p tidegate-core --bench degraded`. The optional argument is the number of
+//! decisions that are measured for each case.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark stops where it does not work")]
 
@@ -14,7 +14,7 @@ use tidegate_core::{
 };
 use tidegate_memory::MemoryStore;
 
-/// A store that is down.
+/// A store that is down and answers each call with an error.
 #[derive(Debug)]
 struct Dead;
 

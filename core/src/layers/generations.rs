@@ -8,14 +8,16 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// The hashes of the keys of a call, one for each charge, in order.
 pub(in crate::layers) type Keys = SmallVec<[u64; 4]>;
 
-/// The generations of the keys of a call, in the same order.
+/// The generations of the keys of a call, in the order of the keys.
 pub(in crate::layers) type KeyGenerations = SmallVec<[u64; 4]>;
 
-/// A counter for each group of keys: the number of calls that may have changed their states.
+/// A counter for each group of keys. It counts the calls that have possibly changed states of these
+/// keys.
 ///
-/// The hash of a key selects its group. An answer of the store is valid while the generation of
-/// each of its keys is the same as before the call was sent. So an answer that was in flight while
-/// a generation changed is discarded, and no invalidation message is needed.
+/// The hash of a key selects the group of the key. An answer of the store is valid while each key
+/// of the call still has the generation that it had before the call was sent. So if a generation
+/// changes while the answer is in flight, the answer is discarded. No invalidation message is
+/// needed.
 #[derive(Debug)]
 pub(in crate::layers) struct Generations {
     counts: Box<[AtomicU64]>,
@@ -45,16 +47,17 @@ impl Generations {
         self.count(key).load(Ordering::Acquire) == count
     }
 
-    /// Begins a new generation of these keys, because their states may have changed.
+    /// Begins a new generation of these keys, because the states of the keys have possibly changed.
     pub(in crate::layers) fn advance(&self, keys: &[u64]) {
         for key in keys {
             self.count(*key).fetch_add(1, Ordering::AcqRel);
         }
     }
 
-    /// Begins a new generation of these keys for a caller that knows the change. `counts` are the
-    /// generations that the caller has read. They are replaced by the new generations, unless
-    /// another call has begun a generation since then.
+    /// Begins a new generation of these keys for a caller that knows how the states have changed.
+    /// `counts` contains the generations that the caller has read before. This method replaces each
+    /// generation in `counts` by the new generation. If another call has begun a generation since
+    /// the read, the generation in `counts` becomes outdated instead.
     pub(in crate::layers) fn advance_from(&self, keys: &[u64], counts: &mut [u64]) {
         for (at, key) in keys.iter().enumerate() {
             let same = keys[..at].iter().position(|other| self.index(*other) == self.index(*key));

@@ -7,13 +7,13 @@ use crate::{Answer, Call, Decision, Error, Policy, Store, Timestamp};
 /// The behavior of a store around an inner store.
 ///
 /// [`StoreExt::layer`](super::StoreExt::layer) adds a layer to a store. The result is a [`Layered`]
-/// store, which implements [`Store`]. A layer must handle both single calls and batches. For each
-/// other method of `Store`, a layer has a method that calls the inner store by default. So a layer
-/// cannot forget to forward one.
+/// store, which implements [`Store`]. A layer must implement both single calls and batches. For
+/// each other method of `Store`, the trait `Layer` has a method that calls the inner store by
+/// default. So a layer cannot forget to forward a method.
 ///
 /// # Example
 ///
-/// A layer that counts the calls that fail:
+/// This layer counts the calls that fail:
 ///
 /// ```
 /// use std::slice;
@@ -59,7 +59,7 @@ use crate::{Answer, Call, Decision, Error, Policy, Store, Timestamp};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Layer<S: Store>: fmt::Debug + Send + Sync {
-    /// Whether a call may wait in this layer although the inner store answers immediately.
+    /// Whether a call can wait in this layer although the inner store answers immediately.
     ///
     /// If this is `true`, the layered store does not [promise ready
     /// answers](Store::answers_immediately).
@@ -68,8 +68,8 @@ pub trait Layer<S: Store>: fmt::Debug + Send + Sync {
     /// Executes one call: see [`Store::decide`].
     fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>>;
 
-    /// Executes a batch: see [`Store::decide_many`]. A layer should send its calls to the inner
-    /// store in one batch.
+    /// Executes a batch: see [`Store::decide_many`]. A layer should send the calls of the batch to
+    /// the inner store in one batch.
     fn decide_many<'a>(
         &'a self,
         inner: &'a S,
@@ -99,11 +99,12 @@ pub trait Layer<S: Store>: fmt::Debug + Send + Sync {
         inner.batch_group(call)
     }
 
-    /// Checks that states of this policy can be kept: see [`Store::supports`].
+    /// Checks that the store can keep states of this policy: see [`Store::supports`].
     ///
     /// # Errors
     ///
-    /// Returns an error of kind [`Unsupported`](crate::ErrorKind::Unsupported).
+    /// Returns an error of kind [`Unsupported`](crate::ErrorKind::Unsupported) if the store cannot
+    /// keep such states.
     fn supports(&self, inner: &S, policy: &Policy) -> Result<(), Error> {
         inner.supports(policy)
     }
@@ -111,8 +112,9 @@ pub trait Layer<S: Store>: fmt::Debug + Send + Sync {
 
 /// A store with a [`Layer`] around it.
 ///
-/// The stores of all layers in this module, such as [`BreakerStore`](super::BreakerStore), are of
-/// this type. If the layer and the inner store can be cloned, so can the layered store.
+/// The stores with layers of this module, such as [`BreakerStore`](super::BreakerStore), are of the
+/// type `Layered`. If the layer and the inner store can be cloned, the layered store can be cloned
+/// too.
 #[derive(Debug, Clone)]
 pub struct Layered<L, S> {
     layer: L,
@@ -135,13 +137,13 @@ impl<L, S> Layered<L, S> {
         &self.inner
     }
 
-    /// Unwraps the inner store.
+    /// Removes the layer, and returns the inner store.
     #[must_use]
     pub fn into_inner(self) -> S {
         self.inner
     }
 
-    /// Returns the layer, for example to read a counter in it.
+    /// Returns the layer, for example to read a counter in the layer.
     #[must_use]
     pub fn as_layer(&self) -> &L {
         &self.layer

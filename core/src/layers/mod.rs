@@ -2,8 +2,8 @@
 //! shards and observation.
 //!
 //! A store with a layer around it is a [`Store`] itself, so layers can be combined. The methods of
-//! [`StoreExt`] add them. A call passes through the layer that was added last first. An application
-//! can add its own [`Layer`].
+//! [`StoreExt`] add layers. The layer that was added last is the outermost layer, and receives each
+//! call first. An application can add its own [`Layer`].
 
 pub(crate) mod breaker;
 #[cfg(feature = "tokio")]
@@ -48,7 +48,7 @@ use leased::Lease;
 
 /// Adds layers around a store.
 pub trait StoreExt: Store + Sized {
-    /// Adds a [`Layer`], such as one of your own.
+    /// Adds any [`Layer`] around this store, for example a layer of the application.
     fn layer<L: Layer<Self>>(self, layer: L) -> Layered<L, Self> {
         Layered::around(self, layer)
     }
@@ -59,12 +59,13 @@ pub trait StoreExt: Store + Sized {
     /// A batch is one call. An answer that is ready immediately needs no timer. For other answers,
     /// the timers of the Tokio runtime must be enabled.
     ///
-    /// A store on a server has its own timeouts, such as the `response_timeout` of Redis, which
-    /// also replaces a silent connection. This timeout covers the whole call, including the wait
-    /// for a connection, and should be shorter. If both are set, the shorter timeout ends the call.
+    /// A store on a server has its own timeouts. For example, after the `response_timeout` of the
+    /// Redis store, the store also replaces a silent connection. The timeout of this layer covers
+    /// the whole call, including the wait for a connection, and should be shorter. If both timeouts
+    /// are set, the shorter timeout ends the call.
     ///
-    /// The call is cancelled and not undone. It is unknown whether the store has executed or will
-    /// execute it, and so whether the charge is made. The charge is made at most once.
+    /// A call that times out is cancelled, and not undone. The store has possibly executed the
+    /// call, or possibly executes the call later. The charge is made at most once.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -87,17 +88,22 @@ pub trait StoreExt: Store + Sized {
     /// fails immediately with [`ErrorKind::CircuitOpen`](crate::ErrorKind::CircuitOpen).
     ///
     /// After [a while](Breaker::open_for) the circuit is half open, and the breaker sends a few
-    /// calls as probes. If the store answers a probe, the circuit closes. If a probe fails, the
-    /// circuit opens again.
+    /// calls to the store as probes. If the store answers a probe, the circuit closes. If a probe
+    /// fails, the circuit opens again.
     ///
     /// A failure is an error of the store as a whole: `Timeout`, `Unavailable`, `ReadOnly`, `Busy`,
-    /// `OutOfMemory`, `UnsupportedServer` and `Protocol`. These do not count as failures:
+    /// `OutOfMemory`, `UnsupportedServer` and `Protocol`. The following results do not count as
+    /// failures:
     ///
-    /// * An error about one key or one call, so that no subject can open the circuit for all.
-    /// * `Misconfigured`. The server has answered, and an open circuit would hide the cause.
-    /// * A cancelled call. So put a timeout inside the breaker, and not around it.
+    /// * An error about one key or one call does not count, so that no subject can open the circuit
+    ///   for all subjects.
+    /// * `Misconfigured` does not count. The server has answered, and an open circuit would hide
+    ///   the cause.
+    /// * A cancelled call does not count. So add the timeout before the breaker, because a timeout
+    ///   around the breaker cancels calls.
     ///
-    /// A batch is one call. It fails if the store answers none of its calls.
+    /// The breaker counts a batch as one call. The batch fails if the store answers no call in the
+    /// batch.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -155,8 +161,9 @@ pub trait StoreExt: Store + Sized {
 
     /// Admits frequent calls from chunks of the limit, which the store grants: see [`Lease`].
     ///
-    /// Put this layer around the store and [`coalesced`](Self::coalesced), and the other layers
-    /// around it. Leases also work inside `coalesced`, but each call then looks at them twice.
+    /// Add this layer directly after [`coalesced`](Self::coalesced), and before all other layers.
+    /// If `coalesced` is added after the leases, everything still works, but each call then looks
+    /// up its lease twice.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -179,11 +186,11 @@ pub trait StoreExt: Store + Sized {
         lease.wrap(self)
     }
 
-    /// Adds a cache of denials, which answers refused calls from memory until the denial ends: see
-    /// [`DenyCache`].
+    /// Adds a cache of denials. The cache refuses a denied call again from memory, until the denial
+    /// ends: see [`DenyCache`].
     ///
-    /// Put this layer around [`coalesced`](Self::coalesced). It also works inside `coalesced`, but
-    /// each call then looks at the cache twice.
+    /// Add this layer after [`coalesced`](Self::coalesced). If `coalesced` is added after the
+    /// cache, everything still works, but each call then looks at the cache twice.
     fn deny_cache<C: Clock>(self, cache: DenyCache<C>) -> DenyCacheStore<Self, C> {
         self.layer(DenyCacheLayer::new(cache))
     }
@@ -204,20 +211,22 @@ pub trait StoreExt: Store + Sized {
         self.on_failure(OnFailure::fall_back_to(other, share))
     }
 
-    /// Decides when the store returns an error, as configured for each policy.
+    /// Decides calls for which the store returns an error, as `on_failure` configures for each
+    /// policy.
     ///
-    /// Such a decision is marked. [`Decision::degraded`](crate::Decision::degraded) says which
-    /// fallback has decided, and with which error the store has failed. Two kinds of errors remain
-    /// errors:
+    /// Such a decision is *degraded*. [`Decision::degraded`](crate::Decision::degraded) returns the
+    /// kind of the fallback that decided, and the kind of the store's error. Two kinds of errors
+    /// remain errors:
     ///
-    /// * an invalid request
+    /// * the error for an invalid request
     ///   ([`ErrorKind::is_invalid_request`](crate::ErrorKind::is_invalid_request)), even if the
     ///   store was not called;
-    /// * settings that do not fit the server, such as a wrong password
+    /// * the error for settings that do not fit the server, such as a wrong password
     ///   ([`ErrorKind::Misconfigured`](crate::ErrorKind::Misconfigured)), unless
-    ///   [`OnFailure::also_on`] includes them.
+    ///   [`OnFailure::also_on`] includes this kind.
     ///
-    /// [`FallbackStore`] describes the effect of each setting on each operation, and its cost.
+    /// [`FallbackStore`] describes the effect of each setting on each operation, and the additional
+    /// requests that each setting admits.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -248,17 +257,18 @@ pub trait StoreExt: Store + Sized {
         self.layer(FallbackLayer::new(on_failure))
     }
 
-    /// Reports decisions and their latency. The feature `metrics` reports them to the recorder of
-    /// the application, and the feature `tracing` to its subscriber. `docs/metrics.md` lists all
-    /// names.
+    /// Reports decisions and their latency. With the feature `metrics`, the reports are sent to the
+    /// metrics recorder of the application. With the feature `tracing`, the reports are sent to the
+    /// tracing subscriber of the application. `docs/metrics.md` lists all names of metrics and
+    /// spans.
     ///
-    /// Add this layer last and once, so that it reports the answers that the caller gets, including
-    /// degraded decisions and errors.
+    /// Add this layer last and once, so that the layer reports the answers that the caller gets,
+    /// including degraded decisions and errors.
     ///
-    /// The layer looks up the metrics at the first call, so the recorder must be installed by then.
-    /// Later calls need no look-up, no lock and no allocation. Each call has a span of level debug
-    /// and target `tidegate`. The span costs nothing without a subscriber. Neither metrics nor
-    /// spans ever contain a subject or a tenant.
+    /// The layer looks up the metrics at the first call, so the application must install the
+    /// recorder before the first call. Later calls need no look-up, no lock and no allocation. Each
+    /// call has a span of level debug and target `tidegate`. The span costs nothing without a
+    /// subscriber. Neither metrics nor spans ever contain a subject or a tenant.
     ///
     /// A cancelled call is counted as `cancelled`.
     ///

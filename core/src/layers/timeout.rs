@@ -1,4 +1,4 @@
-//! A time limit for calls.
+//! The layer that limits the duration of calls.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use tokio::runtime::Handle;
 use super::layered::{Layer, Layered};
 use crate::{Answer, Call, Decision, Error, ErrorKind, Store, Timestamp};
 
-/// A store whose calls fail with [`ErrorKind::Timeout`] after a bound: see
-/// [`StoreExt::timeout`](super::StoreExt::timeout).
+/// A store with a maximum duration of each call. A longer call fails with [`ErrorKind::Timeout`]:
+/// see [`StoreExt::timeout`](super::StoreExt::timeout).
 pub type TimeoutStore<S> = Layered<TimeoutLayer, S>;
 
 /// The layer of a [`TimeoutStore`].
@@ -22,7 +22,8 @@ impl TimeoutLayer {
         Self { bound }
     }
 
-    /// Returns an answer that is ready unchanged, and sets a timer for any other.
+    /// Returns the answer unchanged if it is ready. Otherwise, sets a timer that fails the answer
+    /// after the bound.
     fn bounded<'a, T: Send + 'a>(
         &self,
         answer: Answer<'a, T>,
@@ -32,7 +33,7 @@ impl TimeoutLayer {
         match answer.into_ready() {
             Ok(answer) => Answer::ready(answer),
             Err(later) => Answer::later(async move {
-                // Without a runtime, a timer would panic.
+                // Without a Tokio runtime, a timer would panic.
                 if Handle::try_current().is_err() {
                     return fail(no_runtime());
                 }

@@ -1,4 +1,4 @@
-//! The layers around a store must not allocate while the store works.
+//! Tests that the layers around a store do not allocate while the store works.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn a_decision_through_several_layers_allocates_nothing() {
     let charges = [Charge::new(&policy, "alice")];
     let decide = || store.decide(Call::acquire(&charges)).into_ready().unwrap().unwrap();
     assert!(decide().is_allowed());
-    // The measured decisions are admitted and refused.
+    // The measured decisions include admissions and refusals.
     let counted = allocation_counter::measure(|| (0..1_000).for_each(|_| drop(decide())));
     assert_eq!(counted.count_total, 0);
     assert!(decide().is_denied());

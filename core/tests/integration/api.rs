@@ -1,4 +1,4 @@
-//! The properties of the public types that callers may rely on.
+//! Tests of the properties of public types on which callers can rely.
 
 use std::fmt::{Debug, Display};
 use std::fs;
@@ -18,7 +18,7 @@ use tidegate_core::{
 };
 use tidegate_testkit::ModelStore;
 
-/// Checks that each type can be shared between threads. This test only has to compile.
+/// Checks that each type can be shared between threads. This test succeeds if it compiles.
 #[test]
 fn types_are_send_and_sync() {
     fn both<T: Send + Sync>() {}
@@ -35,7 +35,7 @@ fn types_are_send_and_sync() {
     both::<(Call<'_>, Charge<'_>, Charges<'_>, Operation, Policy, PolicyError, Share, Shards)>();
     both::<(Decision, Degraded, Outcome, PolicyVerdict<'_>, Receipt, Verdict)>();
     both::<(Error, ErrorKind, Subject<'_>, Timestamp, ManualClock)>();
-    // `Answer` need not be `Sync`, because no future has to be.
+    // `Answer` need not be `Sync`, because no future must be `Sync`.
     send::<Answer<'_, Decision>>();
 }
 
@@ -71,8 +71,8 @@ fn values_have_the_common_traits() {
     assert_eq!(policies.len(), 3);
 }
 
-/// The compiler warns about a private item that hides a re-exported one (`hidden_glob_reexports`).
-/// Therefore these lines make all of the core available under the same names in each backend.
+/// The compiler warns about a private item that hides a re-exported item (`hidden_glob_reexports`).
+/// Therefore the tested lines make the whole core available under the same names in each backend.
 #[test]
 fn each_backend_re_exports_the_whole_core() {
     for backend in ["backend-memory", "backend-redis", "backend-cluster"] {

@@ -1,4 +1,4 @@
-//! The circuit breaker, in virtual time.
+//! Tests of the circuit breaker, in virtual time.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
@@ -20,7 +20,8 @@ struct Bench {
     policy: Policy,
 }
 
-/// Creates a circuit that opens for a second after 3 failures.
+/// Creates a bench with a circuit breaker that opens the circuit for a second after 3 failures.
+/// `change` can change this configuration.
 fn bench(change: impl FnOnce(Breaker<ManualClock>) -> Breaker<ManualClock>) -> Bench {
     let clock = ManualClock::default();
     let stub = Stub::new(&clock);
@@ -325,7 +326,8 @@ fn check_half_open_under_load(probes: u32) {
                 start.wait();
                 let answer = bench.store.decide(Call::acquire(&charges)).into_ready();
                 let is_probe = answer.is_err();
-                // The callers that got through keep their places until all callers have called.
+                // The callers that got a permission keep their places until all callers have
+                // called.
                 start.wait();
                 drop(answer);
                 is_probe

@@ -1,5 +1,5 @@
-//! The conformance suite on a coalesced store: it must decide like any other store, to the last
-//! field.
+//! The conformance suite on a coalesced store. This store must decide like any other store, in all
+//! fields of the decision.
 
 use tidegate_core::layers::CoalescedStore;
 use tidegate_core::{ManualClock, StoreExt};
@@ -7,7 +7,8 @@ use tidegate_testkit::fixture;
 
 use crate::stubs::{Mood, Stub};
 
-// Calls to a store that answers immediately are not batched. Therefore this store answers slowly.
+// The inner store of this suite answers slowly, because calls to a store that answers immediately
+// are not batched.
 tidegate_testkit::conformance!(
     coalesced,
     fixture: fixture(|clock: ManualClock| {

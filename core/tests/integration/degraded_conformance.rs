@@ -1,4 +1,5 @@
-//! The conformance suite through layers: while the store works, they must not change anything.
+//! The conformance suite on a store with layers. While the store works, the layers must not change
+//! any decision.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
@@ -11,7 +12,7 @@ use tidegate_core::{
 };
 use tidegate_testkit::{Context, Fixture, ModelStore, StoreWithContext, decide_one_by_one};
 
-/// A layer whose answers are never ready immediately.
+/// A layer that never returns a ready answer.
 #[derive(Debug)]
 struct Later;
 
@@ -38,8 +39,8 @@ impl<S: Store> Layer<S> for Later {
     }
 }
 
-/// A store with any layers, over a model store. It is a single type, so that the suite is compiled
-/// once.
+/// A model store with any layers around it. All such stores have one type, so that the suite is
+/// compiled once.
 type LayeredModel = StoreWithContext<Box<dyn Store>, Arc<ModelStore>>;
 
 fn waiting(clock: ManualClock) -> LayeredModel {
@@ -60,8 +61,8 @@ fn immediate(clock: ManualClock) -> LayeredModel {
     (Box::new(store) as Box<dyn Store>).layer(Context(model))
 }
 
-/// A fixture that runs the suite with fewer steps, because other tests run it on the model store
-/// itself.
+/// A fixture that runs the suite with fewer steps, because other tests run the suite on the model
+/// store itself.
 struct Stack(fn(ManualClock) -> LayeredModel);
 
 impl Fixture for Stack {

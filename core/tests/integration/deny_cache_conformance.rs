@@ -1,5 +1,5 @@
-//! The conformance suite on a deny cache that stores only exact denials: it must decide like any
-//! other store, to the last field.
+//! The conformance suite on a deny cache that stores only exact denials. A store with this cache
+//! must decide like any other store, in all fields of the decision.
 
 use tidegate_core::layers::DenyCacheStore;
 use tidegate_core::{DenyCache, ManualClock, StoreExt};
@@ -7,7 +7,8 @@ use tidegate_testkit::{ModelStore, fixture};
 
 type Store = DenyCacheStore<ModelStore, ManualClock>;
 
-// The model store forgets states as early as it may, and its states are compared byte for byte.
+// The model store forgets states as early as it is allowed to, and its states are compared byte for
+// byte.
 tidegate_testkit::conformance!(
     deny_cache,
     fixture: fixture(|clock: ManualClock| -> Store {

@@ -1,4 +1,4 @@
-//! The estimator of costs, compared with sorted lists of the observed costs.
+//! Compares the estimator of costs with sorted lists of the observed costs.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
@@ -16,7 +16,8 @@ fn covered(costs: &[u64], bound: u64) -> usize {
     costs.iter().filter(|&&cost| cost <= bound).count()
 }
 
-/// Returns the smallest cost that covers `part / whole` of the costs, but at least 1.
+/// Returns the smallest cost that is at least as large as `part / whole` of the costs, but at least
+/// 1.
 fn quantile(costs: &[u64], part: u32, whole: u32) -> u64 {
     let mut sorted = costs.to_vec();
     sorted.sort_unstable();
@@ -24,13 +25,13 @@ fn quantile(costs: &[u64], part: u32, whole: u32) -> u64 {
     sorted[needed - 1].max(1)
 }
 
-/// Returns `true` if the estimate is within the tolerance of the buckets: at the quantile, or at
-/// most an eighth above it.
+/// Returns `true` if the estimate is at the quantile, or at most an eighth above the quantile. This
+/// is the tolerance of the estimator's buckets.
 fn fits(estimate: u64, quantile: u64) -> bool {
     quantile <= estimate && (u128::from(estimate - quantile)) * 8 <= u128::from(quantile)
 }
 
-/// Returns costs whose number of bits is distributed uniformly.
+/// Returns a random cost. The number of bits of the cost is distributed uniformly.
 fn cost() -> impl Strategy<Value = u64> {
     (0..64_u32, any::<u64>()).prop_map(|(shift, cost)| cost >> shift)
 }
@@ -61,7 +62,8 @@ proptest! {
         for _ in 0..rounds * 4 {
             costs.iter().for_each(|&cost| estimator.observe("", cost));
         }
-        // Weights are rounded down, so that the share is met within 3 percentage points.
+        // Weights are rounded down, so that the covered share is exact only within 3 percentage
+        // points.
         let estimate = estimator.estimate("", MAX);
         let (low, high) = (quantile(&costs, part - 3, 100), quantile(&costs, (part + 3).min(100), 100));
         prop_assert!(low <= estimate && estimate <= high.saturating_add(high / 8), "{low}, {estimate}, {high}");
@@ -76,12 +78,13 @@ proptest! {
         let estimator = Estimator::new(share(9, 10), 1).half_life(half_life).min_observations(1);
         (0..before).for_each(|_| estimator.observe("", old));
         prop_assert!(fits(estimator.estimate("", MAX), old));
-        // Ten different costs that repeat.
+        // The costs are ten different values that repeat.
         let costs: Vec<u64> = (1..=10).map(|n| new * n).collect();
         let after = 5 * half_life as usize;
         costs.iter().cycle().take(after).for_each(|&cost| estimator.observe("", cost));
         let estimate = estimator.estimate("", MAX);
-        // At least 89 % of ten costs are nine costs.
+        // A share of at least 89 % means that the estimate must cover at least nine of the ten
+        // costs.
         prop_assert!(estimate >= new * 9, "{estimate} covers too few of {costs:?}");
         prop_assert!(fits(estimate, new * 9) || fits(estimate, new * 10), "{estimate}: {costs:?}");
     }
@@ -126,7 +129,7 @@ fn keys_are_estimated_separately_and_keys_beyond_the_maximum_together() {
     let estimator = Estimator::new(share(9, 10), 700).max_keys(2).min_observations(2);
     let learn = |key: &str, cost| (0..2).for_each(|_| estimator.observe(key, cost));
     learn("a", 1);
-    // A key that is too long has no entry of its own and does not use one up.
+    // A key that is too long has no entry of its own, and does not use up an entry.
     learn(&"x".repeat(257), 9);
     learn("b", 2);
     learn("c", 9);
@@ -165,6 +168,6 @@ fn threads_share_an_estimator() {
             });
         }
     });
-    // Each of the costs 1 to 4 is a quarter of the observations.
+    // Each of the costs 1 to 4 is a quarter of all observations.
     assert_eq!(["a", "d", "e"].map(|key| estimator.estimate(key, MAX)), [4, 4, 4]);
 }

@@ -7,7 +7,7 @@ use tidegate_core::engine::{self, Record, Records};
 use tidegate_core::no_semver::PackedState;
 use tidegate_core::{Call, Charge, Decision, Error, Operation, Outcome, Policy, Timestamp};
 
-/// The record of one key, and its policy.
+/// The record of one key, and the policy of the record.
 #[derive(Debug, Clone, Default)]
 struct One(Option<Record>, Option<Policy>);
 
@@ -60,7 +60,8 @@ proptest! {
         let mut one = One(None, Some(policy.clone()));
         let mut now = start;
         for (step, cost, is_large, choice) in steps {
-            // Most costs are small. The large ones make counts grow until they do not fit.
+            // Most costs are small. The large costs make counts grow until the counts do not fit
+            // into a packed state.
             let cost = if is_large && policy.limit() > 1 << 31 { cost << 30 } else { cost };
             now = now.saturating_add_signed(step);
             let charge = [Charge::new(&policy, "alice").cost(cost)];
@@ -104,15 +105,15 @@ proptest! {
                             prop_assert_eq!(&record, general);
                         }
                     }
-                    // Only a record that does not fit into packed numbers may need the general
-                    // path.
+                    // Only a record that does not fit into packed numbers is allowed to need the
+                    // general path.
                     None => {
                         prop_assert!(one.0.as_ref().and_then(PackedState::new).is_none());
                         prop_assert_eq!((numbers, evaluated), (unchanged, None));
                     }
                 }
-                // The recovery time never decreases, so that a store that keeps bounds on these
-                // times needs no notification.
+                // The fast path never decreases the recovery time. So a store that keeps bounds on
+                // recovery times needs no notification.
                 let recovered_at = before.0.map_or(0, |record| record.recovers_at_micros());
                 prop_assert!(numbers.recovers_at(&policy) >= recovered_at);
             } else if let Some(mut record) = before.0

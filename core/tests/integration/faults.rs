@@ -1,5 +1,5 @@
-//! B42 to B44, B47, B55: several nodes use one store that loses, delays and fails calls. Under
-//! every setting, no more is admitted than documented, each call is charged at most once, and no
+//! B42 to B44, B47, B55: several nodes use one store that loses, delays and fails calls. With every
+//! failure policy, no more is admitted than documented, and each call is charged at most once. No
 //! error looks like a decision.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
@@ -31,7 +31,7 @@ struct Step {
     cost: u64,
     /// The pause before the call, in milliseconds.
     pause: u64,
-    /// Whether all delayed calls and answers are delivered, at all nodes.
+    /// Whether all delayed calls and answers of all nodes are delivered in this step.
     delivers: bool,
 }
 
@@ -39,7 +39,8 @@ struct Step {
 struct Scenario {
     setting: Setting,
     policy: Policy,
-    /// The faults of each node, and the number of microseconds by which its clock is ahead.
+    /// For each node, the faults of its calls, and the number of microseconds by which its clock is
+    /// ahead.
     nodes: Vec<(Vec<Fault>, u64)>,
     /// The number of failures after which the circuit of a node opens.
     failures: u32,
@@ -72,7 +73,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
 type Faulty<'m> = FaultyStore<&'m ModelStore>;
 
 struct Node<'m> {
-    /// The clock of the node, which may be ahead.
+    /// The clock of the node, which is possibly ahead of the other clocks.
     clock: ManualClock,
     store: FallbackStore<BreakerStore<TimeoutStore<Faulty<'m>>, ManualClock>>,
 }
@@ -103,13 +104,13 @@ impl<'m> Node<'m> {
     }
 }
 
-/// The admitted costs, and the costs that may be charged.
+/// The admitted costs, and the costs that are possibly charged.
 #[derive(Debug, Default)]
 struct Sums {
     by_main: u64,
     without_store: u64,
     by_fallback: u64,
-    /// The cost of calls that failed and may be charged by the store nevertheless.
+    /// The cost of calls that failed, and that the store has possibly charged nevertheless.
     perhaps_charged: u64,
 }
 
@@ -155,7 +156,8 @@ async fn deliver(nodes: &[Node<'_>]) {
     }
 }
 
-/// Adds a decision to the sums, and checks that the setting allows this decision.
+/// Adds a decision to the sums, and checks that the setting of the failure policy allows this
+/// decision.
 fn tally(
     setting: Setting,
     decision: &Decision,
@@ -173,7 +175,7 @@ fn tally(
     match (setting, degraded.answer) {
         (Setting::Open, DegradedAnswer::FailedOpen) => sums.without_store += admitted,
         (Setting::FallBack, DegradedAnswer::FellBack) => sums.by_fallback += admitted,
-        // A share of zero fails closed, too.
+        // A policy with a share of zero also fails closed.
         (Setting::Closed | Setting::FallBack, DegradedAnswer::FailedClosed) => {
             prop_assert!(decision.is_denied());
         }
@@ -204,7 +206,7 @@ fn compare(
     assert!(elapsed < HOUR, "the scenario must fit into one window");
     let text = policy.to_string();
     let max = match text.split_once("token-bucket ") {
-        // A fraction of a token admits nothing.
+        // The refill is rounded down, because a fraction of a token admits nothing.
         Some((_, rate)) => {
             let rate: u64 = rate.split_once("/1s").unwrap().0.parse().unwrap();
             policy.limit() + rate * elapsed / 1_000_000

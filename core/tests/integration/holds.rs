@@ -1,4 +1,4 @@
-//! Holds through a limiter, also while the store is down.
+//! Tests of holds that are made through a limiter, also while the store is down.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
@@ -56,11 +56,11 @@ fn one_hold_charges_at_most_its_share_of_the_limit() {
         assert_eq!((verdict.retry_after(), verdict.remaining()), (None, 100));
         assert_eq!(refused.decision().verdicts()[1].outcome(), Outcome::Allowed);
         assert_eq!(refused.decision().retry_after(), None);
-        // No block of the other policy was written, and the id is free again.
+        // A refused hold writes no block of the other policy, and its id stays free.
         assert!(request(2_000).hold("one", MINUTE).await.unwrap().ticket().is_none());
         assert_eq!(remaining(&limiter, "a").await, [100, 1000]);
         assert!(request(25).hold("one", MINUTE).await.unwrap().ticket().is_some());
-        // A hold up to a cost gets the maximum of one hold.
+        // A hold up to a cost holds at most the maximum cost of one hold.
         let up_to = request(90).hold_up_to(1, "two", MINUTE).await.unwrap();
         let ticket = up_to.into_ticket().unwrap();
         assert_eq!(ticket.held().collect::<Vec<_>>(), [("tokens", 25), ("day", 25)]);
@@ -341,8 +341,8 @@ fn a_guard_settles_once() {
         assert_eq!(remaining(&limiter, "two").await, [40], "the holder of the ticket settles it");
         limiter.cancel(&ticket).await.unwrap();
 
-        // The future is dropped while it settles. A task, or the drop of the guard, settles the
-        // hold by the rule of the guard.
+        // The future of the settlement is dropped before its answer. A task, or the drop of the
+        // guard, then settles the hold by the rule of the guard.
         let settle = guard("three").await.settle([("p", 10)]);
         drop(settle);
         assert_eq!(remaining(&limiter, "three").await, [90]);
@@ -355,7 +355,7 @@ fn a_program_can_wait_for_the_settlements_of_its_guards() {
         let clock = ManualClock::default();
         let stub = Stub::new(&clock);
         let limiter = limiter(stub.clone(), &["p: fixed-window 90/1h"]);
-        // Polls once, so that no task runs in between.
+        // The future is polled only once, so that no other task runs during the check.
         let is_settled = |limiter: &Limiter<Stub>| {
             let mut context = Context::from_waker(Waker::noop());
             pin!(limiter.guards_settled()).poll(&mut context).is_ready()
@@ -401,8 +401,7 @@ fn a_guard_outside_of_a_runtime_is_an_error() {
     let _ = ManualClock::default().now();
 }
 
-/// A store that keeps its states on a server, so that it does not support `refund-lapsed` by
-/// default.
+/// A store with its states on a server. So by default it does not support `refund-lapsed`.
 #[derive(Debug)]
 struct Elsewhere(ModelStore);
 
@@ -454,7 +453,7 @@ fn a_state_in_use_forgets_expired_holds() {
 #[test]
 fn a_settlement_reports_the_charge_after_a_lapse() {
     run(async {
-        // Nothing of the cost of 30 is held any more, so that the whole actual cost is charged.
+        // No part of the cost of 30 is held any more, so that the whole actual cost is charged.
         for actual in [0, 1, 30, 35] {
             let clock = ManualClock::default();
             let policies = ["p: fixed-window 100/60d refund-lapsed", "q: fixed-window 100/60d"];
@@ -538,12 +537,12 @@ fn a_wait_counts_on_the_lapses_of_a_restored_state() {
     assert_eq!(holds.wait(&policy, 5, 100, forever), forever);
     holds.push(Take::new(50, 7), 2, 300);
     holds.push(Take::new(60, 4), 0, 400);
-    // At 300, 5 are refunded, and at 400 the rest.
+    // At the time 300, a cost of 5 is refunded, and at the time 400, the rest is refunded.
     assert_eq!(holds.wait(&policy, 6, 100, forever), Wait::between(100, 300));
     assert_eq!(holds.wait(&policy, 7, 100, forever), Wait::between(100, 400));
     for number in 0..MAX_COUNTED_LAPSES as u64 {
-        // Each hold refunds nothing. After this number of holds, a wait no longer counts on the
-        // lapse of the second hold.
+        // These holds refund nothing when they lapse. After this number of holds, a wait no longer
+        // counts on the lapse of the second hold.
         holds.push(Take::new(60, 1), 1, 301 + number);
     }
     assert_eq!(holds.wait(&policy, 6, 100, forever), Wait::between(100, 300));
@@ -573,8 +572,8 @@ fn a_reset_forgets_past_and_future_lapses() {
 fn the_older_of_two_holds_that_lapse_together_is_refunded_first() {
     run(async {
         let span = Duration::from_micros;
-        // Each case has the hold that is made first, the other hold, and the remaining amount after
-        // the hold of 1 is settled at 1.
+        // Each case has the first hold, the second hold, and the remaining amount after the hold of
+        // 1 is settled at 1.
         for (first, second, expected) in
             [((1, "one"), (9, "nine"), 99), ((9, "nine"), (1, "one"), 100)]
         {
@@ -595,8 +594,8 @@ fn the_older_of_two_holds_that_lapse_together_is_refunded_first() {
     });
 }
 
-// These properties of the suite are run here too, because the mutation tests of the engine need
-// them in this crate.
+// This test runs some properties of the conformance suite also in this crate, because the mutation
+// tests of the engine need these properties.
 #[test]
 fn the_engine_refunds_lapsed_holds() {
     let fixture = tidegate_testkit::fixture(ModelStore::new);
@@ -612,8 +611,8 @@ fn the_engine_refunds_lapsed_holds() {
     }
 }
 
-/// A hold may be settled at its full cost. Therefore a state's recovery time does not assume that
-/// holds lapse.
+/// A hold can be settled at its full cost. Therefore the recovery time of a state does not assume
+/// that holds lapse.
 #[test]
 fn a_recovery_does_not_count_on_lapses() {
     run(async {
@@ -664,7 +663,7 @@ fn the_number_of_open_holds_of_a_subject_is_bounded() {
         limiter.cancel(&first).await.unwrap();
         assert!(hold("third").await.unwrap().ticket().is_some());
         assert!(hold("fourth").await.is_err());
-        // A lapsed hold is not open.
+        // A lapsed hold does not count as an open hold.
         clock.advance(MINUTE);
         assert!(hold("fourth").await.unwrap().ticket().is_some());
     });

@@ -1,5 +1,5 @@
-//! A layer around a store that answers immediately must answer immediately too, and must report
-//! this.
+//! Tests that a layer around a store that answers immediately also answers immediately, and that
+//! its `answers_immediately` returns `true`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
@@ -27,7 +27,8 @@ const OPERATIONS: [Operation; 10] = [
     Operation::Block { span: HOUR },
 ];
 
-/// Checks this for each mood of the inner store, with calls that are admitted, refused and blocked.
+/// Checks that `store` answers immediately when the inner store does, for each mood of the inner
+/// store. The calls are admitted, refused and blocked.
 fn check(inner: &Stub, store: &dyn Store) {
     let policy: Policy = "p: sliding-log 3/1h".parse().unwrap();
     let charges = [Charge::new(&policy, "s").cost(2)];

@@ -1,4 +1,5 @@
-//! Layers of applications: a layer forwards each method that it does not override.
+//! Tests of layers that applications define. Such a layer forwards each method that it does not
+//! override.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
@@ -11,7 +12,7 @@ use tidegate_core::{
 };
 use tidegate_testkit::ModelStore;
 
-/// A layer that overrides nothing.
+/// A layer that overrides no method that has a default.
 #[derive(Debug, Clone)]
 struct Forward;
 
@@ -31,7 +32,7 @@ impl<S: Store> Layer<S> for Forward {
     }
 }
 
-/// A layer whose calls may wait.
+/// A layer that declares that its calls can wait.
 #[derive(Debug)]
 struct Waiting;
 
@@ -51,8 +52,8 @@ impl<S: Store> Layer<S> for Waiting {
     }
 }
 
-/// A store whose answers all differ from the defaults of the trait. It records the method of each
-/// call.
+/// A store that overrides all methods of the trait `Store`, with answers that differ from the
+/// defaults. It records the names of the methods that are called.
 #[derive(Debug, Default)]
 struct Unusual(Mutex<Vec<&'static str>>);
 

@@ -1,8 +1,8 @@
 //! The conformance suite over a store with leases.
 //!
 //! If no call is hot, the whole suite passes, because the store decides each call. If all calls
-//! that can be leased are leased, the properties hold that concern one instant, one window or the
-//! used cost.
+//! that can be leased are leased, only some properties hold: those about one instant, one window or
+//! the used cost.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
@@ -24,8 +24,8 @@ tidegate_testkit::conformance!(
     .with_snapshot(|store: &LeasedStore<Stub, ManualClock>| store.inner().model().snapshot())
 );
 
-/// Creates a store that leases after one acquire, in chunks of up to the whole remaining amount.
-/// The inner store answers late, so that the chunk arrives before the next call.
+/// Creates a store that leases after one acquire, with chunks of up to the whole remaining amount.
+/// The inner store does not answer immediately, so that the chunk arrives before the next call.
 fn eager_store(clock: ManualClock) -> LeasedStore<Stub, ManualClock> {
     let stub = Stub::new(&clock);
     stub.set(Mood::Slow);
@@ -94,7 +94,7 @@ eager! {
     the_longest_of_concurrent_blocks_holds,
 }
 
-/// Without leases, the properties would hold too. So this test checks that the store leases.
+/// The properties would also hold without leases. So this test checks that the store leases.
 #[test]
 fn the_eager_store_leases() {
     use tidegate_core::{Call, Charge, Policy, Store};

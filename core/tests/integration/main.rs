@@ -1,5 +1,5 @@
-//! The tests of the core that need other crates. They are one program, because each further program
-//! would compile shared dependencies such as Tokio's runtime again.
+//! The tests of the core that need other crates. All these tests are one program, because each
+//! further program would compile shared dependencies such as Tokio's runtime again.
 
 #[cfg(feature = "tokio")]
 mod allocations;
@@ -54,9 +54,10 @@ use std::pin::Pin;
 #[cfg(feature = "tokio")]
 use proptest::prelude::RngExt;
 
-/// Runs a test to its end, in virtual time.
+/// Runs an asynchronous test to its end, in virtual time.
 ///
-/// The type of the future is erased, so that the runtime is compiled once and not for each test.
+/// The type of the test's future is erased, so that the runtime is compiled once and not for each
+/// test.
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 fn run<T>(test: impl Future<Output = T>) -> T {
     // The seed of the test run determines the random pauses of callers that wait.

@@ -1,4 +1,4 @@
-//! The metrics that an observed store records.
+//! Tests of the metrics that an observed store records.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -20,7 +20,7 @@ tidegate_testkit::conformance!(observed, |clock| MemoryStore::builder()
     .build()
     .observed());
 
-/// Runs a future to its end with a recorder of its own.
+/// Runs a future to its end with a new recorder. Returns the recorder and the output of the future.
 fn recorded<F: Future>(run: impl FnOnce() -> F) -> (Recorder, F::Output) {
     let recorder = Recorder::new();
     let output = metrics::with_local_recorder(&recorder, || crate::run(run()));
@@ -58,9 +58,10 @@ fn each_call_and_each_verdict_is_counted_by_its_outcome() {
         counts(&[
             (r#"tidegate_calls_total{operation="acquire",outcome="allowed"}"#, 2),
             (r#"tidegate_calls_total{operation="acquire",outcome="denied"}"#, 2),
-            // A refused peek refuses no request, so that it is not counted as a decision.
+            // A refused peek refuses no request. So the peek is not counted as a decision.
             (r#"tidegate_calls_total{operation="peek",outcome="denied"}"#, 1),
-            // The outcome of a refund is the state of the subject after it: still blocked.
+            // The outcome of a refund shows the state of the subject after the refund. The subject
+            // is still blocked.
             (r#"tidegate_calls_total{operation="refund",outcome="denied"}"#, 1),
             (r#"tidegate_calls_total{operation="undo",outcome="allowed"}"#, 1),
             (r#"tidegate_decisions_total{outcome="allowed",policy="day",shadow="false"}"#, 2),
@@ -68,7 +69,8 @@ fn each_call_and_each_verdict_is_counted_by_its_outcome() {
             (r#"tidegate_decisions_total{outcome="allowed",policy="login",shadow="false"}"#, 2),
             (r#"tidegate_decisions_total{outcome="denied",policy="login",shadow="false"}"#, 1),
             (r#"tidegate_decisions_total{outcome="blocked",policy="login",shadow="false"}"#, 1),
-            // After the second call, 0 of 2 remain for `login`, and 6 of 10 for `day`.
+            // After the second call, 0 of 2 remain for the policy `login`, and 6 of 10 remain for
+            // the policy `day`.
             (r#"tidegate_near_limit_total{policy="login",shadow="false"}"#, 1),
         ])
     );
@@ -88,7 +90,7 @@ fn held_and_settled_amounts_are_summed_by_policy() {
         assert!(up_to.ticket().is_some());
         limiter.settle_so_far(&ticket, [("p", 10)]).await.unwrap();
         limiter.settle(&ticket, [("p", 25), ("q", 50)]).await.unwrap();
-        // A shadow that denies holds nothing.
+        // A shadow policy that denies a hold holds nothing.
         let shadow = limiter.by("q", "b").cost(91).hold("four", minute).await.unwrap();
         assert!(shadow.ticket().is_some());
     });
@@ -106,7 +108,8 @@ fn a_charge_that_leaves_less_than_a_fifth_is_near_the_limit() {
     let (recorder, ()) = recorded(|| async {
         let limiter = Limiter::new(memory().observed(), policies(&["p: fixed-window 10/1d"]));
         let limiter = limiter.unwrap();
-        // The first call leaves exactly a fifth, and the second less.
+        // After the first call, exactly a fifth of the limit remains. After the second call, less
+        // than a fifth remains.
         let _ = limiter.subject("alice").cost(8).acquire().await.unwrap();
         let _ = limiter.subject("alice").cost(1).acquire().await.unwrap();
     });
@@ -120,7 +123,8 @@ fn a_policy_with_room_is_not_counted_as_allowed_or_near_its_limit_if_another_pol
         let all = policies(&["wide: fixed-window 10/1d", "narrow: fixed-window 1/1d"]);
         let limiter = Limiter::new(memory().observed(), all).unwrap();
         let _ = limiter.by("wide", "alice").cost(8).acquire().await.unwrap();
-        // The first call is admitted. Then `narrow` denies, while `wide` has room for one more.
+        // The first call is admitted. The next calls are denied by the policy `narrow`, while the
+        // policy `wide` would admit another call.
         for _ in 0..3 {
             let _ = limiter.acquire("alice").await.unwrap();
         }
@@ -178,7 +182,7 @@ fn b55_every_error_is_in_the_result_and_in_the_metrics() {
     assert_eq!(decided.count(), 0);
 }
 
-/// A store whose decisions are degraded and whose time cannot be read.
+/// A store that returns degraded decisions, and an error for a query of its time.
 #[derive(Debug)]
 struct Degrading(Degraded);
 
@@ -204,7 +208,8 @@ fn b44_a_degraded_decision_is_counted_by_its_answer_and_reason() {
     });
     let series = r#"tidegate_degraded_total{answer="fell-back",reason="circuit-open"}"#;
     assert_eq!(recorder.counter(series), Some(1));
-    // It counts as a decision and not as an error. The failed query of the time counts as an error.
+    // A degraded decision counts as a decision and not as an error. The failed query of the time
+    // counts as an error.
     let decided = r#"tidegate_decisions_total{outcome="allowed",policy="p",shadow="false"}"#;
     assert_eq!(recorder.counter(decided), Some(1));
     let error = r#"tidegate_store_errors_total{kind="circuit-open"}"#;
@@ -360,7 +365,8 @@ fn each_change_of_a_breaker_is_recorded() {
         clock.advance(Duration::from_secs(1));
         assert!(!succeeds());
         assert_eq!((states(), opened()), ([0.0, 0.0, 1.0], 2));
-        // The circuit is half-open while a probe is in flight, and then closed.
+        // The circuit is half open while a probe is in flight, and closed after the probe has
+        // succeeded.
         clock.advance(Duration::from_secs(1));
         assert!(succeeds());
         assert_eq!((states(), opened()), ([1.0, 0.0, 0.0], 2));

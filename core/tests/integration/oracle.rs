@@ -1,8 +1,8 @@
 //! Compares each algorithm with the oracle, on clocks that only go forwards and on clocks that
 //! jump.
 //!
-//! The store is the smallest possible one, so that these tests are about the core. If any
-//! inequality in `core/src/algorithm` is reversed, one of them fails.
+//! The store is as small as possible, so that these tests check only the core. If any inequality in
+//! `core/src/algorithm` is reversed, at least one of these tests fails.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -19,8 +19,8 @@ use tidegate_core::{
 use tidegate_testkit::generate::{ClockKind, Kind, Scenario, policy, related_policies, scenario};
 use tidegate_testkit::{ModelStore, run_against_oracle};
 
-/// Runs a scenario on two stores. The first forgets states as early as it may, and the second never
-/// forgets a state.
+/// Runs a scenario on two stores. The first store forgets states as early as it is allowed to, and
+/// the second store never forgets a state.
 fn run_scenario(scenario: &Scenario, clock: ClockKind) -> Result<(), TestCaseError> {
     for make in [ModelStore::new, ModelStore::keeping_all] {
         let store_clock = ManualClock::default();
@@ -131,7 +131,7 @@ fn a_full_refund_leaves_no_record() {
 }
 
 /// Half a token, in parts of 2^-27, is converted exactly into parts of 2^-25: the product is 2^51.
-/// In parts of 2^-26 the product is 2^52, the largest exact one.
+/// In parts of 2^-26, the product is 2^52, which is the largest exact product.
 #[test]
 fn a_debt_is_converted_exactly_up_to_the_largest_exact_product() {
     let half = 1 << 26;
@@ -166,8 +166,8 @@ fn answer(store: &ModelStore, call: Call<'_>) -> Decision {
     }
 }
 
-/// Returns the rule of a log of at most 5,000 per hour, and its state after `records` requests, one
-/// per microsecond.
+/// Returns the rule of a sliding log of at most 5,000 per hour. Also returns the state of the log
+/// after `records` requests, one request per microsecond.
 fn long_log(records: u64) -> (SlidingLogRule, Box<State>) {
     let policy: Policy = "sliding-log 5000/1h".parse().unwrap_or_else(|e| unreachable!("{e}"));
     let Rule::SlidingLog(rule) = *policy.rule() else {
@@ -207,7 +207,8 @@ fn a_long_log_releases_memory_and_a_short_one_keeps_it() {
     let needed = log.len() * 16;
     assert!(log.heap_bytes() < full, "less than a quarter is in use");
     assert!(log.heap_bytes() >= needed * 2 - 64, "the log keeps room to grow");
-    // Exactly a quarter is not less than a quarter.
+    // A log shrinks if less than a quarter of its room is used. Exactly a quarter is not less than
+    // a quarter.
     let quarter = u64::try_from(full / 16 / 4).unwrap_or_default();
     for (remaining, is_shrunk) in [(quarter, false), (quarter - 1, true)] {
         let (rule, log) = long_log(1_024);
@@ -215,7 +216,7 @@ fn a_long_log_releases_memory_and_a_short_one_keeps_it() {
         assert_eq!(u64::try_from(log.len()), Ok(remaining + 1));
         assert_eq!(log.heap_bytes() < full, is_shrunk, "{remaining} records remain");
     }
-    // The log also shrinks if nothing is added to it.
+    // The log also shrinks if a call adds nothing to the log.
     let (rule, log) = long_log(1_024);
     let log = rule.refund(log, 1, HOUR + 823).0.unwrap_or_default();
     assert_eq!(log.len(), 199);

@@ -1,4 +1,4 @@
-//! Policies: valid and invalid ones, error messages, and the grammar.
+//! Tests of policies: valid and invalid policies, error messages, and the grammar.
 
 #![allow(
     clippy::unwrap_used,
@@ -68,7 +68,7 @@ fn b28_a_log_that_may_need_too_many_records_is_an_error_with_a_sufficient_grain(
 fn b33_a_policy_takes_the_finest_tick_at_which_its_products_are_exact() {
     let tick = |text: &str| text.parse::<Policy>().unwrap().rule().tick();
     assert_eq!(tick("sliding-counter 60/1m"), 1);
-    // 2^52 / 86,400,000,000 µs = 52,124.9
+    // The largest limit with a tick of 1 µs is 2^52 / 86,400,000,000 µs = 52,124.9.
     assert_eq!(tick("sliding-counter 52124/1d"), 1);
     assert_eq!(tick("sliding-counter 52125/1d"), 10);
     assert_eq!(tick("sliding-counter 521250/1d"), 100);
@@ -134,8 +134,8 @@ fn short_and_long_spellings_are_the_same_policy() {
     }
 }
 
-/// A policy may be read from a file that someone else wrote, and its error is printed to terminals
-/// and logs.
+/// A policy is possibly read from a file of another author, and the error message is printed to
+/// terminals and logs.
 #[test]
 fn an_error_shows_no_character_that_steers_a_terminal_and_no_long_word_in_full() {
     let long = "x".repeat(1 << 20);
@@ -223,7 +223,7 @@ fn an_error_points_at_the_wrong_word_and_suggests_a_correction() {
         let span = span.unwrap();
         assert!(message.contains(says), "{text}: {message}");
         assert_eq!(&text[span.clone()], wrong, "{text}: {message}");
-        // If a word occurs twice, the second one is the wrong one.
+        // If the wrong word occurs twice, the second occurrence is wrong.
         assert!(wrong.is_empty() || span.start == text.rfind(wrong).unwrap(), "{text}");
     }
 }
@@ -267,7 +267,7 @@ fn algorithms() -> impl Strategy<Value = Algorithm> {
     ]
 }
 
-/// Returns policies with few names, windows and options, so that some of them are alike.
+/// Returns policies with few names, windows and options, so that some of these policies are equal.
 fn state_name_policies() -> impl Strategy<Value = Policy> {
     let name = prop::sample::select(vec!["", "p: ", "q: ", "window.1m: "]);
     let algorithm = prop::sample::select(vec![
@@ -317,8 +317,8 @@ fn states_are_stored_under_the_name_and_the_shape() {
     assert_eq!(shares, ["hot:window.1m%0.3", "hot:window.1m%1.3", "hot:window.1m%2.3"]);
 }
 
-/// The name of a policy without a name is its text, which follows each change, because nothing else
-/// distinguishes the policy from others.
+/// If a policy has no given name, its name is its text. The name changes with each change of the
+/// policy, because nothing else distinguishes the policy from other policies.
 #[test]
 fn a_policy_without_a_name_is_named_by_its_whole_text() {
     let plain: Policy = "sliding-log 9/1m".parse().unwrap();
@@ -375,7 +375,8 @@ proptest! {
         }
     }
 
-    /// Stores use three ways to compare the states of policies, which must agree.
+    /// Stores compare the states of policies in three ways. The results of all three ways must be
+    /// equal.
     #[test]
     fn policies_share_states_exactly_if_their_state_names_are_equal(
         one in state_name_policies(),
@@ -409,8 +410,8 @@ proptest! {
     }
 }
 
-/// Guards against a defect: the message was split in the source without a backslash, and contained
-/// the indentation of the source.
+/// Guards against a former defect: the message was split over two lines in the source without a
+/// backslash. So it contained the indentation of the source.
 #[test]
 fn the_message_about_reserving_a_split_policy_is_one_line_without_gaps() {
     let policy: Policy = "gcra 5/1m shards 8".parse().unwrap();

@@ -1,4 +1,5 @@
-//! The use of a store's records by the engine: the reads, the writes and the room that it requests.
+//! Tests of the engine's use of a store's records: the reads, the writes and the room that the
+//! engine requests.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,14 +14,15 @@ use tidegate_core::{
     Policy, Timestamp,
 };
 
-/// Records by the indices of charges, which all have different states. The engine may create a
-/// record only after it has requested room for it.
+/// The records of the states, by the index of the charge. All charges have different states. The
+/// engine is allowed to create a record only after it has requested room for the record.
 #[derive(Debug, Default)]
 struct Spy {
     records: BTreeMap<usize, Record>,
     policies: Vec<Policy>,
     has_room: bool,
-    /// The indices for which room was requested, and the indices that were updated.
+    /// The indices for which room was requested. The next field contains the indices of the updated
+    /// records.
     requested: Vec<usize>,
     updated: Vec<usize>,
 }
@@ -198,8 +200,8 @@ fn a_reservation_is_bounded_by_its_wait_and_by_the_exact_numbers() {
         let error = engine::decide(&call, Timestamp::EPOCH, &mut spy).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{text}");
     }
-    // Two of these costs are within the exact numbers. The wait of a third one would be short
-    // enough.
+    // The sum of two of these costs is within the exact numbers. With a third cost, the sum is not
+    // exact, although its wait would be short enough.
     for text in [
         "p: token-bucket 1000/1us burst 2251799813685248",
         "p: token-bucket 1000/1us burst 2251799813685248 by-interval",
@@ -249,8 +251,8 @@ fn a_record_has_its_parts_and_its_size() {
     assert_eq!(Record::growth(Some(&record), &log), growth);
 }
 
-/// A store may drop a recovered state at any time. Therefore a changed policy must find nothing
-/// after the recovery, regardless of whether the state was dropped.
+/// A store is allowed to drop a recovered state at any time. Therefore a changed policy must find
+/// no usage after the recovery, regardless of whether the state was dropped.
 #[test]
 fn a_changed_policy_counts_what_was_used_until_that_recovers() {
     let older = policy("p: fixed-window 5/10s anchored");
@@ -294,7 +296,7 @@ fn a_full_undo_leaves_no_record() {
         let _ = spy.decide(undo, &[1], 1);
         assert!(spy.records.is_empty(), "{text}");
         if text.contains("burst") {
-            // One token has been refilled, and the other two are undone.
+            // One token of the charge has been refilled, and the undo refunds the other two tokens.
             let _ = spy.decide(Operation::Acquire, &[3], 0);
             let _ = spy.decide(undo, &[2], 10 * SECOND);
             assert!(spy.records.is_empty(), "{text}");
@@ -302,18 +304,18 @@ fn a_full_undo_leaves_no_record() {
     }
 }
 
-/// Neither the policy of the record nor an ended block changes.
+/// If an undo undoes nothing, neither the policy of the record nor an ended block changes.
 #[test]
 fn an_undo_of_nothing_leaves_the_record_as_it_is() {
     for (older, newer, charged, undone, now) in [
         ("p: fixed-window 5/10s anchored", "p: fixed-window 6/10s anchored", 20, 5, 21),
         ("p: sliding-log 5/10s", "p: sliding-log 6/10s", 20, 19, 21),
-        // The undone time is in the previous window, in which nothing was charged, or in the
-        // current one, in which nothing was charged.
+        // The time of the undone charge is in the previous window or in the current window. Nothing
+        // was charged in that window.
         ("p: sliding-counter 5/10s", "p: sliding-counter 6/10s", 21, 19, 22),
         ("p: sliding-counter 5/10s", "p: sliding-counter 6/10s", 19, 21, 22),
         ("p: sliding-counter 5/10s", "p: sliding-counter 6/10s", 21, 35, 22),
-        // More has been refilled since then than was charged.
+        // Since the charge, more has been refilled than was charged.
         ("p: token-bucket 1/5s burst 5", "p: token-bucket 1/5s burst 6", 20, 5, 21),
         (
             "p: token-bucket 1/5s burst 5 by-interval",
@@ -337,8 +339,8 @@ fn an_undo_of_nothing_leaves_the_record_as_it_is() {
     }
 }
 
-/// One record and the remembered calls. Panics if the record grows by more than was announced when
-/// room was requested.
+/// A store of one record and the calls with ids. It panics if the record grows by more than the
+/// size for which the engine has requested room.
 #[derive(Debug)]
 struct Metered {
     policy: Policy,

@@ -1,4 +1,4 @@
-//! Requests on several subjects, and the verdict of each policy.
+//! Tests of requests on several subjects, and of the verdict of each policy.
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
@@ -53,10 +53,10 @@ fn each_policy_is_charged_for_its_own_subject_and_cost_or_none_is() {
             .map(|verdict| verdict.name())
             .collect();
         assert_eq!(refusing, ["user"]);
-        // The same request can be peeked and refunded.
+        // The request that was acquired can also be peeked and refunded.
         assert_eq!(remaining(request.refund().await.unwrap().decision()), expected(2, 60, 8));
         assert_eq!(remaining(&request.peek().await.unwrap()), expected(2, 60, 8));
-        // A charge with the policy and the text of the subject has the same state.
+        // A charge with this policy and the text of the subject has the same state as the request.
         let user = Charge::new(limiter.policy("user").unwrap(), "7");
         let peek = limiter.store().decide(Call::new(Operation::Peek, &[user])).await.unwrap();
         assert_eq!(peek.verdicts()[0].remaining(), 60);
@@ -205,7 +205,7 @@ fn parts_of_subjects_do_not_collide_in_a_store() {
     });
 }
 
-/// Random acquires and then a peek, whose `next_after` is tested.
+/// Random acquires, and then a peek. The test checks the `next_after` of the peek.
 #[derive(Debug, Clone)]
 struct Usage {
     policy: Policy,
@@ -244,7 +244,7 @@ proptest! {
             prop_assert_eq!(next, Duration::ZERO);
             return Ok(());
         }
-        // Nothing is refilled after the last possible time.
+        // The test cannot observe a refill after the last possible time.
         prop_assume!(start.saturating_add(next) < Timestamp::MAX);
         let is_exact = !matches!(usage.policy.rule(), tidegate_core::engine::Rule::SlidingLog(_) | tidegate_core::engine::Rule::SlidingCounter(_));
         let tick = Duration::from_micros(usage.policy.rule().tick());
@@ -281,7 +281,7 @@ mod waiting {
             assert_eq!(wait, start.elapsed());
             let beyond = wait.checked_sub(Duration::from_secs(10)).unwrap();
             assert!(beyond <= Duration::from_millis(max), "{slow}: {wait:?}");
-            // The other subject is charged only for the two admitted requests.
+            // The subject of the policy `b` is charged only for the two admitted requests.
             assert!(limiter.by("b", "tenant").peek().await.unwrap().is_allowed());
         }
     }

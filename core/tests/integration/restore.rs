@@ -1,5 +1,5 @@
-//! A record that is stored as numbers and restored before each call must decide like a record that
-//! stays in memory. Invalid numbers must be rejected.
+//! Tests of records that are stored as numbers and restored before each call. Such a record must
+//! decide like a record that stays in memory. Invalid numbers must be rejected.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use tidegate_testkit::fixture;
 
 type Key = (String, Vec<u8>, Vec<u8>);
 
-/// A record as a row of a table.
+/// A record in the form of a row of a database table.
 #[derive(Debug)]
 struct Row {
     policy: Policy,
@@ -40,7 +40,7 @@ impl Row {
             Some(State::IntervalBucket(s)) => ("interval", vec![s.anchor, s.debt]),
             Some(other) => unreachable!("{other:?}"),
         };
-        // Each number must fit into a signed column of 64 bits.
+        // Each number must fit into a signed 64-bit column of a database.
         assert!(numbers.iter().all(|&number| number < 1 << 53), "{numbers:?}");
         let policy = match reads_policies {
             true => record.policy().to_string().parse().unwrap(),
@@ -75,13 +75,13 @@ impl Row {
     }
 }
 
-/// A store that keeps rows, and restores records from them for each call.
+/// A store that keeps rows, and restores records from these rows for each call.
 #[derive(Debug)]
 struct Rows {
     clock: ManualClock,
     rows: Mutex<BTreeMap<Key, Row>>,
     forgets: bool,
-    /// Whether a policy is stored as text and parsed again.
+    /// Whether the policy of a row is stored as text and parsed again for each call.
     reads_policies: bool,
 }
 
@@ -155,8 +155,8 @@ impl Records for CallRecords<'_> {
     }
 }
 
-/// The conformance suite. Each of its calls is made on records that were just restored, and each
-/// record after a call must equal the record restored from its row.
+/// The conformance suite on restored records. Each call is made on records that were just restored.
+/// After the call, each record must equal the record that is restored from its row.
 mod suite {
     use super::*;
 
@@ -357,7 +357,7 @@ fn any_state() -> impl Strategy<Value = State> {
     ]
 }
 
-/// A store of one record.
+/// A store that contains at most one record.
 struct OneRecord(Option<Record>);
 
 impl Records for OneRecord {
@@ -382,7 +382,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_000))]
 
     /// Every record that can be restored must allow decisions without overflow, under its own
-    /// policy and under another one.
+    /// policy and under another policy.
     #[test]
     fn a_decision_on_a_restored_record_never_panics(
         state in any_state(),

@@ -1,4 +1,4 @@
-//! The numbers of rules and of the states that they write.
+//! Tests of the numbers in rules, and in the states that rules write.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -64,8 +64,8 @@ fn a_log_is_equal_to_another_with_the_same_records() {
     assert_eq!((log(&[]).len(), log(&[]).is_empty(), log(&[]).heap_bytes()), (0, true, 0));
 }
 
-/// Running totals wrap around, and only their differences count. A log that is never idle for years
-/// has such totals.
+/// The running totals of a log wrap around, and only the differences of these totals count. A log
+/// that is never idle for years has totals that wrap around.
 #[test]
 fn a_log_whose_totals_wrap_around_decides_as_one_whose_totals_do_not() {
     let Rule::SlidingLog(rule) = rule("sliding-log 10/20us") else { panic!("not a sliding log") };
@@ -165,7 +165,7 @@ fn only_buckets_can_reserve_and_an_ended_state_has_recovered() {
     let Rule::SlidingCounter(counter) = rule("sliding-counter 5/10us") else {
         panic!("not a sliding counter")
     };
-    // The previous window has no weight any more, and nothing was charged in the current one.
+    // The previous window has no weight any more, and nothing was charged in the current window.
     let state = sliding_counter::State::new(10, 3, 0);
     for now in [10, 19, 20, 30] {
         assert_eq!(counter.level(Some(&state), now), Level::new(5, now));

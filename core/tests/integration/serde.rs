@@ -1,4 +1,4 @@
-//! Policies in configuration files.
+//! Tests of policies in configuration files.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,7 +22,8 @@ fn a_policy_is_serialized_as_its_text() {
         let json = serde_json::to_string(&policy).unwrap();
         assert_eq!(json, format!("{text:?}"));
         assert_eq!(serde_json::from_str::<Policy>(&json).unwrap(), policy);
-        // A reader cannot lend its text, so that the policy must be parsed from an owned string.
+        // A reader cannot lend its text to the parser. So the policy must be parsed from an owned
+        // string.
         assert_eq!(serde_json::from_reader::<_, Policy>(json.as_bytes()).unwrap(), policy);
     }
 }

@@ -1,5 +1,5 @@
-//! The conformance suite on a store that supports shards: it must decide like any other store, to
-//! the last field, for policies without shards.
+//! The conformance suite on a store that supports shards. For policies without shards, this store
+//! must decide like any other store, in all fields of the decision.
 
 use tidegate_core::ManualClock;
 use tidegate_core::layers::ShardedStore;

@@ -1,4 +1,4 @@
-//! The timeout layer: a call gets its answer in time, or an error.
+//! Tests of the timeout layer: a call gets its answer in time, or an error.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 

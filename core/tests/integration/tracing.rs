@@ -1,4 +1,4 @@
-//! The spans of observed calls, and the events that report an outage.
+//! Tests of the spans of observed calls, and of the events that report an outage.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -148,7 +148,7 @@ fn without_a_subscriber_a_span_allocates_nothing() {
 struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
-    /// Returns the events since the last call of this function.
+    /// Returns the events that were recorded since this function was last called.
     fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
@@ -176,7 +176,7 @@ impl Subscriber for Log {
     fn exit(&self, _: &Id) {}
 }
 
-/// Runs a test with a log, a store that can fail and its clock, in virtual time.
+/// Runs a test in virtual time, with a log, a store that can fail, and the clock of this store.
 fn logged<F: Future<Output = ()>>(run: impl FnOnce(Log, Stub, ManualClock) -> F) {
     let (log, clock) = (Log::default(), ManualClock::default());
     let stub = Stub::new(&clock);
@@ -185,7 +185,8 @@ fn logged<F: Future<Output = ()>>(run: impl FnOnce(Log, Stub, ManualClock) -> F)
     crate::run(run);
 }
 
-/// Acquires for a subject that must not be logged. Returns whether the decision is degraded.
+/// Makes an acquire for a subject that must not be logged. Returns `true` if the decision is
+/// degraded.
 async fn acquire(store: &impl Store) -> Result<bool, Error> {
     let policy = policy("p: sliding-log 1000/1h");
     let charges = [Charge::new(&policy, "S3CRET").tenant("S3CRET")];
@@ -245,7 +246,7 @@ fn an_outage_and_the_number_of_degraded_decisions_are_logged() {
             assert!(!acquire(&store).await.unwrap());
         }
         assert_eq!(log.take(), ["INFO message=the store decides again decisions=23"]);
-        // A batch ends an outage, too.
+        // The answer to a batch also ends an outage.
         clock.advance(Duration::from_secs(60));
         stub.set(Mood::Down(ErrorKind::Timeout));
         assert!(acquire(&store).await.unwrap());
@@ -265,12 +266,12 @@ fn a_store_that_fails_now_and_then_does_not_log_a_line_per_call() {
             assert_eq!(acquire(&store).await.unwrap(), call % 2 == 0);
             clock.advance(Duration::from_millis(10));
         }
-        // Two outages are logged in 20 s. The second one reports all decisions of the failure
-        // policy between the two reports.
+        // In 20 s, two outages are logged. The second report counts all decisions of the failure
+        // policy since the first report.
         let lines = log.take();
         assert_eq!(lines.len(), 4, "{lines:?}");
         assert_eq!(lines[3], "INFO message=the store decides again decisions=500");
-        // An outage that lasts is logged even if it began too soon after the previous one.
+        // A long outage is logged even if it began too soon after the previous outage.
         stub.set(Mood::Down(ErrorKind::Busy));
         for _ in 0..20 {
             acquire(&store).await.unwrap();
@@ -280,7 +281,8 @@ fn a_store_that_fails_now_and_then_does_not_log_a_line_per_call() {
     });
 }
 
-/// A foreign value affects one subject, and would log a line for each of its calls.
+/// A foreign value affects only one subject. If this were an outage, each call for the subject
+/// would log a line.
 #[test]
 fn a_foreign_value_under_one_key_is_not_an_outage() {
     logged(|log, stub, clock| async move {
@@ -293,7 +295,7 @@ fn a_foreign_value_under_one_key_is_not_an_outage() {
     });
 }
 
-/// A store that fails with the text of a server's reply, which may quote a key.
+/// A store that fails with the text of a server's reply. This text possibly quotes a key.
 #[derive(Debug)]
 struct Quoting(ErrorKind);
 

@@ -1,4 +1,4 @@
-//! The numbers of decisions and verdicts.
+//! Tests of the numbers in decisions and verdicts.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -231,7 +231,7 @@ fn next_after_is_the_time_of_the_next_refill() {
     ] {
         assert_eq!(next_after(&window, verdict), micros(next), "{verdict:?}");
     }
-    // In a bucket, all missing tokens but one are available one refill before the last one.
+    // In a bucket, all missing tokens except the last token are available one refill earlier.
     let bucket = policy("token-bucket 1/1s burst 9");
     for (verdict, next) in [
         (allowed(), 1_000_000),
@@ -243,7 +243,8 @@ fn next_after_is_the_time_of_the_next_refill() {
     ] {
         assert_eq!(next_after(&bucket, verdict), micros(next), "{verdict:?}");
     }
-    // Six tokens are missing. A token has two units, and three units are refilled per microsecond.
+    // In this case, six tokens are missing. A token has two units, and three units are refilled per
+    // microsecond.
     let fast = policy("token-bucket 3/2us burst 9");
     let missing_6 = |reset| verdict(Outcome::Allowed, 3, Some(Duration::ZERO), reset);
     assert_eq!(next_after(&fast, missing_6(4)), micros(1));
@@ -253,11 +254,12 @@ fn next_after_is_the_time_of_the_next_refill() {
         .with_remaining(52_119)
         .with_reset_after(micros(74_057_142_860));
     assert_eq!(next_after(&coarse, missing_6), micros(74_057_142_860 - 61_714_285_710));
-    // In a bucket by intervals, five tokens are available after two of three periods.
+    // In a bucket by intervals with six missing tokens, five tokens are available after two of
+    // three periods.
     let intervals = policy("token-bucket 2/1s burst 9 by-interval");
     let missing_6 = verdict(Outcome::Allowed, 3, Some(Duration::ZERO), 2_500_000);
     assert_eq!(next_after(&intervals, missing_6), micros(500_000));
-    // Each shard has its own bucket, so that the next refill of their sum is unknown.
+    // Each shard has its own bucket, so that the next refill of the sum of all buckets is unknown.
     let sharded = policy("token-bucket 9/9s burst 9 shards 3");
     assert_eq!(next_after(&sharded, allowed()), micros(5_000_000));
 }

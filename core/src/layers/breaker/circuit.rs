@@ -1,4 +1,4 @@
-//! The state of a circuit: one word, changed by compare and swap.
+//! The state of a circuit, which is one word that is changed by compare-and-swap.
 
 use super::config::Settings;
 use super::meter::BreakerMeter;
@@ -6,20 +6,22 @@ use super::state::CircuitState;
 use crate::Timestamp;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// The state of a circuit. It is kept in one word, so that it is read and changed atomically.
+/// The state of a circuit. The state is kept in one word, so that it is read and changed
+/// atomically.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Calls are sent to the store.
+    /// The circuit is closed, and calls are sent to the store.
     Closed {
-        /// The number of the closed period. Answers to calls of an earlier period are ignored.
+        /// The number of the period in which the circuit is closed. Answers to calls of an earlier
+        /// period are ignored.
         round: u64,
         /// The number of consecutive calls that have failed.
         failures: u64,
     },
-    /// The circuit is open until a time, and half open from then on.
+    /// The circuit is open until the time `until`, and half open after that time.
     Tripped {
-        /// The end of the open period, in microseconds since 1970. It also distinguishes probes of
-        /// different openings.
+        /// The end of the open period, in microseconds since 1970. This time also distinguishes the
+        /// probes of different open periods.
         until: u64,
         /// The number of probes in flight.
         probes: u64,
@@ -49,7 +51,8 @@ impl Field {
         (word >> self.shift) & self.max()
     }
 
-    /// Returns the bits of the value. A value that is too large is replaced by the maximum.
+    /// Returns the value at the position of this field in the word. A value that is too large is
+    /// replaced by the maximum.
     fn put(&self, value: u64) -> u64 {
         value.min(self.max()) << self.shift
     }
@@ -78,27 +81,27 @@ impl State {
     }
 }
 
-/// The permission for one call.
+/// The permission to send one call to the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ticket {
-    /// The circuit was closed.
+    /// The circuit was closed when the permission was given.
     Closed { round: u64 },
-    /// The circuit was half open.
+    /// The circuit was half open when the permission was given, so the call is a probe.
     Probe { until: u64 },
 }
 
 /// The reason for which a call is not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// The circuit stays open for this many microseconds.
+    /// The circuit is open, and stays open for this many microseconds.
     Open(u64),
-    /// The maximum number of probes is in flight.
+    /// The circuit is half open, and the maximum number of probes is in flight.
     Probing,
 }
 
-/// A circuit.
+/// A circuit, with its state, its settings and its metrics.
 ///
-/// All accesses to the word are relaxed, because the word publishes no other memory.
+/// All accesses to the word of the state are relaxed, because no other memory depends on the word.
 #[derive(Debug)]
 pub(super) struct Circuit {
     word: AtomicU64,
@@ -130,7 +133,8 @@ impl Circuit {
         self.opened.load(Ordering::Relaxed)
     }
 
-    /// Returns the permission for one more call. Reads the clock only if the circuit is not closed.
+    /// Returns the permission for one more call, or a refusal. Reads the clock only if the circuit
+    /// is not closed.
     pub(super) fn enter(&self, now: impl FnOnce() -> Timestamp) -> Result<Ticket, Refusal> {
         self.meter.begin(|| self.gauge_state());
         if let State::Closed { round, .. } = self.load() {
@@ -162,7 +166,8 @@ impl Circuit {
         entered
     }
 
-    /// Records that the store has answered. Returns `true` if this has closed the circuit.
+    /// Records that the store has answered a call. Returns `true` if the answer has closed the
+    /// circuit.
     pub(super) fn answered(&self, ticket: Ticket) -> bool {
         let changed = self.change(|state| match (ticket, state) {
             (Ticket::Closed { round }, State::Closed { round: current, failures })
@@ -184,7 +189,8 @@ impl Circuit {
         has_closed
     }
 
-    /// Records that the store has failed. Returns `true` if this has opened a closed circuit.
+    /// Records that a call to the store has failed. Returns `true` if the failure has opened a
+    /// closed circuit.
     pub(super) fn failed(&self, ticket: Ticket, now: Timestamp) -> bool {
         let open = |reopened| {
             let until = now.as_micros().saturating_add(self.settings.open_micros(reopened));
@@ -214,7 +220,7 @@ impl Circuit {
         is_open && matches!(ticket, Ticket::Closed { .. })
     }
 
-    /// Frees the place of a probe that was cancelled.
+    /// Frees the place of a cancelled probe, so that another probe can be sent.
     pub(super) fn release(&self, ticket: Ticket) {
         let Ticket::Probe { until } = ticket else {
             return;
@@ -227,8 +233,8 @@ impl Circuit {
         });
     }
 
-    /// Returns the state for the gauges. It is half open only from the first probe on, because this
-    /// function does not read the clock.
+    /// Returns the state of the circuit for the gauges. This function does not read the clock. So
+    /// the gauges show a circuit as half open only after its first probe was sent.
     fn gauge_state(&self) -> CircuitState {
         match self.load() {
             State::Closed { .. } => CircuitState::Closed,
@@ -241,7 +247,8 @@ impl Circuit {
         State::from_word(self.word.load(Ordering::Relaxed))
     }
 
-    /// Changes the state by compare and swap. Returns the new state.
+    /// Changes the state by compare-and-swap. Returns the new state, or `None` if `change` makes no
+    /// change.
     fn change(&self, mut change: impl FnMut(State) -> Option<State>) -> Option<State> {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {

@@ -5,14 +5,16 @@ use std::time::Duration;
 use crate::time::micros_of;
 use crate::{Clock, SystemClock};
 
-/// The maximum number of probes in flight. The packed state of a circuit has 6 bits for it.
+/// The maximum number of probes in flight. The packed state of a circuit has 6 bits for this
+/// number.
 pub(super) const MAX_PROBES: u32 = 63;
 
 /// Configures a circuit breaker, for [`StoreExt::breaker`](crate::StoreExt::breaker).
 ///
 /// The circuit opens after **consecutive** failures, and not at a failure rate. A store that is
-/// down fails every call, so a count detects it earlier than a rate. A store that still answers
-/// some calls answers them exactly, and no fallback does that.
+/// down fails every call, so a count of failures detects the outage earlier than a rate. A store
+/// that still answers some calls answers these calls exactly. No fallback is exact, so the circuit
+/// should not open for such a store.
 ///
 /// ```
 /// use std::time::Duration;
@@ -44,7 +46,8 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Returns the duration of the open period after `reopened` consecutive failures of probes.
+    /// Returns the duration of the open period in microseconds, after `reopened` consecutive
+    /// failures of probes.
     pub(super) fn open_micros(&self, reopened: u64) -> u64 {
         let Some(max_open) = self.max_open else {
             return self.open_for;
@@ -56,8 +59,8 @@ impl Settings {
 }
 
 impl Breaker {
-    /// Creates a breaker that opens for a second after 5 failures, and then sends one probe at a
-    /// time.
+    /// Creates a breaker that opens the circuit for a second after 5 failures, and then sends one
+    /// probe at a time.
     pub fn new() -> Self {
         let settings = Settings { failures: 5, open_for: 1_000_000, max_open: None, probes: 1 };
         Self { settings, clock: SystemClock::new() }
@@ -83,8 +86,8 @@ impl<C> Breaker<C> {
         self
     }
 
-    /// Doubles the time for which the circuit is open with each failed probe, up to `span`. By
-    /// default, the time stays the same.
+    /// Sets the maximum time for which the circuit is open. Each failed probe doubles the time, up
+    /// to `span`. By default, the time does not grow.
     pub fn open_for_at_most(mut self, span: Duration) -> Self {
         self.settings.max_open = Some(micros_of(span));
         self

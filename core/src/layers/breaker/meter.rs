@@ -1,7 +1,7 @@
 //! Metrics of a circuit breaker. Without the feature `metrics`, all functions are empty.
 //!
-//! The meter looks up its metrics at the first call. By then, the application has installed its
-//! recorder.
+//! The meter looks up its metrics at the first call. The application must install its recorder
+//! before that call.
 
 #[cfg(feature = "metrics")]
 use std::sync::OnceLock;
@@ -20,7 +20,7 @@ pub(super) struct BreakerMeter {
 #[cfg(feature = "metrics")]
 #[derive(Debug)]
 struct BreakerGauges {
-    /// The state in whose gauge this breaker is counted.
+    /// The state with the gauge in which this breaker is counted.
     counted: std::sync::Mutex<Option<CircuitState>>,
     /// The gauge of each state, in the order of [`STATES`].
     states: [metrics::Gauge; 3],
@@ -28,7 +28,7 @@ struct BreakerGauges {
 }
 
 impl BreakerMeter {
-    /// Counts the breaker in its state, if it is not counted yet.
+    /// Counts the breaker in the gauge of its state, if the breaker is not counted yet.
     pub(super) fn begin(&self, state: impl Fn() -> CircuitState) {
         #[cfg(feature = "metrics")]
         if self.gauges.get().is_none() {
@@ -68,7 +68,7 @@ impl BreakerMeter {
     }
 }
 
-/// The states with their names in the label `state`.
+/// The states of a circuit, and the name of each state in the label `state`.
 #[cfg(feature = "metrics")]
 const STATES: [(CircuitState, &str); 3] = [
     (CircuitState::Closed, "closed"),

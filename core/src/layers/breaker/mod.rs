@@ -1,11 +1,11 @@
-//! Circuit breaker: a store that keeps failing is not called for a while.
+//! The circuit breaker: if a store keeps failing, the layer stops calling the store for a while.
 //!
-//! No existing crate fits:
+//! No existing crate has the required behavior:
 //!
 //! * failsafe 1.3, recloser 1.4 and reliakit-circuit 1.1 send all calls once the circuit is half
 //!   open. failsafe and reliakit-circuit also need a lock per call.
 //! * tower-circuitbreaker 0.2 depends on tower.
-//! * In none of them does a cancelled probe free its place.
+//! * In none of these crates does a cancelled probe free its place among the probes in flight.
 
 mod circuit;
 mod config;
@@ -33,8 +33,8 @@ pub struct BreakerLayer<C = SystemClock> {
     watch: BreakerWatch<C>,
 }
 
-/// A handle that shows the state of a circuit, for example for a metric. Clones show the same
-/// circuit.
+/// A handle that shows the state of a circuit, for example for a metric. All clones of a handle
+/// show the state of one circuit.
 #[derive(Debug, Clone)]
 pub struct BreakerWatch<C = SystemClock> {
     circuit: Arc<Circuit>,
@@ -78,7 +78,7 @@ impl<C: Clock> BreakerLayer<C> {
         Self { watch: BreakerWatch { circuit, clock: breaker.clock } }
     }
 
-    /// Returns the permission to call the store.
+    /// Returns the permission to call the store, or the refusal if the circuit is open.
     fn enter(&self) -> Result<Permit<'_, C>, Refusal> {
         let watch = &self.watch;
         let ticket = watch.circuit.enter(|| watch.clock.now())?;
@@ -96,7 +96,7 @@ impl<C: Clock> BreakerLayer<C> {
         Error::new(ErrorKind::CircuitOpen, message)
     }
 
-    /// Sends a call if the circuit permits it, and records the health that the answer shows.
+    /// Sends a call if the circuit permits the call, and records the health that the answer shows.
     fn send<'a, T: HealthCheck + Send + 'a>(
         &'a self,
         send: impl FnOnce() -> Answer<'a, T>,
@@ -135,8 +135,8 @@ impl<S: Store, C: Clock> Layer<S> for BreakerLayer<C> {
     }
 }
 
-/// The permission for one call. If the call is cancelled, `drop` frees the place of the permit, and
-/// the call counts neither as a success nor as a failure.
+/// The permission to send one call to the store. If the call is cancelled, `drop` releases the
+/// permission, and the call counts neither as a success nor as a failure.
 struct Permit<'a, C: Clock> {
     watch: &'a BreakerWatch<C>,
     ticket: Ticket,
@@ -175,12 +175,12 @@ impl<C: Clock> Drop for Permit<'_, C> {
     }
 }
 
-/// The health of the store that an answer shows.
+/// The health of the store, as an answer of the store shows it.
 #[derive(Debug, Clone, Copy)]
 enum Health<'e> {
     Alive,
     Failing(&'e Error),
-    /// The store may not have been called.
+    /// The health is unknown, because the store was possibly not called.
     Unknown,
 }
 
@@ -198,8 +198,8 @@ impl<T> HealthCheck for Result<T, Error> {
     }
 }
 
-/// A batch is one round trip. If the store answers any of its calls, the store is alive. If all of
-/// its calls fail, they count as one failure.
+/// A batch is one round trip to the store. If the store answers any call of the batch, the store is
+/// alive. If all calls of the batch fail, the breaker counts one failure.
 impl<T> HealthCheck for Vec<Result<T, Error>> {
     fn health(&self) -> Health<'_> {
         let states = || self.iter().map(HealthCheck::health);
@@ -220,14 +220,14 @@ impl<'e> Health<'e> {
             | ErrorKind::OutOfMemory
             | ErrorKind::UnsupportedServer
             | ErrorKind::Protocol => Self::Failing(error),
-            // The server has answered. Only this key or this id is wrong.
+            // The server has answered, so the store is alive. Only this key or this id is wrong.
             ErrorKind::ForeignValue | ErrorKind::IdReused => Self::Alive,
             ErrorKind::UnknownHold
             | ErrorKind::AlreadySettled
             | ErrorKind::HoldLapsed
             | ErrorKind::TooManyHolds => Self::Alive,
-            // The server has answered, and the settings are wrong. An open circuit would turn this
-            // error into one that a fallback hides.
+            // The server has answered, so the store is alive, but the settings are wrong. An open
+            // circuit would turn this error into `CircuitOpen`, and a fallback would hide it.
             ErrorKind::Misconfigured => Self::Alive,
             ErrorKind::Unsupported
             | ErrorKind::InvalidCall

@@ -8,6 +8,6 @@ pub enum CircuitState {
     Closed,
     /// All calls fail immediately.
     Open,
-    /// A few calls are sent to the store as probes, and the others fail immediately.
+    /// A few calls are sent to the store as probes, and all other calls fail immediately.
     HalfOpen,
 }

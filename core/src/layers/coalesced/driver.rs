@@ -1,4 +1,4 @@
-//! The task that sends the batches of a group.
+//! The task that sends the batches of a batch group.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -9,10 +9,10 @@ use super::queues::{AnswerSender, Queues, WaitingCall};
 use crate::sync::task::yield_now;
 use crate::{Call, Decision, Error, ErrorKind, OwnedCall, Store};
 
-/// Sends the batches of a group, one after another.
+/// Sends the batches of one batch group, one batch after another.
 ///
-/// If the driver is dropped before its end, because the store panics or the runtime ends, the
-/// waiting calls fail.
+/// If the store panics or the runtime ends, the driver is dropped before it has sent all calls.
+/// Then the waiting calls fail.
 pub(super) struct Driver<S> {
     queues: Arc<Queues>,
     store: Arc<S>,
@@ -33,8 +33,8 @@ impl<S: Store> Driver<S> {
                 return;
             };
             send(&*self.store, batch).await;
-            // The callers that now have their answers make their next calls first, so that these
-            // calls form one batch.
+            // The task yields, so that the callers that now have their answers can make their next
+            // calls. These calls then form one batch.
             yield_now().await;
         }
     }
@@ -50,7 +50,7 @@ impl<S> Drop for Driver<S> {
     }
 }
 
-/// Sends a batch, and passes the answers to the callers.
+/// Sends a batch to the store, and passes the answers to the callers.
 async fn send(store: &impl Store, batch: Vec<WaitingCall>) {
     let (calls, mut callers): (Vec<_>, Vec<_>) =
         batch.into_iter().map(|waiting| (waiting.call, waiting.caller)).unzip();
@@ -60,7 +60,7 @@ async fn send(store: &impl Store, batch: Vec<WaitingCall>) {
     };
     let mut answers = answers.unwrap_or_default().into_iter();
     for caller in callers {
-        // The channel of a cancelled caller is closed.
+        // Sending fails if the caller is cancelled, because the channel is then closed.
         let _ = caller.send(answers.next().unwrap_or_else(|| Err(missing())));
     }
 }
@@ -72,10 +72,11 @@ async fn decide(store: &impl Store, calls: &[Call<'_>]) -> Vec<Result<Decision, 
     }
 }
 
-/// Returns the answers to a batch, or `None` if all callers are cancelled before.
+/// Returns the answers to a batch, or `None` if all callers are cancelled before the answers
+/// arrive.
 ///
-/// The batch is then dropped, like a single call whose caller is cancelled, and the next batch does
-/// not wait for it.
+/// If all callers are cancelled, the batch is dropped, like a single call with a cancelled caller.
+/// The next batch does not wait for the answers to the dropped batch.
 async fn answers_while_needed<T>(
     answers: impl Future<Output = T>,
     callers: &mut [AnswerSender],
@@ -89,8 +90,8 @@ async fn answers_while_needed<T>(
     .await
 }
 
-/// Is ready when all callers are cancelled. `cancelled` counts the first callers for which this is
-/// known.
+/// Is ready when all callers are cancelled. `cancelled` is the number of callers at the start of
+/// the list that are known to be cancelled.
 fn poll_all_cancelled(
     callers: &mut [AnswerSender],
     cancelled: &mut usize,
@@ -105,7 +106,7 @@ fn poll_all_cancelled(
     Poll::Ready(())
 }
 
-/// Returns the error of a call whose batch was dropped.
+/// Returns the error for a call in a batch that was dropped.
 pub(super) fn abandoned() -> Error {
     let message =
         "the batch of the call was abandoned: the store panicked, or the runtime has ended";

@@ -1,9 +1,9 @@
 //! Batches of the calls of concurrent callers.
 //!
-//! A task sends the batches of a group. The first call of the group spawns the task, and the task
-//! ends when no call waits. The callers do not send the batches themselves, because a caller that
-//! is not polled for a while would delay all others. A task also outlives each caller, so a
-//! cancelled caller has nothing to hand over.
+//! A task sends the batches of a batch group. The first waiting call of the group spawns the task,
+//! and the task ends when no call waits. The callers do not send the batches themselves, because a
+//! caller that is not polled for a while would delay all other callers. A task also outlives each
+//! caller, so a cancelled caller does not interrupt the batch.
 
 mod driver;
 mod queues;
@@ -22,43 +22,46 @@ use crate::{Answer, Call, Decision, Error, ErrorKind, Store};
 /// A store that sends the calls of concurrent callers in batches: see
 /// [`StoreExt::coalesced`](super::StoreExt::coalesced).
 ///
-/// At most one batch of a [group](Store::batch_group) is in flight. The calls that arrive while it
-/// is in flight form the next batch, which is sent by [`decide_many`](Store::decide_many). So the
-/// size of the batches follows the load. There is no timer: if no batch is in flight, a call is
-/// sent immediately. The more callers there are, the less work a call causes in the store. A batch
-/// costs a Redis server a quarter to a half of the same number of single calls.
+/// At most one batch of a [batch group](Store::batch_group) is in flight. The calls that arrive
+/// while the batch is in flight form the next batch, which is sent by
+/// [`decide_many`](Store::decide_many). So the size of the batches follows the load. There is no
+/// timer: if no batch is in flight, a call is sent immediately. The more callers there are, the
+/// less work a call causes in the store. A batch costs a Redis server a quarter to a half of the
+/// cost of the same calls without a batch.
 ///
-/// Put this layer directly around the store, and the other layers around it. A
-/// [timeout](super::StoreExt::timeout) around it then applies to each call.
+/// Add this layer first, directly around the store, and add all other layers after it. Then a
+/// [timeout](super::StoreExt::timeout) around this layer applies to each single call.
 ///
 /// * Each call gets the answer that it would get alone, and each error belongs to one call. If a
-///   batch fails as a whole, each of its calls gets that error. After a
-///   [`Timeout`](ErrorKind::Timeout) it is unknown which calls were charged.
-/// * The calls of one group are executed in the order in which they arrive. A store without nodes
-///   has one group, Redis has one for each connection, and Redis Cluster has one for each node.
-/// * A cancelled caller does not affect the others. Its call is not made if it was not sent yet. A
-///   call in flight may be charged.
-/// * At most [`max_waiting`](Self::max_waiting) calls of a group wait. A further call fails with
-///   [`ErrorKind::TooManyWaiters`] and without a charge, so that a slow store does not fill the
+///   batch fails as a whole, each call of the batch gets that error. After a
+///   [`Timeout`](ErrorKind::Timeout) it is unknown which calls of the batch were charged.
+/// * The calls of one batch group are executed in the order in which they arrive. A store without
+///   nodes has one batch group. Redis has one batch group for each connection, and Redis Cluster
+///   has one batch group for each node.
+/// * A cancelled caller does not affect other callers. If the call of the cancelled caller was not
+///   sent yet, the call is not made. If the call is in flight, the call is possibly charged.
+/// * At most [`max_waiting`](Self::max_waiting) calls of a batch group wait. A further call fails
+///   with [`ErrorKind::TooManyWaiters`] and is not charged, so that a slow store does not fill the
 ///   memory.
 ///
-/// These calls are sent without a batch:
+/// The following calls are not added to a batch:
 ///
 /// * calls to a store that [answers immediately](Store::answers_immediately);
 /// * calls that a batch does not make cheaper, such as calls with an [id](crate::CallId) on Redis;
 /// * calls that an inner layer answers from memory, such as a [deny
 ///   cache](super::StoreExt::deny_cache) or [leases](super::StoreExt::leased);
-/// * the calls of [`decide_many`](Store::decide_many), because they are a batch already.
+/// * the calls of [`decide_many`](Store::decide_many), because these calls are a batch already.
 ///
 /// The layer copies each charge with its subject. A call must be made within a Tokio runtime. If
 /// the runtime ends or the inner store panics, all calls in flight and all waiting calls fail with
 /// [`ErrorKind::Unavailable`]. The waiting calls are
 /// [definitely not charged](Error::is_definitely_not_charged).
 ///
-/// Clones are cheap and share the batches. The tasks share the inner store, so it is in an `Arc`.
+/// Clones are cheap and share the batches. The inner store is in an `Arc`, because the tasks share
+/// the inner store.
 pub type CoalescedStore<S> = Layered<CoalescedLayer, Arc<S>>;
 
-/// The layer of a [`CoalescedStore`]. Clones share the batches.
+/// The layer of a [`CoalescedStore`]. Clones of the layer share the batches.
 #[derive(Clone)]
 pub struct CoalescedLayer {
     queues: Arc<Queues>,
@@ -67,13 +70,15 @@ pub struct CoalescedLayer {
 }
 
 impl<S> CoalescedStore<S> {
-    /// Sets the maximum number of charges in a batch of several calls. The default is 512.
+    /// Sets the maximum number of charges in a batch. The default is 512. A single call with more
+    /// charges is sent alone.
     #[must_use]
     pub fn max_batch(self, charges: usize) -> Self {
         self.map_layer(|layer| CoalescedLayer { max_batch: charges, ..layer })
     }
 
-    /// Sets the maximum number of calls of a group that wait for a batch. The default is 8,192.
+    /// Sets the maximum number of calls of one batch group that wait for a batch. The default is
+    /// 8,192.
     #[must_use]
     pub fn max_waiting(self, calls: usize) -> Self {
         self.map_layer(|layer| CoalescedLayer { max_waiting: calls, ..layer })
@@ -81,10 +86,12 @@ impl<S> CoalescedStore<S> {
 }
 
 impl CoalescedLayer {
-    /// One script call for 512 charges keeps a Redis server busy for a millisecond.
+    /// The default maximum of charges in a batch. A script call for 512 charges keeps a Redis
+    /// server busy for a millisecond.
     const MAX_BATCH: usize = 512;
 
-    /// At 400,000 decisions per second, the last of 8,192 calls waits for 20 ms.
+    /// The default maximum of waiting calls. At 400,000 decisions per second, the last of 8,192
+    /// calls waits for 20 ms.
     const MAX_WAITING: usize = 8_192;
 
     pub(super) fn new() -> Self {
@@ -92,7 +99,7 @@ impl CoalescedLayer {
         Self { queues, max_batch: Self::MAX_BATCH, max_waiting: Self::MAX_WAITING }
     }
 
-    /// Adds a call to the next batch of its group, and waits for the answer.
+    /// Adds a call to the next batch of `group`, and waits for the answer.
     async fn decide_in_batch<S: Store + 'static>(
         &self,
         inner: &Arc<S>,
@@ -140,7 +147,8 @@ impl<S: Store + 'static> Layer<Arc<S>> for CoalescedLayer {
     }
 }
 
-/// A waiting call. If its caller is cancelled before the call is sent, `drop` withdraws the call.
+/// The place of a call in a queue. If the caller is cancelled before the call is sent, `drop`
+/// removes the call from the queue.
 struct Place<'a> {
     queues: &'a Queues,
     group: u64,

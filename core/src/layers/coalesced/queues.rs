@@ -1,4 +1,4 @@
-//! The calls that wait to be sent.
+//! The queues of the calls that wait for the next batch.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::PoisonError;
@@ -11,24 +11,25 @@ use crate::{Call, Decision, Error, OwnedCall};
 /// The maximum number of bytes of tenants and subjects in a batch of several calls.
 const MAX_BYTES: usize = 1 << 20;
 
-/// The waiting calls of all groups.
+/// The waiting calls of all batch groups.
 #[derive(Debug, Default)]
 pub(super) struct Queues(Mutex<Groups>);
 
 #[derive(Debug, Default)]
 struct Groups {
-    /// The queue of each group that has a driver.
+    /// The queue of each batch group that has a driver.
     queues: HashMap<u64, Queue>,
     /// The number of the next call. Calls are sent in the order of their numbers.
     next: u64,
 }
 
-/// The waiting calls of a group by their numbers. It is a map, because any call can be withdrawn.
+/// The waiting calls of a batch group, by their numbers. The queue is a map, because any waiting
+/// call can be withdrawn.
 type Queue = BTreeMap<u64, WaitingCall>;
 
 pub(super) type AnswerSender = oneshot::Sender<Result<Decision, Error>>;
 
-/// A call that waits, and the channel for its answer.
+/// A call that waits for a batch, and the channel for the answer to the call.
 #[derive(Debug)]
 pub(super) struct WaitingCall {
     pub(super) call: OwnedCall,
@@ -37,11 +38,11 @@ pub(super) struct WaitingCall {
     bytes: usize,
 }
 
-/// The place of a call that was added.
+/// The place of a call that was added to a queue.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Added {
     pub(super) number: u64,
-    /// Whether the group needs a driver.
+    /// Whether the batch group has no driver yet, so that the caller must start a driver.
     pub(super) is_first: bool,
 }
 
@@ -54,12 +55,12 @@ impl WaitingCall {
 }
 
 impl Queues {
-    /// Adds a call to a group, unless `max` of its calls already wait.
+    /// Adds a call to the queue of a batch group, unless `max` calls of the group already wait.
     pub(super) fn add(&self, group: u64, call: WaitingCall, max: usize) -> Option<Added> {
         let mut groups = self.lock();
         let queue = groups.queues.get(&group);
         let is_first = queue.is_none();
-        // A call that needs no place in the queue is accepted even if `max` is 0.
+        // If the group has no driver, the call does not wait, so it is accepted even if `max` is 0.
         if queue.is_some_and(|queue| queue.len() >= max) {
             return None;
         }
@@ -69,14 +70,15 @@ impl Queues {
         Some(Added { number, is_first })
     }
 
-    /// Removes a call that still waits.
+    /// Removes a call from its queue, if the call still waits.
     pub(super) fn withdraw(&self, group: u64, number: u64) {
         if let Some(queue) = self.lock().queues.get_mut(&group) {
             queue.remove(&number);
         }
     }
 
-    /// Removes and returns the calls of the next batch. If no call waits, ends the group.
+    /// Removes and returns the calls of the next batch. If no call waits, removes the queue of the
+    /// batch group and returns `None`.
     pub(super) fn take(&self, group: u64, max_charges: usize) -> Option<Vec<WaitingCall>> {
         let mut groups = self.lock();
         let queue = groups.queues.get_mut(&group)?;
@@ -97,7 +99,8 @@ impl Queues {
         Some(batch)
     }
 
-    /// Ends a group whose driver has failed, and returns the calls that still wait.
+    /// Removes the queue of a batch group after its driver has failed, and returns the calls that
+    /// still wait.
     pub(super) fn end(&self, group: u64) -> impl Iterator<Item = WaitingCall> + use<> {
         self.lock().queues.remove(&group).unwrap_or_default().into_values()
     }

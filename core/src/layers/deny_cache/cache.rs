@@ -1,4 +1,4 @@
-//! The cache: denials, and the state that decides whether a denial is valid.
+//! The deny cache, which contains denials and the data that determines whether a denial is valid.
 
 use super::entry::CallKey;
 use super::meter::CacheMeter;
@@ -8,7 +8,7 @@ use crate::Decision;
 use crate::layers::generations::Generations;
 use crate::sync::hash::RandomState;
 
-/// The cached denials, and the state that decides whether a denial is valid.
+/// The cached denials, and the data that determines whether a denial is valid.
 #[derive(Debug)]
 pub(super) struct Cache {
     pub(super) table: Table,
@@ -22,12 +22,13 @@ pub(super) struct Cache {
     pub(super) meter: CacheMeter,
 }
 
-/// The size of a denial of one charge in bytes, including its part of the tables.
+/// The size in bytes of the denial of a call with one charge, including the memory of the tables
+/// for this denial.
 const ORDINARY_BYTES: usize = 400;
 
-/// The number of generations per slot. The more generations there are, the fewer keys share one. A
-/// key that shares a generation invalidates the denials of other keys, and each of these then costs
-/// a call to the store.
+/// The number of generations per slot of the table. The more generations there are, the fewer keys
+/// share a generation. A change of one key invalidates the denials of all keys that share its
+/// generation, and each invalid denial costs a call to the store.
 const GENERATIONS_PER_SLOT: usize = 2;
 
 impl Cache {
@@ -51,7 +52,7 @@ impl Cache {
         }
     }
 
-    /// Finds the denial of a call, and counts a hit or a miss.
+    /// Returns the cached denial of a call, and counts a hit or a miss.
     pub(super) fn find(&self, key: &CallKey<'_>, at: ClockReading) -> Option<Decision> {
         let known = self.table.find(key, at, &self.generations, true);
         match known {
@@ -61,8 +62,8 @@ impl Cache {
         known
     }
 
-    /// Finds a denial for a caller that calls the store itself. Counts only a hit, because the
-    /// call counts the miss.
+    /// Returns the cached denial of a call, for a caller that otherwise sends the call to the
+    /// store. Counts only a hit, because the later call counts the miss.
     pub(super) fn find_hit(&self, key: &CallKey<'_>, at: ClockReading) -> Option<Decision> {
         let known = self.table.find(key, at, &self.generations, false);
         if known.is_some() {
@@ -71,7 +72,7 @@ impl Cache {
         known
     }
 
-    /// Returns `true` if the cache has the denial of a call. Counts nothing.
+    /// Returns `true` if the cache has a valid denial of a call. Counts neither a hit nor a miss.
     pub(super) fn contains(&self, key: &CallKey<'_>, at: ClockReading) -> bool {
         self.table.contains(key, at, &self.generations)
     }

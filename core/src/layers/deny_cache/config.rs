@@ -4,8 +4,8 @@ use crate::{Clock, SystemClock};
 
 /// Configures a cache of denials, for [`StoreExt::deny_cache`](crate::StoreExt::deny_cache).
 ///
-/// A refusal says when to retry. If the caller retries earlier, the cache refuses the call without
-/// the store. A flood of refused requests costs the store one call per
+/// A refusal contains the time after which to retry. If the caller retries earlier, the cache
+/// refuses the call without the store. So a flood of refused requests costs the store one call per
 /// [`retry_after`](crate::Decision::retry_after).
 ///
 /// ```
@@ -39,48 +39,50 @@ use crate::{Clock, SystemClock};
 /// # What is cached
 ///
 /// The cache keeps denials of acquires and peeks. A denial answers only acquires and peeks with
-/// exactly the same charges: policies, tenants, subjects and costs. It is valid until the first of
-/// the policies that deny would decide differently. The cache does not keep
+/// exactly the same charges: policies, tenants, subjects and costs. A denial is valid as long as
+/// each denying policy would still deny the call. The cache does not keep the following answers:
 ///
 /// * a decision that allows the call, that is [degraded](crate::Decision::degraded), or that denies
 ///   forever (a cost above the limit);
 /// * the denial of a peek by a policy with [`block_for`](crate::Policy::block_for), because an
-///   acquire must reach the store and write the block. The denial of that acquire is cached until
-///   the block ends;
+///   acquire must reach the store, which then writes the block. The denial of that acquire is
+///   cached until the block ends;
 /// * the denial of a call with more than 4 KiB of tenants and subjects.
 ///
 /// # Exactness
 ///
-/// If all calls for a subject pass through this cache, each call has the outcome that the store
-/// would return, denied by the same charges. `retry_after`, `reset_after`, `blocked_for` and the
-/// limit are also the same. `remaining` may be a lower bound for two kinds of charges: a charge
-/// that is denied at a cost above 1, and a charge that is not denied. After `reset_after`,
-/// `remaining` is the limit. With [`only_exact`](Self::only_exact), the store answers such calls.
+/// If all calls for a subject pass through this cache, the outcome of each call is the outcome that
+/// the store would return. The denied charges, `retry_after`, `reset_after`, `blocked_for` and the
+/// limit are also equal to the values of the store. `remaining` is possibly only a lower bound for
+/// two kinds of charges: a charge that is denied at a cost above 1, and a charge that is not
+/// denied. After the time `reset_after`, `remaining` is the limit. With
+/// [`only_exact`](Self::only_exact), the store answers calls with such charges.
 ///
-/// The cache notices changes by other processes when the denial ends, at the latest. So a refund, a
-/// reset or a raised limit elsewhere takes effect here up to `retry_after` later.
+/// The cache does not notice changes that other processes make in the store, until the cached
+/// denial ends. So a refund, a reset or a raised limit in another process takes effect in this
+/// process up to `retry_after` later.
 ///
-/// The cache measures the time from before the call was sent. So a denial does not end later here
-/// than in the store, even if the two clocks differ by years. The clocks must run at the same rate:
-/// at a drift of 200 ppm, a block of an hour may last 0.7 s longer here. A [`Clock`] that steps
-/// back clears the cache when it shows an earlier time than when a call was sent. [`SystemClock`]
-/// never steps back.
+/// The cache measures the time of a denial from before the call was sent. So a denial does not end
+/// later in the cache than in the store, even if the two clocks differ by years. The clocks of the
+/// cache and the store must run at the same rate. At a drift of 200 ppm, a block of an hour can
+/// last 0.7 s longer in the cache. If the [`Clock`] of the cache shows an earlier time than when a
+/// call was sent, the cache is cleared. [`SystemClock`] never steps back.
 ///
 /// # Invalidation
 ///
-/// A denial becomes invalid when a call through this cache may change one of its states. Such a
+/// A denial becomes invalid when a call through this cache can change a state of the denial. Such a
 /// call is an acquire, a reservation, a charge, a refund, an undo, a reset, a block, a hold or a
-/// settlement, in a batch or not. It may also fail or remain without an answer. (If the store
-/// executes a lost call later, this counts as a change by another process.) A denial that is in
-/// flight during such a call is not cached. A changed policy is another policy, so its calls are
-/// sent to the store.
+/// settlement. The denial becomes invalid even if the call is in a batch, fails, or remains without
+/// an answer. If the store executes a lost call later, this counts as a change by another process.
+/// If the store's denial is in flight during such a call, the denial is not cached. A policy with
+/// changed numbers is another policy, so calls with this policy are sent to the store.
 ///
 /// # Memory
 ///
-/// The cache uses at most [`max_bytes`](Self::max_bytes) for all keys and tables, whatever subjects
-/// the callers choose. It evicts expired entries first, and then entries that were not used
-/// recently. Among these, it evicts the entry that expires first. An eviction costs one call to the
-/// store.
+/// The cache uses at most [`max_bytes`](Self::max_bytes) for all keys and tables, regardless of the
+/// subjects that callers choose. A full cache evicts expired denials first, and then denials that
+/// were not used recently. Among the denials that were not used recently, the cache evicts the
+/// denial that ends first. An eviction costs one call to the store.
 #[derive(Debug, Clone)]
 #[must_use = "a configuration does nothing until a store has it"]
 pub struct DenyCache<C = SystemClock> {
@@ -108,18 +110,19 @@ impl<C: Clock> DenyCache<C> {
 
     /// Sets the maximum memory in bytes, at least [`MIN_BYTES`](Self::MIN_BYTES).
     ///
-    /// The default is 16 MiB. This is enough for about 40,000 denials of one charge, which need
-    /// about 400 bytes each. A twelfth of the memory is allocated when the cache is created.
+    /// The default is 16 MiB. This memory is enough for about 40,000 denials of calls with one
+    /// charge. Each such denial needs about 400 bytes. A twelfth of the memory is allocated when
+    /// the cache is created.
     pub fn max_bytes(self, bytes: usize) -> Self {
         Self { max_bytes: bytes.max(Self::MIN_BYTES), ..self }
     }
 
-    /// Calls the store if a field of the cached answer would only be a bound.
+    /// Sends a call to the store if `remaining` in the cached answer would only be a lower bound.
     pub fn only_exact(self) -> Self {
         Self { only_exact: true, ..self }
     }
 
-    /// Sets the clock that ends denials. The default is [`SystemClock`].
+    /// Sets the clock that determines when a cached denial ends. The default is [`SystemClock`].
     pub fn clock<D: Clock>(self, clock: D) -> DenyCache<D> {
         let Self { max_bytes, only_exact, .. } = self;
         DenyCache { clock, max_bytes, only_exact }

@@ -1,4 +1,5 @@
-//! A denied call in the cache: its key, its answer, and the time until which the answer is valid.
+//! A denied call in the cache, with its key, its answer, and the time until which the answer is
+//! valid.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -14,14 +15,15 @@ use crate::{Call, Charge, Charges, Decision, Operation, Outcome, Policy, Verdict
 /// The maximum number of bytes of tenants and subjects in a cached call.
 pub(super) const MAX_NAME_BYTES: usize = 4096;
 
-/// A call with the hashes by which the cache finds its denial.
+/// A call with the hashes by which the cache finds the denial of the call.
 #[derive(Debug)]
 pub(super) struct CallKey<'a> {
     pub(super) call: Call<'a>,
-    /// The hash of each charge, in order. Charges that are too long to be cached are left out.
+    /// The hash of each charge, in order. Charges with a tenant and a subject that are too long to
+    /// be cached are left out.
     pub(super) keys: Keys,
-    /// The hash of all charges with their costs. `None` if the call is too large to be cached, or
-    /// if its answer has data that a denial does not contain.
+    /// The hash of all charges with their costs. This hash is `None` if the call is too large to be
+    /// cached. It is also `None` if the answer has data that a cached denial does not contain.
     pub(super) hash: Option<u64>,
 }
 
@@ -41,8 +43,9 @@ impl<'a> CallKey<'a> {
             let key = key_hash(&charge, name, hasher);
             call_hash.write_u64(key);
             // A charge to the limit of a tenant invalidates the denials of all subjects of the
-            // tenant. The hash of the call contains the subject, because with shards the answer for
-            // one subject is not valid for others.
+            // tenant. So the key contains only the tenant. The hash of the call contains the
+            // subject, because with shards the answer for one subject is not valid for other
+            // subjects.
             keys.push(if charge.policy.is_per_tenant() {
                 let tenant = Charge { subject: charge.state_subject(), ..charge };
                 key_hash(&charge, name_hash(&tenant, None, hasher), hasher)
@@ -52,15 +55,17 @@ impl<'a> CallKey<'a> {
             call_hash.write_u64(charge.cost);
         }
         let fits = names <= MAX_NAME_BYTES && keys.len() <= MAX_CHARGES;
-        // The answer to a peek also contains the unspent costs of the holds. A denial does not.
+        // The answer to a peek also contains the unspent costs of the holds. A cached denial does
+        // not contain these costs.
         let needs_holds = call.operation == Operation::Peek
             && call.charges.iter().any(|charge| charge.policy.refunds_lapsed());
         Self { call, keys, hash: (fits && !needs_holds).then(|| call_hash.finish()) }
     }
 }
 
-/// Returns the hash of tenant and subject. If they are the same slices as in the last charge, which
-/// is the usual case, returns the last hash.
+/// Returns the hash of the tenant and the subject of a charge. Usually, the tenant and the subject
+/// are the same slices as in the last charge. Then the function returns the hash of the last
+/// charge.
 fn name_hash(charge: &Charge<'_>, last: Option<(Charge<'_>, u64)>, hasher: &RandomState) -> u64 {
     if let Some((last, hash)) = last
         && std::ptr::eq(last.tenant, charge.tenant)
@@ -82,7 +87,8 @@ fn key_hash(charge: &Charge<'_>, name: u64, hasher: &RandomState) -> u64 {
     hasher.finish()
 }
 
-/// A denial, with all data that is needed to answer the same call until the denial ends.
+/// A cached denial of a call, with all data that is needed to answer equal calls until the denial
+/// ends.
 #[derive(Debug)]
 pub(super) struct CachedDenial {
     sent: ClockReading,
@@ -100,14 +106,14 @@ struct DeniedCharge {
     cost: u64,
     tenant_len: u16,
     subject_len: u16,
-    /// The generation of the key before the call was sent.
+    /// The generation of the charge's key before the call was sent.
     generation: u64,
     verdict: Verdict,
 }
 
 impl CachedDenial {
-    /// Creates the denial to cache. Returns `None` if the decision allows the call or denies it
-    /// forever, or if the answer to the same call may change immediately.
+    /// Creates the denial to cache. Returns `None` if the decision allows the call or denies the
+    /// call forever. Also returns `None` if the answer to an equal call can change immediately.
     pub(super) fn new(
         call: &Call<'_>,
         decision: &Decision,
@@ -118,7 +124,8 @@ impl CachedDenial {
         if decision.is_allowed() || decision.degraded().is_some() {
             return None;
         }
-        // A cost above the limit is denied forever. No cached denial should be valid for that long.
+        // A cost above the limit is denied forever, without a `retry_after`. No cached denial
+        // should be valid forever.
         let _ends = decision.retry_after()?;
         let verdicts = decision.verdicts();
         if verdicts.len() != call.charges.len() || counts.len() != call.charges.len() {
@@ -169,7 +176,8 @@ impl CachedDenial {
             })
     }
 
-    /// Returns `true` if the store would still return this denial, as far as this cache can know.
+    /// Returns `true` if the denial has not ended, and no call through this cache has possibly
+    /// changed its states.
     pub(super) fn is_valid(
         &self,
         key: &CallKey<'_>,
@@ -189,14 +197,14 @@ impl CachedDenial {
         self.until
     }
 
-    /// Returns the answer for a time at which the denial is valid.
+    /// Returns the answer to the denied call for the time `at`, at which the denial must be valid.
     pub(super) fn decision(&self, at: ClockReading) -> Decision {
         let since = at.now.saturating_sub(self.sent.now);
         Decision::new(self.charges.iter().map(|held| held.verdict.later(since)))
     }
 
-    /// Returns the number of bytes on the heap. The policies count too, because this may be their
-    /// last clone.
+    /// Returns the number of bytes that the denial uses on the heap. The policies also count,
+    /// because the denial possibly has the last clone of a policy.
     pub(super) fn heap_bytes(&self) -> usize {
         let names = if self.names.spilled() { self.names.capacity() } else { 0 };
         let spilled = if self.charges.spilled() { self.charges.capacity() } else { 0 };
@@ -205,31 +213,34 @@ impl CachedDenial {
     }
 }
 
-/// Returns `true` if an acquire of the same charge would write a block, so that it must reach the
-/// store.
+/// Returns `true` if an acquire of this charge would write a block, so that the acquire must reach
+/// the store.
 fn has_block_to_write(charge: &Charge<'_>, verdict: &Verdict) -> bool {
     verdict.outcome() == Outcome::Denied && charge.policy.block_duration().is_some()
 }
 
-/// Returns the number of microseconds for which `remaining` certainly stays the same.
+/// Returns the number of microseconds for which `remaining` certainly does not change.
 fn remaining_stays_for(all: Charges<'_>, charge: &Charge<'_>, verdict: &Verdict) -> u64 {
     let cost = all.total_cost_for(charge);
     match (verdict.outcome(), charge.policy.rule()) {
         (Outcome::Blocked, _) => verdict.valid_for(),
-        // Not even a cost of 1 is admitted.
+        // A denied cost of 1 means that nothing remains.
         (Outcome::Denied, _) if cost <= 1 => verdict.valid_for(),
-        // The subject has no usage.
+        // A remaining amount equal to the limit cannot grow, because the subject has no usage.
         _ if verdict.remaining() == verdict.limit() => u64::MAX,
-        // The whole usage ends at one time.
+        // The remaining amount grows only at the end of the window, because the whole usage ends at
+        // that time.
         (_, Rule::FixedWindow(_)) => verdict.reset_micros(),
         _ => 0,
     }
 }
 
-/// Returns `true` if the cache may store the denial of this call and answer it.
+/// Returns `true` if the cache is allowed to store the denial of this call, and to answer this
+/// call.
 pub(super) fn is_cacheable(call: &Call<'_>) -> bool {
-    // A check-only charge has the same key as a charge that is made. A call that was admitted under
-    // an id must be admitted again.
+    // A call with a check-only charge is excluded, because its key equals the key of a charge that
+    // is made. A call with an id is excluded, because an admitted call that is sent again must be
+    // admitted again.
     matches!(call.operation, Operation::Acquire | Operation::Peek)
         && call.id.is_none()
         && !call.charges.any_check_only()
@@ -272,7 +283,8 @@ mod tests {
             Charge { policy: &other, ..first },
             first.cost(3),
             first.tenant("acm"),
-            // The concatenation of tenant and subject is the same.
+            // The concatenation of tenant and subject equals the concatenation for the denied
+            // charge.
             Charge::new(&api, "ealice").tenant("acm").cost(2),
             Charge::new(&api, "acmealice").cost(2),
             Charge { subject: b"bob", ..first },

@@ -8,10 +8,11 @@ use super::staleness::ClockReading;
 use crate::layers::generations::KeyGenerations;
 use crate::{Call, Clock, Decision, Error, ErrorKind, Operation, Outcome};
 
-/// A call in flight, with the generations and the time from before the call was sent.
+/// A call in flight to the store. It contains the generations of the keys, and the time, from
+/// before the call was sent.
 ///
-/// If it is dropped without an answer, its keys get a new generation, because the call may have
-/// changed their states.
+/// If the value is dropped without an answer, the keys of the call get a new generation, because
+/// the call has possibly changed their states.
 #[derive(Debug)]
 pub(super) struct InFlight<'a> {
     cache: &'a Cache,
@@ -27,16 +28,17 @@ enum Effect {
     None,
     /// The call has blocked subjects, and the answer describes the blocks.
     Blocked,
-    /// The call may have made changes that the answer does not fully describe.
+    /// The call has possibly made changes that the answer does not fully describe.
     Changed,
 }
 
 impl<'a> InFlight<'a> {
-    /// Records a call. The caller must create the value before it sends the call.
+    /// Records that a call is in flight. The caller must create this value before it sends the
+    /// call.
     pub(super) fn new(cache: &'a Cache, key: CallKey<'a>, at: ClockReading) -> Self {
         cache.clock_guard.record_send(at);
         if !is_cacheable(&key.call) {
-            // The state may change at any time before the answer arrives.
+            // A call of this operation can change its states at any time before the answer arrives.
             cache.generations.advance(&key.keys);
         }
         let counts = cache.generations.current(&key.keys);
@@ -47,7 +49,7 @@ impl<'a> InFlight<'a> {
         self.key.call
     }
 
-    /// Records the answer.
+    /// Records the answer to the call, and caches the answer if it is a denial.
     pub(super) fn answered(mut self, answer: &Result<Decision, Error>) {
         self.is_settled = true;
         let Self { cache, key, at, counts, .. } = &mut self;
@@ -86,7 +88,7 @@ fn effect(call: &Call<'_>, answer: &Result<Decision, Error>) -> Effect {
         (Operation::Extend, _) => Effect::None,
         (_, Err(error)) if error.is_definitely_not_charged() => Effect::None,
         (_, Err(_)) => Effect::Changed,
-        // It is unknown whether the store has charged the call.
+        // If a decision is degraded, it is unknown whether the store has charged the call.
         (_, Ok(decision)) if decision.degraded().is_some() => Effect::Changed,
         (_, Ok(decision)) if decision.is_denied() => {
             let has_blocked = decision.verdicts().iter().any(|verdict| {
@@ -101,16 +103,18 @@ fn effect(call: &Call<'_>, answer: &Result<Decision, Error>) -> Effect {
 
 pub(super) type Answers = Vec<Result<Decision, Error>>;
 
-/// A batch. The cache answers some of its calls, and the others are in flight.
+/// A batch of calls. The cache answers some calls of the batch, and the other calls are sent to the
+/// store.
 pub(super) struct Batch<'a> {
-    /// The cached denial of each call, in order. `None` if the call is in flight.
+    /// The cached denial of each call in order, or `None` for a call that is sent to the store.
     known: Vec<Option<Decision>>,
     sent: Vec<InFlight<'a>>,
 }
 
 impl<'a> Batch<'a> {
     /// Finds the cached denials of the calls. If a call shares a key with an earlier call that is
-    /// sent, it is sent too, because the earlier call may change its answer.
+    /// sent to the store, the later call is sent too. The earlier call can change the answer to the
+    /// later call.
     pub(super) fn look_up(cache: &'a Cache, clock: &impl Clock, calls: &'a [Call<'a>]) -> Self {
         let at = cache.clock_guard.now(clock);
         let mut in_flight = HashSet::with_hasher(cache.hasher.clone());
@@ -129,23 +133,24 @@ impl<'a> Batch<'a> {
         batch
     }
 
-    /// Returns the number of calls to send.
+    /// Returns the number of calls of the batch that must be sent to the store.
     pub(super) fn in_flight(&self) -> usize {
         self.sent.len()
     }
 
-    /// Returns the calls to send.
+    /// Returns the calls of the batch that must be sent to the store.
     pub(super) fn calls(&self) -> Vec<Call<'a>> {
         self.sent.iter().map(InFlight::call).collect()
     }
 
-    /// Returns the answers to all calls, in order. `answers` contains the answers to the calls that
-    /// were sent.
+    /// Returns the answers to all calls of the batch, in order. `answers` contains the answers of
+    /// the store to the calls that were sent.
     pub(super) fn merge(self, answers: Answers) -> Answers {
         let mut answers = answers.into_iter();
         let mut sent = self.sent.into_iter();
         let mut next = || {
-            // A call without an answer is dropped, like a call that was cancelled.
+            // If the store returned no answer to a call, the call is dropped, like a call that was
+            // cancelled.
             let (sent, answer) = (sent.next(), answers.next());
             let answer = answer.ok_or_else(missing)?;
             if let Some(sent) = sent {

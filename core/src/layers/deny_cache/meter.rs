@@ -1,7 +1,7 @@
 //! Metrics of a deny cache. Without the feature `metrics`, all functions are empty.
 //!
-//! The meter looks up its metrics at the first call. By then, the application has installed its
-//! recorder.
+//! The meter looks up its metrics at the first call. The application must install its recorder
+//! before that call.
 
 #[cfg(feature = "metrics")]
 use std::sync::OnceLock;

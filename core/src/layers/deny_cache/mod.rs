@@ -19,7 +19,8 @@ use self::in_flight::{Batch, InFlight};
 use super::layered::{Layer, Layered};
 use crate::{Answer, Call, Clock, Decision, Error, Store, SystemClock};
 
-/// A store that answers denials from memory until they end: see [`DenyCache`].
+/// A store that keeps denials in memory, and answers denied calls from memory until the denial
+/// ends: see [`DenyCache`].
 pub type DenyCacheStore<S, C = SystemClock> = Layered<DenyCacheLayer<C>, S>;
 
 /// The layer of a [`DenyCacheStore`].
@@ -37,10 +38,10 @@ impl<C> DenyCacheLayer<C> {
 
 impl<S, C> DenyCacheStore<S, C> {
     /// Returns the cached denial of a call without calling the inner store. Returns `None` if the
-    /// cache has no denial of the call, or if it does not answer such calls.
+    /// cache has no denial of the call, or if the cache does not answer calls of this operation.
     ///
-    /// With this method, a caller can distinguish denials of the cache and denials of the store.
-    /// Only a hit changes the statistics.
+    /// With this method, a caller can distinguish denials by the cache from denials by the store.
+    /// The statistics change only if this method returns a denial.
     ///
     /// ```
     /// use tidegate_core::{Call, Charge, DenyCache, Operation, Policy, Store, StoreExt};
@@ -71,8 +72,8 @@ impl<S, C> DenyCacheStore<S, C> {
         cache.find_hit(&key, cache.clock_guard.now(clock))
     }
 
-    /// Returns a handle to the statistics of the cache. It stays valid when the store is moved into
-    /// a limiter.
+    /// Returns a handle to the statistics of the cache. The handle stays valid when the store is
+    /// moved into a limiter.
     #[must_use]
     pub fn stats(&self) -> DenyCacheStats {
         DenyCacheStats(Arc::clone(&self.as_layer().cache))
@@ -112,7 +113,7 @@ impl<S: Store, C: Clock> Layer<S> for DenyCacheLayer<C> {
         }
     }
 
-    /// Returns `None` for a call whose denial is cached, so that the call does not wait for a
+    /// Returns `None` if the denial of the call is cached, so that the call does not wait for a
     /// batch.
     fn batch_group(&self, inner: &S, call: &Call<'_>) -> Option<u64> {
         let is_denied = is_cacheable(call) && {
@@ -132,7 +133,7 @@ impl<C: fmt::Debug> fmt::Debug for DenyCacheLayer<C> {
     }
 }
 
-/// The statistics of a [`DenyCache`].
+/// A handle to the statistics of a [`DenyCache`].
 #[derive(Clone)]
 pub struct DenyCacheStats(Arc<Cache>);
 
@@ -143,8 +144,8 @@ impl DenyCacheStats {
         self.0.table.sums().hits
     }
 
-    /// Returns the number of acquires and peeks that were sent to the store, including those that
-    /// it admitted.
+    /// Returns the number of acquires and peeks that the layer sent to the store, including calls
+    /// that the store admitted.
     #[must_use]
     pub fn misses(&self) -> u64 {
         self.0.table.sums().misses
@@ -162,8 +163,9 @@ impl DenyCacheStats {
         self.len() == 0
     }
 
-    /// Returns the number of bytes that the cache has requested from the allocator. It is an upper
-    /// bound, because each denial counts the size of its policy.
+    /// Returns the number of bytes that the cache has requested from the allocator. The number is
+    /// an upper bound, because each denial counts the size of its policy, even if denials share a
+    /// policy.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.0.fixed_bytes + self.0.table.sums().bytes

@@ -1,9 +1,9 @@
-//! Detection of a clock that steps back to a time before a cached denial.
+//! Detects that the clock of the cache has stepped back to a time before a cached denial.
 
 use crate::Clock;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// A reading of the clock.
+/// A reading of the clock of the cache.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClockReading {
     /// The time in microseconds since 1970.
@@ -13,8 +13,8 @@ pub(super) struct ClockReading {
     pub(super) epoch: u64,
 }
 
-/// Detects that the clock shows an earlier time than when a call was sent. After such a step it is
-/// unknown how much of a cached denial is over.
+/// Detects that the clock shows an earlier time than when a call was sent. After such a backward
+/// step, it is unknown how much time of a cached denial has passed.
 #[derive(Debug, Default)]
 pub(super) struct ClockGuard {
     latest: AtomicU64,
@@ -24,7 +24,8 @@ pub(super) struct ClockGuard {
 impl ClockGuard {
     /// Reads the clock.
     pub(super) fn now(&self, clock: &impl Clock) -> ClockReading {
-        // `latest` is read before the clock. So a clock that does not step back never shows less.
+        // `latest` is read before the clock. So a clock that does not step back never shows less
+        // than `latest`.
         let latest = self.latest.load(Ordering::Acquire);
         let now = clock.now().as_micros();
         if now < latest {
@@ -34,7 +35,7 @@ impl ClockGuard {
         ClockReading { now, epoch: self.epochs.load(Ordering::Acquire) }
     }
 
-    /// Records that a call is sent at the time of this reading.
+    /// Records that a call was sent at the time of this reading.
     pub(super) fn record_send(&self, reading: ClockReading) {
         self.latest.fetch_max(reading.now, Ordering::AcqRel);
     }
@@ -56,7 +57,7 @@ mod tests {
         guard.record_send(first);
         assert_eq!(at(100).epoch, first.epoch);
         assert_eq!(at(200).epoch, first.epoch);
-        // No call was sent at 200.
+        // The step back from 200 to 100 begins no epoch, because no call was sent at 200.
         assert_eq!(at(100).epoch, first.epoch);
         assert_ne!(at(99).epoch, first.epoch);
         assert_eq!(at(99).epoch, at(200).epoch);

@@ -1,10 +1,10 @@
-//! The cached denials: an eight-way set-associative table of fixed size, with a bound on heap
-//! bytes.
+//! The table of the cached denials. It is an eight-way set-associative table of fixed size. The
+//! entries in it use at most a maximum of heap bytes.
 //!
 //! The table is simple, because the eviction of a denial only costs a call to the store. It evicts
-//! expired entries first, and then entries that were not used since the last eviction. Among these,
-//! it evicts the entry that expires first. (Cache crates bound the weight of the entries, but not
-//! of their own tables, and they evict regardless of expiry.)
+//! expired denials first, and then denials that were not used since the last eviction. Among the
+//! unused denials, it evicts the denial that ends first. (Existing cache crates bound the size of
+//! the entries, but not the size of their own tables. They also evict regardless of the expiry.)
 
 use std::ops::Range;
 use std::sync::PoisonError;
@@ -16,18 +16,19 @@ use crate::hash::spread;
 use crate::layers::generations::Generations;
 use crate::sync::{Mutex, MutexGuard};
 
-/// The number of slots in a set. A denial may be in any slot of its set.
+/// The number of slots in a set of the table. A denial can be in any slot of its set.
 const WAYS: usize = 8;
 
-/// The number of slots in a shard, if there are several shards.
+/// The number of slots in a part of the table (shard), if there are several parts.
 const SLOTS_PER_SHARD: usize = 512;
 
 const MAX_SHARDS: usize = 64;
 
-/// A denial uses at most `1 / MAX_PART` of the bytes of its shard.
+/// A part of the table (shard) does not cache a denial that is larger than `1 / MAX_PART` of the
+/// part's maximum bytes.
 const MAX_PART: usize = 8;
 
-/// The shards of the table.
+/// The table of the cached denials. It consists of parts (shards), each with its own lock.
 #[derive(Debug)]
 pub(super) struct Table {
     shards: Box<[Mutex<Shard>]>,
@@ -37,7 +38,7 @@ pub(super) struct Table {
 struct Shard {
     slots: Box<[Slot]>,
     len: usize,
-    /// The size of all entries on the heap.
+    /// The size of all entries of this part of the table on the heap, in bytes.
     bytes: usize,
     max_bytes: usize,
     /// The next slot to examine for an eviction.
@@ -46,7 +47,8 @@ struct Shard {
     misses: u64,
 }
 
-/// The hash of a call and its denial, or `None`.
+/// A slot of the table: the hash of a call and the entry with its denial, or `None` if the slot is
+/// empty.
 type Slot = Option<(u64, Box<Entry>)>;
 
 #[derive(Debug)]
@@ -62,18 +64,19 @@ impl Entry {
     }
 }
 
-/// Statistics of a table.
+/// Statistics of a table, summed over all parts of the table.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sums {
     pub(super) hits: u64,
     pub(super) misses: u64,
     pub(super) len: usize,
-    /// The size of all entries on the heap.
+    /// The size of all entries of the table on the heap, in bytes.
     pub(super) bytes: usize,
 }
 
 impl Table {
-    /// Creates a table of about `slots` slots, whose entries use at most `max_bytes` on the heap.
+    /// Creates a table of about `slots` slots. The entries of the table use at most `max_bytes` on
+    /// the heap.
     pub(super) fn new(slots: usize, max_bytes: usize) -> Self {
         let shards = shards_of(slots);
         let shard = || Shard::new(slots_in_each(slots), max_bytes / shards);
@@ -86,7 +89,7 @@ impl Table {
         shards_of(slots) * shard
     }
 
-    /// Returns the answer to a call whose denial is cached.
+    /// Returns the answer to a call from its cached denial, or `None` if there is no valid denial.
     pub(super) fn find(
         &self,
         key: &CallKey<'_>,
@@ -104,7 +107,7 @@ impl Table {
         decision
     }
 
-    /// Returns `true` if the denial of a call is cached.
+    /// Returns `true` if a valid denial of a call is cached.
     pub(super) fn contains(
         &self,
         key: &CallKey<'_>,
@@ -117,7 +120,7 @@ impl Table {
         slot.is_some_and(|(_, entry)| entry.denial.is_valid(key, at, generations))
     }
 
-    /// Caches the denial of a call.
+    /// Adds the denial of a call to the table.
     pub(super) fn insert(&self, key: &CallKey<'_>, denial: CachedDenial, at: ClockReading) {
         if let Some(hash) = key.hash {
             let entry = Box::new(Entry { denial, is_used: false });
@@ -134,15 +137,15 @@ impl Table {
         })
     }
 
-    /// Returns the shard of a hash. The high bits of the hash select the shard, and the low bits
-    /// select the set.
+    /// Locks and returns the part of the table (shard) for a hash. The high bits of the hash select
+    /// the part, and the low bits select the set in this part.
     fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
         lock(&self.shards[spread(hash, self.shards.len())])
     }
 }
 
-/// Locks a shard, even if a thread has panicked with the lock. The changes of a shard cannot panic,
-/// so the shard is consistent.
+/// Locks a part of the table, even if a thread has panicked while it held the lock. The code that
+/// changes the part cannot panic, so the part is consistent.
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -151,7 +154,8 @@ fn shards_of(slots: usize) -> usize {
     (slots / SLOTS_PER_SHARD).clamp(1, MAX_SHARDS)
 }
 
-/// Returns the number of slots in each shard, a multiple of [`WAYS`].
+/// Returns the number of slots in each part of the table (shard). The number is a multiple of
+/// [`WAYS`].
 fn slots_in_each(slots: usize) -> usize {
     (slots / shards_of(slots) / WAYS).max(1) * WAYS
 }
@@ -195,7 +199,7 @@ impl Shard {
         self.slots[slot] = Some((hash, entry));
     }
 
-    /// Returns the slot of the denial of this call.
+    /// Returns the slot that contains the denial of this call, if there is such a slot.
     fn position(&self, hash: u64, key: &CallKey<'_>) -> Option<usize> {
         let set = self.set(hash);
         let is_same = |(other, entry): &(u64, Box<Entry>)| {
@@ -204,7 +208,7 @@ impl Shard {
         set.clone().find(|slot| self.slots[*slot].as_ref().is_some_and(is_same))
     }
 
-    /// Returns the slot for a new denial: a free slot, or the slot whose denial is evicted.
+    /// Returns the slot for a new denial. This is a free slot, or the slot of the denial to evict.
     fn slot_for(&mut self, hash: u64, at: ClockReading) -> usize {
         let set = self.set(hash);
         let worth = |slot: &usize| {
@@ -220,7 +224,7 @@ impl Shard {
         slot
     }
 
-    /// Evicts denials from any set until an entry of `bytes` fits.
+    /// Evicts denials from any set until there is room for an entry of `bytes`.
     fn make_room(&mut self, bytes: usize, at: ClockReading) {
         while self.len > 0 && self.bytes + bytes > self.max_bytes {
             let slot = self.evict_cursor;
@@ -241,7 +245,7 @@ impl Shard {
         }
     }
 
-    /// Returns the set of a hash: the slots in which the denial may be.
+    /// Returns the set for the hash of a call: the slots that can contain the denial of the call.
     fn set(&self, hash: u64) -> Range<usize> {
         let first = spread(hash.rotate_left(32), self.slots.len() / WAYS) * WAYS;
         first..first + WAYS

@@ -19,7 +19,7 @@ pub(super) enum Fallback {
     Open,
     /// The charge is refused.
     Closed,
-    /// The other store decides the charge, by this policy.
+    /// The fallback store decides the charge, by this policy, which is scaled to the node's share.
     FallBack(Policy),
 }
 
@@ -32,9 +32,10 @@ pub(super) struct FailedCall<'a> {
     fallbacks: SmallVec<[Fallback; 2]>,
     retry_hint: Duration,
     now: Timestamp,
-    /// Whether the call is refused, regardless of the other store.
+    /// Whether the call is refused, regardless of the answer of the fallback store.
     is_refused: bool,
-    /// The maximum amount of an `AcquireUpTo` that the charges which fail open allow.
+    /// The maximum amount that an `AcquireUpTo` can acquire, as limited by the charges that fail
+    /// open.
     max_amount: u64,
 }
 
@@ -43,7 +44,8 @@ impl<'a> FailedCall<'a> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the call is not valid. Returns `error` if no fallback may hide it.
+    /// Returns an error if the call is not valid. Returns `error` if no fallback is allowed to hide
+    /// `error`.
     pub(super) fn new(
         call: Call<'a>,
         error: Error,
@@ -53,12 +55,12 @@ impl<'a> FailedCall<'a> {
         if settings.is_returned(error.kind()) {
             return Err(error);
         }
-        // If the store was not called, it has not checked the call.
+        // The layer checks the call, because a store that was not called has not checked the call.
         call.check()?;
-        // Without the store, the estimate is charged, and no hold is kept.
+        // Without the store, the estimate of a hold is charged, and no hold is kept.
         let operation = call.operation.without_hold();
         if operation.is_of_hold() {
-            // Only the store knows the hold that the operation settles or extends.
+            // A settlement or an extension remains an error, because only the store knows the hold.
             return Err(error);
         }
         let call = Call { operation, ..call };
@@ -78,8 +80,8 @@ impl<'a> FailedCall<'a> {
         Ok(failed)
     }
 
-    /// Returns the operation for the other store. If the call is refused anyway, the operation is a
-    /// peek, so that it charges nothing there.
+    /// Returns the operation for the fallback store. If the call is refused anyway, the operation
+    /// is a peek, so that the fallback store charges nothing.
     pub(super) fn operation(&self) -> Operation {
         if self.is_decided() && self.is_refused {
             return Operation::Peek;
@@ -87,8 +89,8 @@ impl<'a> FailedCall<'a> {
         operation_on(&self.charges(), self.call.operation)
     }
 
-    /// Returns the charges for the other store. An undo has none, because the store made the charge
-    /// that the call undoes, by another clock.
+    /// Returns the charges for the fallback store. An undo has no charges for the fallback store,
+    /// because the inner store made the charge to undo, by another clock.
     pub(super) fn charges(&self) -> SmallVec<[Charge<'_>; 2]> {
         if matches!(self.call.operation, Operation::Undo { .. }) {
             return SmallVec::new();
@@ -104,8 +106,8 @@ impl<'a> FailedCall<'a> {
             .collect()
     }
 
-    /// Returns the answer to the call. `fallback` is the answer of the other store, if it was
-    /// called.
+    /// Returns the answer to the call. `fallback` is the answer of the fallback store, or `None` if
+    /// the fallback store was not called.
     pub(super) fn answer(
         self,
         fallback: Option<Result<Decision, Error>>,
@@ -121,8 +123,8 @@ impl<'a> FailedCall<'a> {
         Ok(decision)
     }
 
-    /// Returns `true` if the call needs a decision, which is possible without the store. Other
-    /// operations change states of the store.
+    /// Returns `true` if the operation of the call can be decided without the inner store. All
+    /// other operations change states of the inner store.
     fn is_decided(&self) -> bool {
         self.call.operation.can_be_refused()
     }
@@ -135,8 +137,8 @@ impl<'a> FailedCall<'a> {
         })
     }
 
-    /// Returns the charge with the cost that an `AcquireUpTo` charges: `amount`, or `min` if the
-    /// call is refused. Returns other charges unchanged.
+    /// Returns the charge with the cost that an `AcquireUpTo` charges. This cost is `amount`, or
+    /// `min` if the call is refused. For other operations, returns the charge unchanged.
     fn with_amount<'c>(&self, charge: Charge<'c>, amount: u64) -> Charge<'c> {
         match self.call.operation {
             Operation::AcquireUpTo { .. } if charge.is_check_only => charge,
@@ -146,8 +148,8 @@ impl<'a> FailedCall<'a> {
         }
     }
 
-    /// Decides the charges that fail open. `amount` is the amount of an `AcquireUpTo`, after it is
-    /// known.
+    /// Decides the charges that fail open. `amount` is the amount of an `AcquireUpTo`, or `None`
+    /// while the amount is not known.
     fn decide_open(&self, operation: Operation, amount: Option<u64>) -> Result<Decision, Error> {
         let pairs = self.call.charges.iter().zip(&self.fallbacks);
         let open: SmallVec<[Charge<'_>; 2]> = pairs
@@ -160,7 +162,8 @@ impl<'a> FailedCall<'a> {
         empty_records::decide(operation_on(&open, operation), &open, self.now)
     }
 
-    /// Merges the decisions of the three kinds of fallback, in the order of the charges.
+    /// Merges the verdicts of charges that fail open, fail closed and fall back, in the order of
+    /// the charges.
     fn merge(&self, fallback: &Decision) -> Result<Decision, Error> {
         let is_denied = self.is_refused || fallback.is_denied();
         let (operation, amount) = match self.call.operation {
@@ -207,16 +210,17 @@ impl<'a> FailedCall<'a> {
 
     /// Returns the amount of an admitted `AcquireUpTo`.
     ///
-    /// This is the amount that the other store has charged. Without one, it is the amount that the
-    /// charges which fail open admit. If all policies are shadows, it is the minimum of the costs.
+    /// This is the amount that the fallback store has charged. If the fallback store was not
+    /// called, this is the amount that the charges which fail open admit. If all policies are
+    /// shadows, this is the minimum of the costs.
     fn amount(&self, fallback: &Decision) -> u64 {
         let costs = self.call.charges.iter().filter(|charge| !charge.is_check_only);
         let max = costs.map(|charge| charge.cost).min().unwrap_or(0);
         amount_of(fallback).unwrap_or(self.max_amount).min(max)
     }
 
-    /// Returns the verdict of a policy that fails closed. `retry_after` is the hint, or `None` for
-    /// a cost that is never admitted.
+    /// Returns the verdict of a policy that fails closed. Its `retry_after` is the configured hint,
+    /// or `None` if the cost is above the limit and is never admitted.
     fn refuse(&self, charge: &Charge<'_>) -> Verdict {
         let limit = charge.policy.limit();
         let cost = match self.call.operation {
@@ -244,13 +248,13 @@ impl<'a> FailedCall<'a> {
     }
 }
 
-/// Returns the amount of an `AcquireUpTo`, or `None` if it charged nothing.
+/// Returns the amount that an `AcquireUpTo` has charged, or `None` if the call has charged nothing.
 fn amount_of(decision: &Decision) -> Option<u64> {
     decision.amounts().iter().copied().max().filter(|&amount| amount > 0)
 }
 
-/// Returns the operation for some of the charges of a call. If all of them are check-only, an
-/// `AcquireUpTo` becomes an acquire, because there is no amount.
+/// Returns the operation for some of the charges of a call. If all these charges are check-only, an
+/// `AcquireUpTo` becomes an acquire, because a check-only charge has no amount.
 fn operation_on(charges: &[Charge<'_>], operation: Operation) -> Operation {
     match operation {
         Operation::AcquireUpTo { .. } if charges.iter().all(|charge| charge.is_check_only) => {

@@ -23,43 +23,48 @@ use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store};
 ///
 /// | setting | a failed acquire, peek or reservation | a failed refund, undo, reset or block |
 /// |---|---|---|
-/// | [open](OnFailure::open) | is decided as if the subject had no usage: it is admitted, unless its cost is above the limit | remains an error |
+/// | [open](OnFailure::open) | is decided as if the subject had no usage: the call is admitted, unless its cost is above the limit | remains an error |
 /// | [closed](OnFailure::closed) | is refused; `retry_after` is [a hint](OnFailure::retry_hint), and `remaining` is 0 | remains an error |
-/// | [fall back](OnFailure::fall_back_to) | is decided by the other store, with [the policy's share](crate::Policy::scaled_to), and charged there | is also executed on the other store, and remains an error (except an undo, because the other store has not made its charge) |
+/// | [fall back](OnFailure::fall_back_to) | is decided and charged by the fallback store, with [the policy's share](crate::Policy::scaled_to) | is also executed on the fallback store, and remains an error (the fallback store does not execute an undo, because it has not made the charge) |
 ///
 /// An invalid request remains an error. An error of kind
 /// [`Misconfigured`](crate::ErrorKind::Misconfigured), such as a wrong password, remains an error
 /// unless [`also_on`](OnFailure::also_on) includes it.
 ///
-/// A policy whose share rounds down to 0 is rejected when a [`Limiter`](crate::Limiter) is built.
-/// Without a limiter, such a policy is not checked and fails closed. A policy with a share of 0
-/// also fails closed. A shadow never refuses, even during an outage.
+/// If the share of a policy rounds down to 0, the policy is rejected when a
+/// [`Limiter`](crate::Limiter) is built. Without a limiter, such a policy is not checked and fails
+/// closed. A policy with a share of 0 also fails closed. A shadow policy never refuses, even during
+/// an outage.
 ///
-/// If one of the charges of a failed call fails closed, the call is refused as a whole. The charges
-/// that fall back are one call to the other store, which makes all of them or none. If the call is
-/// refused anyway, this call charges nothing. If some calls of a batch fail, only these calls are
-/// sent to the other store, in one batch. If the other store fails too, the error describes both
-/// failures.
+/// If one charge of a failed call fails closed, the whole call is refused. The charges that fall
+/// back are sent to the fallback store in one call. The fallback store makes either all of these
+/// charges or none. If the failed call is refused because of another charge, the fallback store
+/// charges nothing. If some calls of a batch fail, only the failed calls are sent to the fallback
+/// store, in one batch. If the fallback store fails too, the error describes both failures.
 ///
-/// The other store does not know the [ids](crate::CallId) of calls. It decides a call with an id
-/// like a call without one, and charges it each time that it is made.
+/// The fallback store does not receive the [ids](crate::CallId) of calls. The fallback store
+/// decides a call with an id like a call without an id. So a call that is sent again is charged
+/// again.
 ///
 /// # The cost of an outage
 ///
-/// As soon as the store answers a call again, it decides. It does not know the requests that were
-/// admitted while it failed. So the following may be admitted in addition to the limit of a policy:
+/// As soon as the inner store answers again, the inner store decides. It does not count the
+/// requests that were admitted during the outage. So the following requests are possibly admitted
+/// in addition to the limit of a policy:
 ///
-/// * failing open: everything;
-/// * failing closed: nothing;
-/// * falling back: on each node, its share of the amount that the policy admits in the same time.
-///   With shares that add up to 1, this is at most the same amount once more. So at most twice the
-///   limit is admitted in a window, and `2 × (burst + rate × time)` by a bucket.
+/// * If the policy fails open, all requests during the outage are admitted.
+/// * If the policy fails closed, no request is admitted in addition.
+/// * If the policy falls back, each node admits the node's share of the amount that the policy
+///   admits in the same time. If the shares of all nodes add up to 1, the total is at most twice
+///   the amount that the policy admits. So a window admits at most twice the limit, and a bucket
+///   admits at most `2 × (burst + rate × time)`.
 ///
-/// The two stores do not know each other's states. A block or a reset applies only to the store
-/// that has executed it.
+/// The inner store and the fallback store do not know each other's states. A block or a reset
+/// applies only to the store that has executed the call.
 ///
-/// Refund only a charge that the store has made. If the store answers again, the refund for a
-/// degraded decision is sent to the store, and would refund the charge of another request.
+/// Refund only a charge that the inner store has made. Do not refund a degraded decision. If the
+/// inner store answers again, the refund is sent to the inner store, and refunds the charge of
+/// another request.
 pub type FallbackStore<S> = Layered<FallbackLayer, S>;
 
 /// The layer of a [`FallbackStore`].
@@ -76,13 +81,13 @@ impl FallbackLayer {
         Self { settings: on_failure.settings, scaled, outage }
     }
 
-    /// Rejects a policy whose share rounds down to 0. Otherwise an outage would refuse all of its
-    /// requests, and nothing would show this before the outage.
+    /// Rejects a policy if its share rounds down to 0. Otherwise all requests under this policy
+    /// would be refused during an outage, and no check would show this before the outage.
     fn check_share(&self, policy: &Policy) -> Result<(), Error> {
         let Setting::FallBack(share) = self.settings.setting(policy) else { return Ok(()) };
         let (limit, min) = (policy.limit(), share.min_whole());
         match min.filter(|min| (1..*min).contains(&limit)) {
-            // A shadow refuses nothing.
+            // The share of a shadow policy is not checked, because a shadow refuses nothing.
             Some(min) if !policy.is_shadow() => {
                 let message = format!(
                     "the share {share} of `{policy}` rounds down to 0, so that falling back would \
@@ -95,7 +100,7 @@ impl FallbackLayer {
         }
     }
 
-    /// Returns the fallback for the charges of this policy.
+    /// Returns the fallback that decides charges of `policy` when the store fails.
     fn fallback_for(&self, inner: &impl Store, policy: &Policy) -> Result<Fallback, Error> {
         inner.supports(policy)?;
         let (share, fallback) = match (self.settings.setting(policy), &self.settings.fallback) {
@@ -194,7 +199,7 @@ impl FallbackLayer {
 }
 
 /// Returns the answer of a fallback store that promises immediate answers. Returns `None` if the
-/// store breaks this promise. The layer then calls the store again.
+/// fallback store breaks this promise. The layer then calls the fallback store again, and waits.
 fn decide_now(fallback: &dyn Store, failed: &FailedCall<'_>) -> Option<Result<Decision, Error>> {
     let charges = failed.charges();
     fallback.decide(Call::new(failed.operation(), &charges)).into_ready().ok()
@@ -246,7 +251,7 @@ impl<S: Store> Layer<S> for FallbackLayer {
         }
     }
 
-    // `now` has no fallback, because the fallback store has another clock.
+    // The method `now` has no fallback, because the fallback store has another clock.
 
     fn answers_immediately(&self, inner: &S) -> bool {
         let fallback = self.settings.fallback.as_ref();

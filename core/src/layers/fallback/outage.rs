@@ -1,5 +1,5 @@
-//! Events that a fallback has taken over, and that the store decides again. Without the feature
-//! `tracing`, all functions are empty.
+//! Reports two events: that a fallback has taken over the decisions, and that the store decides
+//! again. Without the feature `tracing`, all functions are empty.
 
 #[cfg(feature = "tracing")]
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,12 +12,13 @@ use crate::ErrorKind;
 use crate::telemetry::events;
 use crate::{Decision, DegradedAnswer, Error, Timestamp};
 
-/// The minimum time in microseconds between two events that a fallback has taken over, so that a
-/// store that fails occasionally is not reported at each failure.
+/// The minimum time in microseconds between two reports that a fallback has taken over. Without
+/// this minimum, each failure of a store that fails occasionally would be reported.
 #[cfg(feature = "tracing")]
 const MIN_INTERVAL: u64 = 10_000_000;
 
-/// Counts the decisions without the store, and reports the beginning and the end of an outage.
+/// Counts the decisions that are made without the store, and reports the beginning and the end of
+/// an outage.
 #[derive(Debug, Default)]
 pub(super) struct Outage {
     /// Whether the latest decision was made without the store.
@@ -30,11 +31,12 @@ pub(super) struct Outage {
 #[cfg(feature = "tracing")]
 #[derive(Debug, Default)]
 struct State {
-    /// The number of decisions without the store since the last event that the store decides.
+    /// The number of decisions without the store since the last report that the store decides
+    /// again.
     decisions: u64,
-    /// Whether the beginning of the outage was reported, and its end was not.
+    /// Whether the beginning of the outage was reported, and the end was not reported yet.
     is_reported: bool,
-    /// The time of the latest event that a fallback has taken over.
+    /// The time of the latest report that a fallback has taken over.
     reported_at: Option<Timestamp>,
 }
 
@@ -47,9 +49,10 @@ impl Outage {
 
 #[cfg(feature = "tracing")]
 impl Outage {
-    /// Records a decision without the store, because the store failed with this error.
+    /// Records a decision that a fallback made because the store failed with this error.
     pub(super) fn record_failure(&self, error: &Error, answer: DegradedAnswer, now: Timestamp) {
-        // The error concerns one key, and the store decides calls for other keys.
+        // An error of this kind concerns one key, and the store still decides calls for other keys.
+        // So it is not an outage.
         if error.kind() == ErrorKind::ForeignValue {
             return;
         }

@@ -1,28 +1,29 @@
-//! A cache of scaled policies, so that the other store always gets the same policy object. A store
-//! recognises an object that it has seen, and does not need to compare its fields.
+//! A cache of scaled policies, so that the fallback store always gets the same object for a policy.
+//! A store recognises a policy object that it has received before, and does not need to compare the
+//! fields of the policy.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
 use crate::{Error, ErrorKind, Policy, Share};
 
-/// The maximum number of cached policies. When it is reached, the cache is cleared.
+/// The maximum number of cached policies. When the cache has this many policies, it is cleared.
 const MAX_POLICIES: usize = 1024;
 
-/// Policies and their scaled versions, by name.
+/// The cache of policies and their scaled versions, by the name of the policy.
 #[derive(Debug, Default)]
 pub(super) struct ScaledPolicies(RwLock<HashMap<Box<str>, ScaledPolicy>>);
 
 #[derive(Debug)]
 struct ScaledPolicy {
     from: Policy,
-    /// `None` if the share rounds down to 0.
+    /// The scaled policy, or `None` if the share rounds down to 0.
     to: Option<Policy>,
 }
 
 impl ScaledPolicies {
-    /// Returns the policy with its share of the limit, or `None` if the share rounds down to 0.
-    /// Calls for policies of one name must have the same share.
+    /// Returns the policy with its share of the limit, or `None` if the share rounds down to 0. All
+    /// calls of this method for policies with the same name must have the same share.
     ///
     /// # Errors
     ///

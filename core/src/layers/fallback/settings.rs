@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::{Clock, ErrorKind, MAX_SPAN, Policy, Share, Store, SystemClock};
 
-/// The way in which charges of a policy are decided when the store fails.
+/// The way in which the layer decides charges of a policy when the store fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Setting {
     Open,
@@ -15,8 +15,9 @@ pub(super) enum Setting {
     FallBack(Share),
 }
 
-/// Configures decisions for which the store returns an error, with a default and exceptions for
-/// some policies: see [`StoreExt::on_failure`](crate::StoreExt::on_failure).
+/// Configures decisions on calls for which the store returns an error. The configuration has a
+/// default for all policies, and exceptions for some policies: see
+/// [`StoreExt::on_failure`](crate::StoreExt::on_failure).
 ///
 /// ```
 /// use tidegate_core::{OnFailure, Share};
@@ -37,11 +38,11 @@ pub struct OnFailure<F = NoFallback> {
     fallback: PhantomData<F>,
 }
 
-/// Marks an [`OnFailure`] without a fallback store.
+/// The type parameter of an [`OnFailure`] without a fallback store.
 #[derive(Debug, Clone, Copy)]
 pub enum NoFallback {}
 
-/// Marks an [`OnFailure`] with a fallback store.
+/// The type parameter of an [`OnFailure`] with a fallback store.
 #[derive(Debug, Clone, Copy)]
 pub enum HasFallback {}
 
@@ -57,17 +58,17 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Returns `true` if an error of this kind is returned to the caller.
+    /// Returns `true` if the layer returns an error of this kind to the caller, without a fallback.
     pub(super) fn is_returned(&self, kind: ErrorKind) -> bool {
         match kind {
             ErrorKind::Misconfigured => !self.hides_misconfigured,
-            // The store works, and the caller sends too many calls.
+            // With this error, the store works, and the callers send too many calls.
             ErrorKind::TooManyWaiters => true,
             kind => kind.is_invalid_request(),
         }
     }
 
-    /// Returns the setting for a policy.
+    /// Returns the setting for a policy: its exception, or the default.
     pub(super) fn setting(&self, policy: &Policy) -> Setting {
         let named = self.by_name.iter().rev().find(|(name, _)| **name == *policy.name());
         named.map_or(self.default, |(_, setting)| *setting)
@@ -75,23 +76,23 @@ impl Settings {
 }
 
 impl OnFailure {
-    /// Decides as if the subject had no usage.
+    /// By default, decides failed calls as if the subject had no usage.
     pub fn open() -> Self {
         Self::by_default(Setting::Open)
     }
 
-    /// Refuses the request.
+    /// By default, refuses failed calls.
     pub fn closed() -> Self {
         Self::by_default(Setting::Closed)
     }
 
-    /// Lets `store` decide, with a share of each policy.
+    /// By default, lets `store` decide failed calls, with a share of each limit.
     pub fn fall_back_to(store: impl Store + 'static, share: Share) -> OnFailure<HasFallback> {
         Self::by_default(Setting::FallBack(share)).with_fallback(store)
     }
 
-    /// Sets the fallback store for the policies that [`fall_back_for`](OnFailure::fall_back_for)
-    /// names.
+    /// Sets the fallback store. Only policies that [`fall_back_for`](OnFailure::fall_back_for)
+    /// names use this store.
     pub fn with_fallback(self, store: impl Store + 'static) -> OnFailure<HasFallback> {
         let fallback: Option<Arc<dyn Store>> = Some(Arc::new(store));
         OnFailure { settings: Settings { fallback, ..self.settings }, fallback: PhantomData }
@@ -111,44 +112,46 @@ impl OnFailure {
 }
 
 impl OnFailure<HasFallback> {
-    /// Sets another share for the policy of this name.
+    /// Lets the fallback store decide failed calls for the policy with this name, with this share
+    /// of the limit.
     pub fn fall_back_for(self, policy: &str, share: Share) -> Self {
         self.for_policy(policy, Setting::FallBack(share))
     }
 }
 
 impl<F> OnFailure<F> {
-    /// Like [`open`](OnFailure::open), for the policy of this name.
+    /// Like [`open`](OnFailure::open), but only for the policy with this name.
     pub fn open_for(self, policy: &str) -> Self {
         self.for_policy(policy, Setting::Open)
     }
 
-    /// Like [`closed`](OnFailure::closed), for the policy of this name.
+    /// Like [`closed`](OnFailure::closed), but only for the policy with this name.
     pub fn closed_for(self, policy: &str) -> Self {
         self.for_policy(policy, Setting::Closed)
     }
 
-    /// Sets the `retry_after` of refusals that failed closed, at least 1 µs. It is only a hint,
-    /// because the end of the outage is unknown. The default is 1 s.
+    /// Sets the `retry_after` of calls that are refused because their policy fails closed. The
+    /// minimum is 1 µs, and the default is 1 s. This `retry_after` is only a hint, because the end
+    /// of the outage is unknown.
     pub fn retry_hint(mut self, hint: Duration) -> Self {
         self.settings.retry_hint = hint.clamp(Duration::from_micros(1), MAX_SPAN);
         self
     }
 
-    /// Sets the clock for the `reset_after` of requests that failed open. The default is
-    /// [`SystemClock`].
+    /// Sets the clock from which the layer computes the `reset_after` of requests that failed open.
+    /// The default is [`SystemClock`].
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.settings.clock = Arc::new(clock);
         self
     }
 
     /// Also decides on errors of the kind [`Misconfigured`](ErrorKind::Misconfigured), such as a
-    /// wrong password. By default, such a call fails, because failing open would hide the mistake
-    /// forever.
+    /// wrong password. By default, a call with such an error fails, because failing open would hide
+    /// the mistake forever.
     ///
-    /// Other kinds have no effect. Invalid requests and
-    /// [`TooManyWaiters`](ErrorKind::TooManyWaiters) remain errors, and all other errors are
-    /// decided anyway.
+    /// Any other `kind` has no effect. Invalid requests and
+    /// [`TooManyWaiters`](ErrorKind::TooManyWaiters) always remain errors, and the layer decides on
+    /// all other errors anyway.
     ///
     /// ```
     /// use tidegate_core::{ErrorKind, OnFailure};

@@ -1,5 +1,5 @@
-//! The barrier before a call that needs the whole budget: the chunks of its states are returned
-//! first.
+//! The barrier before a call that needs the whole budget. The barrier returns the chunks of the
+//! states of the call before the call is sent.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,28 +14,29 @@ use crate::sync::task::Handle;
 use crate::sync::time::timeout;
 use crate::{Call, Clock, Decision, Error, Operation, OwnedCall, Store};
 
-/// The maximum time for which a task awaits the answers to the calls of a cancelled caller.
+/// The maximum time for which a task awaits the answers to calls after their caller was cancelled.
 const MAX_COMPLETION: Duration = Duration::from_secs(10);
 
 pub(super) type Answers = Vec<Result<Decision, Error>>;
 
-/// The treatment of the chunks of a call's states.
+/// The treatment, before a call, of the chunks of the call's states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Barrier {
-    /// The chunks stay.
+    /// The chunks stay on this node.
     None,
-    /// The chunks stay if a peek shows that the store has enough without them. Otherwise, they are
-    /// returned before the call.
+    /// The chunks stay if a peek shows that the store has enough without the chunks. Otherwise, the
+    /// chunks are returned before the call.
     UnlessEnough,
-    /// The chunks are returned before the call, and no chunk is fetched until it is answered.
+    /// The chunks are returned before the call, and no chunk is fetched until the call is answered.
     Always,
 }
 
 impl Barrier {
-    /// Returns the barrier of a call if this node may have chunks of its states.
+    /// Returns the barrier that a call requires if this node possibly has chunks of the call's
+    /// states.
     pub(super) fn before(call: &Call<'_>) -> Self {
         match call.operation {
-            // A refusal because of a chunk must not block the subject.
+            // If a policy blocks, a refusal that a chunk has caused would block the subject.
             operation if operation.is_acquire() && may_block(call) => Self::Always,
             Operation::Acquire | Operation::Hold => Self::None,
             Operation::Peek | Operation::Charge => Self::None,
@@ -48,16 +49,17 @@ impl Barrier {
     }
 }
 
-/// Returns `true` if a refusal of the call may block a subject.
+/// Returns `true` if a refusal of the call can block a subject.
 fn may_block(call: &Call<'_>) -> bool {
     call.charges.any_policy(|policy| policy.block_micros() > 0)
 }
 
-/// Returns the chunks of a call's states to the store, and waits for the settlements and for
-/// fetches in flight.
+/// Returns the chunks of a call's states to the store. Waits for the settlements of these chunks
+/// and for fetches in flight.
 ///
-/// Until the guard is dropped, no chunk of these states is here or in flight. So the call does not
-/// miss the cost in a chunk, and a call that removes charges does not remove the charge of a chunk.
+/// Until the returned guard is dropped, this node has no chunk of these states, and no such chunk
+/// is in flight. So the call finds the whole budget in the store, and a call that removes charges
+/// does not remove the charge of a chunk.
 pub(super) async fn return_chunks<S: Store + 'static, C: Clock + 'static>(
     keeper: &Arc<Keeper<S, C>>,
     call: &Call<'_>,
@@ -66,16 +68,16 @@ pub(super) async fn return_chunks<S: Store + 'static, C: Clock + 'static>(
     let states = state_keys(call.charges, &table.hasher);
     let pause = in_flight.pause(&states);
     if table.is_closed() {
-        // Closing has removed the leases, but a fetch in flight may still charge a chunk.
+        // `close` has removed the leases, but a fetch in flight can still charge a chunk.
         in_flight.all_calls_ended().await;
     }
     loop {
-        // Created before the leases are visited, so that no end of a call is missed.
+        // `next_end` is created before the leases are visited, so that no end of a call is missed.
         let next_end = in_flight.next_end();
         let (mut todo, mut is_fetching, now) = (Todo::default(), false, keeper.now());
         for state in &states {
-            // All under the lock of the lease, so that a chunk that arrives is either taken here
-            // or still in flight.
+            // All changes are made under the lock of the lease. So a chunk that arrives during the
+            // visit is either taken by the visit, or still counted as in flight.
             table.visit_leases(*state, |entry| {
                 entry.interrupt(now, &table.settings);
                 entry.take_chunks(&mut todo);
@@ -90,10 +92,10 @@ pub(super) async fn return_chunks<S: Store + 'static, C: Clock + 'static>(
     }
 }
 
-/// Sends calls, and ends the pauses after the answers.
+/// Sends calls to the store, and ends the pauses after the store has answered.
 ///
-/// If the caller is cancelled, the store may still execute the calls. So a task awaits the answers
-/// in that case.
+/// If the caller is cancelled, the store possibly still executes the calls. So in that case a task
+/// awaits the answers before it ends the pauses.
 pub(super) async fn send_paused<S: Store + 'static, C: Clock + 'static>(
     keeper: &Arc<Keeper<S, C>>,
     calls: &[Call<'_>],
@@ -113,7 +115,8 @@ pub(super) async fn send_paused<S: Store + 'static, C: Clock + 'static>(
     PausedCalls(Some(Box::pin(answers))).await
 }
 
-/// Calls in flight during a pause. A task completes them if they are dropped before the answers.
+/// The calls that are in flight during a pause. If this future is dropped before the answers
+/// arrive, a task completes the calls.
 struct PausedCalls(Option<Pin<Box<dyn Future<Output = Answers> + Send>>>);
 
 impl Future for PausedCalls {

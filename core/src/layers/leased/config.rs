@@ -7,12 +7,12 @@ use crate::{Clock, Policy, PolicyError, Share, SystemClock};
 /// Configures leases, for [`StoreExt::leased`](super::super::StoreExt::leased).
 ///
 /// A node charges a *chunk* of a subject's budget in the store by one call. It then admits requests
-/// from the chunk in memory, until the chunk is used up or over. So a hot subject costs the store
-/// one call per chunk instead of one per request.
+/// from the chunk in memory, until the chunk is used up or its time is over. So a hot subject costs
+/// the store one call per chunk instead of one call per request.
 ///
-/// The cost in a chunk is charged before it is used. So leases never admit more than the limit,
-/// unlike counters that report their usage afterwards. The price is that other nodes cannot use the
-/// unspent cost in a chunk.
+/// The store charges the cost in a chunk before the node uses the chunk. So leases never admit more
+/// than the limit, unlike counters that report their usage afterwards. The price is that other
+/// nodes cannot use the unspent cost in a chunk.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -39,97 +39,102 @@ use crate::{Clock, Policy, PolicyError, Share, SystemClock};
 /// # What is leased
 ///
 /// An acquire is leased if more than [`hot_after`](Self::hot_after) acquires with the same
-/// policies, tenants and subjects were admitted within a [span](Self::span). Their costs may
-/// differ. All policies of a call are leased together, or none. These calls are not leased, so that
-/// the store decides each of them:
+/// policies, tenants and subjects were admitted within a [span](Self::span). The costs of these
+/// acquires can differ. Either all policies of a call are leased, or no policy is. The following
+/// calls are never leased, so the store decides each of these calls:
 ///
 /// * a call with a sliding log or counter, unless [`sliding`](Self::sliding) is set;
 /// * a call with a policy that has [`block_for`](Policy::block_for) or
-///   [`refund_lapsed`](Policy::refund_lapsed), or that may use [any shard](crate::Shards::any);
-/// * a call with a shadow policy that denies the chunk;
+///   [`refund_lapsed`](Policy::refund_lapsed), or that is allowed to use [any
+///   shard](crate::Shards::any);
+/// * a call with a shadow policy, if that policy denies the charge of the chunk;
 /// * a call with an [id](crate::CallId), a [check-only](crate::Charge::check_only) charge, two
 ///   charges to one state, more than 8 charges, or more than 1 KiB of tenants and subjects;
-/// * a call to more than one slot of a cluster, because the store must be able to
-///   [hold](crate::Operation::Hold) its charges.
+/// * a call to more than one slot of a cluster, because a chunk is a
+///   [hold](crate::Operation::Hold), and the store cannot hold charges in several slots.
 ///
-/// The size of a chunk is the cost that the node has recently used in half a span, but at most a
-/// [share](Self::max_share) of the remaining amount. So chunks shrink near the limit. If a chunk
-/// would admit fewer than 4 calls, the store decides each call. A task fetches the next chunk when
-/// half of the current one is used. A caller waits for the task only if the store refuses its call
-/// before the chunk arrives. After the span, the unspent cost is returned to the window in which it
-/// was charged.
+/// The size of a chunk is the cost that the node has recently used in half a span. The maximum size
+/// is a [share](Self::max_share) of the remaining amount. So chunks shrink near the limit. If a
+/// chunk would admit fewer than 4 calls, the store decides each call. A task fetches the next chunk
+/// when half of the current chunk is used. A caller waits for the task only if the store refuses
+/// the caller's call before the chunk arrives. After the span, the node returns the unspent cost of
+/// the chunk to the window in which the chunk was charged.
 ///
-/// A call with a cost of 0 begins no lease and fetches no chunk, but a chunk admits it if there is
-/// one.
+/// A call with a cost of 0 begins no lease and fetches no chunk. If the node already has a chunk
+/// for the call, the chunk admits the call.
 ///
 /// # What is admitted
 ///
-/// With a span `s`, and the limit `L`, or the burst `B` and the rate `R`, of the policy:
+/// In the table, `s` is the span, `L` is the limit of a window, and `W` is the length of the
+/// window. `B` and `R` are the burst and the rate of a bucket. The table shows the maximum cost
+/// that each kind of policy admits with leases:
 ///
 /// | policy | maximum admitted cost |
 /// |---|---|
-/// | fixed window with any start | `L` in each window: as without leases |
-/// | token bucket, GCRA | `B + R·(t + s)` in any time `t`: the curve, shifted by the span |
-/// | token bucket by intervals of `P` | `B + R·(⌊(t + s)/P⌋ + 1)` |
+/// | fixed window with any start | `L` in each window, as without leases |
+/// | token bucket, GCRA | `B + R·(t + s)` in any time `t`, which is the maximum for the time `t + s` without leases |
+/// | token bucket by intervals of `P` | `B + R·(⌊(t + s)/P⌋ + 1)` in any time `t` |
 /// | sliding log, if [leased](Self::sliding) | `L` in any time of `W − s` |
-/// | sliding counter, if leased | in any time `t`, the maximum for `t + s` without leases |
-/// | any of the last four, under the [exact policy](Self::exact) | as without leases |
-/// | several policies in one call | for each policy, the maximum in its row |
-/// | a call with a cost of 0 | admitted if the store would have admitted it at a time within the last span |
+/// | sliding counter, if leased | in any time `t`, the maximum for the time `t + s` without leases |
+/// | bucket, sliding log or sliding counter, with the [exact policy](Self::exact) in its place | as without leases |
+/// | several policies in one call | for each policy, the maximum in the row of that policy |
+/// | a call with a cost of 0 | the call is admitted if the store would have admitted the call at a time within the last span |
 ///
 /// These bounds hold regardless of network failures, of the number of killed nodes, and of the
-/// times that the clocks of nodes show. A node measures time by its own clock, from before it sends
-/// a call. Its clock may be slower than the store's clock by up to a thousandth. The clock must not
-/// stop while the process runs, as it may on a machine that is suspended.
+/// times that the clocks of nodes show. A node measures the time of a chunk by the node's own
+/// clock, starting before the node sends the call. The clock of the node can be slower than the
+/// store's clock by up to a thousandth. The clock of the node must not stop while the process runs.
+/// On a machine that is suspended, the clock possibly stops.
 ///
-/// A node may refuse a call too early because of the unspent cost on other nodes: at most two
-/// chunks per node, and chunks that are in flight to the store. Each refusal is a decision of the
-/// store. Before a node returns a refusal, it checks whether its own chunks are the cause. It waits
-/// for chunks in flight in either direction. Then it admits the call from a chunk, or returns the
-/// chunks of the refusing policies and sends the call again, at most three times.
+/// A call is possibly refused too early, because other nodes have unspent cost in chunks. Each
+/// other node has at most two such chunks, and some chunks are possibly on the way back to the
+/// store. Each refusal is a decision of the store. Before a node returns a refusal, the node checks
+/// whether its own chunks are the cause. The node waits for its chunks that are being fetched or
+/// returned. Then the node admits the call from a chunk. Otherwise, the node returns the chunks of
+/// the refusing policies and sends the call again, at most three times.
 ///
 /// # What other operations do
 ///
 /// | operation | chunks of this node | chunks of other nodes |
 /// |---|---|---|
-/// | acquire that does not fit in the chunk, or is not leased | stay; for a refusal, see above | count as used |
+/// | acquire that does not fit in the chunk, or is not leased | stay; after a refusal, they are possibly returned (see above) | count as used |
 /// | peek | stay; `remaining` includes their unspent cost, but not a chunk in flight | count as used |
-/// | acquire up to, hold up to, reserve | stay if a peek shows that the store has enough without them; otherwise they are returned before the call | count as used |
-/// | charge, hold, settle, settle so far, extend | stay; the verdicts count their whole cost as used | count as used |
+/// | acquire up to, hold up to, reserve | stay if a peek shows that the store has enough without these chunks; otherwise they are returned before the call | count as used |
+/// | charge, hold, settle, settle so far, extend | stay; the verdicts count the whole cost of these chunks as used | count as used |
 /// | refund, undo | are returned before the call | count as used; a refund of more than the used cost also refunds these chunks, and the other nodes still use them |
 /// | block, block at least | are returned before the call | are used for up to a span, so that a block is enforced on every node after a span |
-/// | reset | are returned before the call | are used for up to a span, and their unspent cost is returned; so up to the same cost again may be admitted |
+/// | reset | are returned before the call | are used for up to a span, and then their unspent cost is returned; so the calls after the reset can use at most the cost of these chunks in addition |
 ///
-/// A call before which chunks are returned waits for their settlements, and for chunks in flight.
-/// Until the call is answered, even if its caller is cancelled, the node fetches no chunk of its
-/// states. The size of the next chunk follows the demand for the returned chunks, so that a small
-/// share of such calls does not switch leases off. If chunks repeatedly admit fewer than 4 calls
-/// between two such calls, they cost more than they save. Then the store decides each call for a
-/// quarter of a span at a time.
+/// If chunks must be returned before a call, the call waits for the settlements of these chunks,
+/// and for chunks in flight. Until the call is answered, the node fetches no chunk of the states of
+/// the call, even if the caller is cancelled. The size of the next chunk follows the demand for the
+/// returned chunks. So a small share of such calls does not switch leases off. If chunks repeatedly
+/// admit fewer than 4 calls between two such calls, the chunks cost more than they save. Then the
+/// store decides each call for a quarter of a span at a time.
 ///
-/// If other callers use the budget between the peek and the call, an acquire up to or a hold up to
-/// may get less than without leases: by at most the cost in the chunks of this node. Before an
-/// acquire of a policy that blocks, chunks of the same state are returned, so that none of them
-/// causes a block.
+/// Other callers possibly use the budget between the peek and the call. Then an acquire up to or a
+/// hold up to gets less than without leases. The difference is at most the cost in the chunks of
+/// this node. Before an acquire of a policy that blocks, the node returns its chunks of the same
+/// state, so that no chunk causes a block.
 ///
-/// As without leases, calls to the store for other operations keep the order in which callers make
-/// them. An undo of a request that a chunk admitted may refund less, because the request was
-/// charged at the time of the chunk.
+/// As without leases, calls for other operations are sent to the store in the order in which
+/// callers make the calls. If a chunk admitted a request, an undo of the request possibly refunds
+/// less, because the cost was charged earlier, with the chunk.
 ///
 /// # The answer
 ///
 /// A decision from a chunk has a verdict for each policy. `remaining` is the amount that remained
-/// in the store when it granted the chunk, plus the unspent cost of the chunk. It reflects neither
-/// the later usage of other nodes nor the later refill. `reset_after` is the value from the grant,
-/// less the time since then.
+/// in the store when the store granted the chunk, plus the unspent cost of the chunk. `remaining`
+/// reflects neither the later usage of other nodes nor the later refill. `reset_after` is the value
+/// from the grant of the chunk, less the time since the grant.
 ///
 /// # Failures
 ///
-/// While the store is unreachable, chunks are used until they are used up or over, at most for a
-/// span. After that, each call gets the answer of the store: an error, or the answer of a [failure
-/// policy](crate::OnFailure) around this layer. A chunk is charged but not used if the answer
-/// to its hold is lost. If a node cannot return a chunk, or the node ends, the unspent cost stays
-/// charged until the state recovers.
+/// While the store is unreachable, a node uses a chunk until the chunk is used up, at most for a
+/// span. After that, each call gets the error of the store, or the decision of a [failure
+/// policy](crate::OnFailure) around this layer. If the answer to the hold of a chunk is lost, the
+/// chunk is charged but not used. If a node cannot return a chunk, or the node ends, the unspent
+/// cost stays charged until the state recovers.
 ///
 /// # Memory and tasks
 ///
@@ -137,8 +142,8 @@ use crate::{Clock, Policy, PolicyError, Share, SystemClock};
 /// [`max_leases`](Self::max_leases) leases of at most 3 KiB each, and each possible lease takes
 /// another 88 bytes. A lease that was not used for a span is removed. So after the numbers of a
 /// policy have changed, the leases with the earlier numbers are removed. Each chunk has a task
-/// until it is over, and each lease without a chunk has a task until it is removed. The tasks need
-/// the timers of the Tokio runtime. Without a runtime, nothing is leased.
+/// until the chunk is over, and each lease without a chunk has a task until the lease is removed.
+/// The tasks need the timers of the Tokio runtime. Without a runtime, nothing is leased.
 #[derive(Debug, Clone)]
 #[must_use = "a configuration does nothing until a store has it"]
 pub struct Lease<C = SystemClock> {
@@ -146,7 +151,7 @@ pub struct Lease<C = SystemClock> {
     pub(super) settings: Settings,
 }
 
-/// The values of a configuration.
+/// The values of a configuration of leases.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Settings {
     pub(super) span: Duration,
@@ -190,76 +195,84 @@ impl Default for Lease {
 }
 
 impl<C: Clock> Lease<C> {
-    /// Sets the maximum time between the charge of a chunk and its use. Default: one second. The
-    /// value is rounded up to a microsecond, and limited to 1 ms to one hour.
+    /// Sets the span: the maximum time between the charge of a chunk and the use of the chunk. The
+    /// default is one second. The value is rounded up to a microsecond, at least 1 ms and at most
+    /// one hour.
     ///
-    /// With a shorter span, an unspent cost is returned sooner, and a block by another node is
-    /// enforced sooner. With a longer span, a moderately hot subject costs fewer calls.
+    /// With a shorter span, the unspent cost of a chunk is returned sooner, and a block by another
+    /// node is enforced sooner. With a longer span, a moderately hot subject costs fewer calls to
+    /// the store.
     pub fn span(mut self, span: Duration) -> Self {
         let micros = crate::time::micros_of_ceil(span.clamp(Lease::MIN_SPAN, Lease::MAX_SPAN));
         self.settings.span = Duration::from_micros(micros);
         self
     }
 
-    /// Sets the maximum share of the remaining amount in one chunk. Default: 1/200.
+    /// Sets the maximum size of a chunk, as a share of the amount that remains in the store. The
+    /// default is 1/200.
     ///
     /// A node has at most two chunks per lease at a time. With a smaller share, fewer calls are
-    /// refused too early, and a node that ends strands less. With a larger share, the node calls
-    /// the store less often, and leases last until closer to the limit. With more than 20 nodes,
-    /// use 1 divided by ten times their number, because otherwise their chunks together are too
-    /// large near a limit.
+    /// refused too early, and a node that ends leaves less unspent cost charged. With a larger
+    /// share, the node calls the store less often, and leases last until closer to the limit. With
+    /// more than 20 nodes, use a share of 1 divided by ten times the number of nodes. Otherwise the
+    /// chunks of all nodes together are too large near a limit.
     pub fn max_share(mut self, share: Share) -> Self {
         self.settings.max_share = share;
         self
     }
 
-    /// Sets the number of calls after which a call is leased, if they were admitted within a
-    /// [span](Self::span). Default: 32. The minimum is 1.
+    /// Sets the number of admitted calls after which further calls are leased. These calls must
+    /// have equal policies, tenants and subjects, and must be admitted within one
+    /// [span](Self::span). The default is 32, and the minimum is 1.
     pub fn hot_after(mut self, calls: u32) -> Self {
         self.settings.hot_after = calls;
         self
     }
 
-    /// Sets the maximum number of leases. Default: 4,096. The minimum is 1.
+    /// Sets the maximum number of leases. The default is 4,096, and the minimum is 1.
     ///
-    /// At the maximum, no other calls are leased until a lease was not used for a span.
+    /// When this many leases exist, no new lease begins until an existing lease is removed. A lease
+    /// is removed if it was not used for a span.
     pub fn max_leases(mut self, leases: usize) -> Self {
         self.settings.max_leases = leases;
         self
     }
 
-    /// Also leases sliding logs and counters. Default: they are not leased.
+    /// Also leases calls with sliding logs and sliding counters. By default, such calls are not
+    /// leased.
     ///
-    /// Leased, they admit in a window of `W − span` as much as they admit without leases in a
-    /// window of `W`. To avoid that, enforce the [exact policy](Self::exact). A settlement returns
-    /// to a log only the part of the unspent cost that is in the log's newest
+    /// A policy with a window `W` admits its limit in any time of `W` without leases. With leases,
+    /// the policy admits the same limit in any time of `W − span`. To avoid that, enforce the
+    /// [exact policy](Self::exact). When a node returns a chunk, a sliding log refunds only the
+    /// part of the unspent cost that is in the log's newest
     /// [`MAX_UNDO`](crate::algorithm::sliding_log::MAX_UNDO) records.
     pub fn sliding(mut self) -> Self {
         self.settings.leases_sliding = true;
         self
     }
 
-    /// Sets the clock by which chunks end. Default: [`SystemClock`], which ignores changes of the
-    /// wall clock.
+    /// Sets the clock that determines when a chunk ends. The default is [`SystemClock`], which
+    /// ignores changes of the wall clock.
     ///
-    /// The clock must not step back. It must be at most a thousandth slower than the store's clock;
-    /// it may be faster. The tasks that return chunks use Tokio's timers.
+    /// The clock must not step back. The clock is allowed to be slower than the store's clock by at
+    /// most a thousandth, or to be faster. The tasks that return chunks use Tokio's timers instead.
     pub fn clock<D: Clock>(self, clock: D) -> Lease<D> {
         Lease { clock, settings: self.settings }
     }
 
-    /// Returns the policy to enforce on all nodes, so that these leases never admit more than
-    /// `policy` admits without leases: to the token and the microsecond.
+    /// Returns a stricter policy to enforce on all nodes instead of `policy`. With these leases,
+    /// the stricter policy never admits more than `policy` admits without leases. This bound is
+    /// exact to the token and the microsecond.
     ///
-    /// | policy | policy to enforce | price |
+    /// | policy | policy to enforce | price of exactness |
     /// |---|---|---|
     /// | fixed window | the same policy | none |
     /// | token bucket, GCRA | a burst of `B − R·span` | a smaller burst at the same rate |
-    /// | by intervals of `P` | a burst of `B − R·⌈span/P⌉` | a smaller burst |
-    /// | sliding log, counter | a window of `W + span` | the rate is `W/(W + span)` of the limit |
+    /// | token bucket by intervals of `P` | a burst of `B − R·⌈span/P⌉` | a smaller burst at the same rate |
+    /// | sliding log, sliding counter | a window of `W + span` | the same limit over a longer window |
     ///
-    /// A bucket with a name keeps its states. A policy with another window [has another
-    /// state](Policy), so all nodes must have the same [`span`](Self::span).
+    /// A bucket with a name keeps its states when its burst changes. A policy with another window
+    /// [has another state](Policy), so all nodes must have the same [`span`](Self::span).
     ///
     /// ```
     /// use std::time::Duration;
@@ -276,8 +289,8 @@ impl<C: Clock> Lease<C> {
     /// # Errors
     ///
     /// Returns an error if the capacity of the bucket is not larger than the amount that is
-    /// refilled within the span, or if a number exceeds the bounds within which every decision is
-    /// exact.
+    /// refilled within the span. Also returns an error if a number exceeds the bounds within which
+    /// every decision is exact.
     pub fn exact(&self, policy: &Policy) -> Result<Policy, PolicyError> {
         policy.delayed_by(self.settings.span)
     }

@@ -1,4 +1,4 @@
-//! A lease: the chunks of a call, and the size of the next chunk.
+//! A lease in the table of leases, with the chunks of the lease and the size of its next chunk.
 
 use std::sync::Arc;
 
@@ -10,34 +10,36 @@ use super::todo::{Fetch, PerCharge, Todo, Unspent};
 use crate::layers::generations::Keys;
 use crate::{Charge, ChargeBuf, Charges, Decision};
 
-/// The minimum number of calls for which a chunk is worth its hold and its settlement.
+/// The minimum number of calls that a chunk must admit, so that the chunk saves more than its hold
+/// and its settlement cost.
 pub(super) const MIN_CALLS: u64 = 4;
 
-/// The maximum [balance](Entry::balance). It allows 16 returns of unused chunks, one after another.
+/// The maximum [balance](Entry::balance). This balance allows 16 consecutive returns of unused
+/// chunks.
 const MAX_BALANCE: u64 = 16 * MIN_CALLS;
 
-/// A lease in the table.
+/// A lease in the table of leases. It is for acquires with the same policies, tenants and subjects.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) id: LeaseId,
     charges: PerCharge<ChargeBuf<'static>>,
     pub(super) states: Keys,
     chunk: Option<Chunk>,
-    /// The chunk that was fetched while `chunk` was in use.
+    /// The next chunk, which was fetched while `chunk` was in use.
     next: Option<Chunk>,
-    /// The cost that calls would use in half a span, for each charge, as the last returned chunk
-    /// shows it. Empty if it is not known.
+    /// For each charge, the cost that calls would use in half a span, at the rate at which they
+    /// used the last returned chunk. The list is empty if this rate is not known.
     demand: PerCharge<u64>,
-    /// The number of calls that chunks have admitted, less [`MIN_CALLS`] for each return of the
-    /// chunks before another operation. At 0, chunks cost more than they save.
+    /// The number of calls that chunks have admitted, less [`MIN_CALLS`] for each time that chunks
+    /// were returned before another operation. At a balance of 0, chunks cost more than they save.
     balance: u64,
-    /// Whether a fetch is in flight.
+    /// Whether a fetch for this lease is in flight.
     pub(super) is_fetching: bool,
-    /// The time until which a task waits to remove the lease if it is not used.
+    /// The time at which a waiting task removes the lease, if the lease was not used until then.
     watched_until: u64,
-    /// The time before which no chunk is fetched.
+    /// The time before which the lease fetches no chunk.
     no_fetch_before: u64,
-    /// The time of the last call that a chunk could have admitted.
+    /// The time of the last acquire with the charges of this lease.
     pub(super) used_at: u64,
     in_flight: Arc<InFlight>,
 }
@@ -66,7 +68,8 @@ impl Entry {
         }
     }
 
-    /// Returns `true` if the lease is for acquires of these charges, at any costs.
+    /// Returns `true` if the lease is for acquires with the policies, tenants and subjects of these
+    /// charges. The costs can differ.
     pub(super) fn matches(&self, charges: Charges<'_>) -> bool {
         let is_same = |(leased, charge): (&ChargeBuf<'static>, Charge<'_>)| {
             let leased = leased.as_charge();
@@ -78,8 +81,8 @@ impl Entry {
         self.charges.len() == charges.len() && self.charges.iter().zip(charges.iter()).all(is_same)
     }
 
-    /// Records the time of a call. Returns `true` if the previous call was within the last span;
-    /// otherwise, forgets the demand, which is out of date.
+    /// Records the time of a call. Returns `true` if the previous call was within the last span.
+    /// Otherwise, clears the demand, because the demand is out of date.
     pub(super) fn touch(&mut self, now: u64, span_micros: u64) -> bool {
         let is_recent = now.saturating_sub(self.used_at) < span_micros;
         if !is_recent {
@@ -89,8 +92,8 @@ impl Entry {
         is_recent
     }
 
-    /// Admits a call from the chunks. If the next chunk replaces the current one, the unspent cost
-    /// of the current one is added to `todo`.
+    /// Admits a call from the chunks. If the next chunk replaces the current chunk, the unspent
+    /// cost of the current chunk is added to `todo`.
     pub(super) fn admit(
         &mut self,
         charges: Charges<'_>,
@@ -121,13 +124,14 @@ impl Entry {
         [&self.chunk, &self.next].into_iter().flatten()
     }
 
-    /// Returns `true` if there is a chunk, or one is in flight.
+    /// Returns `true` if the lease has a chunk, or is fetching a chunk.
     pub(super) fn has_chunks(&self) -> bool {
         self.is_fetching || self.chunk.is_some() || self.next.is_some()
     }
 
-    /// Returns the time at which the lease is removed unless it is used before. Returns `None` if
-    /// another task waits for that, or if the lease has chunks, whose tasks will wait.
+    /// Returns the time at which the caller can remove the lease, if the lease is not used before.
+    /// Returns `None` if another task waits for that time. Also returns `None` if the lease has
+    /// chunks, because the tasks of these chunks then wait.
     pub(super) fn watch(&mut self, now: u64, span_micros: u64) -> Option<u64> {
         if self.has_chunks() || now < self.watched_until {
             return None;
@@ -144,11 +148,12 @@ impl Entry {
             && self.chunk.as_ref().is_none_or(|chunk| chunk.is_half_used() || chunk.is_over(now))
     }
 
-    /// Returns the costs of the next chunk, where `remaining` is the amount that remains of each
-    /// charge. Returns `None` if the chunk would admit fewer than [`MIN_CALLS`] calls like `call`.
+    /// Returns the cost of the next chunk for each charge. `remaining` contains the amount that
+    /// remains in the store for each charge. Returns `None` if the chunk would admit fewer than
+    /// [`MIN_CALLS`] calls like `call`.
     ///
-    /// The costs follow the demand. If the demand is too low or not known, a call that is hot gets
-    /// a chunk of a fixed number of calls, and another call gets none.
+    /// The costs follow the demand. If the demand is too low or not known, a hot call gets a chunk
+    /// for a fixed number of calls. A call that is not hot then gets no chunk.
     pub(super) fn next_costs(
         &self,
         call: Charges<'_>,
@@ -170,7 +175,8 @@ impl Entry {
             is_hot.then(|| charge.cost.saturating_mul(first_calls))
         };
         let wanted: PerCharge<u64> = call.iter().enumerate().map(wanted).collect::<Option<_>>()?;
-        // All costs shrink by the same factor, which the scarcest policy determines.
+        // All costs shrink by the same factor. The policy with the least remaining amount, relative
+        // to its cost, determines this factor.
         let (mut numerator, mut denominator) = (1_u64, 1_u64);
         for (wanted, remaining) in wanted.iter().zip(remaining) {
             let max = settings.max_share.apply(remaining);
@@ -191,7 +197,8 @@ impl Entry {
         costs.iter().zip(call.iter()).all(is_worth_it).then_some(costs)
     }
 
-    /// Creates the fetch of a chunk with these costs. The fetch is in flight from now on.
+    /// Creates the fetch of a chunk with these costs. From this call on, the fetch counts as in
+    /// flight.
     pub(super) fn start_fetch(&mut self, number: u64, costs: PerCharge<u64>) -> Arc<Fetch> {
         self.is_fetching = true;
         let with_cost = |(charge, cost): (&ChargeBuf<'static>, u64)| charge.clone().cost(cost);
@@ -204,12 +211,12 @@ impl Entry {
         self.chunk.as_ref().map(|chunk| chunk.remaining().collect())
     }
 
-    /// Prevents fetches until this time.
+    /// Prevents fetches of this lease until this time.
     pub(super) fn prevent_fetch_until(&mut self, time: u64) {
         self.no_fetch_before = self.no_fetch_before.max(time);
     }
 
-    /// Adds a chunk, and returns the unspent cost of the chunk that it replaces.
+    /// Adds a chunk, and returns the unspent cost of the chunk that the new chunk replaces.
     pub(super) fn install(&mut self, chunk: Chunk, now: u64) -> Option<Unspent> {
         let is_in_use = |chunk: &Chunk| !chunk.is_over(now) && chunk.unspent().any(|cost| cost > 0);
         let place = match &self.chunk {
@@ -220,7 +227,7 @@ impl Entry {
         replaced.and_then(|chunk| self.unspent(&chunk))
     }
 
-    /// Removes the chunk with this number, and remembers its demand.
+    /// Removes the chunk with this number, and stores the demand for this chunk.
     pub(super) fn take_chunk(
         &mut self,
         number: u64,
@@ -233,8 +240,9 @@ impl Entry {
         Some(chunk)
     }
 
-    /// Prepares for the return of the chunks before an operation. The next chunk follows the same
-    /// demand, unless such operations are so frequent that chunks cost more than they save.
+    /// Prepares the lease for the return of its chunks before an operation. The next chunk follows
+    /// the demand for the returned chunk. If such operations are so frequent that chunks cost more
+    /// than they save, fetches are prevented for a while.
     pub(super) fn interrupt(&mut self, now: u64, settings: &Settings) {
         let span_micros = settings.span_micros();
         let Some(chunk) = &self.chunk else { return };
@@ -256,7 +264,7 @@ impl Entry {
         }
     }
 
-    /// Returns the unspent cost in all chunks, of the charges to one state.
+    /// Returns the unspent cost in all chunks that belongs to charges to one state.
     pub(super) fn unspent_of(&self, state: u64, now: u64) -> u64 {
         let chunks = self.chunks().filter(|chunk| !chunk.is_over(now));
         let unspent = chunks.flat_map(|chunk| chunk.unspent().zip(&self.states));
@@ -264,7 +272,7 @@ impl Entry {
         unspent.fold(0, u64::saturating_add)
     }
 
-    /// Returns the unspent cost of a chunk, or `None` if the chunk is used up.
+    /// Returns the settlement of the unspent cost of a chunk, or `None` if the chunk is used up.
     pub(super) fn unspent(&self, chunk: &Chunk) -> Option<Unspent> {
         let cost = chunk.unspent().fold(0, u64::saturating_add);
         (cost > 0).then(|| Unspent::new(&self.in_flight, &chunk.fetch, chunk.used(), cost))

@@ -1,10 +1,10 @@
-//! The calls by which this node gets chunks from the store and returns them. No other code of the
-//! layer charges or refunds a chunk.
+//! The calls to the store that charge chunks for this node and return unspent costs. No other code
+//! of the layer charges or refunds a chunk.
 //!
 //! A chunk is a [hold](Operation::Hold), and its settlement returns the unspent cost. The store
-//! remembers with the hold when it was charged, which a decision does not say. So the settlement
-//! refunds the window in which the chunk was charged, it refunds more of a bucket than an undo, and
-//! it takes effect once.
+//! stores the time of the charge with the hold, and a decision does not contain this time. So the
+//! settlement refunds the window in which the chunk was charged. The settlement also refunds more
+//! to a bucket than an undo, and takes effect only once.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -13,7 +13,8 @@ use std::time::Duration;
 use super::todo::{Fetch, PerCharge, Unspent};
 use crate::{Call, CallId, Decision, Error, Operation, Store};
 
-/// The minimum time to live of a hold. A settlement may be late by this time.
+/// The minimum time to live of a hold. With short spans, a settlement can be late by about this
+/// time.
 const MIN_TTL: Duration = Duration::from_secs(2);
 
 /// The maximum number of settlements in a batch.
@@ -23,8 +24,8 @@ pub(super) const MAX_BATCH: usize = 128;
 #[derive(Debug)]
 pub(super) struct Grantor<S> {
     pub(super) store: S,
-    /// The part of all ids that identifies this node. It is random, so that no two nodes have the
-    /// same ids.
+    /// The part of the holds' ids that identifies this node. This part is random, so that no two
+    /// nodes use the same ids.
     node: [u64; 2],
     ttl: Duration,
 }
@@ -32,19 +33,19 @@ pub(super) struct Grantor<S> {
 impl<S: Store> Grantor<S> {
     pub(super) fn new(store: S, span: Duration) -> Self {
         let node = [0, 1].map(|half| RandomState::new().hash_one(half));
-        // Two spans suffice, because a chunk is over and settled after one.
+        // A time to live of two spans suffices, because a chunk is over and settled after one span.
         Self { store, node, ttl: span.saturating_mul(2).max(MIN_TTL) }
     }
 
-    /// Charges a chunk.
+    /// Charges a chunk in the store, and returns the decision of the store.
     pub(super) async fn hold(&self, fetch: &Fetch) -> Result<Decision, Error> {
         let (charges, id): (PerCharge<_>, _) = (fetch.charges().collect(), self.id(fetch.number));
         let call = Call::new(Operation::Hold, &charges).with_id(CallId::new(&id, self.ttl));
         self.store.decide(call).await
     }
 
-    /// Returns the unspent costs of chunks, at most [`MAX_BATCH`], and returns the refunded cost of
-    /// each. A settlement that fails has refunded 0.
+    /// Settles at most [`MAX_BATCH`] chunks, and returns the refunded cost of each chunk. If a
+    /// settlement fails, its refunded cost is 0.
     pub(super) async fn settle(&self, batch: &[Unspent]) -> Vec<u64> {
         let charges: Vec<_> = batch.iter().map(Unspent::charges).collect();
         let ids: Vec<_> = batch.iter().map(|unspent| self.id(unspent.fetch.number)).collect();

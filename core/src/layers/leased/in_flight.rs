@@ -1,4 +1,5 @@
-//! Calls of leases that are in flight, and the callers that wait for their end.
+//! The calls that tasks of leases have in flight, and the wake-up of callers that wait for the end
+//! of such calls.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use crate::hash::spread;
 use crate::layers::generations::Keys;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// The calls of tasks, the settlements, and the pauses that are in progress.
+/// Counts the calls of tasks, the settlements, and the pauses that are in progress.
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
     /// The number of calls of tasks that are in flight.
@@ -18,29 +19,31 @@ pub(super) struct InFlight {
     settlements: AtomicUsize,
     /// The number of settlements that have ended.
     settled: AtomicU64,
-    /// The groups of states, indexed by hash. A collision costs a refused caller one unnecessary
-    /// retry, or delays a chunk until a call on the other state has ended.
+    /// The groups of states, indexed by the hash of the state. If two states are in one group, a
+    /// refused caller possibly makes one unnecessary retry. A chunk is possibly delayed until a
+    /// call on the other state has ended.
     groups: Box<[Group]>,
     ended: Notify,
 }
 
-/// The settlements of a group of states, and the calls during which no chunk of them is fetched.
+/// The settlements of chunks of a group of states, and the pauses during which no chunk of these
+/// states is fetched.
 #[derive(Debug, Default)]
 struct Group {
     in_flight: AtomicUsize,
     pauses: AtomicUsize,
-    /// The number of the settlement of the group that ended last.
+    /// The number of the settlement that ended last in this group.
     last: AtomicU64,
 }
 
-/// The progress of the settlements of a state, since an earlier settlement.
+/// The progress of the settlements of a state, since an earlier settlement of any state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// No settlement is in flight, and none has ended.
+    /// No settlement of the state is in flight, and no settlement has ended since then.
     None,
-    /// A settlement is in flight.
+    /// A settlement of the state is in flight.
     InFlight,
-    /// A settlement has ended.
+    /// A settlement of the state has ended since then.
     Ended,
 }
 
@@ -59,8 +62,9 @@ impl InFlight {
 
     /// Counts a settlement of a chunk of these states until the guard is dropped.
     ///
-    /// Must be called before the lock of the removed chunk is released, or before its fetch ends.
-    /// Then a caller that reads fetches, chunks and settlements in this order misses no chunk.
+    /// This method must be called before the lock of the removed chunk is released, or before the
+    /// fetch of the chunk ends. Then a caller that reads fetches, chunks and settlements in this
+    /// order misses no chunk.
     pub(super) fn begin_settlement(self: &Arc<Self>, states: &Keys) -> Settlement {
         self.settlements.fetch_add(1, Ordering::AcqRel);
         for state in states {
@@ -77,7 +81,7 @@ impl InFlight {
         Pause { in_flight: Arc::clone(self), states: states.clone() }
     }
 
-    /// Returns `true` if no chunk of one of these states may be fetched now.
+    /// Returns `true` if fetches of chunks of one of these states are prevented now.
     pub(super) fn is_paused(&self, states: &Keys) -> bool {
         states.iter().any(|state| self.group(*state).pauses.load(Ordering::SeqCst) > 0)
     }
@@ -106,8 +110,8 @@ impl InFlight {
     /// Returns the progress of the settlements of a state after the settlement with the number
     /// `since`.
     pub(super) fn progress(&self, state: u64, since: u64) -> Progress {
-        // A settlement that ends stores its number first, and is then no longer in flight. So it
-        // must be read in the opposite order.
+        // A settlement that ends stores its number first, and leaves the count of settlements in
+        // flight second. So this method reads the count first, and the number second.
         if self.is_settling(state) {
             Progress::InFlight
         } else if self.group(state).last.load(Ordering::Acquire) > since {
@@ -117,8 +121,8 @@ impl InFlight {
         }
     }
 
-    /// Returns a future that is ready when a call or a settlement has ended after this method
-    /// returned.
+    /// Returns a future that becomes ready when the next call of a task or the next settlement
+    /// ends.
     pub(super) fn next_end(&self) -> Notified<'_> {
         self.ended.notified()
     }
@@ -139,7 +143,7 @@ impl InFlight {
     }
 }
 
-/// A call of a task. It is in flight until it is dropped.
+/// The guard of a call that a task makes. The call counts as in flight until the guard is dropped.
 #[derive(Debug)]
 pub(super) struct TaskCall(Arc<InFlight>);
 
@@ -150,7 +154,8 @@ impl Drop for TaskCall {
     }
 }
 
-/// A settlement of a chunk. It is in flight until it is dropped: after the answer or without one.
+/// The guard of a settlement of a chunk. The settlement counts as in flight until the guard is
+/// dropped, with or without an answer of the store.
 #[derive(Debug)]
 pub(super) struct Settlement {
     in_flight: Arc<InFlight>,
@@ -170,7 +175,8 @@ impl Drop for Settlement {
     }
 }
 
-/// A pause of some states. No chunk of them is fetched until it is dropped.
+/// The guard of a pause of some states. No chunk of these states is fetched until the guard is
+/// dropped.
 #[derive(Debug)]
 pub(super) struct Pause {
     in_flight: Arc<InFlight>,

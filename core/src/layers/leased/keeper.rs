@@ -1,4 +1,4 @@
-//! The tasks that fetch chunks, return them, and remove leases.
+//! The tasks that fetch chunks, return chunks, and remove leases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use crate::sync::task::Handle;
 use crate::sync::time::sleep;
 use crate::{Charges, Clock, Decision, Error, Store};
 
-/// Keeps the leases of a node: runs the work that a change of the [table](LeaseTable) requires.
+/// Keeps the leases of a node, and runs the work that a change of the [table](LeaseTable) requires.
 ///
-/// Shared by stores and tasks.
+/// The clones of a leased store and the tasks share one keeper.
 #[derive(Debug)]
 pub(super) struct Keeper<S, C> {
     pub(super) grantor: Grantor<S>,
@@ -24,15 +24,15 @@ pub(super) struct Keeper<S, C> {
     pub(super) table: Arc<LeaseTable>,
 }
 
-/// A fetch of a task. The fetch ends when the guard is dropped: after the answer, when the runtime
-/// ends, or immediately if there is no runtime.
+/// A fetch that a task makes. The fetch ends when this guard is dropped. The guard is dropped after
+/// the answer, when the runtime ends, or immediately if there is no runtime.
 struct FetchGuard {
     table: Arc<LeaseTable>,
     fetch: Arc<Fetch>,
     /// The time before which the lease fetches no other chunk.
     no_fetch_before: u64,
-    /// Wakes the callers that wait for the fetch. As a field it is dropped after the fetch has
-    /// ended.
+    /// Wakes the callers that wait for the fetch, when this field is dropped. A field is dropped
+    /// after the guard's own `drop` has ended the fetch.
     _call: TaskCall,
 }
 
@@ -65,7 +65,8 @@ impl<S: Store + 'static, C: Clock + 'static> Keeper<S, C> {
         answer
     }
 
-    /// Records the final answer to an acquire. Leases the acquire if it was admitted and is hot.
+    /// Records the final answer to an acquire. If the acquire was admitted and is hot, a lease
+    /// begins.
     pub(super) fn record(
         self: &Arc<Self>,
         StoreCall { call, candidate }: StoreCall<'_>,
@@ -109,8 +110,8 @@ impl<S: Store + 'static, C: Clock + 'static> Keeper<S, C> {
         }
     }
 
-    /// Fetches a chunk, returns its unspent cost when it is over, and removes the lease when it is
-    /// not used any more.
+    /// Fetches a chunk, and returns the unspent cost of the chunk when the chunk is over. Then
+    /// waits until the lease is no longer used, and removes the lease.
     async fn keep(self: Arc<Self>, guard: FetchGuard) {
         let fetch = Arc::clone(&guard.fetch);
         if let Some(deadline) = self.fetch(guard).await {
@@ -131,7 +132,8 @@ impl<S: Store + 'static, C: Clock + 'static> Keeper<S, C> {
         sleep(Duration::from_micros(remaining.saturating_add(1))).await;
     }
 
-    /// Fetches a chunk. Returns the time at which it is over, or `None` if it cannot be used.
+    /// Fetches a chunk. Returns the time at which the chunk is over, or `None` if there is no chunk
+    /// to use.
     async fn fetch(&self, mut guard: FetchGuard) -> Option<u64> {
         let fetch = Arc::clone(&guard.fetch);
         let sent = self.now();
@@ -153,8 +155,8 @@ impl<S: Store + 'static, C: Clock + 'static> Keeper<S, C> {
                 (None, received.saturating_add(pause))
             }
         };
-        // The settlements are already in flight, so that a refused caller waits either for the
-        // fetch or for them.
+        // The settlements in `todo` already count as in flight. So a refused caller waits either
+        // for the fetch or for these settlements.
         let _call = self.table.in_flight.begin_call();
         guard.no_fetch_before = no_fetch_before;
         drop(guard);
@@ -162,8 +164,9 @@ impl<S: Store + 'static, C: Clock + 'static> Keeper<S, C> {
         deadline
     }
 
-    /// Counts a hold that grants no chunk, and cancels it if the store may have charged it. Returns
-    /// the time until the next fetch, in microseconds.
+    /// Counts a hold that grants no chunk. If the store has possibly charged the hold, adds a
+    /// settlement that cancels the hold to `todo`. Returns the minimum time until the next fetch,
+    /// in microseconds.
     fn not_granted(
         &self,
         fetch: &Arc<Fetch>,
@@ -175,7 +178,7 @@ impl<S: Store + 'static, C: Clock + 'static> Keeper<S, C> {
             Ok(decision) if decision.is_denied() => (HoldOutcome::Refused, false, span_micros / 4),
             Ok(_) => (HoldOutcome::Failed, true, span_micros / 4),
             Err(error) => {
-                // The store will refuse an invalid hold each time.
+                // The store will reject an invalid hold each time, so no further fetch is useful.
                 let pause = if error.kind().is_invalid_request() { u64::MAX } else { span_micros };
                 (HoldOutcome::Failed, !error.is_definitely_not_charged(), pause)
             }

@@ -1,4 +1,4 @@
-//! The calls that can be leased, and the hashes by which leases are found.
+//! Tests whether a call can be leased, and computes the hashes by which leases are found.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -27,8 +27,9 @@ pub(super) fn is_plain_acquire(call: &Call<'_>) -> bool {
     call.operation == Operation::Acquire && call.id.is_none()
 }
 
-/// Returns a hash of the policies, tenants and subjects of a call, without the costs. It covers all
-/// settings of a policy, because no call uses a lease after a number has changed.
+/// Returns a hash of the policies, tenants and subjects of a call, without the costs. The hash
+/// covers all settings of a policy. So after a number of the policy has changed, calls do not use
+/// the lease of the earlier policy.
 pub(super) fn call_hash(charges: Charges<'_>, hasher: &RandomState) -> u64 {
     let mut state = hasher.build_hasher();
     for charge in charges.iter() {
@@ -41,7 +42,7 @@ pub(super) fn call_hash(charges: Charges<'_>, hasher: &RandomState) -> u64 {
     state.finish()
 }
 
-/// Returns a hash of the state of a charge.
+/// Returns a hash that identifies the state of a charge.
 pub(super) fn state_key(charge: &Charge<'_>, hasher: &RandomState) -> u64 {
     let mut state = hasher.build_hasher();
     state.write_u64(charge.policy.state_hash());
@@ -66,7 +67,8 @@ pub(super) fn can_be_leased(charges: Charges<'_>, leases_sliding: bool) -> bool 
             charge.cost > 0
                 && !charge.is_check_only
                 && can_policy_be_leased(charge.policy, leases_sliding)
-                // A hold has at most one charge per state.
+                // Two charges to one state cannot be leased, because a hold has at most one charge
+                // per state.
                 && charges.iter().take(index).all(|other| !other.shares_state_with(&charge))
         })
 }
@@ -77,10 +79,13 @@ fn can_policy_be_leased(policy: &Policy, leases_sliding: bool) -> bool {
         Rule::SlidingLog(_) | Rule::SlidingCounter(_) => leases_sliding,
     };
     has_leased_rule
-        // A refused chunk would block a subject although none of the requests was refused.
+        // If the store refused a chunk, a policy that blocks would block the subject, although no
+        // request was refused.
         && policy.block_micros() == 0
-        // If a node ended before it settled, the store would refund the used part too.
+        // If a node ended before it settled a chunk, the lapsed hold would also refund the used
+        // part of the chunk.
         && !policy.refunds_lapsed()
-        // The settlement of a chunk might reach another shard than the hold of the chunk.
+        // The settlement of a chunk would possibly be sent to another shard than the hold of the
+        // chunk.
         && !policy.can_use_any_shard()
 }

@@ -1,6 +1,7 @@
 //! Statistics and, with the feature `metrics`, metrics of leases.
 //!
-//! The metrics are created at the first call, after the application has installed its recorder.
+//! The metrics are created at the first call. The application must install its recorder before that
+//! call.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,7 +19,7 @@ pub(super) enum HoldOutcome {
     Failed,
 }
 
-/// The use of the cost in a chunk.
+/// The fate of the cost in a chunk: granted, returned, or stranded.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum CostFate {
     Granted,

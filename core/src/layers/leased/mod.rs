@@ -1,22 +1,23 @@
-//! Leases: a node charges chunks of a subject's budget in the store, and admits calls from them in
-//! memory.
+//! Leases: a node charges chunks of a subject's budget in the store, and admits calls from these
+//! chunks in memory.
 //!
-//! The store charges a chunk before the node uses it. So the store admits no more than the limit,
-//! regardless of failures of nodes, clocks and the network. `docs/design.md` has the bounds.
+//! The store charges a chunk before the node uses the chunk. So leases admit no more than the
+//! limit, regardless of failures of nodes, clocks and the network. `docs/design.md` has the exact
+//! bounds.
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`config`] | the settings, and the promise to users |
-//! | [`table`] | all leases; answers an acquire, and says what must be done in the store ([`todo`]) |
+//! | [`config`] | the settings, and the behavior that users can rely on |
+//! | [`table`] | all leases; answers an acquire, and returns the work to do in the store ([`todo`]) |
 //! | [`entry`], [`chunk`] | one lease and its chunks |
 //! | [`key`], [`heat`] | the calls that can be leased, and the calls that are made often enough |
-//! | [`grant`] | the calls that charge and return chunks |
-//! | [`keeper`] | the tasks for these calls |
-//! | [`pass`] | a call that no chunk admits |
+//! | [`grant`] | the calls to the store that charge and return chunks |
+//! | [`keeper`] | the tasks that make the calls of [`grant`] |
+//! | [`pass`] | the path to the store of a call that no chunk admits |
 //! | [`barrier`] | the return of chunks before a call that needs the whole budget |
-//! | [`refused`] | the cause of a refusal, and whether the call is sent again |
+//! | [`refused`] | the search for the cause of a refusal, and the decision to send the call again |
 //! | [`in_flight`] | the calls that a barrier or a refused caller waits for |
-//! | [`meter`], [`stats`] | counters |
+//! | [`meter`], [`stats`] | the counters of leases, and their public form |
 
 mod barrier;
 mod chunk;
@@ -50,15 +51,17 @@ use crate::{Answer, Call, Clock, Decision, Error, Policy, Store, SystemClock, Ti
 /// A store that admits calls from leased chunks of another store's budgets: see [`Lease`].
 ///
 /// Clones are cheap and share the leases. When the last clone is dropped within a Tokio runtime, a
-/// task returns the unspent costs. [`close`](Self::close) returns them and waits for the store.
+/// task returns the unspent costs of all chunks. [`close`](Self::close) also returns the unspent
+/// costs, and waits for the answers of the store.
 pub struct LeasedStore<S, C = SystemClock> {
     owner: Arc<Owner<S, C>>,
 }
 
-/// Shared by stores, but not by tasks. When the last store is dropped, the leases end.
+/// The part of a `LeasedStore` that its clones share, and that the tasks do not share. When the
+/// last clone is dropped, the `Owner` is dropped too, and ends the leases.
 struct Owner<S, C> {
     keeper: Arc<Keeper<S, C>>,
-    /// Ends the leases. A function pointer, because `drop` has no bounds on `S` and `C`.
+    /// Ends the leases. This is a function pointer, because `drop` has no bounds on `S` and `C`.
     close: fn(&Arc<Keeper<S, C>>),
 }
 
@@ -81,17 +84,18 @@ impl<C: Clock> Lease<C> {
 }
 
 impl<S, C> LeasedStore<S, C> {
-    /// Returns the inner store. For this store, the cost in chunks is used.
+    /// Returns the inner store. The inner store counts the whole cost in chunks as used.
     ///
-    /// There is no `into_inner`, because clones of this store and its tasks share the inner store.
-    /// To keep a store of your own, pass a clone or an `Arc` of it.
+    /// There is no `into_inner`, because the clones and the tasks of this store share the inner
+    /// store. To keep access to the inner store, create the leases around a clone or an `Arc` of
+    /// the inner store.
     #[must_use]
     pub fn inner(&self) -> &S {
         &self.owner.keeper.grantor.store
     }
 
-    /// Returns the statistics of the leases. They stay valid when the store is moved into a
-    /// limiter.
+    /// Returns a handle to the statistics of the leases. The handle stays valid when the store is
+    /// moved into a limiter.
     #[must_use]
     pub fn stats(&self) -> LeaseStats {
         LeaseStats(Arc::clone(&self.owner.keeper.table))
@@ -99,10 +103,10 @@ impl<S, C> LeasedStore<S, C> {
 }
 
 impl<S: Store + 'static, C: Clock + 'static> LeasedStore<S, C> {
-    /// Ends all leases, returns the unspent costs, and waits until the store has answered. From
-    /// then on, the store decides each call.
+    /// Ends all leases, returns the unspent costs of their chunks, and waits until the inner store
+    /// has answered. After that, the inner store decides each call.
     ///
-    /// Call this before the process ends. Otherwise, the unspent costs stay charged until the
+    /// Call `close` before the process ends. Otherwise, the unspent costs stay charged until the
     /// states recover.
     pub async fn close(&self) {
         let keeper = &self.owner.keeper;
@@ -138,8 +142,9 @@ impl<S: Store + 'static, C: Clock + 'static> Store for LeasedStore<S, C> {
         self.inner().ready()
     }
 
-    /// Returns `None` for a call that a chunk answers, and for a call that may wait for the return
-    /// of chunks, because the other calls of a batch would wait as well.
+    /// Returns `None` for a call that a chunk answers, because the call is not sent to the store.
+    /// Also returns `None` for a call before which chunks are possibly returned, because the other
+    /// calls of a batch would wait as well.
     fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
         let keeper = &self.owner.keeper;
         let is_answered_alone = if is_plain_acquire(call) {

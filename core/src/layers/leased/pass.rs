@@ -1,4 +1,4 @@
-//! Calls that no chunk admits: each goes to the store, alone or in a batch.
+//! Calls that no chunk admits. Each such call is sent to the store, alone or in a batch.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::refused::{cause, resolve};
 use super::table::StoreCall;
 use crate::{Answer, Call, Clock, Decision, Error, ErrorKind, Operation, Outcome, Store};
 
-/// Sends a call to the store, after the barrier that it requires.
+/// Sends a call to the store, after the barrier that the call requires.
 pub(super) fn pass<'a, S: Store + 'static, C: Clock + 'static>(
     keeper: &'a Arc<Keeper<S, C>>,
     sent: StoreCall<'a>,
@@ -23,7 +23,7 @@ pub(super) fn pass<'a, S: Store + 'static, C: Clock + 'static>(
     }
 }
 
-/// Sends a call without a barrier.
+/// Sends a call to the store without a barrier.
 fn send<'a, S: Store + 'static, C: Clock + 'static>(
     keeper: &'a Arc<Keeper<S, C>>,
     sent: StoreCall<'a>,
@@ -54,10 +54,10 @@ fn send<'a, S: Store + 'static, C: Clock + 'static>(
     }
 }
 
-/// Sends a call whose answer depends on the whole remaining budget.
+/// Sends a call to the store if the answer to the call depends on the whole remaining budget.
 ///
-/// If the store has enough for its whole cost, the chunks stay, so that a small share of such calls
-/// does not switch leases off.
+/// If the store has enough for the whole cost of the call, the chunks stay on this node. So a small
+/// share of such calls does not switch leases off.
 async fn send_if_enough<S: Store + 'static, C: Clock + 'static>(
     keeper: &Arc<Keeper<S, C>>,
     sent: StoreCall<'_>,
@@ -74,8 +74,8 @@ async fn send_if_enough<S: Store + 'static, C: Clock + 'static>(
             return send_after_barrier(keeper, call).await;
         }
     }
-    // Other callers may use the budget after the peek. A call that is refused because of that is
-    // sent again.
+    // Other callers possibly use the budget after the peek. If the store then refuses the call, the
+    // call is sent again.
     send(keeper, sent).await
 }
 
@@ -88,16 +88,16 @@ async fn send_after_barrier<S: Store + 'static, C: Clock + 'static>(
     answers.into_iter().next().unwrap_or_else(|| Err(missing()))
 }
 
-/// Admits calls of a batch from chunks, and sends the others to the store.
+/// Admits calls of a batch from chunks, and sends the other calls of the batch to the store.
 pub(super) fn pass_many<'a, S: Store + 'static, C: Clock + 'static>(
     keeper: &'a Arc<Keeper<S, C>>,
     calls: &'a [Call<'a>],
 ) -> Answer<'a, Answers> {
     let hasher = &keeper.table.hasher;
-    // The decision on each call, or `None` for a call that is sent.
+    // The decision on each call, or `None` for a call that is sent to the store.
     let mut local: Vec<Option<Decision>> = Vec::with_capacity(calls.len());
-    // A call that shares a state with an earlier call to the store is sent too, so that their order
-    // is kept.
+    // If a call shares a state with an earlier call that is sent to the store, the later call is
+    // sent too. So the store executes both calls in their order.
     let (mut all_sent, mut sent_states) = (vec![], HashSet::with_hasher(hasher.clone()));
     for call in calls {
         let states = state_keys(call.charges, hasher);
@@ -129,7 +129,7 @@ pub(super) fn pass_many<'a, S: Store + 'static, C: Clock + 'static>(
     })
 }
 
-/// Sends calls in one batch, after the barriers that they require.
+/// Sends calls to the store in one batch, after the barriers that the calls require.
 async fn send_many<S: Store + 'static, C: Clock + 'static>(
     keeper: &Arc<Keeper<S, C>>,
     all_sent: &[StoreCall<'_>],
@@ -137,8 +137,8 @@ async fn send_many<S: Store + 'static, C: Clock + 'static>(
     let calls: Vec<_> = all_sent.iter().map(|sent| sent.call).collect();
     let mut pauses = Vec::new();
     for call in &calls {
-        // No call of a batch peeks, because a peek does not see the charges of earlier calls of
-        // the batch.
+        // The layer sends no peek before a batch, because the peek would not see the charges of
+        // earlier calls of the batch.
         if Barrier::before(call) != Barrier::None {
             pauses.push(return_chunks(keeper, call).await);
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::meter::{CostFate, HoldOutcome};
 use super::table::LeaseTable;
 
-/// Statistics of [leases](super::Lease).
+/// A handle to the statistics of [leases](super::Lease).
 #[derive(Clone)]
 pub struct LeaseStats(pub(super) Arc<LeaseTable>);
 
@@ -41,7 +41,8 @@ impl LeaseStats {
         self.0.meter.holds(HoldOutcome::Granted)
     }
 
-    /// Returns the number of chunks that the store has refused or did not answer.
+    /// Returns the number of chunks that the store refused, or for which the store returned no
+    /// answer.
     #[must_use]
     pub fn chunks_not_granted(&self) -> u64 {
         self.0.meter.holds(HoldOutcome::Refused) + self.0.meter.holds(HoldOutcome::Failed)
@@ -59,8 +60,8 @@ impl LeaseStats {
         self.0.meter.costs(CostFate::GivenBack)
     }
 
-    /// Returns the part of the granted cost that was neither used nor returned. It stays charged
-    /// until the state recovers, unless it has recovered already.
+    /// Returns the part of the granted cost that was neither used nor returned. This cost stays
+    /// charged until the state recovers.
     #[must_use]
     pub fn stranded(&self) -> u64 {
         self.0.meter.costs(CostFate::Stranded)

@@ -1,4 +1,4 @@
-//! The table of all leases. Its size is bounded.
+//! The table of all leases. The size of the table is bounded.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
@@ -21,15 +21,15 @@ use crate::{Call, Charges, Clock, Decision};
 
 const MAX_SHARDS: usize = 64;
 
-/// The number of leases per shard, if there are at least two shards.
+/// The number of leases per part of the table (shard), if there are at least two parts.
 const LEASES_PER_SHARD: usize = 16;
 
 const HEAT_SLOTS_PER_LEASE: usize = 8;
 
 /// All leases of a node, found by call and by state.
 ///
-/// The methods change the leases and return the [work](Todo) in the store that the change requires.
-/// They never wait for the store.
+/// The methods change the leases, and return the [work](Todo) in the store that the change
+/// requires. The methods never wait for the store.
 #[derive(Debug)]
 pub(super) struct LeaseTable {
     pub(super) settings: Settings,
@@ -39,7 +39,8 @@ pub(super) struct LeaseTable {
     heat: Heat,
     shards: Box<[Mutex<Shard>]>,
     max_per_shard: usize,
-    /// The leases of each state. Never locked together with a shard.
+    /// The leases of each state. This index and a part of the table (shard) are never locked at the
+    /// same time.
     by_state: Mutex<HashMap<u64, LeaseIds, RandomState>>,
     len: AtomicUsize,
     numbers: AtomicU64,
@@ -57,19 +58,19 @@ struct Shard {
     passed: u64,
 }
 
-/// An acquire that may be leased after the store has admitted it.
+/// An acquire that is possibly leased after the store has admitted the acquire.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Candidate {
     hash: u64,
-    /// Whether the call is leased, and was made within the last span.
+    /// Whether the acquire has a lease, and was also made within the last span.
     is_leased: bool,
 }
 
-/// A call to the store.
+/// A call that is sent to the store.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StoreCall<'a> {
     pub(super) call: Call<'a>,
-    /// `None` if the call cannot be leased.
+    /// The candidate for a lease of the call, or `None` if the call cannot be leased.
     pub(super) candidate: Option<Candidate>,
 }
 
@@ -94,8 +95,8 @@ impl LeaseTable {
     }
 
     pub(super) fn len(&self) -> usize {
-        // Sequentially consistent, like the pauses: a call that pauses a state finds its lease, or
-        // the fetch of this lease finds the pause.
+        // The load is sequentially consistent, like the accesses to pauses. Either a call that
+        // pauses a state finds the lease of the state, or the fetch of this lease finds the pause.
         self.len.load(Ordering::SeqCst)
     }
 
@@ -103,7 +104,7 @@ impl LeaseTable {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// Returns `true` if there is no chunk on this node, and none in flight in either direction.
+    /// Returns `true` if this node has no chunk, is fetching no chunk, and is returning no chunk.
     pub(super) fn has_no_chunks(&self) -> bool {
         self.len() == 0 && !self.in_flight.is_any_settling()
     }
@@ -138,8 +139,8 @@ impl LeaseTable {
         answer
     }
 
-    /// Admits an acquire that the store has refused from its chunks. The acquire then counts as
-    /// local, and not as passed.
+    /// Admits an acquire from the chunks of its lease, after the store has refused the acquire. The
+    /// acquire then counts as local, and no longer as passed.
     pub(super) fn admit_refused(
         &self,
         candidate: Candidate,
@@ -174,7 +175,8 @@ impl LeaseTable {
         Ok(decision)
     }
 
-    /// Returns `true` if the acquire is leased, and would be admitted from its chunks now.
+    /// Returns `true` if the acquire has a lease, and a chunk of the lease would admit the acquire
+    /// now.
     pub(super) fn would_admit(&self, charges: Charges<'_>, now: u64) -> bool {
         let hash = call_hash(charges, &self.hasher);
         let shard = self.shard(hash);
@@ -182,12 +184,14 @@ impl LeaseTable {
         entry.is_some_and(|entry| entry.would_admit(charges, now))
     }
 
-    /// Returns the candidate of an acquire that is passed to the store regardless of its chunks.
+    /// Returns the candidate for an acquire that is sent to the store even if the acquire has a
+    /// lease with chunks.
     pub(super) fn candidate(&self, charges: Charges<'_>) -> Candidate {
         Candidate { hash: call_hash(charges, &self.hasher), is_leased: false }
     }
 
-    /// Records an acquire that the store has decided. Leases it if it was admitted and is hot.
+    /// Records an acquire that the store has decided. If the acquire was admitted and is hot, a
+    /// lease begins.
     pub(super) fn record(
         &self,
         candidate: Candidate,
@@ -226,8 +230,9 @@ impl LeaseTable {
         is_hot: bool,
         now: u64,
     ) -> Option<Arc<Fetch>> {
-        // Read under the lock of the shard. A call pauses the states before it takes this lock, so
-        // that the fetch finds the pause, or the call finds the fetch.
+        // The pause is read under the lock of the part of the table. A call pauses its states
+        // before it takes this lock. So either the fetch finds the pause, or the call finds the
+        // fetch.
         if self.in_flight.is_paused(&entry.states) {
             return None;
         }
@@ -236,8 +241,9 @@ impl LeaseTable {
         Some(entry.start_fetch(number, costs))
     }
 
-    /// Adds a lease unless there is one, and returns `true` if there is a lease now. If the table
-    /// is full, the lease replaces an unused one, whose chunks are added to `todo`.
+    /// Adds a lease for these charges, unless the table already has such a lease. Returns `true` if
+    /// the table has such a lease at the end. If the table is full, the new lease replaces an
+    /// unused lease. The chunks of the unused lease are added to `todo`.
     fn ensure_lease(&self, hash: u64, charges: Charges<'_>, now: u64, todo: &mut Todo) -> bool {
         let span_micros = self.settings.span_micros();
         {
@@ -252,14 +258,15 @@ impl LeaseTable {
         let id = LeaseId { hash, serial: self.numbers.fetch_add(1, Ordering::Relaxed) };
         let (states, in_flight) = (state_keys(charges, &self.hasher), Arc::clone(&self.in_flight));
         let entry = Entry::new(id, charges, states, in_flight, now);
-        // The index comes first: as soon as the lease is in its shard, a caller may fetch a chunk
-        // for it, and an operation on one of its states must find this chunk.
+        // The lease is added to the index first. As soon as the lease is in the table, a caller can
+        // fetch a chunk for the lease. An operation on a state of the lease must find this chunk.
         self.add_to_index(&entry);
         let mut shard = self.shard(hash);
         let has_room = shard.entries.len() < self.max_per_shard;
         let idle = if has_room { None } else { shard.idle(now, span_micros) };
         let exists = shard.entries.contains_key(&hash);
-        // Under the lock, because `close` sets the flag before it empties the shards.
+        // The flag is read under the lock, because `close` sets the flag before it empties the
+        // table.
         let is_closed = self.is_closed();
         if exists || is_closed || !has_room && idle.is_none() {
             drop(shard);
@@ -286,7 +293,8 @@ impl LeaseTable {
         }
     }
 
-    /// Removes a lease from the index. It must no longer be in its shard.
+    /// Removes a lease from the index. The caller must have removed the lease from the table
+    /// before.
     fn remove_from_index(&self, entry: &Entry) {
         self.len.fetch_sub(1, Ordering::AcqRel);
         let mut by_state = lock(&self.by_state);
@@ -300,14 +308,15 @@ impl LeaseTable {
         }
     }
 
-    /// Returns the settlement that cancels an unused hold. `cost` is the granted cost, or 0 if it
-    /// is not known.
+    /// Returns the settlement that cancels an unused hold. `cost` is the granted cost, or 0 if the
+    /// granted cost is not known.
     pub(super) fn unused(&self, fetch: &Arc<Fetch>, cost: u64) -> Unspent {
         Unspent::new(&self.in_flight, fetch, std::iter::repeat_n(0, fetch.charges.len()), cost)
     }
 
-    /// Adds a chunk to the lease that has fetched it. If the lease was removed or the chunk is
-    /// over, the whole chunk is added to `todo` instead. Returns `true` if the chunk can be used.
+    /// Adds a chunk to the lease that has fetched the chunk. If the lease was removed or the chunk
+    /// is over, the settlement of the whole chunk is added to `todo` instead. Returns `true` if the
+    /// chunk can be used.
     pub(super) fn install(&self, chunk: Chunk, now: u64, todo: &mut Todo) -> bool {
         let lease = chunk.fetch.lease;
         if !chunk.is_over(now)
@@ -320,7 +329,7 @@ impl LeaseTable {
         false
     }
 
-    /// Ends a fetch. The lease fetches no other chunk before this time.
+    /// Ends a fetch. The lease fetches no other chunk before the time `no_fetch_before`.
     pub(super) fn end_fetch(&self, fetch: &Fetch, no_fetch_before: u64) {
         if let Some(entry) = self.shard(fetch.lease.hash).entry(fetch.lease) {
             entry.is_fetching = false;
@@ -328,8 +337,9 @@ impl LeaseTable {
         }
     }
 
-    /// Removes a lease that has no chunk and was not used for a span. Returns the time of the next
-    /// attempt, if the lease was used and no other task makes this attempt.
+    /// Removes a lease that has no chunk and was not used for a span. If the lease was used within
+    /// the last span, returns the time at which to call this method again. Returns `None` if no
+    /// further call by this task is needed.
     pub(super) fn retire(&self, lease: LeaseId, now: u64) -> Option<u64> {
         let mut shard = self.shard(lease.hash);
         let at = shard.entry(lease)?.watch(now, self.settings.span_micros())?;
@@ -342,8 +352,8 @@ impl LeaseTable {
         None
     }
 
-    /// Removes a chunk that is over. If the chunk has admitted few calls, removes the lease too,
-    /// with its next chunk.
+    /// Removes a chunk that is over. If the chunk has admitted few calls, also removes the lease,
+    /// together with the next chunk of the lease.
     pub(super) fn reap(&self, fetch: &Fetch, now: u64) -> Todo {
         let mut todo = Todo::default();
         let mut shard = self.shard(fetch.lease.hash);
@@ -362,7 +372,7 @@ impl LeaseTable {
         todo
     }
 
-    /// Calls `visit` for each lease of a state, under the lock of the lease.
+    /// Calls `visit` for each lease of a state. Each lease is locked during its visit.
     pub(super) fn visit_leases(&self, state: u64, mut visit: impl FnMut(&mut Entry)) {
         for id in self.leases_of(state) {
             if let Some(entry) = self.shard(id.hash).entry(id) {
@@ -378,19 +388,20 @@ impl LeaseTable {
         lock(&self.by_state).get(&state).cloned().unwrap_or_default()
     }
 
-    /// Returns `true` if a chunk of one of these states is on this node, or in flight in either
-    /// direction.
+    /// Returns `true` if this node has, is fetching, or is returning a chunk of one of these
+    /// states.
     pub(super) fn has_chunks_of(&self, states: &[u64]) -> bool {
         states.iter().any(|state| {
-            // A chunk is first in its lease, and then in flight to the store. The checks are in
-            // this order, so that they do not miss a chunk that moves in between.
+            // A chunk is first in its lease, and later in flight to the store. The checks follow
+            // this order, so that no check misses a chunk that leaves its lease between the checks.
             let mut has_chunks = false;
             self.visit_leases(*state, |entry| has_chunks |= entry.has_chunks());
             has_chunks || self.in_flight.is_settling(*state)
         })
     }
 
-    /// Adds the unspent costs in the chunks of this node to the remaining amounts of a peek.
+    /// Adds the unspent costs in the chunks of this node to the remaining amounts in the answer to
+    /// a peek.
     pub(super) fn add_unspent(&self, peek: &Call<'_>, decision: &mut Decision, clock: &impl Clock) {
         if self.len() == 0 || decision.degraded().is_some() {
             return;
@@ -405,7 +416,8 @@ impl LeaseTable {
         }
     }
 
-    /// Removes all leases. No lease is added afterwards.
+    /// Removes all leases, and returns the settlements of their chunks. No lease is added
+    /// afterwards.
     pub(super) fn close(&self) -> Todo {
         self.is_closed.store(true, Ordering::Release);
         let mut todo = Todo::default();
@@ -429,8 +441,9 @@ impl Shard {
         self.entries.get_mut(&id.hash).filter(|entry| entry.id == id)
     }
 
-    /// Returns the lease that was not used for the longest time, if that is at least a span. A
-    /// lease with a chunk in flight stays, so that other operations find this chunk.
+    /// Returns the hash of the lease that was not used for the longest time, if that time is at
+    /// least a span. A lease with a fetch in flight is skipped, so that other operations find the
+    /// fetched chunk.
     fn idle(&self, now: u64, span_micros: u64) -> Option<u64> {
         let unfetched = self.entries.iter().filter(|(_, entry)| !entry.is_fetching);
         let (used_at, hash) = unfetched.map(|(hash, entry)| (entry.used_at, *hash)).min()?;
@@ -438,8 +451,8 @@ impl Shard {
     }
 }
 
-/// Locks a mutex, even if a thread has panicked under its lock. No code that can panic runs between
-/// two changes that belong together.
+/// Locks a mutex, even if a thread has panicked while it held the lock. The data is still
+/// consistent, because no code that can panic runs between two changes that belong together.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -20,14 +20,14 @@ pub(super) struct Todo {
     pub(super) fetch: Option<Arc<Fetch>>,
 }
 
-/// The hold by which a chunk is fetched.
+/// The hold that charges a chunk when a lease fetches the chunk.
 #[derive(Debug)]
 pub(super) struct Fetch {
     /// The lease that gets the chunk.
     pub(super) lease: LeaseId,
-    /// The number of the hold.
+    /// The number of the hold, which is a part of the id of the hold.
     pub(super) number: u64,
-    /// The charges of the lease, with the costs to hold.
+    /// The charges of the lease, with the costs of the chunk.
     pub(super) charges: PerCharge<ChargeBuf<'static>>,
     pub(super) states: Keys,
 }
@@ -38,7 +38,8 @@ impl Fetch {
     }
 }
 
-/// The unspent cost of a chunk that is not used any more. A settlement returns it to the store.
+/// The unspent cost of a chunk that is not used any more. A settlement returns this cost to the
+/// store.
 #[derive(Debug)]
 pub(super) struct Unspent {
     pub(super) fetch: Arc<Fetch>,
@@ -46,7 +47,8 @@ pub(super) struct Unspent {
     used: PerCharge<u64>,
     /// The sum of the unspent costs of all charges.
     pub(super) cost: u64,
-    /// Keeps the settlement in flight until this value is dropped. Refused callers wait for that.
+    /// The settlement, which counts as in flight until this value is dropped. Refused callers wait
+    /// until the settlement has ended.
     _settlement: Settlement,
 }
 
@@ -61,7 +63,7 @@ impl Unspent {
         Self { fetch: Arc::clone(fetch), used: used.collect(), cost, _settlement }
     }
 
-    /// Returns the charges of the hold, with the used costs.
+    /// Returns the charges of the hold, with the used costs as the costs to settle.
     pub(super) fn charges(&self) -> PerCharge<Charge<'_>> {
         self.fetch.charges().zip(&self.used).map(|(charge, used)| charge.cost(*used)).collect()
     }

@@ -2,7 +2,7 @@
 
 use crate::{Call, Decision, Error};
 
-/// A single call or a batch.
+/// A single call or a batch of calls, which one observation covers.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Calls<'a> {
     One(Call<'a>),

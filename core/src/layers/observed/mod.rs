@@ -1,4 +1,4 @@
-//! Metrics and spans for the decisions of a store and their latency.
+//! The layer that reports the decisions of a store, and their latency, as metrics and spans.
 
 mod calls;
 #[cfg(feature = "metrics")]
@@ -14,7 +14,7 @@ use super::layered::{Layer, Layered};
 use crate::Timestamp;
 use crate::{Answer, Call, Decision, Error, Store};
 
-/// A store whose calls are reported to metrics and spans: see
+/// A store that reports its calls as metrics and spans: see
 /// [`StoreExt::observed`](super::StoreExt::observed).
 pub type ObservedStore<S> = Layered<ObservedLayer, S>;
 
@@ -25,7 +25,7 @@ pub struct ObservedLayer {
     metrics: store_metrics::StoreMetrics,
 }
 
-/// The metrics and the span of calls in flight.
+/// The metrics and the span of a single call or a batch in flight.
 struct Observation<'a> {
     #[cfg(feature = "metrics")]
     timer: store_metrics::CallTimer<'a>,

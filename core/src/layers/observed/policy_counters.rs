@@ -7,16 +7,18 @@ use metrics::{Counter, counter};
 use crate::telemetry::names::{DECISIONS, HELD, MAX_POLICIES, NEAR_LIMIT, OTHER_POLICIES, SETTLED};
 use crate::{Outcome, Policy, Verdict};
 
-/// The number of slots. At most half of them are used, so that probe sequences are short.
+/// The number of slots of the table. At most half of the slots are used, so that probe sequences
+/// are short.
 const SLOTS: usize = 2 * MAX_POLICIES;
 
-/// An insert-only hash table with linear probing.
+/// The counters of all policies. The table is an insert-only hash table with linear probing.
 #[derive(Debug)]
 pub(super) struct PolicyTable {
     slots: Box<[OnceLock<Box<PolicyCounters>>]>,
-    /// The number of used slots. An insertion locks it, and a look-up does not.
+    /// The number of used slots. An insertion locks this number, and a look-up needs no lock.
     used: Mutex<usize>,
-    /// The counters of all policies without a slot: one for enforced policies, and one for shadows.
+    /// The shared counters of all policies that have no slot. Enforced policies share the counters
+    /// in one element, and shadows share the counters in the other element.
     overflow: [OnceLock<PolicyCounters>; 2],
 }
 
@@ -59,7 +61,7 @@ impl PolicyTable {
         known.map(|counters| &**counters).find(|counters| counters.belongs_to(policy))
     }
 
-    /// Returns the probe sequence of a policy.
+    /// Returns the slots in which the counters of a policy can be, in the order of the search.
     fn probe(&self, policy: &Policy) -> impl Iterator<Item = &OnceLock<Box<PolicyCounters>>> {
         #[expect(clippy::cast_possible_truncation, reason = "any bits of a hash will do")]
         let start = policy.state_hash() as usize % SLOTS;
@@ -70,7 +72,7 @@ impl PolicyTable {
     #[cold]
     fn add(&self, policy: &Policy) -> &PolicyCounters {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another thread may have inserted the policy since the look-up.
+        // Another thread has possibly inserted the policy since the look-up.
         if let Some(counters) = self.find(policy) {
             return counters;
         }
@@ -107,7 +109,7 @@ impl PolicyCounters {
     }
 
     /// Returns the counters for holds. `policy` is the policy of these counters, or one of the
-    /// policies that share them.
+    /// policies that share these counters.
     pub(super) fn holds(&self, policy: &Policy) -> &HoldCounters {
         self.holds.get_or_init(|| {
             let shadow = if policy.is_shadow() { "true" } else { "false" };
@@ -125,8 +127,8 @@ impl PolicyCounters {
             && *self.name == *policy.name()
     }
 
-    /// Counts a verdict of a call. `is_admitted` says whether the whole call was admitted. If it
-    /// was not, a policy that allows the call has charged nothing.
+    /// Counts a verdict of a call. `is_admitted` is `true` if the whole call was admitted. If the
+    /// call was refused, a policy that allows the call has charged nothing.
     pub(super) fn count(&self, verdict: &Verdict, is_admitted: bool) {
         match verdict.outcome() {
             Outcome::Allowed if !is_admitted => self.other_denied.increment(1),

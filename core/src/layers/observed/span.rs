@@ -1,5 +1,6 @@
-//! A span per call. Its fields contain data of the configuration and the answer, and never a
-//! subject or a tenant. An error is reported by its kind only, because its message may quote a key.
+//! A tracing span for each call. The fields of the span contain data of the configuration and the
+//! answer, and never a subject or a tenant. For an error, only the kind is reported, because the
+//! message of the error possibly quotes a key.
 
 use std::fmt;
 
@@ -36,7 +37,7 @@ pub(super) fn new(calls: Calls<'_>) -> Span {
     }
 }
 
-/// Records the answers in the span.
+/// Records the answers to the calls in the span.
 pub(super) fn record(span: &Span, calls: Calls<'_>, answers: &[Result<Decision, Error>]) {
     if span.is_disabled() {
         return;
@@ -82,7 +83,7 @@ fn record_many(span: &Span, answers: &[Result<Decision, Error>]) {
     span.record("degraded", count(|decision| decision.degraded().is_some()));
 }
 
-/// The names of a call's policies.
+/// Displays the names of the policies of a call.
 struct Names<'a>(Call<'a>);
 
 impl fmt::Display for Names<'_> {

@@ -11,11 +11,12 @@ use crate::decision::held_of;
 use crate::telemetry::names;
 use crate::{Call, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Operation};
 
-/// The number of rows for single calls: the row of an operation is its index.
+/// The number of rows for single calls, and the row for batches. The row of an operation is the
+/// index of the operation.
 const BATCH: usize = Operation::NAMES.len();
 
-/// The number of values of the label `operation`. The last one is `batch`. Only the duration of a
-/// batch is recorded, because its calls are counted one by one.
+/// The number of values of the label `operation`. The last value is `batch`. For a batch, only the
+/// duration is recorded, because the calls of the batch are counted one by one.
 const ROWS: usize = BATCH + 1;
 
 /// The values of the label `outcome`.
@@ -27,16 +28,17 @@ const CANCELLED: usize = 3;
 
 /// The metrics of one observed store.
 ///
-/// They are looked up at the first call. An earlier look-up could miss a recorder that the
-/// application installs late. A look-up for each call would cost more than a decision.
+/// The metrics are looked up at the first call. An earlier look-up would possibly miss a recorder
+/// that the application installs late. A look-up for each call would cost more than a decision.
 #[derive(Debug, Default)]
 pub(super) struct StoreMetrics {
     static_metrics: OnceLock<Box<StaticMetrics>>,
     policies: PolicyTable,
 }
 
-/// The metrics whose labels are known at compile time. They are registered together, at zero,
-/// because Prometheus does not see the first event of a counter that appears with this event.
+/// The metrics with labels that are known at compile time. All these metrics are registered
+/// together, with the value zero. If a counter appeared with its first event, Prometheus would not
+/// see this event.
 #[derive(Debug)]
 struct StaticMetrics {
     calls: [[Counter; OUTCOMES.len()]; BATCH],
@@ -55,7 +57,7 @@ impl StaticMetrics {
         let degraded = |answer: usize, reason: usize| {
             let (answer, reason) = (DegradedAnswer::ALL[answer], ErrorKind::ALL[reason]);
             if reason.is_invalid_request() {
-                // No degraded decision hides such an error.
+                // An error of this kind remains an error, so no degraded decision has this reason.
                 return Counter::noop();
             }
             let (answer, reason) = (answer.as_str(), reason.as_str());
@@ -80,7 +82,7 @@ impl StoreMetrics {
         self.static_metrics.get_or_init(StaticMetrics::register)
     }
 
-    /// Counts an error, such as the error of a request for the time.
+    /// Counts an error of the store, for example of a request for the store's time.
     pub(super) fn count_error(&self, error: &Error) {
         increment(&self.static_metrics().errors, error.kind() as usize);
     }
@@ -115,7 +117,7 @@ impl StoreMetrics {
             let holds = self.policies.counters(charge.policy).holds(charge.policy);
             match call.operation {
                 Operation::Hold | Operation::HoldUpTo { .. } if decision.is_allowed() => {
-                    // A decision without the store holds nothing.
+                    // A degraded decision holds nothing, because it was made without the store.
                     let is_held = decision.degraded().is_none();
                     let held = held_of(decision, index, &charge).filter(|_| is_held);
                     holds.held.increment(held.unwrap_or(0));
@@ -133,15 +135,15 @@ impl StoreMetrics {
     }
 }
 
-/// Increments the counter at `index`, which is the position of the kind in `ALL`.
+/// Increments the counter at `index`, which is the position of an error's kind in `ErrorKind::ALL`.
 fn increment(counters: &[Counter], index: usize) {
     if let Some(counter) = counters.get(index) {
         counter.increment(1);
     }
 }
 
-/// Measures the duration of a call or a batch. If it is dropped before its end, it counts the calls
-/// as cancelled.
+/// Measures the duration of a call or a batch. If the timer is dropped before the answer arrives,
+/// it counts the calls as cancelled.
 #[derive(Debug)]
 pub(super) struct CallTimer<'a> {
     metrics: &'a StoreMetrics,

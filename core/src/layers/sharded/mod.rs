@@ -12,21 +12,22 @@ use routed_call::{RoutedCall, SubCall, has_shards, no_answer};
 
 /// A store that routes charges of policies [with shards](crate::Policy::sharded) to their shares.
 ///
-/// It is of use around a store whose states are on many nodes, such as a Redis Cluster. It replaces
-/// each charge to a policy with shards by a charge to one of the [shares](crate::Policy::shares). A
-/// share is a policy with its own name and its own states. Other charges are sent unchanged.
-/// `ClusterStore` contains this layer. A store that keeps all states in one place does not need it,
-/// and keeps each limit whole.
+/// This store is useful around a store that keeps its states on many nodes, such as a Redis
+/// Cluster. It replaces each charge to a policy with shards by a charge to one of the policy's
+/// [shares](crate::Policy::shares). A share is a policy with its own name and its own states. Other
+/// charges are sent unchanged. `ClusterStore` contains this layer. A store that keeps all states in
+/// one place does not need this layer, and does not split limits.
 ///
-/// * Policies with the same number of shards use the same shard in a call. So a call for several
-///   such policies still concerns one slot.
-/// * If a request may use any shard, requests are routed round robin, from a random start. A
-///   request that a shard refuses is sent to a second shard. This is not done if it cannot help: if
-///   another policy also refuses, or if no share admits the cost. A refusal charges nothing, so
-///   nothing must be refunded.
-/// * A refund is sent to the shard of the subject. If a request may use any shard, it is sent to
-///   the shard of the last request of this client. If that shard has charged less, it refunds less.
-/// * A reset or a block is sent to all shards of a split limit, in one call for each.
+/// * Policies with equal numbers of shards use the same shard in a call. So a call for several such
+///   policies still concerns one slot of the cluster.
+/// * If requests are allowed to use any shard, requests are routed round robin, from a random
+///   start. If a shard refuses a request, the request is sent to a second shard. There is no second
+///   try if another policy also refuses, or if no share admits the cost. A refusal charges nothing,
+///   so nothing must be refunded.
+/// * A refund is sent to the shard of the subject. If requests are allowed to use any shard, the
+///   refund is sent to the shard of the last request of this client. If that shard has charged less
+///   than the refund, the shard refunds only the charged amount.
+/// * A reset or a block is sent to all shards of a split limit, in one call for each shard.
 /// * A reservation is possible only if each subject has one shard.
 ///
 /// `tidegate-bench shards` measures how often a request is refused although another shard has room.
@@ -119,7 +120,8 @@ async fn send(
     requests
         .iter()
         .map(|(routed, parts)| {
-            // All answers of the call are removed, even if one of them is an error.
+            // All answers of the call are removed from `answers`, even if one of these answers is
+            // an error.
             let answers: Vec<_> = answers.by_ref().take(parts.len()).collect();
             let decisions = answers.into_iter().collect::<Result<Vec<Decision>, _>>()?;
             routed.answer(parts, decisions)
@@ -148,7 +150,8 @@ impl<S: Store> Layer<S> for ShardedLayer {
         Answer::later(self.decide_each(inner, calls))
     }
 
-    /// Returns `None` for a call to shards, because its node is known only when the call is routed.
+    /// Returns `None` for a call to a policy with shards, because the node is known only when the
+    /// call is routed.
     fn batch_group(&self, inner: &S, call: &Call<'_>) -> Option<u64> {
         if has_shards(call) { None } else { inner.batch_group(call) }
     }

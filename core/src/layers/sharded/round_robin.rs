@@ -11,18 +11,18 @@ const COUNTERS: usize = 1024;
 
 /// Counts the requests of each key, from a random start.
 ///
-/// If two keys collide, the counter of the new key replaces the other counter and starts at a
-/// random value. The requests of both keys are then routed at random. This may refuse a request too
-/// early, but it never admits too much.
+/// If two keys use the same counter, each key replaces the counter of the other key, and starts at
+/// a random turn. Then the requests of both keys are routed at random. A request is possibly
+/// refused too early, but never too much is admitted.
 pub(super) struct RoundRobin {
-    /// The upper half of a counter is a part of the hash of its key, and the lower half is the next
-    /// turn.
+    /// The counters. The upper half of a counter is a part of the hash of the counter's key, and
+    /// the lower half is the next turn.
     counters: Box<[AtomicU64]>,
     hasher: RandomState,
 }
 
-/// The hash of a key. The low half selects the counter, and the high half is compared with the
-/// counter.
+/// The hash of a key. The low half of the hash selects the counter, and the high half is compared
+/// with the upper half of the counter.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Key(u64);
 
@@ -32,8 +32,9 @@ impl RoundRobin {
         Self { counters, hasher: RandomState::new() }
     }
 
-    /// Returns one key for all charges of a call. If each policy had a counter, calls with a policy
-    /// in common would share its turns, and one kind of call might always get even turns.
+    /// Returns one key for all charges of a call. If each policy had its own counter, calls with a
+    /// common policy would share the turns of this policy. Then one kind of call would possibly get
+    /// only even turns.
     pub(super) fn key<'a>(&self, charges: impl Iterator<Item = Charge<'a>>) -> Key {
         let mut hasher = self.hasher.build_hasher();
         for charge in charges {
@@ -46,7 +47,7 @@ impl RoundRobin {
         Key(hasher.finish())
     }
 
-    /// Returns the next turn, and advances the counter.
+    /// Returns the next turn of a key, and advances the counter of the key.
     pub(super) fn next_turn(&self, key: Key) -> u32 {
         let counter = self.counter(key);
         let mut word = counter.load(Ordering::Relaxed);
@@ -60,7 +61,7 @@ impl RoundRobin {
         }
     }
 
-    /// Returns the next turn, and does not advance the counter.
+    /// Returns the next turn of a key, and does not advance the counter of the key.
     pub(super) fn peek_turn(&self, key: Key) -> u32 {
         self.turn(key, self.counter(key).load(Ordering::Relaxed))
     }
@@ -69,7 +70,8 @@ impl RoundRobin {
         if word >> 32 == tag(key) {
             return low_half(word);
         }
-        // The start depends on the counter that is replaced, so that it differs each time.
+        // The random start depends on the counter that is replaced, so that the start differs each
+        // time.
         low_half(self.hasher.hash_one((key.0, word)))
     }
 
@@ -79,8 +81,8 @@ impl RoundRobin {
     }
 }
 
-/// Returns the part of the hash that a counter contains. It differs from 0, the tag of an unused
-/// counter.
+/// Returns the part of the key's hash that a counter contains. This part is never 0, because 0 is
+/// the tag of an unused counter.
 fn tag(Key(hash): Key) -> u64 {
     hash >> 32 | 1
 }
@@ -127,8 +129,8 @@ mod tests {
     fn colliding_keys_restart_at_random() {
         let turns = RoundRobin::new();
         let (alice, bob) = (Key(7 << 32 | 5), Key(9 << 32 | 5));
-        // With one counter for both keys, one key would always get odd turns and the other even
-        // turns.
+        // With one counter for both keys, one key would always get odd turns, and the other key
+        // would always get even turns.
         let odd =
             (0..64).filter(|_| turns.next_turn(bob) % 2 + turns.next_turn(alice) % 2 == 1).count();
         assert!((10..54).contains(&odd), "{odd} of 64");

@@ -1,4 +1,4 @@
-//! A call whose charges are routed to shares.
+//! A call to policies with shards. The charges of the call are routed to shares.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::{
 
 type List<T> = SmallVec<[T; 4]>;
 
-/// A call that is decided in shards.
+/// A call to policies with shards, and the shards that are picked for the call.
 #[derive(Debug)]
 pub(super) struct RoutedCall<'a> {
     call: Call<'a>,
-    /// The pick for each number of shards. Policies with the same number of shards share a pick, so
-    /// that their states are in one slot.
+    /// The pick of shards for each number of shards. Policies with the same number of shards share
+    /// a pick, so that the states of these policies are in one slot.
     picks: List<(u32, ShardPick)>,
 }
 
@@ -26,8 +26,8 @@ impl<'a> RoutedCall<'a> {
     ///
     /// # Errors
     ///
-    /// Returns an error if [`Call::check`] does, or if a reset or a block of several shards has an
-    /// id.
+    /// Returns an error if [`Call::check`] returns an error, or if a reset or a block of several
+    /// shards has an id.
     pub(super) fn new(call: Call<'a>, turns: &RoundRobin) -> Result<Self, Error> {
         call.check()?;
         let changes_all = matches!(
@@ -51,7 +51,7 @@ impl<'a> RoutedCall<'a> {
         let key = turns.key(anywhere());
         let turn = match call.operation {
             Operation::Acquire | Operation::Charge => turns.next_turn(key),
-            // The turn of the last charge.
+            // A refund uses the turn of the last charge.
             Operation::Refund | Operation::Undo { .. } => turns.peek_turn(key).wrapping_sub(1),
             _ => turns.peek_turn(key),
         };
@@ -68,8 +68,8 @@ impl<'a> RoutedCall<'a> {
         Ok(Self { call, picks: weights.into_iter().map(pick).collect() })
     }
 
-    /// Returns the sub-calls to send first. A reset or a block has one for each shard, and other
-    /// operations have one.
+    /// Returns the sub-calls to send first. A reset or a block has one sub-call for each shard, and
+    /// any other operation has one sub-call.
     pub(super) fn first(&self) -> Vec<SubCall<'a>> {
         match self.call.operation {
             Operation::Reset | Operation::Block { .. } | Operation::BlockAtLeast { .. } => {
@@ -79,7 +79,8 @@ impl<'a> RoutedCall<'a> {
         }
     }
 
-    /// Returns the sub-call to send after this answer, if a second shard can help.
+    /// Returns the sub-call to send after `first`, the answer of the first shard. Returns `None` if
+    /// a second shard cannot help.
     pub(super) fn second(&self, first: &Decision) -> Option<SubCall<'a>> {
         let can_retry = matches!(self.call.operation, Operation::Acquire | Operation::Peek);
         let counts =
@@ -91,7 +92,8 @@ impl<'a> RoutedCall<'a> {
             .then(|| self.sub_call(|pick| pick.second.unwrap_or(pick.first)))
     }
 
-    /// Merges the decisions on the sub-calls. The verdicts have the limits of the whole policies.
+    /// Merges the decisions on the sub-calls. The verdicts of the result have the limits of the
+    /// whole policies, and not of the shares.
     ///
     /// # Errors
     ///
@@ -123,7 +125,8 @@ impl<'a> RoutedCall<'a> {
         &self.call
     }
 
-    /// Returns the charge with its policy replaced by one of the shares.
+    /// Returns the charge to a share instead of the policy. Returns the charge unchanged if its
+    /// policy has no shards.
     fn to_share(&self, charge: Charge<'a>, pick: impl Fn(&ShardPick) -> usize) -> Charge<'a> {
         let index = charge.share_of_subject().or_else(|| self.pick(&charge).map(pick));
         let share = index.and_then(|index| charge.policy.shares().get(index));
@@ -149,7 +152,7 @@ impl<'a> RoutedCall<'a> {
         SubCall { charges: charges.collect(), indices: (0..self.call.charges.len()).collect() }
     }
 
-    /// Returns a sub-call for each shard. The first one also contains the charges to policies
+    /// Returns a sub-call for each shard. The first sub-call also contains the charges to policies
     /// without split limits.
     fn everywhere(&self) -> Vec<SubCall<'a>> {
         let mut parts = vec![];
@@ -169,30 +172,31 @@ impl<'a> RoutedCall<'a> {
     }
 }
 
-/// One of the calls into which a call is split.
+/// One of the calls to the store into which a call to policies with shards is split.
 #[derive(Debug, Default)]
 pub(super) struct SubCall<'a> {
     charges: List<Charge<'a>>,
-    /// The index of each charge in the call.
+    /// The index of each charge in the whole call.
     indices: List<usize>,
 }
 
 impl SubCall<'_> {
-    /// Returns the call with these charges, and with the operation and the id of the whole call.
+    /// Returns the call with the charges of this sub-call, and with the operation and the id of the
+    /// whole call.
     pub(super) fn call<'c>(&'c self, whole: &Call<'c>) -> Call<'c> {
         Call { id: whole.id, ..Call::new(whole.operation, &self.charges) }
     }
 }
 
-/// Returns the answer that has charged something. If both answers are refusals, returns the refusal
-/// that ends earlier.
+/// Returns the better one of the answers of two shards. If the second shard has charged something,
+/// this is the second answer. Otherwise, this is the refusal that ends earlier.
 pub(super) fn better(first: Decision, second: Decision) -> Decision {
     let ends = |refusal: &Decision| refusal.retry_after().unwrap_or(Duration::MAX);
     if has_no_charge(&second) && ends(&first) <= ends(&second) { first } else { second }
 }
 
-/// Returns `true` if the call has charged nothing. A call whose policies are all shadows is
-/// admitted even if all of them deny.
+/// Returns `true` if the call has charged nothing. If all policies of a call are shadows, the call
+/// is admitted even if all policies deny.
 fn has_no_charge(decision: &Decision) -> bool {
     decision.is_denied() || decision.verdicts().iter().all(is_denial)
 }
@@ -222,7 +226,7 @@ fn shard_count(policy: &Policy) -> u32 {
 
 fn weights_with_room(call: &Call<'_>, charge: &Charge<'_>) -> ShardWeights {
     let cost = match call.operation {
-        // A charge beyond the limit is not refused by any share.
+        // No share refuses this operation, because it charges beyond the limit.
         Operation::Charge => 0,
         _ => call.charges.total_cost_for(charge),
     };

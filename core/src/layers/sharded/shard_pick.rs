@@ -1,9 +1,9 @@
-//! The choice of shards for a request.
+//! Chooses the shards for a request.
 
 use crate::split_mix::nth_split_mix;
 
-/// The shards to choose from, and the limit that they share. For several limits that are charged
-/// together, each field is the minimum.
+/// The number of shares to choose from, and the whole limit. If several limits are charged
+/// together, each field is the minimum over these limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShardWeights {
     shares: u64,
@@ -11,13 +11,14 @@ pub struct ShardWeights {
 }
 
 impl ShardWeights {
-    /// Creates the weights of the first `shares` shares of a limit. These shares are the largest.
+    /// Creates the weights of the first `shares` shares of a limit. The first shares are the
+    /// largest shares.
     #[must_use]
     pub fn new(shares: usize, limit: u64) -> Self {
         Self { shares: u64::try_from(shares).unwrap_or(u64::MAX), limit }
     }
 
-    /// Returns the minimum of both weights, field by field.
+    /// Returns the minimum of `self` and `other`, field by field.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self { shares: self.shares.min(other.shares), limit: self.limit.min(other.limit) }
@@ -29,17 +30,17 @@ impl ShardWeights {
 pub struct ShardPick {
     /// The index of the share for the first attempt.
     pub first: usize,
-    /// The index of another share for the second attempt. `None` if there is no other share.
+    /// The index of another share for the second attempt, or `None` if there is no other share.
     pub second: Option<usize>,
 }
 
 impl ShardPick {
-    /// Picks the shards for a turn.
+    /// Picks the shards for a turn of round-robin routing.
     ///
-    /// Consecutive turns visit all shards in a circle. Shares that are greater by one are visited
-    /// once more often, so that a single client is never refused too early. Clients begin at random
-    /// turns. The second shard is pseudo-random, but the same for the same turn. So a peek has the
-    /// same result as the acquire that follows it.
+    /// Consecutive turns visit all shards in a circle. The shares of a limit differ by at most one.
+    /// The larger shares are visited once more, so that a single client is never refused too early.
+    /// Clients begin at random turns. The second shard is pseudo-random, and always the same for
+    /// the same turn. So a peek has the same result as the next acquire.
     ///
     /// ```
     /// use tidegate_core::no_semver::{ShardPick, ShardWeights};
@@ -51,7 +52,8 @@ impl ShardPick {
     /// ```
     #[must_use]
     pub fn new(turn: u32, ShardWeights { shares, limit }: ShardWeights) -> Self {
-        // If the cost exceeds all shares, the largest share refuses it.
+        // If the cost exceeds all shares, no share is in `shares`. Then the request is sent to the
+        // largest share, which refuses the request.
         let (shares, limit) = (shares.max(1), limit.max(1));
         let first = u64::from(turn) % limit % shares;
         let second = (shares > 1).then(|| {

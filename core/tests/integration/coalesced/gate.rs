@@ -12,11 +12,11 @@ use tokio::sync::{Mutex as Turns, mpsc};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     Executed,
-    /// The batch fails before anything is written.
+    /// The batch fails before the store writes any state.
     Before(ErrorKind),
     /// The batch is executed, and the answer is lost.
     After(ErrorKind),
-    /// The batch is executed, and the last answer is missing.
+    /// The batch is executed, and the last answer of the batch is missing.
     OneTooFew,
     Panic,
 }
@@ -24,7 +24,7 @@ pub(crate) enum Fate {
 /// The subject and the cost of a call.
 pub(crate) type Sent = (String, u64);
 
-/// A model store whose calls wait at a gate. Clones are the same store.
+/// A model store at which calls wait until the test lets them pass. All clones use one model store.
 #[derive(Debug, Clone)]
 pub(crate) struct Gate(Arc<Inner>);
 
@@ -53,17 +53,17 @@ impl Gate {
         }))
     }
 
-    /// Lets one batch pass: the batch in flight, or the next one.
+    /// Lets one batch pass: the batch in flight, or the next batch if none is in flight.
     pub(crate) fn pass(&self, fate: Fate) {
         self.0.fates.send(fate).unwrap();
     }
 
-    /// Returns the batches that were sent since the last call of this function.
+    /// Returns the batches that were sent since this function was last called.
     pub(crate) fn sent(&self) -> Vec<Vec<Sent>> {
         std::mem::take(&mut self.0.sent.lock().unwrap())
     }
 
-    /// Returns all executed calls, in order.
+    /// Returns all calls that the store has executed, in order.
     pub(crate) fn executed(&self) -> Vec<Sent> {
         self.0.executed.lock().unwrap().clone()
     }
@@ -134,7 +134,7 @@ impl Store for Gate {
         self.0.model.now()
     }
 
-    /// Each tenant has batches of its own, except that calls of the tenant `alone` are not batched.
+    /// Each tenant has its own batch group. Calls of the tenant `alone` are not batched.
     fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
         match call.charges.get(0).map_or(&b""[..], |charge| charge.tenant) {
             b"alone" => None,

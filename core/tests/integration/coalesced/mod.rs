@@ -1,4 +1,4 @@
-//! Batches of the calls of concurrent callers.
+//! Tests of batches that contain the calls of concurrent callers.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,7 +29,7 @@ fn policy() -> Policy {
     "p: fixed-window 1000000/1h".parse().unwrap()
 }
 
-/// Makes a call in a task of its own.
+/// Makes a call in a new task.
 fn call(store: &CoalescedStore<Gate>, subject: &str) -> JoinHandle<Result<Decision, Error>> {
     call_for("", store, subject, 1)
 }
@@ -48,7 +48,7 @@ fn call_for(
     })
 }
 
-/// Lets all tasks run until each waits for something.
+/// Lets all tasks run until each task waits for something.
 async fn settle() {
     for _ in 0..20 {
         yield_now().await;
@@ -71,7 +71,7 @@ fn calls_to_a_store_that_answers_immediately_are_not_batched() {
     assert!(store.answers_immediately());
     let policy = policy();
     let charges = [Charge::new(&policy, "s")];
-    // This works without a runtime, too.
+    // A call to a store that answers immediately also works without a runtime.
     let answer = store.decide(Call::acquire(&charges)).into_ready().unwrap();
     assert!(answer.unwrap().is_allowed());
 }
@@ -125,7 +125,7 @@ fn a_cached_denial_does_not_wait_for_a_batch_and_a_miss_does() {
         assert!(store.decide(Call::acquire(&other)).into_ready().is_err(), "it waits for a batch");
         gate.pass(Fate::Executed);
         assert!(in_flight.await.unwrap().is_allowed());
-        // A look that leads to no answer counts neither as a hit nor as a miss.
+        // If a look at the cache finds no denial, it counts neither as a hit nor as a miss.
         assert_eq!((stats.hits(), stats.misses()), (1, 3));
     });
 }
@@ -182,7 +182,7 @@ fn a_call_that_is_cancelled_in_flight_does_not_affect_other_callers() {
     crate::run(async {
         let gate = Gate::new();
         let store = gate.clone().coalesced();
-        // The cancelled call is the one that is sent alone, and then each call of a batch.
+        // The cancelled call is first the call that is sent alone, and then each call of a batch.
         for cancelled in 0..4 {
             let mut calls: Vec<_> =
                 ["a", "b", "c", "d"].map(|subject| call(&store, subject)).into();
@@ -219,7 +219,7 @@ fn a_batch_whose_callers_are_cancelled_delays_no_other_batch() {
     });
 }
 
-/// The future is neither polled nor dropped, as happens in the loop of a `select!`.
+/// The future of one caller is neither polled nor dropped, as happens in a loop around `select!`.
 #[test]
 fn a_caller_that_is_not_polled_delays_no_other() {
     crate::run(async {
@@ -274,7 +274,7 @@ fn an_error_of_one_call_of_a_batch_affects_only_that_call() {
                 store.decide(Call::new(operation, &charges)).await
             })
         };
-        // The call is invalid, so that it is rejected immediately.
+        // The reservation is not supported for this policy, so the call is rejected.
         assert_eq!(reserves.await.unwrap().unwrap_err().kind(), ErrorKind::Unsupported);
         let (second, third) = (call(&store, "c"), call(&store, "d"));
         gate.pass(Fate::Executed);
@@ -298,7 +298,7 @@ fn batches_are_bounded() {
         }
         let sizes: Vec<_> = gate.sent().iter().map(Vec::len).collect();
         assert_eq!(sizes, [3, 3, 2]);
-        // The bytes of a batch are bounded, too: only two of these large subjects fit into a batch.
+        // The bytes of a batch are also bounded. Only two of these large subjects fit into a batch.
         let store = gate.clone().coalesced();
         let large: Vec<_> =
             (0..4).map(|number| call(&store, &number.to_string().repeat(400_000))).collect();
@@ -323,7 +323,7 @@ fn waiting_calls_are_bounded_and_a_cancelled_call_frees_its_place() {
         let error = call(&store, "d").await.unwrap().unwrap_err();
         assert_eq!(error.to_string(), "too-many-waiters: 2 calls already wait for a batch");
         assert!(error.is_definitely_not_charged());
-        // Calls of another group are not counted.
+        // Calls of another batch group do not count against the maximum.
         let other = call_for("t", &store, "e", 1);
         settle().await;
         second.abort();
@@ -349,7 +349,8 @@ fn groups_do_not_wait_for_each_other_and_calls_without_a_group_are_not_batched()
             [("x", "a"), ("y", "b"), ("x", "c"), ("alone", "d"), ("alone", "e"), ("y", "f")]
                 .map(|(tenant, subject)| call_for(tenant, &store, subject, 1));
         settle().await;
-        // The calls without a group are sent first, because the other calls start a task.
+        // The calls without a batch group are sent first, because the other calls wait for a task
+        // that sends them.
         let sent = gate.sent();
         assert_eq!(subjects(&sent), [vec!["d"], vec!["e"], vec!["a", "c"], vec!["b", "f"]]);
         for _ in 0..4 {

@@ -1,5 +1,5 @@
-//! Random schedules of callers, cancellations, answers and failures. Each call is executed at most
-//! once and in order, and each caller that is not cancelled gets the answer to its own call.
+//! Runs random schedules of callers, cancellations, answers and failures. Each call is executed at
+//! most once and in order, and each caller that is not cancelled gets the answer to its own call.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ enum Step {
     Call(u8),
     /// Cancels one of the callers.
     Cancel(prop::sample::Index),
-    /// Lets the batch in flight, or the next one, pass.
+    /// Lets the batch in flight pass, or the next batch.
     Pass(Fate),
     /// Lets the tasks run for some steps.
     Yield(usize),
@@ -38,7 +38,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A caller. Its call is identified by its cost, which is different for each call.
+/// A caller with one call. The cost identifies the call, because each call has another cost.
 struct Caller {
     subject: String,
     cost: u64,
@@ -95,7 +95,7 @@ async fn check(callers: Vec<Caller>, gate: &Gate) -> Result<(), TestCaseError> {
         "the calls are not in order or not unique: {:?}",
         costs
     );
-    // The remaining amount after each call, by the cost of the call.
+    // `remaining_after` contains the remaining amount after each call, by the cost of the call.
     let (mut used, mut remaining_after) = (HashMap::<&str, u64>::new(), HashMap::new());
     for (subject, cost) in &executed {
         let used = used.entry(subject).or_default();

@@ -1,4 +1,5 @@
-//! The calls that the cache answers by itself, and the calls that it must not answer.
+//! Tests of the calls that the deny cache answers by itself, and of the calls that it must not
+//! answer.
 
 use std::time::Duration;
 
@@ -75,7 +76,8 @@ fn a_block_is_answered_from_the_cache_until_it_ends_and_then_written_again() {
     assert_eq!(blocked.outcome(), Outcome::Blocked);
     assert_eq!(blocked.blocked_for(), Duration::from_micros(1));
     bench.advance(1);
-    // The window of an hour has not ended: the store must write another block.
+    // The block has ended, and the window of an hour has not. So the store must write another
+    // block.
     let verdict = bench.acquire_by(Source::Store, &charge).verdicts()[0];
     assert_eq!((verdict.outcome(), verdict.blocked_for().as_micros()), (Outcome::Denied, 10));
 }
@@ -129,7 +131,7 @@ fn b45_a_changed_limit_takes_effect_immediately() {
     assert!(bench.acquire(&low, 1).is_denied());
     let raised = [Charge::new(&high, "s")];
     assert!(bench.acquire_by(Source::Store, &raised).is_allowed());
-    // An equal policy that was created separately is the same policy.
+    // For the cache, two equal policies are one policy, even if they were created separately.
     assert!(bench.acquire(&low, 1).is_denied());
     let same = policy("p: sliding-log 1/1h");
     assert!(bench.acquire_by(Source::Cache, &[Charge::new(&same, "s")]).is_denied());
@@ -257,7 +259,7 @@ fn errors_are_not_cached_and_invalid_calls_stay_errors() {
     }
 }
 
-/// A store that refuses every call for an hour, and marks the first decision as degraded.
+/// A store that refuses every call for an hour. Only its first decision is degraded.
 #[derive(Debug, Default)]
 struct Degrading(std::sync::atomic::AtomicUsize);
 
@@ -301,7 +303,7 @@ fn check_only_charges_amounts_and_ids_reach_the_store() {
     let with_id = || crate::run(bench.store.decide(Call::acquire(&charge).with_id(id))).unwrap();
     let first = with_id();
     assert!(first.is_allowed());
-    // The refusal is cached: 1 unit remains.
+    // This refusal is cached, and 1 unit remains.
     assert!(bench.acquire_by(Source::Store, &charge).is_denied());
     assert!(bench.acquire_by(Source::Cache, &charge).is_denied());
 
@@ -312,7 +314,7 @@ fn check_only_charges_amounts_and_ids_reach_the_store() {
     let acquired = bench.decide(Operation::AcquireUpTo { min: 1 }, &charge);
     assert_eq!(acquired.amounts(), [1]);
     assert!(bench.decide(Operation::AcquireUpTo { min: 1 }, &charge).is_denied());
-    // A refund must take effect immediately, and so must a charge.
+    // A refund must take effect immediately, and a charge must take effect immediately too.
     assert!(bench.acquire_by(Source::Store, &charge).is_denied());
     let _ = bench.decide(Operation::Refund, &charge);
     assert!(bench.acquire_by(Source::Store, &charge).is_allowed());
@@ -335,7 +337,7 @@ fn a_caller_can_query_only_the_cache() {
         assert_eq!(cached.retry_after(), Some(Duration::from_micros(7)));
         assert!(denial.is_denied() && cached.is_denied());
     }
-    // The cache never answers these operations.
+    // The cache never answers calls of these operations.
     for operation in [Operation::Charge, Operation::Refund, Operation::Reset] {
         assert_eq!(cached_denial(operation), None);
     }

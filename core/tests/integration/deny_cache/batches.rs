@@ -1,4 +1,4 @@
-//! Batches of calls.
+//! Tests of a deny cache that receives batches of calls.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +11,7 @@ use tidegate_testkit::ModelStore;
 
 use super::common::{policy, ready};
 
-/// A store that records the size of each batch. It can leave out the last answer of a batch.
+/// A store that records the size of each batch. The store can leave out the last answer of a batch.
 #[derive(Debug)]
 struct Batches {
     sizes: Arc<Mutex<Vec<usize>>>,
@@ -43,8 +43,8 @@ fn batches(loses_the_last: bool) -> (impl Store, Arc<Mutex<Vec<usize>>>) {
     (store.deny_cache(DenyCache::new().clock(clock)), sizes)
 }
 
-/// Acquires once for each subject, in one batch. Returns `+` for each admitted and `-` for each
-/// denied call.
+/// Makes one acquire for each subject, all in one batch. Returns `+` for each admitted call and `-`
+/// for each denied call.
 fn acquire(store: &impl Store, subjects: &str) -> String {
     let log = policy("sliding-log 1/1h");
     let names: Vec<String> = subjects.chars().map(String::from).collect();
@@ -64,7 +64,8 @@ fn the_store_gets_one_batch_of_the_calls_that_the_cache_cannot_answer() {
     assert_eq!(acquire(&store, "yabczx"), "+---+-");
     assert_eq!(acquire(&store, "acbx"), "----");
     assert_eq!(acquire(&store, ""), "");
-    // In the third batch, the refusals of `a` and `c` were cached, and in the fourth all refusals.
+    // In the third batch, the cache answers the calls for `a` and `c`. In the fourth batch, the
+    // cache answers all calls.
     assert_eq!(*sizes.lock().unwrap(), [3, 3, 4]);
 }
 

@@ -1,4 +1,4 @@
-//! B45: a cached refusal ends when any call may have changed the state.
+//! B45: a cached refusal ends when any call has possibly changed the state.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::common::{Bench, Source, policy, poll, ready};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Exhausts a bucket and makes the cache remember a refusal.
+/// Exhausts a bucket, so that the cache contains a refusal.
 fn refused(bench: &Bench, bucket: &Policy) {
     let charge = [Charge::new(bucket, "s")];
     assert!(bench.acquire_by(Source::Store, &charge).is_allowed());
@@ -17,7 +17,7 @@ fn refused(bench: &Bench, bucket: &Policy) {
     assert!(bench.acquire_by(Source::Cache, &charge).is_denied());
 }
 
-/// The operations that may change a state, other than acquires.
+/// The operations that can change a state, other than acquires.
 const CHANGES: [Operation; 7] = [
     Operation::Refund,
     Operation::Undo { at: Timestamp::EPOCH },

@@ -1,4 +1,4 @@
-//! A deny cache in front of a store that counts its calls and fails as planned.
+//! A deny cache around a store that counts its calls, and that fails as a plan says.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tidegate_testkit::faults::{Fault, Faults, FaultyStore};
 
 pub(crate) type Inner = FaultyStore<Arc<ModelStore>>;
 
-/// A deny cache, and access to the store that it protects.
+/// A store with a deny cache, the model store inside it, and the clock of both stores.
 pub(crate) struct Bench {
     pub(crate) store: DenyCacheStore<Inner, ManualClock>,
     pub(crate) model: Arc<ModelStore>,
@@ -29,8 +29,8 @@ impl Bench {
         Self::with(DenyCache::new(), vec![])
     }
 
-    /// Creates a bench whose calls fail as planned. The first entry of the plan is for the first
-    /// call, and so on.
+    /// Creates a bench with a store that fails as `plan` says. Each entry of the plan is for one
+    /// call, in order.
     pub(crate) fn failing(plan: Vec<Fault>) -> Self {
         Self::with(DenyCache::new(), plan)
     }
@@ -73,7 +73,7 @@ impl Bench {
         self.decide(Operation::Acquire, &[Charge::new(policy, "s").cost(cost)])
     }
 
-    /// Acquires, and checks that the answer came from this source.
+    /// Makes an acquire, and checks that the answer came from this source.
     pub(crate) fn acquire_by(&self, source: Source, charges: &[Charge<'_>]) -> Decision {
         let before = self.calls();
         let decision = self.decide(Operation::Acquire, charges);
@@ -82,7 +82,7 @@ impl Bench {
     }
 }
 
-/// The source of an answer.
+/// The source of an answer: the cache or the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     Store,

@@ -1,4 +1,4 @@
-//! B46: the memory of the cache, by its own count and by the allocator's.
+//! B46: tests of the memory of the cache, as the cache counts it and as the allocator counts it.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use tidegate_core::{
 
 use super::common::{policy, ready};
 
-/// A store that refuses every call: for an hour, or for as many seconds as a cost greater than 1.
+/// A store that refuses every call. A call with a cost of 1 is refused for an hour. A call with a
+/// larger cost is refused for this number of seconds.
 #[derive(Debug)]
 struct Refusing;
 
@@ -44,8 +45,8 @@ fn random(n: u64) -> u64 {
     n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
 
-/// Returns a subject of random bytes. Most subjects are short, and a few are so long that the cache
-/// does not store them.
+/// Returns a subject of random bytes. Most subjects are short. A few subjects are so long that the
+/// cache does not store their denials.
 fn subject(n: u64, bytes: &mut [u8]) -> &[u8] {
     bytes[..8].copy_from_slice(&random(n).to_le_bytes());
     let len = match n % 1_024 {
@@ -74,10 +75,12 @@ fn b46_ten_million_random_subjects_stay_within_the_bound() {
         }
         assert!((1_500..3_000).contains(&stats.len()), "{stats:?}");
     });
-    // The subject's buffer and the answers in flight belong to the test.
+    // The maximum includes the buffer for subjects and the answers in flight, which belong to the
+    // test.
     let max = u64::try_from(MAX).unwrap() + 8_000;
     assert!(allocated.bytes_max <= max, "{} bytes at once", allocated.bytes_max);
-    // All entries share one policy, whose size counts once per entry.
+    // The measured memory is less than the counted memory. All entries share one policy, and the
+    // cache counts the size of the policy once per entry.
     assert!(allocated.bytes_max > max / 3, "{} bytes at once", allocated.bytes_max);
     assert_eq!(allocated.bytes_current, 0, "all memory is released");
 }
@@ -114,7 +117,7 @@ fn an_answer_from_the_cache_allocates_nothing() {
         let hits = store.stats().hits();
         let allocated = measure(|| assert!((0..100).all(|_| ask())));
         assert_eq!(store.stats().hits() - hits, 100);
-        // A decision with more than two verdicts stores them on the heap.
+        // A decision with more than two verdicts stores its verdicts on the heap.
         let expected = if count <= 2 { 0 } else { 100 };
         assert_eq!(allocated.count_total, expected, "{count} charges");
     }
@@ -140,7 +143,7 @@ fn a_subject_that_is_refused_often_is_not_evicted_by_subjects_that_are_refused_o
     for n in 0..20_000_u64 {
         refuse(&store, &log, &random(n).to_le_bytes(), 1);
         let before = stats.hits();
-        // This refusal ends sooner than all others.
+        // The refusal for the subject `hot` ends sooner than all other refusals.
         refuse(&store, &log, b"hot", 2);
         hits += stats.hits() - before;
     }

@@ -1,4 +1,5 @@
-//! The deny cache: the calls that it answers, the calls that it must not answer, and its memory.
+//! Tests of the deny cache: the calls that it answers, the calls that it must not answer, and its
+//! memory.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! Random calls at random times, compared with the same store without a cache.
+//! Makes random calls at random times, and compares a store that has a deny cache to an equal store
+//! without a cache.
 
 use proptest::prelude::*;
 use tidegate_core::layers::DenyCacheStore;
@@ -46,7 +47,7 @@ fn with_repeats(mut scenario: Scenario, again: &[bool]) -> Scenario {
 }
 
 /// Checks that a decision of the cache equals the store's decision, except that the remaining
-/// amount may be lower.
+/// amount is allowed to be lower.
 fn check_same_except_remaining(
     call: &Call<'_>,
     cached: &Decision,
@@ -80,7 +81,7 @@ fn cost(charges: Charges<'_>, index: usize) -> u64 {
         .fold(0, |sum, c| sum.saturating_add(c.cost))
 }
 
-/// A store that receives all calls, and the same store with a cache in front of it.
+/// A store that receives all calls, and an equal store with a deny cache around it.
 struct Pair {
     clock: ManualClock,
     plain: ModelStore,
@@ -119,7 +120,8 @@ proptest! {
                     prop_assert_eq!(exactly_cached.unwrap_err().kind(), error.kind());
                 }
             }
-            // The states of the stores must be equal, too.
+            // The states in the store with a cache and in the store without a cache must also be
+            // equal.
             let _ = ready(exact.plain.decide(call));
             prop_assert_eq!(usual.cached.inner().snapshot(), usual.plain.snapshot());
             prop_assert_eq!(exact.cached.inner().snapshot(), exact.plain.snapshot());
@@ -162,8 +164,8 @@ proptest! {
         (scenario, clock) in any_scenario(),
         faults in plan(0..STEPS),
     ) {
-        // A delayed call is executed some time later, which is equivalent to a call of another
-        // node.
+        // Delayed calls are replaced by calls with late answers. A delayed call is executed some
+        // time later, which is equivalent to a call of another node.
         let not_delayed = |fault: Fault| if fault == Fault::Delayed { Fault::Late } else { fault };
         let bench = Bench::failing(faults.into_iter().map(not_delayed).collect());
         let mut trace = Trace::new(&scenario, clock);
@@ -173,7 +175,7 @@ proptest! {
             let call = Call::new(operation, &charges);
             let before = bench.calls();
             let mut answer = std::pin::pin!(bench.store.decide(call));
-            // No caller waits for a late answer.
+            // In this test, callers do not wait for a late answer.
             let std::task::Poll::Ready(Ok(decision)) = super::common::poll(answer.as_mut()) else {
                 continue;
             };

@@ -59,7 +59,8 @@ fn b45_after_a_refund_no_call_is_refused_from_the_cache() {
     let log = policy("sliding-log 1/24h");
     let is_over = Arc::new(AtomicBool::new(false));
     runtime.block_on(async {
-        // These tasks only peek, so that no other task acquires.
+        // The tasks in `peeking` only peek, so that no task makes acquires at the same time as the
+        // test.
         let peeking: Vec<_> = (0..6)
             .map(|_| {
                 let (store, log, is_over) = (Arc::clone(&store), log.clone(), Arc::clone(&is_over));

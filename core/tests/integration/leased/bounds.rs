@@ -1,8 +1,8 @@
-//! The bounds, over many nodes in virtual time: links are slow and lose calls, clocks show any time
-//! and run slow or fast, and nodes end without notice.
+//! Checks the bounds of leases over many nodes in virtual time. Links are slow and lose calls,
+//! clocks show any time and run slow or fast, and nodes end without notice.
 //!
-//! An oracle compares the admitted costs with formulas. It does not know leases. It knows the true
-//! time of each admission, from a chunk or by the server.
+//! An oracle compares the admitted costs with formulas. The oracle does not know leases. It knows
+//! the true time of each admission by a chunk or by the server.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -31,9 +31,9 @@ struct Scenario {
     pause: u64,
     /// The number of nodes that end without notice.
     killed: u64,
-    /// The steps of the server's clock, with their times.
+    /// The steps of the server's clock: the time of each step, and the size of the step.
     steps: Vec<(u64, i64)>,
-    /// Whether the nodes also make other operations than acquires.
+    /// Whether the nodes also make calls that are not acquires.
     mixed: bool,
 }
 
@@ -82,7 +82,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
         )
 }
 
-/// An admission: its true time in microseconds, and its cost.
+/// An admitted call, with the true time of the admission in microseconds, and the cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Admission {
     at: u64,
@@ -93,10 +93,10 @@ struct Admission {
 struct Outcome {
     admitted: Vec<Admission>,
     local: u64,
-    /// The refunds, with their true times and the refunded costs.
+    /// The refunds, each with its true time and its refunded cost.
     refunded: Vec<Admission>,
     /// The number of windows of one second that the server's clock has begun. After a step back,
-    /// the server stays in its window until the clock has caught up.
+    /// the server stays in its current window until the clock has caught up.
     windows: u64,
 }
 
@@ -113,7 +113,7 @@ fn play(scenario: &Scenario, policy: &Policy) -> Outcome {
             let ppm = i64::try_from(random.below(2)).unwrap() * 2 * ppm - ppm;
             let (store, link) =
                 node_with(&server, scenario.lease(), scenario.quality, random.next(), ppm);
-            // Several callers, so that requests overlap.
+            // Each node has several callers, so that requests overlap.
             for _ in 0..3 {
                 let (store, policy) = (store.clone(), policy.clone());
                 let (random, local) = (Random(random.next()), Arc::clone(&local));
@@ -183,7 +183,7 @@ async fn requests(
     scenario: &Scenario,
     local: &Mutex<Vec<Admission>>,
 ) {
-    // Bursts of requests, with pauses in between.
+    // Each caller makes bursts of requests, with pauses between the bursts.
     let mut burst = 0;
     loop {
         if burst == 0 {
@@ -218,7 +218,7 @@ async fn requests(
             }
             Err(later) => {
                 let admitted = later.await.is_ok_and(|decision| decision.is_allowed());
-                // The refund is at most the admitted cost.
+                // The cost of the refund is at most the cost that was admitted before.
                 if admitted
                     && scenario.mixed
                     && call.operation == Operation::Acquire
@@ -235,8 +235,8 @@ fn policy(text: &str) -> Policy {
     text.parse().unwrap()
 }
 
-/// Fails if the cost admitted between two requests exceeds `burst + rate · time`. The rate is per
-/// second.
+/// Fails if the cost that was admitted between any two requests exceeds `burst + rate · time`. The
+/// rate is per second.
 fn within_curve(admitted: &[Admission], burst: u64, rate: u64) -> Result<(), TestCaseError> {
     // The debt of a bucket with the capacity `burst`, in millionths of a token.
     let (mut debt, mut last) = (0_u128, 0);
@@ -253,7 +253,7 @@ fn within_curve(admitted: &[Admission], burst: u64, rate: u64) -> Result<(), Tes
     Ok(())
 }
 
-/// Fails if more than `limit` is admitted in any half-open interval of this length.
+/// Fails if more than `limit` was admitted in any half-open interval of `length`.
 fn within_any(admitted: &[Admission], limit: u64, length: u64) -> Result<(), TestCaseError> {
     let (mut first, mut sum) = (0, 0);
     for admission in admitted {
@@ -279,8 +279,8 @@ fn refill_in_span(scenario: &Scenario, rate: u64) -> u64 {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// The bound is `L` in each window, with other operations in between. A refunded cost may be
-    /// admitted once more.
+    /// The bound is `L` in each window, also if nodes make other operations than acquires. A
+    /// refunded cost can be admitted once more.
     #[test]
     fn never_more_than_the_limit_in_a_fixed_window(
         scenario in scenarios(), limit in 20..400_u64, mixed: bool, window in prop_oneof![Just(1_000_000_u64), Just(250_000)],
@@ -297,15 +297,16 @@ proptest! {
         }
     }
 
-    /// An interval of the length of a window overlaps at most two anchored windows.
+    /// An interval with the length of a window overlaps at most two anchored windows, so the bound
+    /// is `2 · L`.
     #[test]
     fn never_more_than_the_limit_in_an_anchored_window(scenario in scenarios(), limit in 20..200_u64) {
         let outcome = play(&scenario, &policy(&format!("p: fixed-window {limit}/300ms anchored")));
         within_any(&outcome.admitted, 2 * limit, 300_000)?;
     }
 
-    /// The server's clock steps in both directions. The bound is `L` for each window that it
-    /// begins.
+    /// The server's clock steps in both directions. The bound is `L` for each window that this
+    /// clock begins.
     #[test]
     fn never_more_than_the_limit_when_the_servers_clock_steps(
         scenario in scenarios(), limit in 20..200_u64,
@@ -317,7 +318,7 @@ proptest! {
         prop_assert!(admitted <= limit * outcome.windows, "{admitted} in {} windows", outcome.windows);
     }
 
-    /// The bound is `B + R·(t + span)`.
+    /// The bound of a bucket with leases is `B + R·(t + span)`.
     #[test]
     fn a_bucket_is_shifted_by_the_span_at_most(scenario in scenarios(), burst in 20..200_u64, rate in 50..2_000_u64) {
         for name in ["token-bucket", "gcra"] {
@@ -326,7 +327,7 @@ proptest! {
         }
     }
 
-    /// Under the exact policy, the bound is `B + R·t`.
+    /// The bound of a bucket with leases, under the exact policy, is `B + R·t`.
     #[test]
     fn a_bucket_under_the_exact_policy_is_not_shifted(scenario in scenarios(), more in 5..200_u64, rate in 50..2_000_u64) {
         let burst = refill_in_span(&scenario, rate) + more;
@@ -338,7 +339,8 @@ proptest! {
         within_curve(&outcome.admitted, burst, rate)?;
     }
 
-    /// The bound is `B + R·(⌊(t + span)/P⌋ + 1)`, and `B + R·(⌊t/P⌋ + 1)` under the exact policy.
+    /// The bound of a bucket by intervals is `B + R·(⌊(t + span)/P⌋ + 1)`. Under the exact policy,
+    /// the bound is `B + R·(⌊t/P⌋ + 1)`.
     #[test]
     fn a_bucket_by_intervals_is_shifted_by_the_span_at_most(scenario in scenarios(), burst in 20..200_u64, refill in 5..60_u64) {
         let period = 100_000;
@@ -359,7 +361,8 @@ proptest! {
         }
     }
 
-    /// The bound is `L` in `W − span`, and `L` in `W` under the exact policy.
+    /// The bound of a sliding log is `L` in any time of `W − span`. Under the exact policy, the
+    /// bound is `L` in any time of `W`.
     #[test]
     fn a_log_is_shortened_by_the_span_at_most(scenario in scenarios(), limit in 20..300_u64) {
         let log = policy(&format!("p: sliding-log {limit}/800ms"));
@@ -369,11 +372,13 @@ proptest! {
         within_any(&outcome.admitted, limit, 800_000)?;
     }
 
-    /// The bound is the cost that a counter admits in an interval that is longer by the span.
+    /// The bound is the cost that a sliding counter without leases admits in an interval that is
+    /// longer by the span.
     #[test]
     fn a_counter_is_shifted_by_the_span_at_most(scenario in scenarios(), limit in 20..300_u64) {
         let counter = policy(&format!("p: sliding-counter {limit}/200ms"));
-        // An interval of two windows overlaps three windows, each with the limit.
+        // An interval with the length of two windows overlaps three windows. Each of these windows
+        // admits the limit.
         for (policy, length) in [
             (counter.clone(), 400_000_u64.saturating_sub(span_micros(&scenario))),
             (scenario.lease().exact(&counter).unwrap(), 400_000),
@@ -385,7 +390,7 @@ proptest! {
     }
 }
 
-/// The scenarios use chunks. Without chunks, the properties would test only the store.
+/// Checks that the scenarios use chunks. Without chunks, the properties would test only the store.
 #[test]
 fn most_requests_of_a_scenario_are_admitted_from_chunks() {
     let scenario = Scenario {

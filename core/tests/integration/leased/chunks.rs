@@ -1,4 +1,5 @@
-//! The life of a chunk: a node uses it, fetches the next one, and returns the unspent cost.
+//! Tests of the life of a chunk: a node uses the chunk, fetches the next chunk, and returns the
+//! unspent cost.
 
 use std::time::Duration;
 
@@ -11,12 +12,13 @@ pub(super) fn policy(text: &str) -> Policy {
     text.parse().unwrap()
 }
 
-/// Leases from the second call on, with chunks of a tenth of the remaining amount.
+/// Returns a configuration that leases from the second call on, with chunks of up to a tenth of the
+/// remaining amount.
 pub(super) fn eager() -> Lease {
     Lease::new().hot_after(2).max_share(Share::new(1, 10).unwrap())
 }
 
-/// Acquires for the subject `s`. Returns `true` if a chunk admitted the call.
+/// Makes an acquire for the subject `s`. Returns `true` if a chunk admitted the call.
 pub(super) async fn acquire(store: &NodeStore, policy: &Policy, cost: u64) -> bool {
     let charges = [Charge::new(policy, "s").cost(cost)];
     match store.decide(Call::acquire(&charges)).into_ready() {
@@ -81,7 +83,7 @@ fn a_subject_with_few_calls_is_not_leased() {
     });
 }
 
-/// The next chunk arrives before the current one is used up. So no caller waits after the chunks
+/// The next chunk arrives before the current chunk is used up. So no caller waits after the chunks
 /// have reached the size of the demand.
 #[test]
 fn no_caller_waits_for_the_next_chunk() {
@@ -121,7 +123,7 @@ fn a_closed_store_returns_its_chunks_and_leases_no_more() {
         load(&store, &policy, 5_000, Duration::from_millis(200)).await;
         let before = store.stats();
         let used = before.local() + before.passed();
-        // A chunk may be in flight. It is returned too.
+        // A chunk that is in flight at this time is returned too.
         store.close().await;
         assert_eq!(remaining(&server, &policy), 1_000_000 - used);
         let holds = server.holds();
@@ -174,7 +176,8 @@ fn chunks_shrink_with_what_remains() {
     });
 }
 
-/// A call of several policies has one chunk for all of them. It shrinks with the scarcest policy.
+/// A call of several policies has one chunk for all these policies. The policy with the least
+/// remaining amount limits the size of the chunk.
 #[test]
 fn several_policies_are_leased_together() {
     crate::run(async {
@@ -242,7 +245,8 @@ fn a_local_answer_tells_what_is_known() {
             assert_eq!(verdict.retry_after(), Some(Duration::ZERO));
             let ends = 10_000_000 - super::world::micros_since(server.started);
             let reset = u64::try_from(verdict.reset_after().as_micros()).unwrap();
-            // The reported time is late by at most the duration of a call, and never early.
+            // The reported `reset_after` is too long by at most the duration of a call, and never
+            // too short.
             assert!((ends..ends + 2_500).contains(&reset), "{reset} at {ends} before the end");
             last -= 1;
             sleep(Duration::from_millis(5)).await;
@@ -261,7 +265,7 @@ fn a_chunk_ends_with_its_window() {
             let (store, _) = super::world::node_with(&server, lease, Quality::GOOD, 7, ppm);
             load(&store, &policy, 1_000, Duration::from_millis(50)).await;
             assert!(acquire(&store, &policy, 1).await);
-            // The windows are aligned to ten minutes since 1970.
+            // The windows begin at multiples of ten minutes since 1970.
             let next = 400_000_000 - super::world::micros_since(server.started);
             sleep(Duration::from_micros(next + 1_000)).await;
             let all = [Charge::new(&policy, "s").cost(1_000)];

@@ -1,5 +1,5 @@
-//! Early refusals: a node never refuses because of its own chunks, and rarely because of the chunks
-//! of other nodes.
+//! Tests of refusals that are too early: a node never refuses because of its own chunks, and rarely
+//! because of the chunks of other nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,8 +39,8 @@ fn one_node_gets_just_the_limit() {
     }
 }
 
-/// As many requests as the limit arrive, spread over 8 nodes. At most 0.5 % of them are refused too
-/// early, and at most 1 % of the limit is unused at the end.
+/// As many requests as the limit are spread over 8 nodes. At most 0.5 % of the requests are refused
+/// too early, and at most 1 % of the limit is unused at the end.
 #[test]
 fn little_is_refused_too_early_over_eight_nodes() {
     const LIMIT: u64 = 40_000;
@@ -89,7 +89,8 @@ fn little_is_refused_too_early_over_eight_nodes() {
     });
 }
 
-/// A killed node strands the unspent cost of its chunks: at most 1 % of the limit.
+/// If a node is killed, the unspent cost of its chunks stays charged. This cost is at most 1 % of
+/// the limit.
 #[test]
 fn little_is_stranded_by_a_killed_node() {
     for rate in [2_000, 20_000] {

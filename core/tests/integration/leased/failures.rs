@@ -1,4 +1,4 @@
-//! Lost calls and answers, an unreachable store, and tasks that end early.
+//! Tests of leases with lost calls and answers, an unreachable store, and tasks that end early.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use tokio::time::{sleep, timeout};
 use super::chunks::{acquire, eager, load, policy};
 use super::world::{Quality, Server, node};
 
-/// Chunks are used until they are over. After that, the failure policy answers. When the store is
-/// reachable again, it decides and grants chunks.
+/// While the store is unreachable, chunks are used until they are over. After that, the failure
+/// policy answers. When the store is reachable again, the store decides and grants chunks.
 #[test]
 fn while_the_store_is_unreachable_chunks_are_used_until_they_are_over() {
     crate::run(async {
@@ -38,7 +38,8 @@ fn while_the_store_is_unreachable_chunks_are_used_until_they_are_over() {
         };
         assert_eq!(degraded.answer, DegradedAnswer::FailedClosed);
         assert_eq!(degraded.reason, ErrorKind::Unavailable);
-        // A chunk lasts for half a span, so the number is between a fifth of a span and a span.
+        // A chunk is sized for half a span. So it admits at least the calls of a fifth of a span,
+        // and at most the calls of a span.
         assert!((100..=500).contains(&admitted), "{admitted}");
         sleep(Duration::from_secs(1)).await;
         assert!(store.inner().decide(Call::acquire(&charges)).await.is_err());
@@ -59,8 +60,8 @@ fn a_chunk_whose_answer_is_lost_is_not_used() {
             let store = store.leased(eager().clock(clock));
             let policy = policy("p: fixed-window 1000/1h");
             let charges = [Charge::new(&policy, "s")];
-            // Two calls make the subject hot. The third call to the store is the hold, and the
-            // fourth is its settlement.
+            // Two calls make the subject hot. The third call to the store is the hold of a chunk,
+            // and the fourth call is the settlement of this hold.
             for _ in 0..2 {
                 assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
             }
@@ -77,7 +78,7 @@ fn a_chunk_whose_answer_is_lost_is_not_used() {
     }
 }
 
-/// If holds fail, the node rarely sends another one, and the store decides each call.
+/// If holds fail, the node rarely sends another hold, and the store decides each call.
 #[test]
 fn a_store_that_cannot_hold_receives_few_holds() {
     crate::run(async {
@@ -124,7 +125,7 @@ impl<S: Store> Layer<S> for WithoutIds {
     }
 }
 
-/// The decision of a fallback store grants no chunk.
+/// If a fallback store admits a hold, the node does not use the hold as a chunk.
 #[test]
 fn a_degraded_decision_grants_no_chunk() {
     crate::run(async {
@@ -144,7 +145,7 @@ fn a_degraded_decision_grants_no_chunk() {
     });
 }
 
-/// Tasks end with their runtime. The store continues to work in another runtime.
+/// The tasks of leases end with their runtime. The store continues to work in another runtime.
 #[test]
 fn a_runtime_that_ends_leaves_the_store_working() {
     let clock = ManualClock::default();
@@ -187,12 +188,13 @@ fn a_cost_that_does_not_fit_in_a_chunk_goes_to_the_store() {
 
 /// If a hold is answered late, the life of its chunk still begins when the hold was sent.
 ///
-/// The task that returns the chunk sleeps by another clock in this test, so that only the deadline
-/// of the chunk ends it.
+/// In this test, the task that returns the chunk sleeps by another clock. So only the deadline of
+/// the chunk ends the use of the chunk.
 #[test]
 fn a_chunk_ends_a_span_or_a_window_after_it_was_sent() {
     let (second, long) = (Duration::from_secs(1), Duration::from_secs(10));
-    // A chunk ends a thousandth earlier, because the clock of the node may be slow.
+    // A chunk ends a thousandth earlier than the span, because the clock of the node is possibly
+    // slow.
     let life = Duration::from_millis(999);
     let tick = Duration::from_micros(1);
     for (text, span) in
@@ -223,7 +225,7 @@ fn a_chunk_ends_a_span_or_a_window_after_it_was_sent() {
     }
 }
 
-/// If a call is refused because of a chunk in flight to this node, it waits for this chunk.
+/// If a call is refused because of a chunk in flight to this node, the call waits for this chunk.
 #[test]
 fn a_refused_call_waits_for_a_chunk_in_flight() {
     crate::run(async {
@@ -231,7 +233,7 @@ fn a_refused_call_waits_for_a_chunk_in_flight() {
         let policy = policy("p: fixed-window 6/1h");
         let charges = [Charge::new(&policy, "s")];
         make_hot(&store, &charges).await;
-        // A cost of 2 is used, and the other 4 are in the chunk.
+        // A cost of 2 is used, and the other 4 of the limit are in the chunk.
         let waits = store.decide(Call::acquire(&charges));
         let deliver = async {
             settle_down().await;
@@ -243,7 +245,8 @@ fn a_refused_call_waits_for_a_chunk_in_flight() {
     });
 }
 
-/// If a chunk was charged while the reset is in flight, the reset would remove its charge.
+/// If a chunk were charged while a reset is in flight, the reset would remove the charge of the
+/// chunk.
 #[test]
 fn no_chunk_is_fetched_while_the_reset_of_a_cancelled_caller_is_in_flight() {
     let policy = policy("p: fixed-window 1000/1h");
@@ -253,7 +256,8 @@ fn no_chunk_is_fetched_while_the_reset_of_a_cancelled_caller_is_in_flight() {
     for calls in [&[reset][..], &[reset, Call::acquire(&other)]] {
         crate::run(async {
             let clock = ManualClock::default();
-            // Two acquires and the hold of a chunk, the settlement of the chunk, and the reset.
+            // The calls to the store are two acquires, the hold of a chunk, the settlement of the
+            // chunk, and the reset, which is delayed.
             let mut plan = vec![Fault::None; 4];
             plan.push(Fault::Delayed);
             let store = ModelStore::new(clock.clone()).layer(Faults::new(plan));
@@ -288,7 +292,8 @@ fn no_chunk_is_fetched_while_the_reset_of_a_cancelled_caller_is_in_flight() {
 
 type LateStore = LeasedStore<FaultyStore<ModelStore>, ManualClock>;
 
-/// Creates a store that answers its third call, which is the first hold, at the next delivery.
+/// Creates a store that delays the answer to its third call until the next delivery. This call is
+/// the first hold.
 fn with_late_hold(lease: Lease) -> (LateStore, ManualClock) {
     let clock = ManualClock::default();
     let plan = vec![Fault::None, Fault::None, Fault::Late];
@@ -296,7 +301,7 @@ fn with_late_hold(lease: Lease) -> (LateStore, ManualClock) {
     (store.leased(lease.clock(clock.clone())), clock)
 }
 
-/// Makes a subject hot by two calls. The third call to the store is the hold.
+/// Makes a subject hot by two calls. The third call to the store is then the hold of a chunk.
 async fn make_hot(store: &LateStore, charges: &[Charge<'_>]) {
     for _ in 0..2 {
         assert!(store.decide(Call::acquire(charges)).await.unwrap().is_allowed());

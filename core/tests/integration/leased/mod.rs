@@ -1,4 +1,5 @@
-//! Leases: the admitted costs over many nodes, clocks and failures, and the life of chunks.
+//! Tests of leases: the costs that many nodes admit with any clocks and failures, and the life of
+//! chunks.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 

@@ -1,4 +1,5 @@
-//! The effect of other operations on chunks, and of chunks on other operations.
+//! Tests of the effect of other operations on chunks, and of the effect of chunks on other
+//! operations.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ const LIMIT: u64 = 1_000;
 async fn leased(server: &std::sync::Arc<Server>, policy: &Policy) -> NodeStore {
     let (store, _) = node(server, eager(), Quality::GOOD);
     load(&store, policy, 2_000, Duration::from_millis(50)).await;
-    // Afterwards, no chunk is in flight.
+    // After this pause, no chunk is in flight.
     sleep(Duration::from_millis(1)).await;
     assert!(held(server, policy, &store) > 10, "{:?}", store.stats());
     store
@@ -61,7 +62,7 @@ fn a_peek_adds_the_unspent_cost_of_this_node() {
             assert!(peek.is_allowed() && peek.retry_after() == Some(Duration::ZERO), "{policy}");
             let peek = ask(&store, Operation::Peek, &policy, left + 1).await;
             assert!(peek.is_denied(), "{policy}");
-            // On another node, the unspent cost counts as used.
+            // A peek on another node counts the unspent cost as used.
             let (other, _) = node(&server, eager(), Quality::GOOD);
             let peek = ask(&other, Operation::Peek, &policy, 1).await;
             assert_eq!(peek.verdicts()[0].remaining(), left - held, "{policy}");
@@ -94,7 +95,7 @@ fn chunks_are_returned_before_a_refund() {
             let store = leased(&server, &policy).await;
             let used = used(&store);
             let refund = ask(&store, Operation::Refund, &policy, 5_000).await;
-            // A part of a token of a bucket has been refilled.
+            // A bucket refills a part of a token during the test, so the amounts can differ by 1.
             assert!(used - refund.amounts()[0] <= 1, "{policy}");
             assert_eq!(remaining(&server, &policy), LIMIT, "{policy}");
             assert_eq!(admits(&store, &policy).await, LIMIT, "{policy}");
@@ -102,7 +103,8 @@ fn chunks_are_returned_before_a_refund() {
     }
 }
 
-/// After a reset exactly the limit is admitted: no earlier chunk is used or returned.
+/// After a reset, exactly the limit is admitted, because no chunk from before the reset is used or
+/// returned.
 #[test]
 fn chunks_are_returned_before_a_reset() {
     for policy in windows_and_buckets() {
@@ -116,8 +118,8 @@ fn chunks_are_returned_before_a_reset() {
     }
 }
 
-/// A hold may be in flight at the same time as a reset. If the store executes the hold first, the
-/// reset removes its charge, so the chunk must not be used.
+/// A hold is possibly in flight at the same time as a reset. If the store executes the hold first,
+/// the reset removes the charge of the hold, so the chunk must not be used.
 #[test]
 fn a_chunk_in_flight_does_not_survive_a_reset() {
     for delay in [2_000, 20_000] {
@@ -130,7 +132,7 @@ fn a_chunk_in_flight_does_not_survive_a_reset() {
                     let charges = [Charge::new(&policy, "s")];
                     let _ = store.decide(Call::acquire(&charges)).await;
                 }
-                // The reset may overtake the hold, or the hold the reset.
+                // The store can execute the reset before the hold, or the hold before the reset.
                 let _ = ask(&store, Operation::Reset, &policy, 1).await;
                 let mut admitted = 0;
                 for _ in 0..1_500 {
@@ -143,7 +145,7 @@ fn a_chunk_in_flight_does_not_survive_a_reset() {
     }
 }
 
-/// A block is enforced on this node immediately.
+/// The node that makes a block enforces the block immediately.
 #[test]
 fn chunks_are_returned_before_a_block() {
     for policy in windows_and_buckets() {
@@ -170,7 +172,8 @@ fn chunks_are_returned_before_a_block() {
     }
 }
 
-/// Chunks stay after a charge beyond the limit, because they were charged before it.
+/// Chunks stay after a charge beyond the limit, because the store charged the chunks before that
+/// charge.
 #[test]
 fn a_charge_leaves_the_chunks() {
     crate::run(async {
@@ -242,7 +245,8 @@ fn a_policy_that_blocks_is_not_leased_and_not_made_to_block() {
     });
 }
 
-/// A shadow policy is leased with the others while it admits the chunks. It never refuses.
+/// A shadow policy is leased together with the other policies of a call, as long as it admits the
+/// chunks. The shadow policy never refuses.
 #[test]
 fn a_shadow_that_is_used_up_ends_the_lease_and_refuses_nothing() {
     crate::run(async {
@@ -264,7 +268,8 @@ fn a_shadow_that_is_used_up_ends_the_lease_and_refuses_nothing() {
     });
 }
 
-/// The calls of a batch are decided in order: a call after a reset sees the reset.
+/// The calls of a batch are decided in order, so a call after a reset is decided on the state after
+/// the reset.
 #[test]
 fn a_batch_keeps_the_order_of_its_calls() {
     crate::run(async {
@@ -298,7 +303,7 @@ fn a_batch_of_leased_calls_is_answered_immediately() {
         let calls = [Call::acquire(&charges); 5];
         let answers = store.decide_many(&calls).into_ready().unwrap();
         assert!(answers.into_iter().all(|answer| answer.unwrap().is_allowed()));
-        // A call that is refused because of the chunk is sent again.
+        // A call that the store refuses because of the chunk is sent again.
         let rest = [Charge::new(&policy, "s").cost(LIMIT - used(&store))];
         let answers = store.decide_many(&[Call::acquire(&rest)]).await;
         assert!(answers[0].as_ref().unwrap().is_allowed());

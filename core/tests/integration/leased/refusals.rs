@@ -1,5 +1,5 @@
-//! A node refuses no call because of its own chunks, even if they are in flight in either
-//! direction.
+//! A node refuses no call because of its own chunks, even while the chunks are being fetched or
+//! returned.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,11 +23,11 @@ async fn ask(store: &NodeStore, policy: &Policy, cost: u64) -> bool {
 
 const LIMIT: u64 = 1_000;
 
-/// The amount that remains in the store.
+/// The amount that remains in the store when a test begins.
 const SPARE: u64 = 5;
 
 /// Returns a node with leases, and the unspent cost of its chunks, including chunks in flight.
-/// Other callers have used the rest of the limit except for [`SPARE`].
+/// Other callers have used the rest of the limit, except for the amount [`SPARE`].
 async fn node_with_last_chunks(
     server: &Arc<Server>,
     policy: &Policy,
@@ -43,7 +43,7 @@ async fn node_with_last_chunks(
     (store, LIMIT - used - left)
 }
 
-/// Runs the test at many times in the life of the chunks, until all are returned.
+/// Runs the test at many times in the life of the chunks, until all chunks are returned.
 fn at_many_times(test: &impl AsyncFn(&Arc<Server>, Policy, NodeStore, u64)) {
     let mut total_held = 0;
     for after in (0..600).step_by(2) {
@@ -76,7 +76,8 @@ fn the_unspent_cost_of_a_node_is_admitted_at_any_time() {
 fn the_chunks_that_are_returned_for_a_cancelled_caller_are_not_lost() {
     at_many_times(&async |server, policy, store, held| {
         for patience in [1, 10, 40] {
-            // The cost is more than the chunks have, and more than the store has.
+            // This cost is larger than the unspent cost in the chunks, and larger than the amount
+            // that remains in the store.
             let all = ask(&store, &policy, held + SPARE);
             let _ = timeout(Duration::from_millis(patience), all).await;
         }

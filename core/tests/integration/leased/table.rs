@@ -1,4 +1,4 @@
-//! The table of leases: its size is bounded regardless of the subjects.
+//! Tests of the table of leases. The size of the table is bounded regardless of the subjects.
 
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ fn b17_no_two_subjects_share_a_lease() {
 }
 
 /// B100: after the numbers of a policy change, each subject is leased again. The leases of the
-/// earlier numbers are removed, and so is each lease that is not used any more.
+/// earlier numbers are removed, and each other lease is removed when it is not used any more.
 #[test]
 fn b100_each_subject_is_leased_again_after_the_numbers_change() {
     const SUBJECTS: usize = 12;
@@ -100,8 +100,8 @@ fn b100_each_subject_is_leased_again_after_the_numbers_change() {
         for (policy, rounds) in policies.iter().zip([300_usize, 2_500]) {
             let mut local = [0; SUBJECTS];
             for round in 0..rounds {
-                // The subjects stop one after another, so that some of them have no unused chunk at
-                // that time.
+                // The subjects stop making calls one after another, so that some subjects have no
+                // unused chunk when the numbers change.
                 let active = local.iter_mut().take((rounds - round).div_ceil(10));
                 for (subject, local) in active.enumerate() {
                     let subject = subject.to_string();

@@ -1,8 +1,8 @@
-//! A world in virtual time: a server and nodes with clocks of their own, and links that are slow
-//! and lose calls.
+//! A simulated world in virtual time. It has a server, nodes with their own clocks, and links that
+//! are slow and lose calls.
 //!
-//! These tests do not use the testkit's simulation. Its ledger is complete only at the end, and
-//! these tests count the calls to the server at any time.
+//! The tests of leases do not use the testkit's simulation, because its ledger is complete only at
+//! the end. These tests count the calls to the server at any time.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use tidegate_core::{
 use tidegate_memory::MemoryStore;
 use tokio::time::{Instant, sleep};
 
-/// The start of a second, about 57 years after 1970.
+/// The time at which the tests begin, in microseconds since 1970. It is the start of a second.
 const START: u64 = 1_790_000_000_000_000;
 
 /// Returns the true time, in microseconds since the start of the test.
@@ -44,8 +44,8 @@ impl Clock for SteppedClock {
     }
 }
 
-/// The clock of a node. It starts at any time, and is fast by `ppm` parts per million, or slow if
-/// `ppm` is negative.
+/// The clock of a node. The clock can start at any time. It is fast by `ppm` parts per million, or
+/// slow if `ppm` is negative.
 #[derive(Debug, Clone)]
 pub(crate) struct NodeClock {
     started: Instant,
@@ -64,12 +64,13 @@ impl Clock for NodeClock {
 /// A call that the server has executed.
 #[derive(Debug, Clone)]
 pub(crate) struct Executed {
-    /// The true time.
+    /// The true time of the execution, in microseconds since the start of the test.
     pub(crate) at: u64,
-    /// The time by the server's clock, in microseconds since 100 seconds before [`START`].
+    /// The time of the execution by the server's clock, in microseconds since 100 seconds before
+    /// [`START`].
     pub(crate) server_time: u64,
     pub(crate) operation: Operation,
-    /// The cost of the first charge.
+    /// The cost of the first charge of the call.
     pub(crate) cost: u64,
     pub(crate) is_allowed: bool,
     pub(crate) amount: u64,
@@ -118,7 +119,7 @@ impl Server {
 /// The delay and the losses of a link.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Quality {
-    /// The maximum delay of each direction, in microseconds.
+    /// The maximum delay of a message in each direction, in microseconds.
     pub(crate) max_delay: u64,
     /// The percentage of messages that are lost, in each direction.
     pub(crate) lost: u64,
@@ -128,7 +129,7 @@ impl Quality {
     pub(crate) const GOOD: Self = Self { max_delay: 200, lost: 0 };
 }
 
-/// The link of a node to the server. Clones are the same link.
+/// The link of a node to the server. All clones are one link.
 #[derive(Debug, Clone)]
 pub(crate) struct Link(Arc<LinkInner>);
 
@@ -158,7 +159,7 @@ impl Link {
         self.0.is_away.store(is_away, SeqCst);
     }
 
-    /// Sends a message in one direction. Returns `false` if it is lost.
+    /// Sends a message in one direction. Returns `false` if the message is lost.
     async fn send(&self) -> bool {
         let (delay, is_lost) = {
             let mut random = self.0.random.lock().unwrap();
@@ -201,7 +202,7 @@ pub(crate) fn node(server: &Arc<Server>, lease: Lease, quality: Quality) -> (Nod
     node_with(server, lease, quality, 7, 0)
 }
 
-/// Creates a node whose clock starts at a time that depends on the seed, and is fast by `ppm` parts
+/// Creates a node. Its clock starts at a time that depends on the seed, and is fast by `ppm` parts
 /// per million.
 pub(crate) fn node_with(
     server: &Arc<Server>,

@@ -15,7 +15,7 @@ use tidegate_testkit::ModelStore;
 /// A time at which no window begins or ends.
 pub(crate) const START: u64 = 1_790_000_000_000_123;
 
-/// The admitted requests, each as its time and its cost.
+/// The admitted requests. Each request is a pair of its time and its cost.
 pub(crate) type Admitted = Vec<(u64, u64)>;
 
 /// Returns a pause of `parts / whole` of the policy's span.
@@ -37,7 +37,7 @@ pub(crate) fn ready<T>(answer: Answer<'_, T>) -> T {
     }
 }
 
-/// Returns the outcome of the verdict, which a shadow reports too.
+/// Returns the outcome of the first verdict, which shows a denial even if the policy is a shadow.
 pub(crate) fn outcome(decision: &Decision) -> Outcome {
     decision.verdicts()[0].outcome()
 }
@@ -54,7 +54,8 @@ pub(crate) fn span(policy: &Policy) -> u64 {
     u64::try_from(span.as_micros()).unwrap()
 }
 
-/// Checks that the admissions under parts of a policy are within the bound of the whole policy.
+/// Checks that the requests that were admitted under parts of a policy are within the bound of the
+/// whole policy.
 pub(crate) fn check(
     policy: &Policy,
     subject: &[u8],
@@ -64,8 +65,8 @@ pub(crate) fn check(
     let tick = |policy: &Policy| policy.rule().tick();
     let ticks = scaled.iter().map(tick).max().unwrap_or(1).max(tick(policy));
     match policy.algorithm() {
-        // The windows of several stores may begin at different times. Then up to twice the limit
-        // may be admitted around the end of a window, as in a single store.
+        // The windows of several stores can begin at different times. Then up to twice the limit
+        // can be admitted around the end of a window, as in a single store.
         Algorithm::FixedWindow(spec) if spec.start() == Start::Anchored => {
             within_any_window(admitted, span(policy), 2 * u128::from(policy.limit()))?;
         }
@@ -83,15 +84,16 @@ pub(crate) fn check(
         Algorithm::TokenBucket(spec) => !spec.is_by_interval(),
         _ => true,
     };
-    // With a coarser tick, a policy admits a little later, so that it cannot be compared with a
-    // finer one.
+    // With a coarser tick, a policy admits a little later. So it cannot be compared with a policy
+    // with a finer tick.
     if one_node_decides_equally && scaled.iter().all(|scaled| tick(scaled) == tick(policy)) {
         check_on_one_node(policy, subject, admitted)?;
     }
     Ok(())
 }
 
-/// Checks that a single store under the whole policy admits the same requests.
+/// Checks that a single store under the whole policy admits each request that was admitted under
+/// the parts.
 fn check_on_one_node(
     policy: &Policy,
     subject: &[u8],
@@ -129,8 +131,8 @@ fn within_any_rate(
     (0..admitted.len()).try_for_each(|first| within_rate(&admitted[first..], policy, refill, tick))
 }
 
-/// Checks that at most `B + R·t/P` was admitted from the first admission to each other one. With a
-/// coarse tick, the elapsed time may be up to a tick longer than measured.
+/// Checks that at most `B + R·t/P` was admitted from the first admission to each later admission.
+/// With a coarse tick, the elapsed time can be up to a tick longer than measured.
 fn within_rate(
     admitted: &[(u64, u64)],
     policy: &Policy,
@@ -140,7 +142,7 @@ fn within_rate(
     let (period, mut sum) = (u128::from(span(policy)), 0);
     for &(time, cost) in admitted {
         sum += u128::from(cost);
-        // A tick of one microsecond is exact.
+        // With a tick of one microsecond, the elapsed time is exact.
         let elapsed = time - admitted[0].0 + tick.saturating_sub(1);
         let max = u128::from(policy.limit()) * period + u128::from(refill) * u128::from(elapsed);
         prop_assert!(sum * period <= max, "{} was admitted by {}", sum, time);

@@ -1,5 +1,5 @@
-//! The share of requests that are refused although another shard has room, when exactly the limit
-//! is requested.
+//! Measures how many requests are refused although another shard has room, if exactly the limit is
+//! requested.
 
 use proptest::prelude::*;
 use tidegate_core::no_semver::{ShardPick, ShardWeights};
@@ -29,8 +29,8 @@ impl Table {
     }
 }
 
-/// Returns the number of refusals per million requests. As many requests as the limit are made by
-/// callers in random order, and each caller begins with a random turn.
+/// Returns the number of refusals per million requests. The callers make as many requests as the
+/// limit, in random order, and each caller begins with a random turn.
 fn refused(limit: u64, count: u64, callers: u64, tries: usize) -> u64 {
     let mut chance = 0x1234_5678_9abc_def0_u64;
     let mut next = || {
@@ -55,8 +55,8 @@ fn refused(limit: u64, count: u64, callers: u64, tries: usize) -> u64 {
     refused * 1_000_000 / (trials * limit)
 }
 
-/// The limit, the number of shards, and the refusals per million if each request picks one shard at
-/// random.
+/// For each case, the limit, the number of shards, and the number of refusals per million requests
+/// if each request picks one shard at random.
 const AT_RANDOM: [(u64, u64, u64); 5] = [
     (20, 4, 155_000),
     (100, 10, 121_000),
@@ -75,8 +75,8 @@ fn many_callers_are_refused_at_most_half_as_often_as_at_random() {
                 "{limit} over {count}, {callers} callers: {refused} in a million"
             );
         }
-        // With many callers and one try, the refusals are as frequent as at random. So the second
-        // try is what reduces them.
+        // With many callers and one try, the refusals are as frequent as with random shards. So the
+        // second try reduces the refusals.
         let once = refused(limit, count, 100_000, 1);
         assert!(once > at_random * 8 / 10 && once < at_random * 12 / 10, "{once}");
     }

@@ -1,4 +1,5 @@
-//! Parts of a limit: all parts together must admit what the whole would admit.
+//! Tests of limits that are split into parts. All parts together must admit as much as the whole
+//! limit admits.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! B47: nodes that decide independently, each by its share, together admit at most what one policy
-//! admits.
+//! B47: if nodes decide independently, each by its share, all nodes together admit at most as much
+//! as the whole policy admits.
 
 use proptest::prelude::*;
 use tidegate_core::{Clock, ManualClock, Outcome, Policy, Share, Timestamp};
@@ -39,7 +39,7 @@ proptest! {
     ) {
         let whole = parts.iter().sum::<u32>().max(1);
         let scaled = parts.iter().map(|part| policy.scaled_to(Share::new(*part, whole).unwrap()));
-        // A policy without a share is an error before it decides anything.
+        // If a policy has no share, scaling is an error, and no request is decided.
         let Ok(scaled) = scaled.collect::<Result<Vec<_>, _>>() else {
             return Ok(());
         };
@@ -51,7 +51,7 @@ proptest! {
     }
 }
 
-/// Returns the requests that are admitted on the nodes. Each node has a store of its own.
+/// Returns the requests that are admitted on the nodes. Each node has its own store.
 fn run(policy: &Policy, scaled: &[Option<Policy>], steps: &[Step]) -> Admitted {
     let clock = ManualClock::new(Timestamp::from_micros(START));
     let stores: Vec<_> = scaled.iter().map(|_| ModelStore::new(clock.clone())).collect();

@@ -1,5 +1,5 @@
-//! A store whose limits are split over shards: it never admits more than the limit, for any clients
-//! and calls.
+//! Tests of a store with limits that are split over shards. The store never admits more than the
+//! limit, for any clients and calls.
 
 use std::time::Duration;
 
@@ -66,8 +66,8 @@ fn clients(count: usize) -> (ManualClock, Vec<ShardedStore<std::sync::Arc<ModelS
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
-    /// The number of shards may change. Each setting then admits at most the limit, so that two
-    /// settings together admit at most twice the limit.
+    /// The number of shards can change. Each number of shards then admits at most the limit, so
+    /// that two numbers together admit at most twice the limit.
     #[test]
     fn never_more_than_the_limit_is_admitted(
         policy in policies(),
@@ -86,7 +86,7 @@ proptest! {
             clock.advance(pause(&policy, step.pause));
             let setting = step.policy.index(settings.len());
             let sharded = &settings[setting];
-            // There is one limit: of the tenant, or of one subject.
+            // The calls concern one limit: the limit of the tenant, or the limit of one subject.
             let subject = if sharded.is_per_tenant() { [step.subject] } else { *b"s" };
             let charges = [Charge::new(sharded, &subject).cost(step.cost)];
             let client = &clients[step.client.index(clients.len())];
@@ -171,7 +171,7 @@ fn parse(policy: &str) -> Policy {
     policy.parse().unwrap()
 }
 
-/// Returns a clock, a store that records its calls, and a client of it.
+/// Returns a clock, a store that records its calls, and a client of this store.
 fn recorded_store() -> (ManualClock, Stub, ShardedStore<Stub>) {
     let clock = ManualClock::new(Timestamp::from_micros(START));
     let stub = Stub::new(&clock);
@@ -182,7 +182,7 @@ fn recorded_store() -> (ManualClock, Stub, ShardedStore<Stub>) {
 fn a_request_is_sent_to_a_second_shard_before_it_is_refused() {
     let (_, stub, store) = recorded_store();
     let policy = parse("p: sliding-log 2/1m shards 2");
-    // Exhausts one shard, regardless of the first turn.
+    // The acquire exhausts one shard, regardless of the first turn.
     let acquired =
         decide(&ShardedStore::new(stub.clone()), Operation::Acquire, &policy, "s", 1).unwrap();
     assert!(acquired.is_allowed());
@@ -206,17 +206,17 @@ fn a_second_try_that_cannot_help_is_not_made() {
     let (_, stub, store) = recorded_store();
     let split = parse("split: sliding-log 8/1m shards 4");
     let plain = parse("plain: sliding-log 1/1m");
-    // The cost exceeds every share.
+    // No second shard is tried if the cost exceeds every share.
     let never = decide(&store, Operation::Acquire, &split, "s", 3).unwrap();
     assert!(never.is_denied() && never.retry_after().is_none());
     assert_eq!(never.verdicts()[0].limit(), 8);
     assert_eq!(stub.take_calls().len(), 1);
-    // The other policy denies too.
+    // No second shard is tried if the other policy denies too.
     let charges = [Charge::new(&plain, "s").cost(2), Charge::new(&split, "s").cost(3)];
     assert!(ready(store.decide(Call::acquire(&charges))).unwrap().is_denied());
     assert_eq!(stub.take_calls().len(), 1);
     assert!(stub.model().is_empty(), "a refusal charges no shard");
-    // The subject has only one shard, which denies.
+    // No second shard is tried if the subject has only one shard.
     let own = parse("own: sliding-log 4/1m shards 4 by-subject");
     assert!(acquire(&store, &own, "s").unwrap().is_allowed());
     assert!(acquire(&store, &own, "s").unwrap().is_denied());
@@ -226,7 +226,7 @@ fn a_second_try_that_cannot_help_is_not_made() {
 #[test]
 fn a_cost_is_charged_to_a_share_that_has_room_for_it() {
     let (_, _, store) = recorded_store();
-    let policy = parse("p: sliding-log 11/1m shards 10"); // one share is 2, the others are 1
+    let policy = parse("p: sliding-log 11/1m shards 10"); // one share is 2, the other shares are 1
     assert!(decide(&store, Operation::Acquire, &policy, "s", 2).unwrap().is_allowed());
     let second = decide(&store, Operation::Acquire, &policy, "s", 2).unwrap();
     assert_eq!(second.retry_after(), Some(Duration::from_secs(60)));
@@ -241,8 +241,8 @@ fn policies_with_equally_many_shards_use_the_same_shard() {
         assert!(ready(store.decide(Call::acquire(&charges))).unwrap().is_allowed());
     }
     assert_eq!(stub.take_calls().len(), 8);
-    // Every shard of both policies was used, each time the same shard of both. Otherwise the second
-    // policy would have denied.
+    // Every shard of both policies was used. Each call used the same shard for both policies,
+    // because otherwise the second policy would have denied.
     assert_eq!(stub.model().len(), 8);
     let limits = policies.each_ref().map(|policy| Charge::new(policy, "s"));
     let refused = ready(store.decide(Call::acquire(&limits))).unwrap();
@@ -350,8 +350,8 @@ fn a_refund_can_be_acquired_again_and_no_more() {
     assert!(again <= 7, "{again}");
 }
 
-/// The undo must reach the shard of the client's last charge, because no other shard has a charge
-/// at that time.
+/// An undo must reach the shard of the client's last charge, because no other shard has a charge at
+/// the time that is undone.
 #[test]
 fn an_undo_reaches_the_shard_of_the_clients_last_charge() {
     for rule in ["sliding-log 2/1m", "token-bucket 2/1m burst 2"] {
@@ -425,7 +425,7 @@ fn a_reservation_needs_a_shard_by_subject() {
     }
     let own = parse("p: token-bucket 2/1s shards 2 by-subject");
     assert_eq!(decide(&store, reserve, &own, "s", 1).unwrap().wait(), Duration::ZERO);
-    // The shard has half of the rate.
+    // The shard of the subject has half of the rate, so the wait is twice as long.
     assert_eq!(decide(&store, reserve, &own, "s", 1).unwrap().wait(), Duration::from_secs(1));
 }
 
@@ -439,7 +439,7 @@ fn a_shadow_tries_a_second_shard_if_nothing_was_charged() {
         [Outcome::Allowed, Outcome::Allowed, Outcome::Denied]
     );
     assert_eq!(stub.take_calls().len(), 4);
-    // Another policy admits and is charged. A second try would charge it twice.
+    // Another policy admits the call and is charged. A second try would charge this policy twice.
     let plain = parse("q: sliding-log 9/1m");
     let charges = [Charge::new(&plain, "s"), Charge::new(&shadow, "s").tenant("t")];
     let decision = ready(store.decide(Call::acquire(&charges))).unwrap();

@@ -69,7 +69,7 @@ proptest! {
         count in 2..=40_u32,
     ) {
         let whole = Policy::new("p", policy.algorithm().clone()).unwrap();
-        // A policy whose rate cannot be split exactly is an error when it is built.
+        // If the rate of a policy cannot be split exactly, building the policy is an error.
         let Ok(split) = whole.clone().sharded(Shards::any(count)) else {
             prop_assert!(rate(&whole).is_some());
             return Ok(());
@@ -78,7 +78,7 @@ proptest! {
         prop_assert_eq!(sum, whole.limit());
         if let Some((refill, period)) = rate(&whole) {
             // The rates are compared as fractions of one period. The period of every share divides
-            // the longest one.
+            // the longest period.
             let shares = split.shares().iter().filter_map(rate);
             let shares: Vec<_> = shares.collect();
             let common = shares.iter().map(|share| share.1).max().unwrap();
@@ -126,7 +126,7 @@ fn a_whole_limit_is_not_split_and_blocks() {
         assert_eq!(share.block_duration(), policy.block_duration());
         assert!(share.is_shadow());
     }
-    // The order in which the policy is built does not matter.
+    // The order in which the options of the policy are set does not matter.
     let built: Policy = "p: sliding-log 5/1m".parse().unwrap();
     let built = built.sharded(Shards::whole(2)).unwrap().shadow();
     let built = built.block_for(Duration::from_secs(3600)).unwrap();

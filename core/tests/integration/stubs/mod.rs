@@ -1,4 +1,4 @@
-//! A store that fails when a test wants it to, and records its calls.
+//! A store that fails when a test requires a failure, and that records its calls.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
 use std::future::pending;
@@ -21,11 +21,11 @@ pub(crate) enum Mood {
     SlowlyDown(ErrorKind),
     /// Answers each call, but not immediately.
     Slow,
-    /// Never answers.
+    /// Never answers a call.
     Silent,
 }
 
-/// A model store that can fail on demand. Clones are the same store.
+/// A model store that can fail on demand. All clones use one model store.
 #[derive(Debug, Clone)]
 pub(crate) struct Stub(Arc<Inner>);
 
@@ -52,8 +52,8 @@ impl Stub {
         *self.0.mood.lock().unwrap() = mood;
     }
 
-    /// Returns the calls since the last call of this function: the operations of each call or
-    /// batch.
+    /// Returns the calls that the store has received since this function was last called. Each
+    /// element contains the operations of a call or a batch.
     pub(crate) fn take_calls(&self) -> Vec<Vec<Operation>> {
         std::mem::take(&mut self.0.calls.lock().unwrap())
     }
@@ -123,7 +123,7 @@ impl Store for Stub {
         self.answer(vec![], || self.0.model.now(), Err)
     }
 
-    /// Depends on the current mood.
+    /// Returns `true` if the store answers immediately in its current mood.
     fn answers_immediately(&self) -> bool {
         matches!(*self.0.mood.lock().unwrap(), Mood::Up | Mood::Down(_))
     }

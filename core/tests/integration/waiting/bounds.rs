@@ -1,4 +1,4 @@
-//! The maximum number of callers that wait.
+//! Tests of the maximum number of callers that wait.
 
 use std::sync::Arc;
 
@@ -32,8 +32,8 @@ fn at_most_the_maximum_waits_and_one_more_caller_books_nothing() {
                 }
             }
         }
-        // Three callers proceed immediately and seven in their turn, the last one after 7 s. No
-        // other caller has booked a place.
+        // Three callers proceed immediately, and seven callers proceed in their turn. The last
+        // caller proceeds after 7 s. No other caller has booked a place.
         assert_eq!((admitted, too_many, limiter.waiters()), (10, 40, 0));
         assert_eq!(limiter.until_ready("s").await.unwrap().wait(), ms(1_000));
     });

@@ -1,4 +1,4 @@
-//! Waits for a booked place in a bucket.
+//! Tests of callers that wait for a booked place in a bucket.
 
 use proptest::prelude::*;
 use tokio::time::{Instant, sleep};
@@ -11,8 +11,8 @@ prop_compose! {
     }
 }
 
-/// Returns callers in order, each with the pause since the previous one in milliseconds, and with
-/// its cost.
+/// Returns callers in order. Each caller has the pause since the previous caller in milliseconds,
+/// and a cost.
 fn arrivals() -> impl Strategy<Value = Vec<(u64, u64)>> {
     let gap = prop_oneof![3 => Just(0_u64), 2 => 0_u64..20, 1 => 0_u64..3_000];
     prop::collection::vec((gap, 1_u64..4), 1..60)
@@ -21,9 +21,9 @@ fn arrivals() -> impl Strategy<Value = Vec<(u64, u64)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// B51: each caller waits exactly as long as the definition says, and proceeds in its turn. In
-    /// no interval is more admitted than the bucket allows, and each caller costs the store one
-    /// call.
+    /// B51: each caller waits exactly as long as the definition of the bucket says, and proceeds in
+    /// its turn. In no interval is more admitted than the bucket allows, and each caller costs the
+    /// store one call.
     #[test]
     fn b51_all_callers_proceed_in_their_turn_never_early_and_late_by_at_most_a_timers_grain(
         bucket in bucket(), arrivals in arrivals(),
@@ -42,7 +42,7 @@ proptest! {
                     let decision = limiter.subject("s").cost(cost).acquire_within(ms(3_600_000));
                     (decision.await.unwrap(), started.elapsed())
                 });
-                // By now, the caller has called the store.
+                // After this yield, the caller has called the store.
                 tokio::task::yield_now().await;
                 callers.push((caller, arrived, cost, model.book(micros(arrived), cost)));
             }
@@ -98,7 +98,7 @@ proptest! {
     }
 }
 
-/// If places are whole milliseconds apart, callers proceed exactly in time.
+/// If the booked places are whole milliseconds apart, callers proceed exactly in time.
 #[test]
 fn on_the_timers_grid_no_caller_is_late() {
     crate::run(async {

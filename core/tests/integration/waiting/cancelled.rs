@@ -1,4 +1,4 @@
-//! Booked places that are refunded.
+//! Tests of booked places that are refunded because their callers were cancelled.
 
 use proptest::prelude::*;
 use tokio::time::{Instant, sleep, timeout};
@@ -8,9 +8,9 @@ use super::common::{Bucket, check_bound, limiter, micros, ms, recording, settle}
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// B51: after some callers have been cancelled, the next caller waits as if they had never
-    /// called. No caller is cancelled immediately, because later callers would then book the
-    /// refunded place.
+    /// B51: after some callers have been cancelled, the next caller waits as if the cancelled
+    /// callers had never called. No caller is cancelled immediately, because later callers would
+    /// then book the refunded place.
     #[test]
     fn b51_the_next_caller_waits_as_if_the_cancelled_had_never_called(
         rate in 1_u64..200, capacity in 1_u64..10,
@@ -44,8 +44,9 @@ proptest! {
         })?;
     }
 
-    /// With any cancelled callers, at most the bucket is admitted since it was full, and in no
-    /// interval more than the bucket and the refunded places.
+    /// Regardless of the cancelled callers, at most the bound of the bucket is admitted since the
+    /// bucket was full. In no interval is more admitted than the bound of the bucket plus the
+    /// refunded places.
     #[test]
     fn refunds_admit_no_more_than_was_refunded(
         rate in 1_u64..300, capacity in 1_u64..10,
@@ -83,8 +84,9 @@ proptest! {
     }
 }
 
-/// A place whose time has come counts as used, regardless of when its caller is dropped. Other
-/// callers may have used the refill since then, and a refund would admit them once more.
+/// A booked place counts as used after its time has come, regardless of when its caller is dropped.
+/// Other callers have possibly used the refill since then, and a refund would admit their cost once
+/// more.
 #[test]
 fn b51_a_place_whose_time_has_come_is_not_refunded() {
     crate::run(async {
@@ -100,7 +102,8 @@ fn b51_a_place_whose_time_has_come_is_not_refunded() {
     });
 }
 
-/// One microsecond before its time, the place is refunded.
+/// A place is still refunded if its caller is cancelled one microsecond before the time of the
+/// place.
 #[test]
 fn b51_a_place_is_refunded_up_to_its_time() {
     crate::run(async {
@@ -119,7 +122,7 @@ fn b51_a_place_is_refunded_up_to_its_time() {
     });
 }
 
-/// B51: a shadow that would have denied was not charged, so that it is not refunded.
+/// B51: a shadow policy that denied was not charged, so that it is not refunded.
 #[test]
 fn b51_only_charged_policies_are_refunded() {
     crate::run(async {

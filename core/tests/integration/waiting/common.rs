@@ -1,4 +1,4 @@
-//! Stores for tests of waiting, and the expected waits.
+//! The stores for tests of waiting, and the model that computes the expected waits.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 /// A store in virtual time that records each call and its time.
 pub(crate) type Recording<S = Arc<MemoryStore<TokioClock>>> = Layered<RecordCalls, S>;
 
-/// A layer that records each call and its time. Clones share the records.
+/// A layer that records each call and its time. Clones of the layer share the records.
 #[derive(Debug, Clone)]
 pub(crate) struct RecordCalls {
     started: Instant,
@@ -66,7 +66,8 @@ impl<S: Store> Layer<S> for RecordCalls {
     }
 }
 
-/// A layer that delays each call: half of the time before the store decides, and half of it after.
+/// A layer that delays each call by a time. Half of the time passes before the store decides, and
+/// the other half after the decision.
 #[derive(Debug)]
 pub(crate) struct Slow(pub(crate) Duration);
 
@@ -99,7 +100,7 @@ pub(crate) fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Lets all other tasks run until they wait, without any time passing.
+/// Lets all other tasks run until they wait. No virtual time passes.
 pub(crate) async fn settle() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
@@ -111,11 +112,11 @@ pub(crate) fn tasks() -> usize {
     tokio::runtime::Handle::current().metrics().num_alive_tasks()
 }
 
-/// A bucket of `capacity` that is refilled by `rate` per second. Its debt is in millionths of a
-/// token.
+/// A bucket of `capacity` that is refilled by `rate` per second. The debt of the bucket is in
+/// millionths of a token.
 ///
-/// It is written from the definition alone, so that the waits of the library can be compared with
-/// it.
+/// This model is written from the definition of a bucket alone. The tests compare the waits of the
+/// library with the waits of the model.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bucket {
     pub(crate) capacity: u64,
@@ -133,7 +134,7 @@ impl Bucket {
         format!("p: token-bucket {}/1s burst {}", self.rate, self.capacity)
     }
 
-    /// Books a place at a time in microseconds, and returns the wait in microseconds.
+    /// Books a place at the time `now` in microseconds, and returns the wait in microseconds.
     pub(crate) fn book(&mut self, now: u64, cost: u64) -> u64 {
         self.debt = self.debt.saturating_sub((now - self.at) * self.rate);
         self.at = now;

@@ -1,4 +1,4 @@
-//! B52: callers that are dropped under load.
+//! B52: tests of callers that are dropped under load.
 
 use std::sync::Arc;
 
@@ -27,7 +27,8 @@ fn b52_no_task_and_no_waiter_is_left_when_all_callers_are_dropped() {
             callers.iter().for_each(tokio::task::JoinHandle::abort);
             settle().await;
             assert_eq!(limiter.waiters(), 0);
-            // The calls in flight end, and their charges are refunded.
+            // The calls in flight end within this time, and the charges of these calls are
+            // refunded.
             tokio::time::sleep(ms(100)).await;
             assert_eq!((tasks(), limiter.waiters()), (0, 0), "{policy}");
             tokio::time::sleep(ms(1_000)).await;
@@ -54,7 +55,7 @@ fn b52_the_store_is_dropped_with_the_limiter() {
     });
 }
 
-/// The runtime ends while callers wait and calls are in flight. Nothing may panic.
+/// The runtime ends while callers wait and calls are in flight. No code is allowed to panic.
 #[test]
 fn a_runtime_may_end_while_callers_wait() {
     for _ in 0..20 {
@@ -74,8 +75,8 @@ fn a_runtime_may_end_while_callers_wait() {
     }
 }
 
-/// A future may be dropped outside of a runtime. Its place is refunded on the runtime in which it
-/// waited.
+/// The future of a waiting caller can be dropped outside of a runtime. Its place is refunded on the
+/// runtime in which the caller waited.
 #[test]
 fn b51_a_future_may_be_dropped_outside_of_the_runtime() {
     let runtime =

@@ -1,4 +1,4 @@
-//! Decisions that were not made by the store.
+//! Tests of callers that wait while other code than the store makes the decisions.
 
 use tidegate_core::{
     Answer, Call, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Outcome, Store, StoreExt,
@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout};
 
 use super::common::{RecordCalls, Recording, limiter, ms, settle};
 
-/// A store that is down, and the decision that is made instead.
+/// A store that is down, and the decision that is returned instead.
 #[derive(Debug)]
 struct Down(Decision);
 
@@ -64,8 +64,9 @@ fn a_caller_that_is_refused_without_the_store_gets_the_refusal_immediately() {
     });
 }
 
-/// B51: the fallback store has booked the place, so that the caller waits for it. A refund could
-/// reach the first store if that is available again, and would refund what was never charged there.
+/// B51: the fallback store has booked the place, so the caller waits for the place. A refund would
+/// reach the inner store if that store is available again. Then it would refund a cost that the
+/// inner store never charged.
 #[test]
 fn b51_a_place_in_a_fallback_is_waited_for_and_never_refunded() {
     crate::run(async {

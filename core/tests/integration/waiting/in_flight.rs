@@ -1,4 +1,4 @@
-//! Futures that are dropped while their call is in flight.
+//! Tests of futures that are dropped while their call is in flight.
 
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ fn b51_a_slow_refund_is_sent_by_a_task() {
 fn b52_a_task_without_an_answer_ends_after_ten_seconds() {
     crate::run(async {
         let store = recording();
-        // The first call is never answered, and neither is the refund of the third call.
+        // The first call is never answered, and the refund of the third call is never answered.
         let plan = vec![Fault::Delayed, Fault::None, Fault::None, Fault::Delayed];
         let faulty = faulty(&store, plan);
         let limiter = limiter(Arc::clone(&faulty), "gcra 1/1s");
@@ -88,8 +88,8 @@ fn b52_a_task_without_an_answer_ends_after_ten_seconds() {
     });
 }
 
-/// An error does not say whether the call was charged, so that nothing is refunded and the call is
-/// not repeated.
+/// An error does not show whether the call was charged. So nothing is refunded, and the call is not
+/// repeated.
 #[test]
 fn a_failed_call_is_made_once_and_its_error_returned() {
     crate::run(async {

@@ -1,5 +1,5 @@
-//! Waiting, in virtual time: the store's clock and the timers advance together, and no test sleeps
-//! in real time.
+//! Tests of waiting callers, in virtual time. The store's clock and the timers advance together,
+//! and no test sleeps in real time.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

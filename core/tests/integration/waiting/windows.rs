@@ -1,4 +1,4 @@
-//! Waits for a window, by repeated calls.
+//! Tests of callers that wait for a window by repeated calls.
 
 use proptest::prelude::*;
 use tidegate_core::{Limiter, Operation};
@@ -37,15 +37,15 @@ fn crowd(policy: &str, callers: usize) -> (Vec<u64>, usize) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// All callers are admitted, window after window, at most an eighth of a window late. Each
-    /// caller makes one more call for every full window.
+    /// Each window admits as many callers as its limit. A caller is admitted at most an eighth of a
+    /// window late. Each waiting caller makes one more call for every full window.
     #[test]
     fn a_crowd_at_a_fixed_window_is_admitted_window_by_window(limit in 1_usize..8, callers in 1_usize..40) {
         let (admissions, calls) = crowd(&format!("fixed-window {limit}/1s anchored"), callers);
         let rounds = callers.div_ceil(limit);
         for (index, &admitted) in admissions.iter().enumerate() {
-            // A window begins with the first call in it, which is up to 125 ms and a timer's grain
-            // late.
+            // A window begins with its first call. This call is late by up to 125 ms and the grain
+            // of a timer.
             let (window, slack) = ((index / limit) as u64, 126_000);
             let bounds = window * 1_000_000..=window * (1_000_000 + slack);
             prop_assert!(bounds.contains(&admitted), "{index}: {admissions:?}");
@@ -54,8 +54,8 @@ proptest! {
         prop_assert!(calls <= max, "{calls} > {max}");
     }
 
-    /// A caller that is refused again was overtaken. It makes at most one more call than other
-    /// callers are admitted.
+    /// If a caller is refused again, another caller was admitted instead. So a caller makes at most
+    /// one more call than other callers are admitted.
     #[test]
     fn the_calls_of_a_crowd_are_bounded_for_every_window(
         policy in prop::sample::select(vec!["sliding-log", "sliding-counter", "fixed-window"]),
@@ -89,7 +89,7 @@ proptest! {
             for caller in callers.collect::<Vec<_>>() {
                 let decision = caller.await.unwrap();
                 prop_assert!(started.elapsed() <= ms(wait + 1));
-                // The caller gets the last refusal.
+                // A caller that is not admitted gets the last refusal.
                 prop_assert!(decision.is_allowed() || decision.retry_after() > Some(ms(0)));
             }
             for (operation, at) in store.as_layer().calls() {
@@ -113,13 +113,13 @@ fn a_refusal_that_outlasts_the_wait_is_returned_immediately() {
             assert!(decision.is_denied());
         }
         assert_eq!((started.elapsed(), store.as_layer().calls().len()), (ms(0), 3));
-        // The end of the wait itself is still in time.
+        // If the window begins exactly at the deadline, the caller is still admitted.
         assert!(limiter.subject("s").acquire_within(ms(1_000)).await.unwrap().is_allowed());
         assert_eq!(started.elapsed(), ms(1_000));
     });
 }
 
-/// Between its calls, a caller has no charge that would have to be refunded.
+/// Between its calls, a waiting caller has no charge that must be refunded.
 #[test]
 fn b51_a_cancelled_wait_for_a_window_leaves_no_charge() {
     crate::run(async {
@@ -148,8 +148,8 @@ fn a_caller_that_wakes_after_the_deadline_makes_no_call() {
         let store = recording();
         let limiter = limiter(store.clone(), "fixed-window 1/1s anchored");
         assert!(limiter.until_ready("s").await.is_ok());
-        // The deadline is a little after one second, and the timer fires a millisecond after the
-        // window's end.
+        // The deadline is a little after the end of the window at one second. The timer fires a
+        // millisecond after the end of the window.
         let wait = ms(1_000) + std::time::Duration::from_micros(300);
         assert!(limiter.subject("s").acquire_within(wait).await.unwrap().is_denied());
         assert_eq!(store.as_layer().calls().len(), 2);
