@@ -11,7 +11,7 @@ if kind == INTERVAL then
   is_valid = anchor < MAX_EXACT and debt > 0 and debt <= MAX_EXACT
     and anchor < recovers_at and recovers_at <= expires_at_before and expires_at_before <= MODULUS
   written_anchor, written_debt = anchor, debt
-  if now > anchor then -- at: if the clock stepped back, the current time is the anchor.
+  if now > anchor then -- at: if the clock stepped back, the anchor counts.
     local since = now - anchor
     since = since - since % period
     anchor, debt = anchor + since, debt - since / period * refill
