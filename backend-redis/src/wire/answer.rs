@@ -136,9 +136,9 @@ fn read_call(
     Some(Ok(reply))
 }
 
-/// Reads the reply to an acquire of up to the costs. The verdicts are those of an acquire of the
-/// common amount. If the call is denied, they are those of an acquire of the minimum. Each charge
-/// of the call has its own state.
+/// Reads the reply to an acquire of up to the costs. The reply has the verdicts of an acquire of
+/// the common amount. If the call is denied, the reply has the verdicts of an acquire of the
+/// minimum. Each charge of the call has its own state.
 fn read_up_to(
     normalized: &NormalizedCall<'_>,
     min: u64,
