@@ -170,7 +170,7 @@ impl Scene {
         }
     }
 
-    /// Acquires until the limit is reached, and once more.
+    /// Makes one more acquire than the limit admits.
     async fn acquire(&self, policy: &Policy, path: Path) -> Vec<Result<Decision, Error>> {
         let charges = [Charge::new(policy, "s")];
         let mut calls = vec![Call::acquire(&charges); LIMIT + 1];

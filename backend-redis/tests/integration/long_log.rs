@@ -281,7 +281,7 @@ async fn records_of_a_shortened_string_are_undone_as_in_the_core() {
             clock.set(Timestamp::from_micros(now));
             both(Operation::Acquire, charge).await;
         }
-        // This number of records has expired when the next call is made.
+        // When the next call is made, `expired` records have expired.
         now = first + (expired - 1) * APART + 1_000;
         clock.set(Timestamp::from_micros(now));
         both(Operation::Acquire, charge).await;
@@ -674,9 +674,9 @@ async fn a_foreign_element_within_a_log_is_an_error_and_stays_unchanged() {
 async fn a_log_whose_foot_contradicts_its_records_is_an_error_and_stays_unchanged() {
     /// An offset from the end, and the bytes that are written there.
     type Change = (usize, &'static [u8]);
-    // In these values, the first record that counts is the last record, or the place after the last
-    // record, and has expired. In other values, the number of records is one too great or one too
-    // small.
+    // In all values, the oldest record that counts has expired. In the first two values, its place
+    // is the place of the last record, or the place after the last record. In the other two values,
+    // the number of records is one too great or one too small.
     let changes: [&[Change]; 4] = [
         &[(30, &[4, 0]), (28, &[1, 0, 0, 0, 0, 0, 0])],
         &[(30, &[5, 0]), (28, &[1, 0, 0, 0, 0, 0, 0])],
