@@ -87,7 +87,7 @@ local function write_state(key, foot, value, blocked_until, expires_at)
 end
 
 -- Writes a state and its holds. If no hold remains, the function writes the state as a string. If
--- no hold remains and nothing is charged, the function removes the key.
+-- no hold, no charge and no block remains, the function removes the key.
 local function write_holds(key, foot, value, blocked_until, expires_at)
   if foot.open + foot.lapsed > 0 then
     return write_state(key, foot, value, blocked_until, expires_at)
