@@ -38,7 +38,8 @@ pub struct RedisStoreBuilder {
     /// A connection that the application has made, instead of connections to the URL.
     given: Option<GivenConnection>,
     sentinel: Option<(Vec<String>, String)>,
-    /// The user and the password for the Sentinels, instead of those in their URLs.
+    /// The user and the password for the Sentinels, instead of the users and passwords in their
+    /// URLs.
     sentinel_login: (Option<String>, Option<String>),
     database: Option<u16>,
     script_free: bool,
@@ -69,16 +70,17 @@ impl RedisStoreBuilder {
     /// Finds the primary of the group `primary` by the Sentinels at these URLs.
     ///
     /// The store queries the Sentinels when it first connects, and again if the connection is lost
-    /// or if the server refuses writes. Each URL may have its own user and password.
+    /// or if the server refuses writes. Each URL can have its own user and password.
     ///
-    /// The store starts a query to each Sentinel 50 ms after the previous one, or as soon as a
-    /// query has failed, because any Sentinel may hang. It repeats the queries while a server that
-    /// a Sentinel named does not respond. It uses the first server that accepts a connection and
-    /// confirms by `ROLE` that it is a primary. If the user lacks the permission for `ROLE`, the
-    /// reply of the Sentinel suffices. So a promoted replica is in use within a second.
+    /// The store starts a query to each Sentinel 50 ms after the query to the previous Sentinel, or
+    /// as soon as a query has failed, because any Sentinel can hang. If a Sentinel named a server
+    /// that does not respond, the store repeats the queries. The store uses the first server that
+    /// accepts a connection and confirms by `ROLE` that it is a primary. If the user lacks the
+    /// permission for `ROLE`, the reply of the Sentinel suffices. So the store uses a promoted
+    /// replica within a second.
     ///
-    /// A former primary may admit calls until it notices that a replica was promoted. The new
-    /// primary does not know these calls and may admit the same amount again. With
+    /// A former primary can admit calls until it notices that a replica was promoted. The new
+    /// primary does not know these calls, so it can admit the same amount again. With
     /// `min-replicas-to-write 1` on the servers, the former primary soon notices that it has no
     /// replicas, and admits nothing.
     pub fn sentinel(
@@ -90,39 +92,40 @@ impl RedisStoreBuilder {
         Self { sentinel: Some((urls, primary.into())), ..self }
     }
 
-    /// Sets the ACL user and its password for the Sentinels, instead of those in their URLs. Does
-    /// not affect servers.
+    /// Sets the ACL user and its password for the Sentinels, instead of the users and passwords in
+    /// their URLs. This setting does not affect the servers.
     pub fn sentinel_user(self, name: impl Into<String>, password: impl Into<String>) -> Self {
         Self { sentinel_login: (Some(name.into()), Some(password.into())), ..self }
     }
 
     /// Sets the password for the Sentinels, instead of the passwords in their URLs. The user is
-    /// still the one in the URL or of [`sentinel_user`](Self::sentinel_user).
+    /// still the user in the URL or of [`sentinel_user`](Self::sentinel_user).
     pub fn sentinel_password(self, password: impl Into<String>) -> Self {
         Self { sentinel_login: (self.sentinel_login.0, Some(password.into())), ..self }
     }
 
-    /// Sets the ACL user and its password, instead of those in the URL.
+    /// Sets the ACL user and its password, instead of the user and the password in the URL.
     ///
-    /// The user needs the commands EVALSHA, EVAL, TIME, GET, MGET, SET, PSETEX, GETRANGE, SETRANGE,
-    /// EXISTS, PTTL, PEXPIRE, UNLINK, LLEN, LINDEX, LSET, LTRIM and RPUSH, on all keys that begin
-    /// with the prefix. A policy with
-    /// [`refund_lapsed`](crate::Policy::refund_lapsed) also needs ZADD, ZREM, ZREVRANGE,
+    /// The user needs the permission for the commands EVALSHA, EVAL, TIME, GET, MGET, SET, PSETEX,
+    /// GETRANGE, SETRANGE, EXISTS, PTTL, PEXPIRE, UNLINK, LLEN, LINDEX, LSET, LTRIM and RPUSH, on
+    /// all keys that begin with the prefix. For a policy with
+    /// [`refund_lapsed`](crate::Policy::refund_lapsed), the user also needs ZADD, ZREM, ZREVRANGE,
     /// ZRANGEBYSCORE and ZREVRANGEBYSCORE.
     pub fn user(self, name: impl Into<String>, password: impl Into<String>) -> Self {
         let (user, password) = (Some(name.into()), Some(password.into()));
         Self { settings: Settings { user, password, ..self.settings }, ..self }
     }
 
-    /// Sets the password, such as one from a file of secrets, instead of the password in the URL.
-    /// The user is still the one in the URL or of [`user`](Self::user).
+    /// Sets the password, such as a password from a file of secrets, instead of the password in the
+    /// URL. The user is still the user in the URL or of [`user`](Self::user).
     pub fn password(self, password: impl Into<String>) -> Self {
         let password = Some(password.into());
         Self { settings: Settings { password, ..self.settings }, ..self }
     }
 
-    /// Calls `provider` for the user and the password of each login, instead of those in the URL
-    /// and those of [`user`](Self::user): for tokens that expire, and passwords that change.
+    /// Calls `provider` for the user and the password of each login. This setting is for tokens
+    /// that expire, and for passwords that change. It replaces the user and the password in the URL
+    /// and of [`user`](Self::user).
     ///
     /// Cloud services such as ElastiCache, MemoryDB, Memorystore and Azure Managed Redis accept a
     /// short-lived token of the service account as a password:
@@ -150,15 +153,18 @@ impl RedisStoreBuilder {
     /// # Ok::<(), tidegate_redis::Error>(())
     /// ```
     ///
-    /// The store calls the provider once for each connection that it makes, and before each further
-    /// login on a connection if [`renew_after`](crate::Credentials::renew_after) is set. The time
-    /// of the provider counts towards [`connect_timeout`](Self::connect_timeout). If the provider
-    /// fails, the waiting calls fail with [`ErrorKind::Unavailable`], whose source is the
-    /// provider's error. While the server is down, the store connects up to twice a second, so a
-    /// provider that queries a remote service should cache.
+    /// The store calls the provider once for each connection that it makes. If
+    /// [`renew_after`](crate::Credentials::renew_after) is set, the store also calls the provider
+    /// before each further login on a connection. The time of the provider counts towards
+    /// [`connect_timeout`](Self::connect_timeout).
     ///
-    /// With [`sentinel`](Self::sentinel), the credentials are for the servers. The Sentinels have
-    /// [their own](Self::sentinel_user).
+    /// If the provider fails, the waiting calls fail with [`ErrorKind::Unavailable`], and the
+    /// source of their error is the error of the provider. While the server is down, the store
+    /// connects up to twice a second. Therefore a provider that queries a remote service should
+    /// cache the credentials.
+    ///
+    /// With [`sentinel`](Self::sentinel), the credentials of the provider are for the servers. The
+    /// login for the Sentinels is a [separate setting](Self::sentinel_user).
     pub fn credentials<F>(self, provider: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = ProvidedCredentials> + Send + 'static,
@@ -167,9 +173,9 @@ impl RedisStoreBuilder {
         Self { settings: Settings { credentials, ..self.settings }, ..self }
     }
 
-    /// Uses a connection that the application has made, instead of connections of the store: a
-    /// [`MultiplexedConnection`](redis::aio::MultiplexedConnection), or a `ConnectionManager`,
-    /// which reconnects.
+    /// Uses a connection that the application has made, instead of connections of the store. The
+    /// connection is a [`MultiplexedConnection`](redis::aio::MultiplexedConnection), or a
+    /// `ConnectionManager`, which reconnects.
     ///
     /// ```no_run
     /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -182,17 +188,18 @@ impl RedisStoreBuilder {
     /// # }
     /// ```
     ///
-    /// The decisions are the same. The store sends each call once. The call fails after the shorter
-    /// of [`response_timeout`](Self::response_timeout) and the connection's own timeout. In other
-    /// respects, an existing connection differs:
+    /// On an existing connection, the store makes the same decisions and sends each call once. A
+    /// call fails after the shorter of [`response_timeout`](Self::response_timeout) and the
+    /// connection's own timeout. In other respects, an existing connection differs from a
+    /// connection of the store:
     ///
     /// | | connections of the store | an existing connection |
     /// |---|---|---|
     /// | the connection is lost | the store connects again | the application or the `ConnectionManager` connects again |
-    /// | a call finds the connection closed | it is sent on a new connection | it fails with `Unavailable`, and whether it was charged is not known |
-    /// | the server is silent | the connection is replaced | each call fails with `Timeout` |
+    /// | a call finds the connection closed | the call is sent on a new connection | the call fails with `Unavailable`, and it is not known whether the call was charged |
+    /// | the server does not reply | the store replaces the connection | each call fails with `Timeout` |
     /// | the server becomes a replica | the store connects again, and queries the Sentinels | each call fails with `ReadOnly` |
-    /// | errors | name the server | do not name it |
+    /// | a call fails | the error names the server | the error does not name the server |
     ///
     /// **The connection must not send a command again** after an error, because such a call may be
     /// charged twice. It must be a connection to a single server. For a cluster, use
@@ -204,7 +211,7 @@ impl RedisStoreBuilder {
         Self { given: Some(GivenConnection::new(connection)), ..self }
     }
 
-    /// Sets the database, instead of the one in the URL.
+    /// Sets the number of the database, instead of the database in the URL.
     pub fn database(self, number: u16) -> Self {
         Self { database: Some(number), ..self }
     }
@@ -217,8 +224,8 @@ impl RedisStoreBuilder {
 
     /// Sets the number of connections that the store uses in turn, at least 1. Default: 1.
     ///
-    /// One connection carries any number of concurrent calls. More connections help if one core is
-    /// not enough to read and write them.
+    /// One connection carries any number of concurrent calls. More connections help only if one CPU
+    /// core is not enough to read and write all calls.
     pub fn connections(self, connections: usize) -> Self {
         Self { settings: Settings { connections, ..self.settings }, ..self }
     }
@@ -226,11 +233,11 @@ impl RedisStoreBuilder {
     /// Sets the maximum time for connecting, including the queries to the Sentinels and the login.
     /// Default: 1 s.
     ///
-    /// **A call that finds no connection waits for one for at most this time**, in addition to the
-    /// [response timeout](Self::response_timeout). A call that is dropped earlier, for example by
-    /// [`timeout`](tidegate_core::StoreExt::timeout), does not end the attempt. A failed attempt is
-    /// followed by a pause of 20 ms, which doubles with each failure up to 500 ms. During a pause,
-    /// calls fail immediately.
+    /// **A call that finds no connection waits for a connection for at most this time**, in
+    /// addition to the [response timeout](Self::response_timeout). A call that is dropped earlier,
+    /// for example by [`timeout`](tidegate_core::StoreExt::timeout), does not end the attempt to
+    /// connect. After a failed attempt, the store pauses for 20 ms. The pause doubles with each
+    /// failure up to 500 ms. During a pause, calls fail immediately.
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         Self { settings: Settings { connect_timeout: timeout, ..self.settings }, ..self }
     }
@@ -238,50 +245,51 @@ impl RedisStoreBuilder {
     /// Sets the maximum time from sending a call to its reply. Default: 500 ms.
     ///
     /// After this time, the call fails with
-    /// [`ErrorKind::Timeout`](tidegate_core::ErrorKind::Timeout), and it is not known whether it
-    /// was charged.
+    /// [`ErrorKind::Timeout`](tidegate_core::ErrorKind::Timeout), and it is not known whether the
+    /// call was charged.
     ///
-    /// A connection on which a reply has been due for this time, without any reply arriving, is
-    /// replaced immediately, regardless of the calls on it. So this time should be longer than a
-    /// healthy server ever needs. For callers that cannot wait this long, use
-    /// [`timeout`](tidegate_core::StoreExt::timeout).
+    /// The store replaces a connection immediately if a reply has been due for this time and no
+    /// other reply has arrived, regardless of the calls on the connection. So this time should be
+    /// longer than the longest time that a healthy server needs for a reply. For callers that
+    /// cannot wait this long, use [`timeout`](tidegate_core::StoreExt::timeout).
     ///
     /// | | this setting | `.timeout(..)` around the store |
     /// |---|---|---|
     /// | bounds | the time from sending a call to its reply | the whole call, including the wait for a connection |
-    /// | after it | the call fails, and a silent connection is replaced | the call fails |
+    /// | after this time | the call fails, and a connection without replies is replaced | the call fails |
     /// | usual value | 500 ms, which a healthy server never needs | 50 ms, the time that a request may spend |
     ///
-    /// If both are set, the shorter one ends the call. A `.timeout(..)` has no effect if it is
-    /// longer than this time and [`connect_timeout`](Self::connect_timeout) together.
+    /// If both times are set, the shorter time ends the call. A `.timeout(..)` has no effect if it
+    /// is longer than this time and [`connect_timeout`](Self::connect_timeout) together.
     pub fn response_timeout(self, timeout: Duration) -> Self {
         Self { settings: Settings { response_timeout: timeout, ..self.settings }, ..self }
     }
 
-    /// Sets the root certificates (PEM) to trust instead of those of the system.
+    /// Sets the root certificates (PEM) that the store trusts, instead of those of the system.
     ///
-    /// They apply to the server and to Sentinels whose URLs begin with `rediss://`. A Sentinel
-    /// reports the address of the primary, usually an IP address. The certificate of the primary
-    /// must contain that address.
+    /// The certificates apply to the server and to Sentinels with URLs that begin with `rediss://`.
+    /// A Sentinel reports the address of the primary, usually an IP address. The certificate of the
+    /// primary must contain that address.
     #[cfg(feature = "tls")]
     pub fn root_certificates(self, pem: impl Into<Vec<u8>>) -> Self {
         let root_certificates = Some(pem.into());
         Self { settings: Settings { root_certificates, ..self.settings }, ..self }
     }
 
-    /// Sets a certificate or chain and its key (both PEM), which the client presents to servers
-    /// that authenticate clients (`tls-auth-clients` in the configuration of Redis).
+    /// Sets a certificate or a chain of certificates, and its key (both PEM). The client presents
+    /// the certificate to servers that authenticate clients (`tls-auth-clients` in the
+    /// configuration of Redis).
     #[cfg(feature = "tls")]
     pub fn client_certificate(self, pem: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         let client_certificate = Some((pem.into(), key.into()));
         Self { settings: Settings { client_certificate, ..self.settings }, ..self }
     }
 
-    /// Uses plain commands in MULTI and EXEC instead of scripts, for example behind a proxy that
-    /// does not support scripts.
+    /// Uses plain commands in MULTI and EXEC instead of scripts, for example for a proxy that does
+    /// not support scripts.
     ///
-    /// Such a store supports only fixed windows that are aligned or phased. See
-    /// [the front page](crate#without-scripts).
+    /// Such a store supports only fixed windows that are aligned or phased. See [the section
+    /// "Without scripts"](crate#without-scripts).
     pub fn script_free(self) -> Self {
         Self { script_free: true, ..self }
     }
@@ -296,7 +304,7 @@ impl RedisStoreBuilder {
         Self { settings: Settings { clock, ..self.settings }, ..self }
     }
 
-    /// Builds the store. It does not connect yet.
+    /// Builds the store. The store connects at the first call.
     ///
     /// # Errors
     ///
@@ -330,12 +338,12 @@ impl RedisStoreBuilder {
             return Ok(self.settings.pool(Target::Server(server), tls));
         };
         let sentinels = self.sentinels(urls)?;
-        // Either the servers or the Sentinels or both may use TLS.
+        // TLS is possible for the servers only, for the Sentinels only, and for both.
         let tls = self.settings.tls(sentinels.iter().chain([&server]))?;
         Ok(self.settings.pool(Target::Sentinel { sentinels, name: name.clone(), server }, tls))
     }
 
-    /// Checks that no setting is set that an existing connection would ignore.
+    /// Returns an error if a setting is set that an existing connection would ignore.
     fn check_given(&self) -> Result<(), Error> {
         let settings = &self.settings;
         let has_login = settings.user.is_some()
@@ -371,7 +379,8 @@ impl RedisStoreBuilder {
         Ok(tls)
     }
 
-    /// Returns the Sentinels at these URLs, without the database, because a Sentinel has none.
+    /// Returns the Sentinels at these URLs, without the database of the URL, because a Sentinel has
+    /// no databases.
     fn sentinels(&self, urls: &[String]) -> Result<Vec<ConnectionInfo>, Error> {
         if urls.is_empty() {
             return Err(Error::new(
@@ -422,7 +431,7 @@ impl RedisStore {
 
 impl std::fmt::Debug for RedisStoreBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Omits the URL, which may contain a password.
+        // The URL is omitted, because it can contain a password.
         f.debug_struct("RedisStoreBuilder")
             .field("database", &self.database)
             .field("script_free", &self.script_free)

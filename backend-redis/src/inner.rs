@@ -1,4 +1,5 @@
-//! The part of a store that its clones share: the connections, and the calls of scripts on them.
+//! The part of a store that its clones share: the connections, and the functions that call scripts
+//! on them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +21,8 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    /// Sends the requests of a plan, one after the other, and passes each decision to `decided`.
+    /// Sends the requests of a plan, one after the other, and passes each decision to the function
+    /// `decided`.
     pub(crate) async fn execute(
         &self,
         mut plan: Plan<'_, '_>,
@@ -40,8 +42,8 @@ impl Inner {
 
     /// Sends a request once and returns the script's reply.
     ///
-    /// A server that does not know the script has done nothing. It gets the request again, with the
-    /// script.
+    /// A server that does not know the script has executed nothing. The store then sends the
+    /// request again, together with the script.
     async fn send(&self, request: &Request<'_>) -> Result<Vec<u8>, Error> {
         let connection = self.connection();
         let mut live = connection.live().await?;
@@ -58,7 +60,7 @@ impl Inner {
         reply
     }
 
-    /// Returns the next connection, in turn.
+    /// Returns the next connection. All connections are used in turn.
     pub(crate) fn connection(&self) -> &Connection {
         self.connections.next()
     }

@@ -1,4 +1,5 @@
-//! The metrics of this crate. [`tidegate_core::telemetry::names`] has those of all stores.
+//! The names of the metrics of this crate. [`tidegate_core::telemetry::names`] has the metrics of
+//! all stores.
 
 use tidegate_core::telemetry::names::{Kind, Metric};
 

@@ -7,19 +7,19 @@ use crate::inner::Inner;
 use crate::script_free;
 use crate::wire::{self, Plan, in_a_batch, no_reply};
 
-/// A store on one Redis server, or on the primary of a Sentinel group, whose scripts decide a call
-/// in one round trip. See the [crate's front page](crate).
+/// A store on one Redis server, or on the primary of a Sentinel group. Lua scripts on the server
+/// decide a call in one round trip. See the [crate's front page](crate).
 ///
-/// A clone is cheap and shares the connections.
+/// A clone of a store is cheap and shares the connections of the store.
 #[derive(Debug, Clone)]
 pub struct RedisStore(pub(crate) Arc<Inner>);
 
 impl RedisStore {
-    /// Checks that the store can decide, for example when a program starts.
+    /// Checks that the store can decide calls, for example when a program starts.
     ///
-    /// It connects and logs in, checks the server's version, and loads and runs the scripts. It
-    /// writes, reads and removes its own keys under the prefix, which expire after a second. It
-    /// changes no subject's state.
+    /// The check connects and logs in, checks the server's version, and loads and runs the scripts.
+    /// It writes, reads and removes its own keys under the prefix. These keys expire after a
+    /// second. The check does not change the state of any subject.
     ///
     /// Without this check, the first call reports a wrong password or a missing permission. A
     /// service that must start while Redis is down can log the error and continue, because the

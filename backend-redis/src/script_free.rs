@@ -1,12 +1,13 @@
-//! Fixed windows by plain commands in MULTI and EXEC, for servers without scripts.
+//! Decides charges on fixed windows by plain commands in MULTI and EXEC, for servers without
+//! scripts.
 //!
-//! Each window has its own key with a decimal count. A call reads the counts first, and adds its
-//! costs only if all charges fit. It is admitted only if the returned sums are within the limits.
-//! Otherwise it subtracts the costs again. So the count is never less than the admitted total, and
-//! the admitted total never exceeds the limit.
+//! Each window has its own key, which contains a decimal count. A call reads the counts first, and
+//! adds its costs only if all charges fit. The call is admitted only if the sums that the server
+//! returns are within the limits. Otherwise the store subtracts the costs again. So the count is
+//! never less than the admitted total, and the admitted total never exceeds the limit.
 //!
-//! A task adds and subtracts, so that a caller that is cancelled in between, for example by a
-//! timeout, does not leave a denied cost charged.
+//! A task adds and subtracts the costs. A caller can be cancelled after the addition, for example
+//! by a timeout. Because of the task, a denied cost is subtracted even then.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,10 +24,12 @@ use crate::connection::{Connection, LiveConnection};
 use crate::inner::Inner;
 use crate::wire::NormalizedCall;
 
-/// The time for which a count outlives its window, because a slow call may still add to it.
+/// The time that the key of a count lives longer than its window, because a slow call can still add
+/// to the count.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// The grace in tests, where real time must not expire a count that virtual time keeps.
+/// The time in tests that replaces `GRACE`, because real time must not expire a count that virtual
+/// time keeps.
 const GRACE_IN_TESTS: Duration = Duration::from_secs(3600);
 
 pub(crate) fn supports(policy: &Policy) -> Result<(), Error> {
@@ -70,7 +73,7 @@ pub(crate) async fn decide(store: &Arc<Inner>, call: &Call<'_>) -> Result<Decisi
     Ok(normalized.answer(&windows.verdicts()))
 }
 
-/// A charge, and its window.
+/// A charge, and the window that the charge counts in.
 struct Window<'a> {
     charge: Charge<'a>,
     rule: FixedWindowRule,
@@ -143,7 +146,7 @@ impl<'a> Window<'a> {
     }
 }
 
-/// A connection for one call.
+/// The connection on which one call is decided.
 struct Session<'s> {
     connection: &'s Connection,
     live: LiveConnection,
@@ -160,7 +163,7 @@ impl<'s> Session<'s> {
     }
 }
 
-/// The windows of a call, and the connection for it.
+/// The windows of the charges of a call, and the connection for the call.
 struct Windows<'s, 'a> {
     store: &'s Arc<Inner>,
     session: Session<'s>,
@@ -230,7 +233,7 @@ impl Windows<'_, '_> {
     }
 }
 
-/// A cost to add to a count. It borrows nothing from the call.
+/// A cost to add to a count. The value owns all its data, so that a task can use it.
 struct Addition {
     key: Vec<u8>,
     cost: u64,
@@ -243,13 +246,13 @@ struct Addition {
 /// The count after an addition.
 struct Sum {
     count: u64,
-    /// Whether the sum was above the limit, because other calls have added since this call read.
-    /// The cost was subtracted again.
+    /// Whether the sum of the count and the cost was above the limit. The cost was subtracted again
+    /// in this case. The cause is an addition by another call after this call read the count.
     is_above_limit: bool,
 }
 
-/// Adds all costs, and subtracts the costs that do not fit. A task does both, even if the caller is
-/// cancelled.
+/// Adds all costs, and subtracts the costs that do not fit. A task executes both steps, even if the
+/// caller is cancelled.
 async fn add_if_admitted(store: &Arc<Inner>, additions: Vec<Addition>) -> Result<Vec<Sum>, Error> {
     let store = Arc::clone(store);
     let task = tokio::spawn(async move { add_then_undo(&store, &additions).await });
@@ -305,7 +308,8 @@ impl Sum {
     }
 }
 
-/// Parses a count that INCRBY has written. A negative count, which a subtraction may leave, is 0.
+/// Parses a count that INCRBY has written. A subtraction possibly leaves a negative count, which
+/// the function returns as 0.
 fn parse(count: &[u8]) -> Option<u64> {
     let count: i64 = std::str::from_utf8(count).ok()?.parse().ok()?;
     Some(u64::try_from(count).unwrap_or(0))

@@ -1,5 +1,5 @@
-//! Lost connections are replaced within a bound, regardless of how the callers behave, and no call
-//! is charged twice because of a lost connection.
+//! Tests that lost connections are replaced within a bound, regardless of the callers' behavior,
+//! and that no call is charged twice because of a lost connection.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -28,16 +28,17 @@ use tokio::runtime::Runtime;
 /// The default of `response_timeout`.
 const RESPONSE: Duration = Duration::from_millis(500);
 
-/// The time for which a circuit stays open.
+/// The time for which the circuit of a breaker stays open.
 const OPEN: Duration = Duration::from_secs(1);
 
-/// The additional time that a recovery may take.
+/// The additional time that is allowed for a recovery.
 const MORE: Duration = Duration::from_millis(200);
 
-/// The delay that a busy machine may add.
+/// The delay that a busy machine is allowed to add.
 const BUSY: Duration = Duration::from_secs(1);
 
-/// The number of connections that may be replaced because a busy machine made them seem silent.
+/// The number of connections that the store is allowed to replace because a busy machine made them
+/// seem silent.
 const STALLS: u64 = 3;
 
 const FIFTY: Duration = Duration::from_millis(50);
@@ -53,8 +54,8 @@ fn builder(proxy: &Proxy) -> RedisStoreBuilder {
     RedisStore::builder().url(proxy.url())
 }
 
-/// Builds a store with long timeouts, because the machine may be busy and the test does not depend
-/// on timeouts.
+/// Builds a store with long timeouts, because the machine is possibly busy and the test does not
+/// depend on timeouts.
 fn patient(builder: RedisStoreBuilder) -> RedisStore {
     let patience = Duration::from_secs(20);
     builder.connect_timeout(patience).response_timeout(patience).build().unwrap()
@@ -215,7 +216,7 @@ async fn check_paused_sentinel_delays_nothing(index: usize) {
     assert_eq!(ledger.failures_since(start), []);
     assert!(start.elapsed() < Duration::from_secs(1) + BUSY);
     println!("connected after {:?}", start.elapsed());
-    // Now the machine of the primary and of that Sentinel has failed.
+    // At this point, the machine of the primary and of the paused Sentinel has failed.
     let old = primary.port();
     primary.pause().await.unwrap();
     let load = Load::start(&ledger, &store, 8, None);
@@ -397,8 +398,8 @@ async fn b62_encrypted_connections_that_were_closed_while_idle_fail_no_call() {
         } else {
             kill().await.unwrap();
         }
-        // The TLS records of the close must have arrived. Otherwise, the store could take them for
-        // the answer to the next call.
+        // The TLS records of the close must have arrived. Otherwise, the store could treat them as
+        // the reply to the next call.
         std::thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(ledger.failures_since(ledger.start()), []);
@@ -422,7 +423,8 @@ fn b62_the_end_of_a_runtime_fails_no_call_on_the_next() {
     first.block_on(ledger.check());
 }
 
-/// A runtime that is not polled neither establishes a connection nor drives an open one.
+/// A runtime that is not polled neither establishes a connection nor transfers the bytes of an open
+/// connection.
 #[test]
 fn a_runtime_that_is_not_polled_delays_one_call_of_another_runtime() {
     let current_thread = || tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -457,7 +459,7 @@ fn a_runtime_that_is_not_polled_while_it_connects_delays_one_call_of_another_run
     };
     other.block_on(calls());
     assert_eq!(ledger.failures_since(ledger.start()), [ErrorKind::Unavailable]);
-    // The outcome of the abandoned attempt changes nothing.
+    // The outcome of the abandoned attempt to connect changes nothing.
     still.block_on(async { tokio::time::sleep(FIFTY).await });
     other.block_on(calls());
     assert_eq!(ledger.failures_since(ledger.start()), [ErrorKind::Unavailable]);

@@ -1,5 +1,5 @@
-//! Leases of real processes. Half of the processes are killed, and all together must admit at most
-//! the limit.
+//! Tests leases of real processes. Half of the processes are killed. All processes together must
+//! admit at most the limit.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -21,8 +21,8 @@ const LIMIT: u64 = 100_000;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A child process that is killed when the value is dropped, so that it ends even if the test
-/// fails.
+/// A child process. It is killed when the value is dropped, so that the process ends even if the
+/// test fails.
 struct Process(Child);
 
 impl Drop for Process {
@@ -38,8 +38,8 @@ fn store(url: &str) -> RedisStore {
     builder.response_timeout(PATIENCE).build().unwrap()
 }
 
-/// Runs processes that share a limit by leases, kills half of them, and checks how much all of them
-/// have admitted.
+/// Runs processes that share a limit by leases, and kills half of them. Then checks the amount that
+/// all processes together have admitted.
 async fn check_with_half_killed(policy: &str) {
     let redis = Redis::start().await.unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -89,7 +89,7 @@ async fn check_with_half_killed(policy: &str) {
     assert!(total <= LIMIT, "{total} are admitted");
     // The other processes get everything except the chunks of the killed processes.
     assert!(total >= LIMIT - LIMIT / 20, "{total} are admitted");
-    // A part of a token may have been refilled.
+    // It is possible that a part of a token has been refilled.
     assert!(remaining <= 1, "the processes admit until the limit is used up");
 }
 
@@ -103,7 +103,8 @@ async fn a_bucket_is_not_exceeded_if_half_the_processes_are_killed() {
     check_with_half_killed("p: gcra 1/1h burst 100000").await;
 }
 
-/// The program of a process of the tests above. It admits until it has been refused for a while.
+/// The program that a process of the tests above runs. The program admits calls until it has been
+/// refused for a while.
 #[tokio::test]
 #[ignore = "is run by the tests above"]
 async fn process_that_may_be_killed() {

@@ -1,4 +1,4 @@
-//! Faults of a server under load, with a record of every call.
+//! Tests faults of a server under load, with a record of every call.
 //!
 //! Each call charges one key per algorithm that all callers share, and one key of its own. The
 //! states on the server therefore show how often every single call was charged.
@@ -28,14 +28,14 @@ const TASKS: usize = 32;
 /// The number of calls that the shared keys admit.
 const LIMIT: u64 = 12_000;
 
-/// The pause of a caller between calls. It is so long that the limit is not exhausted before the
-/// fault is over.
+/// The pause of a caller between two calls. The pause is so long that the callers do not exhaust
+/// the limit before the fault is over.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The timeouts of the store for answers and for connections.
 const TIMEOUT: Duration = Duration::from_millis(400);
 
-/// Returns the policies of the shared keys. Each admits `LIMIT` calls within a run.
+/// Returns the policies of the shared keys. Each policy admits `LIMIT` calls within a run.
 fn shared() -> Vec<Policy> {
     let texts = [
         "w: fixed-window 12000/1d anchored",
@@ -47,12 +47,12 @@ fn shared() -> Vec<Policy> {
     texts.map(policy).into()
 }
 
-/// Returns the policy of the key that each call has for itself.
+/// Returns the policy of the keys that are not shared. Each call has such a key.
 fn own() -> Policy {
     policy("own: fixed-window 9/1d anchored")
 }
 
-/// The outcomes of the calls, by their numbers, according to the callers.
+/// The outcomes that the callers received, by the numbers of the calls.
 #[derive(Default)]
 struct Outcomes {
     admitted: HashSet<u64>,
@@ -66,8 +66,8 @@ struct Load {
     store: RedisStore,
     next: Arc<AtomicU64>,
     outcomes: Arc<Mutex<Outcomes>>,
-    /// Whether the fault is over. From then on, callers do not pause, and end when a call is
-    /// denied.
+    /// Whether the fault is over. After the fault, callers do not pause, and a caller ends when a
+    /// call is denied.
     over: Arc<AtomicBool>,
     tasks: JoinSet<()>,
 }
@@ -134,7 +134,7 @@ impl Load {
     }
 }
 
-/// Makes the call with this number. Returns whether it was admitted.
+/// Makes the call with this number. Returns whether the call was admitted.
 async fn call(
     store: &RedisStore,
     number: u64,
@@ -198,7 +198,7 @@ async fn b42_a_server_that_sleeps_during_the_load_causes_timeouts_and_charges_ea
     load.wait_for_answers(500, load.next()).await;
     let outcomes = load.finish().await;
 
-    // A call may wait for a connection and then for its answer. One second is added for a slow
+    // A call possibly waits for a connection and then for its reply. One second is added for a slow
     // machine.
     assert!(outcomes.longest < 2 * TIMEOUT + Duration::from_secs(1), "{:?}", outcomes.longest);
     let kinds: HashSet<_> = outcomes.failed.values().copied().collect();
@@ -222,11 +222,12 @@ async fn replicas_catch_up(group: &Sentinel) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_promoted_during_the_load_admits_again_only_what_it_had_not_received() {
     // An old primary that does not know about the failover yet has lost its replicas. With this
-    // setting it rejects writes, so that it admits nothing.
+    // setting, the old primary rejects writes, so that it admits nothing.
     let node = Redis::builder().config("min-replicas-to-write", "1");
     let group = Sentinel::builder().node(node).start().await.unwrap();
     let builder = RedisStore::builder().sentinel(group.sentinel_urls(), group.master_name());
-    // A connection may have to query three Sentinels, and to notice first that a primary is dead.
+    // In the worst case, an attempt to connect queries three Sentinels, and first notices that a
+    // primary is dead.
     let builder = builder.connect_timeout(Duration::from_secs(1)).response_timeout(TIMEOUT);
     let load = Load::start(builder.build().unwrap());
 

@@ -19,11 +19,11 @@ use super::race::first_success;
 use super::stream::{Socket, Stream, configure};
 use super::tls::{self, Tls};
 
-/// The settings for connecting to any server.
+/// The settings that are used for connecting to every server.
 #[derive(Debug)]
 pub(super) struct Access {
     pub(super) tls: Option<Tls>,
-    /// The provider of the credentials for servers. Sentinels have their own login.
+    /// The provider of the credentials for servers. Sentinels have a separate login.
     pub(super) credentials: Option<CredentialsProvider>,
     /// The maximum time from sending a call to its reply.
     pub(super) response_timeout: Duration,
@@ -42,7 +42,7 @@ impl Progress {
         self.0.store(stage, Ordering::Relaxed);
     }
 
-    /// Describes the missing step of an attempt that took too long.
+    /// Describes the step that was not completed in an attempt that took too long.
     pub(super) fn missing(&self, address: &ConnectionAddr) -> &'static str {
         let encrypts = matches!(address, ConnectionAddr::TcpTls { .. });
         match self.0.load(Ordering::Relaxed) {
@@ -59,8 +59,8 @@ impl Progress {
 }
 
 impl Access {
-    /// Connects to a server, named `peer` in errors, and logs in with the credentials of the
-    /// provider. Without a provider, it uses the credentials of the URL.
+    /// Connects to a server, and logs in with the credentials of the provider. Without a provider,
+    /// the login uses the credentials of the URL. Errors name the server `peer`.
     pub(super) async fn connect_to_server(
         &self,
         peer: &Peer,
@@ -81,8 +81,8 @@ impl Access {
         self.log_in(peer, &server, socket, credentials.renewal()).await
     }
 
-    /// Connects to a server or a Sentinel, named `peer` in errors, and logs in with the credentials
-    /// of the URL.
+    /// Connects to a server or a Sentinel, and logs in with the credentials of the URL. Errors name
+    /// the server or Sentinel `peer`.
     pub(super) async fn connect(
         &self,
         peer: &Peer,

@@ -1,19 +1,19 @@
-//! Finds the ends of replies in the bytes that a server sends.
+//! Finds the ends of replies within the bytes that a server sends.
 
 /// The maximum length of a reply.
 ///
-/// The longest valid reply is that to `CLUSTER SLOTS` in a cluster in which no two adjacent slots
-/// are on one node: about 6 MB. A script replies with about 50 bytes per charge.
+/// The longest valid reply is the reply to `CLUSTER SLOTS` in a cluster in which no two adjacent
+/// slots are on one node: about 6 MB. A script replies with about 50 bytes per charge.
 pub(super) const MAX_ANSWER: u64 = 16 << 20;
 
-/// The maximum length of a line, such as an error. The parser searches an incomplete line for its
-/// end again and again.
+/// The maximum length of a line, such as an error. The maximum is needed because the parser
+/// searches an incomplete line for its end again after each read.
 const MAX_LINE: u64 = 1 << 20;
 
-/// The shortest value, such as `_\r\n`.
+/// The length of the shortest value, such as `_\r\n`.
 const MIN_VALUE: u64 = 3;
 
-/// Counts replies by the lengths that RESP (2 or 3) contains. It stores none of the bytes.
+/// Counts replies by the lengths that RESP (2 or 3) contains. The counter stores none of the bytes.
 ///
 /// The parser of the client rejects input that is not RESP.
 #[derive(Debug, Default)]
@@ -36,8 +36,8 @@ struct Head {
     length: u64,
 }
 
-/// The error that a reply is or will be longer than [`MAX_ANSWER`], or that it has a line longer
-/// than [`MAX_LINE`].
+/// An error: a reply is or will be longer than [`MAX_ANSWER`], or the reply has a line that is
+/// longer than [`MAX_LINE`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
 
@@ -69,7 +69,7 @@ impl Answers {
         self.check(0)
     }
 
-    /// Returns an error if the reply is too long with at least `more` further bytes.
+    /// Returns an error if the reply will be too long after at least `more` further bytes.
     fn check(&self, more: u64) -> Result<(), TooLong> {
         if self.length.saturating_add(more) > MAX_ANSWER { Err(TooLong) } else { Ok(()) }
     }
@@ -98,7 +98,7 @@ impl Answers {
         Ok(false)
     }
 
-    /// Processes the first line of a value. Returns `true` if the reply ends with it.
+    /// Processes the first line of a value. Returns `true` if the reply ends with this line.
     fn end_head(&mut self, Head { kind, number, is_negative, .. }: Head) -> Result<bool, TooLong> {
         let values = match kind {
             _ if is_negative => 0,
@@ -109,7 +109,7 @@ impl Answers {
             }
             b'*' | b'~' | b'>' => number,
             b'%' => number.saturating_mul(2),
-            // Attributes precede the value to which they belong.
+            // Attributes are sent before the value to which they belong.
             b'|' => number.saturating_mul(2).saturating_add(1),
             _ => 0,
         };
@@ -121,7 +121,7 @@ impl Answers {
         Ok(false)
     }
 
-    /// Ends a value. Returns `true` if the reply ends with it.
+    /// Processes the end of a value. Returns `true` if the reply ends with this value.
     fn end_value(&mut self) -> bool {
         if self.values == 0 {
             self.length = 0;

@@ -36,28 +36,29 @@ impl Credentials {
         Self { user: Some(user.into()), ..Self::from_password(password) }
     }
 
-    /// Creates credentials without a user. The user of the URL or of the builder applies.
+    /// Creates credentials without a user. The login uses the user of the URL or of the builder.
     pub fn from_password(password: impl Into<String>) -> Self {
         Self { user: None, password: password.into(), renew_after: None }
     }
 
-    /// Lets the store log in again on the open connection after this time, with new credentials of
-    /// the provider.
+    /// Sets the time after which the store logs in again on the open connection, with new
+    /// credentials of the provider.
     ///
     /// Some services close a connection when its token has expired, or some hours after the login.
-    /// Choose a shorter time. If the provider or the login fails, the store tries again every 10 s
-    /// and keeps the connection until the server closes it. Default: no second login.
+    /// Choose a time that is shorter than the time of the service. If the provider or the login
+    /// fails, the store tries again every 10 s, and keeps the connection until the server closes
+    /// it. Default: the store does not log in again.
     pub fn renew_after(self, span: Duration) -> Self {
         Self { renew_after: Some(span.max(MIN_RENEWAL)), ..self }
     }
 
-    /// Returns the server with these credentials.
+    /// Returns the settings of the server with these credentials.
     pub(super) fn apply_to(&self, server: ConnectionInfo) -> ConnectionInfo {
         with_login(server, self.user.as_deref(), Some(&self.password))
     }
 
-    /// Returns the command that logs in on an open connection. Without a user of its own, it uses
-    /// the user of `server`.
+    /// Returns the command that logs in on an open connection. If the credentials have no user, the
+    /// command uses the user of `server`.
     pub(super) fn login(&self, server: &ConnectionInfo) -> Cmd {
         let mut command = Cmd::new();
         command.arg("AUTH");

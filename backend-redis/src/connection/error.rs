@@ -1,8 +1,9 @@
-//! Turns errors of Redis and of connections into errors whose kind tells the caller how to react.
+//! Converts errors of Redis and of connections into errors of this crate. The kind of such an error
+//! tells the caller how to react.
 //!
-//! A message names the server and describes the failure in the words of this crate. The text of the
-//! server, the system or the client is the error's source and not a part of the message, so that a
-//! report that prints an error with its causes prints no text twice.
+//! The message of an error names the server and describes the failure in the words of this crate.
+//! The text of the server, the system or the client is the source of the error and not a part of
+//! the message. So a report that prints an error with its sources prints no text twice.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -13,7 +14,7 @@ use std::time::Duration;
 use redis::{ConnectionAddr, ErrorKind as RedisKind, RedisError, ServerErrorKind};
 use tidegate_core::{Error, ErrorKind};
 
-/// Returns the error of a call that was sent or may have been sent to this server.
+/// Returns the error of a call that was sent, or was possibly sent, to this server.
 #[must_use]
 pub fn call_error(server: &str, error: RedisError) -> Error {
     let kind = kind_of(&error);
@@ -30,14 +31,15 @@ pub fn call_error(server: &str, error: RedisError) -> Error {
     if is_refused { failed.definitely_not_charged() } else { failed }
 }
 
-/// Returns `true` if the server refused the command before it executed any part of it. If a script
-/// lacks a permission, the error mentions the script, which may have written before.
+/// Returns `true` if the server refused the command before it executed any part of the command. If
+/// a script lacks a permission, the error mentions the script. Such a script has possibly written
+/// before.
 fn is_refused_as_a_whole(error: &RedisError) -> bool {
     let is_single = error.detail().is_some_and(|detail| !detail.contains("script"));
     is_single && matches!(error.code(), Some("NOAUTH" | "NOPERM"))
 }
 
-/// Returns the error of a call without a reply.
+/// Returns the error of a call that got no reply.
 #[must_use]
 pub(super) fn no_answer(server: &str, within: Duration) -> Error {
     let message = format!("Redis at {server} has not answered within {within:?}");
@@ -77,8 +79,8 @@ impl fmt::Display for Peer {
     }
 }
 
-/// Returns the address of a server: `host:port`, or the path of its socket. It contains no user and
-/// no password.
+/// Returns the address of a server: `host:port`, or the path of its socket. The address contains no
+/// user and no password.
 #[must_use]
 pub fn server_name(address: &ConnectionAddr) -> String {
     match address {
@@ -91,7 +93,8 @@ pub fn server_name(address: &ConnectionAddr) -> String {
     }
 }
 
-/// The reason why there is no connection. All calls that waited for an attempt get its error.
+/// The reason why there is no connection. All calls that waited for an attempt to connect get the
+/// error of the attempt.
 #[derive(Debug, Clone)]
 pub(super) struct ConnectError {
     kind: ErrorKind,
@@ -130,7 +133,7 @@ impl ConnectError {
     }
 }
 
-/// Describes the system's error for an address that cannot be connected to.
+/// Describes the error that the system returns for an address to which it cannot connect.
 pub(super) fn unreachable(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "nothing accepts connections there",
@@ -145,9 +148,9 @@ pub(super) fn unreachable(error: &io::Error) -> &'static str {
 
 /// Returns the error of a login that failed on an open connection.
 ///
-/// `head` has the first bytes that the server sent. They are needed because the client only reports
-/// that a login was refused, and because a server that refuses all connections reports it instead
-/// of the first reply. `encryption` is the error if TLS caused the failure.
+/// `head` has the first bytes that the server sent. There are two reasons why they are needed. The
+/// client reports only that a login was refused. And a server that refuses all connections sends
+/// its error instead of the first reply. `encryption` is the error if TLS caused the failure.
 pub(super) fn login_error(
     peer: &Peer,
     head: &[u8],
@@ -190,7 +193,7 @@ pub(super) fn missing_login(peer: &Peer, head: &[u8]) -> Option<ConnectError> {
     Some(refusal_error(peer, &line))
 }
 
-/// Returns the error for a server's error line instead of a reply to the login.
+/// Returns the error for an error line that a server sent instead of a reply to the login.
 fn refusal_error(peer: &Peer, line: &str) -> ConnectError {
     let (code, detail) = line.split_once(' ').unwrap_or((line, ""));
     let kind = kind_when_connecting(kind_of_code(code, detail));
@@ -198,7 +201,7 @@ fn refusal_error(peer: &Peer, line: &str) -> ConnectError {
     ConnectError::new(kind, message).because(printable(&line))
 }
 
-/// Returns the kind of an error that occurs before a call was sent.
+/// Returns the kind of an error that occurs before any call was sent.
 fn kind_when_connecting(kind: ErrorKind) -> ErrorKind {
     match kind {
         ErrorKind::Busy | ErrorKind::UnsupportedServer | ErrorKind::Misconfigured => kind,
@@ -214,8 +217,9 @@ fn refused_because(kind: ErrorKind) -> &'static str {
     }
 }
 
-/// Returns the error line with which a server refused the login or the connection, if any. An error
-/// for the command that states the client's name is ignored, because the store does not need it.
+/// Returns the error line with which a server refused the login or the connection. Returns `None`
+/// if there is no such line. An error of the command that sets the client's name is ignored,
+/// because the store does not need this command.
 fn refused_login(head: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(head);
     let mut errors = text.lines().filter_map(|line| line.strip_prefix('-'));
@@ -226,12 +230,13 @@ fn refused_login(head: &[u8]) -> Option<String> {
     errors.find(is_needed).map(str::to_owned)
 }
 
-/// Describes the start of a reply that is not from Redis. Returns `None` if it may be from Redis.
+/// Describes the start of a reply that is not from Redis. Returns `None` if the reply is possibly
+/// from Redis.
 fn foreign_protocol(head: &[u8]) -> Option<String> {
     const SHOWN: usize = 60;
     match head {
         [] => None,
-        // A TLS record: an alert, or a part of the handshake.
+        // The reply is a TLS record: an alert, or a part of the handshake.
         [0x15 | 0x16, 3, ..] => Some("it uses TLS; its URL must begin with `rediss://`".into()),
         [b'+' | b'-' | b':' | b'$' | b'*' | b'_' | b'#' | b',' | b'(', ..] => None,
         [b'!' | b'=' | b'%' | b'~' | b'|' | b'>', ..] => None,
@@ -243,7 +248,8 @@ fn foreign_protocol(head: &[u8]) -> Option<String> {
     }
 }
 
-/// Returns `true` if the server does not know the script. Then it has done nothing.
+/// Returns `true` if the server does not know the script. In this case, the server has executed
+/// nothing.
 #[must_use]
 pub fn is_unknown_script(error: &Error) -> bool {
     let cause = error.source().and_then(|source| source.downcast_ref::<Cause>());
@@ -253,8 +259,8 @@ pub fn is_unknown_script(error: &Error) -> bool {
 /// The maximum number of characters of a server's text in a message.
 const MAX_TEXT: usize = 300;
 
-/// Returns a text that contains output of a server as one line of printable characters with a
-/// bounded length, for logs and terminals.
+/// Returns the text of a server as one line of printable characters with a bounded length, for logs
+/// and terminals.
 #[must_use]
 pub fn printable(text: &impl fmt::Display) -> String {
     let text = text.to_string();
@@ -305,7 +311,7 @@ fn kind_of(error: &RedisError) -> ErrorKind {
         }
         _ => match (error.code(), error.clone().into_server_errors()) {
             (Some(code), _) => kind_of_code(code, error.detail().unwrap_or_default()),
-            // The first failed command of several.
+            // If several commands failed, the first failed command decides the kind.
             (None, Some(errors)) => errors.first().map_or(ErrorKind::Protocol, |(_, error)| {
                 kind_of_code(error.code(), error.details().unwrap_or_default())
             }),
@@ -347,7 +353,8 @@ fn kind_of_text(detail: &str) -> ErrorKind {
         return ErrorKind::UnsupportedServer;
     }
     let refusals = [
-        // A permission that a script lacks: before Redis 7.2, and from 7.2 on.
+        // These texts report that a script lacks a permission, before Redis 7.2 and since Redis
+        // 7.2.
         "user executing the script can't",
         "ACL failure in script",
         "DB index is out of range",

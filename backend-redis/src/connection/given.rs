@@ -31,7 +31,7 @@ impl fmt::Debug for GivenConnection {
 
 /// The connection that carries a call.
 pub(super) enum Channel {
-    /// A connection of the store.
+    /// A connection that the store has made.
     Own(MultiplexedConnection),
     Given {
         source: GivenConnection,

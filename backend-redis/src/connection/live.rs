@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::given::{Channel, GivenConnection};
 use super::stream::Activity;
 
-/// The future that transfers the bytes of a connection. It ends with the connection.
+/// The future that transfers the bytes of a connection. The future ends when the connection ends.
 pub(super) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A connection that was open when it was last used.
@@ -23,7 +23,7 @@ pub struct LiveConnection {
     pub(super) connection: Channel,
     pub(super) activity: Arc<Activity>,
     pub(super) since: Instant,
-    /// The time after which the store logs in again.
+    /// The time after which the store logs in again on this connection.
     pub(super) renew_after: Option<Duration>,
     /// The address of the server, for errors.
     pub(super) server: Arc<str>,
@@ -40,7 +40,8 @@ impl LiveConnection {
         Self { connection, activity, since, renew_after, server }
     }
 
-    /// Wraps a connection that the application has made. Its bytes are not watched.
+    /// Wraps a connection that the application has made. The store does not see the bytes of such a
+    /// connection.
     pub(super) fn existing(given: &GivenConnection) -> Self {
         let (activity, since) = (Arc::new(Activity::new()), Instant::now());
         let server = Arc::from("an unknown address (existing connection)");
@@ -58,8 +59,8 @@ impl LiveConnection {
         driver: &mut Driver,
         command: &Cmd,
     ) -> RedisResult<T> {
-        // `select` polls the query first, because the reply and the end of the connection may
-        // arrive together.
+        // `select` polls the query first, because it is possible that the reply and the end of the
+        // connection arrive together.
         match select(pin!(command.query_async(&mut self.connection)), driver).await {
             Either::Left((answer, _)) => answer,
             Either::Right(_) => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),

@@ -1,21 +1,21 @@
 //! Connections to servers and the meaning of their errors.
 //!
-//! The store for Redis Cluster shares this module. It is not for applications and may change at any
-//! time.
+//! The store for Redis Cluster also uses this module. The module is not for applications, and it
+//! can change at any time.
 //!
-//! | file | what is in it |
+//! | file | content |
 //! |---|---|
 //! | `pool` | the connections to one server, used in turn |
-//! | `multiplexed` | one connection, which its own tasks make, watch and replace |
+//! | `multiplexed` | one connection, and the tasks that make, watch and replace the connection |
 //! | `live` | a connection that is open |
 //! | `given` | a connection that the application has made |
 //! | `credentials` | the user and the password of a login, from a provider |
-//! | `source` | the target of connections, and the time limits for them |
+//! | `source` | the target of connections, and the time limits for connections |
 //! | `access` | the steps of connecting to one server |
 //! | `sentinel` | the search for the primary of a Sentinel group |
-//! | `url` | parsing the URLs of servers, and showing them without passwords |
-//! | `ready` | the check at the start of a program that a server has everything that a store needs |
-//! | `stream` | the bytes of one connection, and what they show |
+//! | `url` | functions that parse the URLs of servers, and show URLs without passwords |
+//! | `ready` | the check, at the start of a program, that a server supports everything that a store needs |
+//! | `stream` | the bytes of one connection, and the state of the connection that the bytes show |
 //! | `answers` | the ends of replies within these bytes |
 
 mod access;

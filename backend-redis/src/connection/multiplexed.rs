@@ -1,7 +1,8 @@
 //! A connection that all callers share.
 //!
-//! Its own tasks make the connection when it is first needed, watch it, and replace it when it is
-//! lost. No caller's future makes or ends a connection, so callers may be cancelled at any time.
+//! Background tasks make the connection when it is first needed, watch the connection, and replace
+//! it when it is lost. No caller's future makes or ends a connection, so a caller can be cancelled
+//! at any time.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -21,17 +22,19 @@ use super::live::{Driver, LiveConnection};
 use super::source::Source;
 use super::stream::{Activity, Counts};
 
-/// The pauses after failed attempts. The first pause doubles with each failure up to the longest.
+/// The pauses after failed attempts to connect. The first pause doubles with each failure up to the
+/// longest pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// The minimum age of a connection that is dropped because the server refuses writes.
 ///
-/// Such a server is a replica or has lost its replicas. A new connection may reach another server,
-/// by Sentinel or by DNS. The minimum prevents a new connection for every call.
+/// A server that refuses writes is a replica or has lost its replicas. By Sentinel or by DNS, a new
+/// connection possibly reaches another server. Without the minimum, every call would make a new
+/// connection.
 const MIN_LIFE: Duration = Duration::from_millis(200);
 
-/// The time that a call waits for an attempt in addition to `connect_timeout`.
+/// The time that a call waits for an attempt to connect, in addition to `connect_timeout`.
 const GRACE: Duration = Duration::from_millis(50);
 
 /// The pause after a second login on a connection has failed.
@@ -58,7 +61,7 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     phase: Phase,
-    /// The pause after the next attempt if it fails.
+    /// The pause after the next attempt to connect, if that attempt fails.
     pause: Duration,
 }
 
@@ -66,23 +69,23 @@ struct State {
 enum Phase {
     /// The connection was not needed yet, or it is lost.
     Idle,
-    /// An attempt is in progress, and all callers wait for it.
+    /// An attempt to connect is in progress, and all callers wait for it.
     Connecting(Outcome),
     Live(LiveConnection),
-    /// The last attempt has failed, and the next one starts after `until`.
+    /// The last attempt to connect has failed, and the next attempt starts after `until`.
     Failed {
         error: ConnectError,
         until: Instant,
     },
 }
 
-/// The result of an attempt, when it has ended. If the sender is dropped without a result, its
-/// runtime has ended.
+/// The result of an attempt to connect, when the attempt has ended. If the sender is dropped
+/// without a result, the runtime of the attempt has ended.
 type Outcome = watch::Receiver<Option<Connected>>;
 
 type Connected = Result<LiveConnection, ConnectError>;
 
-/// A command, or several commands in one write.
+/// A command, or several commands that are sent in one write.
 #[derive(Clone, Copy)]
 enum Message<'a> {
     One(&'a Cmd),
@@ -90,7 +93,7 @@ enum Message<'a> {
 }
 
 impl Connection {
-    /// Creates a connection that connects when it is needed.
+    /// Creates a connection that connects at its first use.
     pub(super) fn new(source: Arc<Source>) -> Self {
         let state = Mutex::new(State { phase: Phase::Idle, pause: FIRST_PAUSE });
         Self(Kind::Own(Arc::new(Shared { source, state })))
@@ -101,13 +104,13 @@ impl Connection {
         Self(Kind::Given { connection, response_timeout })
     }
 
-    /// Returns the open connection. If there is none, it connects, which takes at most the source's
-    /// `connect_timeout`.
+    /// Returns the open connection. If no connection is open, the function connects, which takes at
+    /// most the `connect_timeout` of the source.
     ///
     /// # Errors
     ///
-    /// Returns an error if connecting fails, or failed a moment ago. Nothing was sent in these
-    /// cases.
+    /// Returns an error if connecting fails, or failed a moment ago. In these cases, nothing was
+    /// sent.
     pub async fn live(&self) -> Result<LiveConnection, Error> {
         match &self.0 {
             Kind::Own(shared) => shared.live().await,
@@ -115,8 +118,8 @@ impl Connection {
         }
     }
 
-    /// Sends a command on a connection, once. If it was certainly not sent because the connection
-    /// had been lost before, it is sent on a new connection.
+    /// Sends a command on a connection, once. If the connection had been lost before and the
+    /// command was certainly not sent, the command is sent on a new connection.
     ///
     /// # Errors
     ///
@@ -130,7 +133,8 @@ impl Connection {
         self.transmit(live, Message::One(command)).await
     }
 
-    /// Sends several commands on a connection in one write, otherwise like [`send`](Self::send).
+    /// Sends several commands on a connection in one write. In other respects, the function is like
+    /// [`send`](Self::send).
     ///
     /// # Errors
     ///
@@ -181,15 +185,16 @@ fn call_error(live: &LiveConnection, error: RedisError, response_timeout: Durati
 
 /// The reason why there is no connection.
 enum Absence {
-    /// An attempt is in progress.
+    /// An attempt to connect is in progress.
     Connecting(Outcome),
-    /// The last attempt failed, and the pause after it has not ended.
+    /// The last attempt to connect failed, and the pause after the attempt has not ended.
     Paused(ConnectError),
 }
 
 impl Shared {
     async fn live(self: &Arc<Self>) -> Result<LiveConnection, Error> {
-        // If the runtime of the attempt ends, this runtime makes another attempt.
+        // If the runtime of the attempt ends, the loop makes another attempt on the current
+        // runtime.
         for _ in 0..2 {
             let mut outcome = match self.live_or_start() {
                 Ok(live) => return Ok(live),
@@ -215,13 +220,13 @@ impl Shared {
         Err(ConnectError::new(ErrorKind::Unavailable, message).call_error())
     }
 
-    /// Returns the connection if there is one. Otherwise, starts an attempt unless one is in
-    /// progress or paused.
+    /// Returns the connection if it is open. Otherwise, the function starts an attempt to connect,
+    /// unless an attempt is in progress or paused.
     fn live_or_start(self: &Arc<Self>) -> Result<LiveConnection, Absence> {
         let mut state = self.state();
         match &state.phase {
             Phase::Live(live) if !live.activity.is_closed() => return Ok(live.clone()),
-            // If the sender was dropped without a result, its runtime has ended.
+            // If the sender was dropped without a result, the runtime of the attempt has ended.
             Phase::Connecting(outcome) if outcome.has_changed().is_ok() => {
                 return Err(Absence::Connecting(outcome.clone()));
             }
@@ -253,7 +258,7 @@ impl Shared {
         })
     }
 
-    /// Starts an attempt to connect, in its own task.
+    /// Starts an attempt to connect, in a separate task.
     fn start(self: &Arc<Self>, state: &mut State) -> Outcome {
         let (sender, outcome) = watch::channel(None);
         state.phase = Phase::Connecting(outcome.clone());
@@ -285,9 +290,9 @@ impl Shared {
         }
     }
 
-    /// Drops or replaces the connection if an error shows that it is lost. Returns `true` if the
-    /// call was certainly not sent. `before` are the counts before the call was passed to the
-    /// connection.
+    /// Drops or replaces the connection if an error shows that the connection is lost. Returns
+    /// `true` if the call was certainly not sent. `before` has the counts from before the call was
+    /// passed to the connection.
     fn was_not_sent(
         self: &Arc<Self>,
         live: &LiveConnection,
@@ -296,7 +301,8 @@ impl Shared {
     ) -> bool {
         let is_closed = live.activity.is_closed();
         if error.is_timeout() && !is_closed {
-            // The watching task would replace it a moment later, unless its runtime is blocked.
+            // The watching task would replace the connection a moment later, unless the runtime of
+            // the task is blocked.
             if live.activity.counts().answers == before.answers {
                 self.replace(&live.activity);
             }
@@ -313,7 +319,7 @@ impl Shared {
         false
     }
 
-    /// Returns the connection with this activity, if it is still in use.
+    /// Returns the connection with this activity, if the connection is still in use.
     fn in_use(&self, activity: &Activity) -> Option<LiveConnection> {
         let state = self.state();
         match &state.phase {
@@ -322,7 +328,7 @@ impl Shared {
         }
     }
 
-    /// Drops a connection unless it was already replaced.
+    /// Drops a lost connection, unless another connection has already replaced it.
     fn drop_connection(&self, lost: &LiveConnection) {
         let mut state = self.state();
         if state.is_in_use(&lost.activity) {
@@ -330,7 +336,8 @@ impl Shared {
         }
     }
 
-    /// Starts an attempt to replace a connection unless it was already replaced.
+    /// Starts an attempt to replace a lost connection, unless another connection has already
+    /// replaced it.
     fn replace(self: &Arc<Self>, lost: &Activity) {
         let mut state = self.state();
         if state.is_in_use(lost) {
@@ -375,8 +382,9 @@ async fn run(shared: Weak<Shared>, source: Arc<Source>, outcome: watch::Sender<O
     }
 }
 
-/// Drives a connection until it ends. If the server falls silent, another connection replaces it.
-/// Calls that wait for replies on the old connection still get them if they arrive in time.
+/// Transfers the bytes of a connection until the connection ends. If the server does not reply in
+/// time, another connection replaces this connection. A call that waits for a reply on the old
+/// connection still gets the reply if it arrives in time.
 async fn watch(
     shared: &Weak<Shared>,
     source: &Source,
@@ -399,10 +407,10 @@ async fn watch(
     }
 }
 
-/// Logs in again on a connection, each time after the time that the credentials set.
+/// Logs in again and again on a connection, each time after the time that the credentials set.
 ///
-/// The task keeps the connection alive only during a login, so that the connection ends with the
-/// store.
+/// The task keeps the connection alive only during a login, so that the connection ends when the
+/// store is dropped.
 async fn renew_logins(
     shared: &Weak<Shared>,
     source: &Source,

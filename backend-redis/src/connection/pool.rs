@@ -15,7 +15,8 @@ pub struct ConnectionPool {
 }
 
 impl ConnectionPool {
-    /// Creates a pool of `connections` connections, at least one. Each connects when it is needed.
+    /// Creates a pool of `connections` connections, but of at least one connection. Each connection
+    /// connects at its first use.
     #[must_use]
     pub(super) fn new(source: Source, connections: usize) -> Self {
         let source = Arc::new(source);

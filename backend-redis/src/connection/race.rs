@@ -1,4 +1,4 @@
-//! Starts several attempts with one goal, because any attempt may hang.
+//! Starts several attempts that have one goal, because any attempt can hang.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use tokio::time::timeout;
 /// The time after which the next attempt starts alongside an attempt that has not ended.
 pub(super) const STAGGER: Duration = Duration::from_millis(50);
 
-/// Returns the result of the first attempt that succeeds, and cancels the others.
+/// Returns the result of the first attempt that succeeds, and cancels the other attempts.
 ///
-/// Each attempt starts 50 ms after the previous one, or as soon as an attempt has failed. If all
-/// fail, the result is the last failure. Returns `None` if there are no attempts.
+/// Each attempt starts 50 ms after the previous attempt, or as soon as an attempt has failed. If
+/// all attempts fail, the result is the last failure. Returns `None` if there are no attempts.
 pub async fn first_success<T, E, F>(attempts: impl IntoIterator<Item = F>) -> Option<Result<T, E>>
 where
     F: Future<Output = Result<T, E>>,

@@ -1,4 +1,4 @@
-//! The check that a server has everything that a store needs, for the start of a program.
+//! Checks, at the start of a program, that a server supports everything that a store needs.
 
 use redis::Cmd;
 use tidegate_core::{Error, ErrorKind, Operation, Policy};
@@ -9,24 +9,24 @@ use super::multiplexed::Connection;
 /// The oldest version of Redis that supports all commands of the scripts.
 const MIN_VERSION: (u32, u32) = (6, 0);
 
-/// Policies whose charges need every script for a single charge, and the commands for strings and
-/// for lists. Their keys expire after a second.
+/// The policies that the check charges. Together, their charges need every script for a single
+/// charge, and the commands for strings and for lists. Their keys expire after a second.
 const PROBES: [&str; 6] = [
     "tidegate-ready: fixed-window 1000000/1s",
     "tidegate-ready: sliding-log 100/1s",
-    // A log that may have more than 128 records is stored as a list.
+    // A log that possibly has more than 128 records is stored as a list.
     "tidegate-ready: sliding-log 1000000/1s",
     "tidegate-ready: sliding-counter 1000000/1s",
     "tidegate-ready: token-bucket 1000000/1s",
     "tidegate-ready: token-bucket 1000000/1s by-interval",
 ];
 
-/// The operations on the state of each probe. They create it, change it, and remove it by the
-/// general script.
+/// The operations on the state of each policy of the check. The operations create the state, change
+/// it, and remove it by the general script.
 pub const PROBE_OPERATIONS: [Operation; 3] =
     [Operation::Acquire, Operation::Acquire, Operation::Reset];
 
-/// Returns the policies to charge in order to check a server.
+/// Returns the policies that the check charges.
 #[must_use]
 pub fn probes() -> Vec<Policy> {
     PROBES.iter().filter_map(|text| text.parse().ok()).collect()
@@ -56,8 +56,8 @@ pub async fn check_server(connection: &Connection) -> Result<(), Error> {
     command.arg("INFO").arg("server");
     let info: String = match connection.send(&mut live, &command).await {
         Ok(info) => info,
-        // A store does not need the permission for `INFO`. The scripts will show whether the server
-        // is too old.
+        // A store does not need the permission for `INFO`. If the server is too old, the scripts
+        // will fail.
         Err(error) if is_forbidden(error.kind()) => return Ok(()),
         Err(error) => return Err(error),
     };

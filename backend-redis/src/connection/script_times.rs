@@ -1,4 +1,4 @@
-//! The times of script calls. Without the feature `metrics`, the clock is not read.
+//! The times of script calls. Without the feature `metrics`, the store does not read the clock.
 
 #[cfg(feature = "metrics")]
 pub use measured::ScriptTimes;
@@ -13,12 +13,12 @@ mod measured {
     use crate::names::SCRIPT_SECONDS;
     use crate::wire::scripts::Script;
 
-    /// The histograms of one store, looked up at its first script call.
+    /// The histograms of one store, which the store looks up at its first script call.
     #[derive(Debug, Default)]
     pub struct ScriptTimes(OnceLock<[Histogram; Script::NAMES.len()]>);
 
     impl ScriptTimes {
-        /// Records the time of one round trip, whether it succeeds or fails.
+        /// Records the time of one round trip, regardless of whether the call succeeds.
         pub async fn measure<T>(&self, script: &Script, call: impl Future<Output = T>) -> T {
             let started = Instant::now();
             let answer = call.await;
@@ -35,7 +35,7 @@ mod measured {
     }
 }
 
-/// Records nothing, without the feature `metrics`.
+/// A type that records nothing, for builds without the feature `metrics`.
 #[cfg(not(feature = "metrics"))]
 #[derive(Debug, Default, Clone, Copy)]
 pub struct ScriptTimes(());

@@ -19,14 +19,15 @@ pub(super) struct SentinelGroup<'a> {
     pub(super) access: &'a Access,
     pub(super) sentinels: &'a [ConnectionInfo],
     pub(super) name: &'a str,
-    /// The settings of the servers, with any address.
+    /// The settings for connecting to the servers of the group. The address in the settings is not
+    /// used.
     pub(super) server: &'a ConnectionInfo,
 }
 
 /// A server's host and port.
 type Address = (String, u16);
 
-/// The result of a query to a Sentinel or of a connection attempt.
+/// The result of a query to a Sentinel, or of an attempt to connect to a server.
 enum Outcome {
     /// The reply of the Sentinel with this index.
     Named(usize, Result<Address, ConnectError>),
@@ -37,16 +38,16 @@ enum Outcome {
 impl SentinelGroup<'_> {
     /// Connects to the primary.
     ///
-    /// Any Sentinel and any server may hang. So the query to each Sentinel starts 50 ms after the
-    /// previous one, or as soon as one has failed. The queries are repeated while an attempt to
-    /// connect to a server is in progress, because the Sentinels may name another server in the
-    /// meantime. The first connection to a primary wins. There is at most one concurrent attempt
-    /// per server.
+    /// Any Sentinel and any server can hang. So the query to each Sentinel starts 50 ms after the
+    /// query to the previous Sentinel, or as soon as a query has failed. While an attempt to
+    /// connect to a server is in progress, the queries are repeated, because the Sentinels possibly
+    /// name another server by then. The function returns the first connection to a primary. There
+    /// is at most one concurrent attempt per server.
     pub(super) async fn connect(&self) -> Result<(LiveConnection, Driver), ConnectError> {
         let mut running = FuturesUnordered::<BoxFuture<'_, Outcome>>::new();
         let mut idle: VecDeque<usize> = (0..self.sentinels.len()).collect();
         let (mut queries, mut next_query) = (0, Instant::now());
-        // The servers with an attempt in progress.
+        // The servers to which an attempt to connect is in progress.
         let mut servers: Vec<Address> = vec![];
         let (mut no_sentinel, mut no_server) = (None, None);
         loop {
@@ -78,11 +79,12 @@ impl SentinelGroup<'_> {
                 Ok(None) => {}
                 Err(_) => continue,
             }
-            // A query or an attempt has failed.
+            // A query or an attempt to connect has failed.
             if queries < self.sentinels.len() {
                 next_query = Instant::now();
             } else if servers.is_empty() && (no_server.is_some() || running.is_empty()) {
-                // A hanging Sentinel is awaited only if no other Sentinel has named a server.
+                // The function waits for a Sentinel that hangs only if no other Sentinel has named
+                // a server.
                 let context = format!("the primary of `{}`", self.name);
                 let error = no_server.or(no_sentinel).map(|error| error.with_context(&context));
                 let none = || ConnectError::new(ErrorKind::Unavailable, "there are no Sentinels");

@@ -18,9 +18,9 @@ use super::url::with_login;
 /// The settings that the builders of all stores on Redis have in common.
 #[derive(Clone)]
 pub struct Settings {
-    /// The ACL user, instead of the one in the URL.
+    /// The ACL user, instead of the user in the URL.
     pub user: Option<String>,
-    /// The password, instead of the one in the URL.
+    /// The password, instead of the password in the URL.
     pub password: Option<String>,
     /// The provider of the user and the password for each login, instead of `user` and `password`.
     pub credentials: Option<CredentialsProvider>,
@@ -34,7 +34,7 @@ pub struct Settings {
     pub response_timeout: Duration,
     /// A clock that replaces the server's clock, in tests.
     pub clock: Option<Arc<dyn Clock>>,
-    /// The certificates to trust instead of the system's (PEM).
+    /// The root certificates (PEM) that the store trusts, instead of those of the system.
     #[cfg(feature = "tls")]
     pub root_certificates: Option<Vec<u8>>,
     /// The client's certificate and its key (PEM), for servers that authenticate clients.
@@ -62,7 +62,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Returns the server with the user and the password of these settings, if they are set.
+    /// Returns the settings of the server, with the user and the password of these settings if they
+    /// are set.
     #[must_use]
     pub fn with_user(&self, info: ConnectionInfo) -> ConnectionInfo {
         with_login(info, self.user.as_deref(), self.password.as_deref())
@@ -117,7 +118,7 @@ impl Settings {
         Err(Error::new(ErrorKind::InvalidConfig, message))
     }
 
-    /// Creates the pool of connections to a target. It connects when a connection is needed.
+    /// Creates the pool of connections to a target. Each connection connects at its first use.
     #[must_use]
     pub fn pool(&self, target: Target, tls: Option<Tls>) -> ConnectionPool {
         let credentials = self.credentials.clone();
@@ -129,7 +130,7 @@ impl Settings {
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Omits the user and the password.
+        // The user and the password are omitted.
         f.debug_struct("Settings")
             .field("prefix", &self.prefix)
             .field("connections", &self.connections)

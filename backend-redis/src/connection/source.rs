@@ -32,7 +32,8 @@ pub enum Target {
         sentinels: Vec<ConnectionInfo>,
         /// The name of the group.
         name: String,
-        /// The settings of the servers, with any address.
+        /// The settings for connecting to the servers of the group. The address in the settings is
+        /// not used.
         server: ConnectionInfo,
     },
 }
@@ -60,7 +61,8 @@ impl Source {
         connected.unwrap_or_else(|_| Err(self.not_in_time(&progress)))
     }
 
-    /// Returns new credentials, or `None` if there is no provider or it fails or times out.
+    /// Returns new credentials. Returns `None` if there is no provider, or if the provider fails or
+    /// times out.
     pub(super) async fn credentials(&self) -> Option<Credentials> {
         let provider = self.access.credentials.as_ref()?;
         timeout(self.connect_timeout, provider.credentials()).await.ok()?.ok()
@@ -74,7 +76,8 @@ impl Source {
         }
     }
 
-    /// Returns the error of an attempt that took too long, regardless of its stage.
+    /// Returns the error of an attempt to connect that took too long, regardless of the stage of
+    /// the attempt.
     pub(super) fn no_connection_in_time(&self) -> ConnectError {
         self.not_in_time(&Progress::default())
     }
@@ -105,7 +108,7 @@ impl fmt::Display for Target {
 
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Omits the login, because logs may contain this text.
+        // The login is omitted, because logs can contain this text.
         match self {
             Self::Server(server) => write!(f, "Server({})", server.addr()),
             Self::Sentinel { name, .. } => write!(f, "Sentinel({name})"),

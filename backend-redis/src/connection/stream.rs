@@ -1,4 +1,4 @@
-//! The bytes of one connection, which are counted and checked as they pass.
+//! Counts and checks the bytes of one connection while the connection transfers them.
 
 use std::future::pending;
 use std::io;
@@ -21,45 +21,49 @@ use tokio_rustls::client::TlsStream;
 
 use super::answers::{Answers, MAX_ANSWER, TooLong};
 
-/// The settings of TCP keepalive. They detect a lost host within half a minute, also on an idle
-/// connection. The next call then finds the connection closed and is not lost on it.
+/// The settings of TCP keepalive, which detects a lost host within half a minute, even on an idle
+/// connection. The next call then finds the connection closed, so the call is not lost on this
+/// connection.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(15);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_PROBES: u32 = 3;
-/// The maximum time until sent bytes are acknowledged, on systems with `TCP_USER_TIMEOUT`.
+/// The maximum time until the host acknowledges sent bytes, on systems with `TCP_USER_TIMEOUT`.
 #[cfg(target_os = "linux")]
 const MAX_UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
-/// The time without a read after which unread bytes are most likely the end of the connection and
-/// not a reply that is just arriving.
+/// The minimum time since the last read. After this time, unread bytes are most likely the end of
+/// the connection, and not a reply that is just arriving.
 const IDLE: Duration = Duration::from_millis(5);
 
-/// The number of first bytes of a server that are kept.
+/// The number of bytes that are kept from the start of the bytes of a server.
 const HEAD: usize = 512;
 
-/// The state of a connection that its bytes show, for its callers and the task that watches it.
+/// The state of a connection that its bytes show. The callers and the task that watches the
+/// connection use this state.
 ///
-/// **Whether a call was sent.** `writes` counts the attempts to write. Its highest bit prevents
-/// further attempts. A caller remembers the count before it passes a call to the connection. If the
-/// call fails, the caller sets the bit. If the count is unchanged, the call was not sent, because
-/// no byte was written since, and none will be.
+/// **Whether a call was sent.** `writes` counts the attempts to write. The highest bit of `writes`
+/// prevents further attempts. A caller remembers the count before it passes a call to the
+/// connection. If the call fails, the caller sets the bit. If the count is unchanged, the call was
+/// not sent: no byte was written after the caller read the count, and none will be written.
 ///
-/// **Whether the server is silent.** The first attempt to write sets `due_since`, and each reply
-/// clears it. It is not exact if several replies are due, but then the next write sets it again.
+/// **Whether the server does not reply.** The first attempt to write sets `due_since`, and each
+/// reply clears it. If several replies are due, a reply clears `due_since` too early. In this case,
+/// the next write sets it again.
 #[derive(Debug)]
 pub(super) struct Activity {
     epoch: Instant,
     writes: AtomicU64,
     answers: AtomicU64,
-    /// The time since which a reply is due, in microseconds after `epoch`, plus one; 0 if none is
-    /// due.
+    /// The time since which a reply is due, in microseconds after `epoch`, plus one. It is 0 if no
+    /// reply is due.
     due_since: AtomicU64,
     reply_is_due: Notify,
-    /// The first bytes that the server sent. They explain a failed login.
+    /// The first bytes that the server sent. An error of a failed login is derived from these
+    /// bytes.
     head: Mutex<Vec<u8>>,
 }
 
-/// The number of attempts to write, and the number of replies.
+/// The number of attempts to write to a connection, and the number of replies.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Counts {
     pub(super) writes: u64,
@@ -86,7 +90,8 @@ impl Activity {
         self.head.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Adds read bytes to the first bytes. Returns `true` if further bytes belong to them.
+    /// Adds bytes that were read to the first bytes of the server. Returns `true` if bytes that are
+    /// read later also belong to the first bytes.
     fn keep_head(&self, read: &[u8]) -> bool {
         let mut head = self.head.lock().unwrap_or_else(PoisonError::into_inner);
         let room = HEAD - head.len();
@@ -94,14 +99,14 @@ impl Activity {
         head.len() < HEAD
     }
 
-    /// Returns the counts so far.
+    /// Returns the current numbers of attempts to write and of replies.
     pub(super) fn counts(&self) -> Counts {
         let writes = self.writes.load(Ordering::Relaxed) & !CLOSED;
         Counts { writes, answers: self.answers.load(Ordering::Relaxed) }
     }
 
-    /// Prevents further writes and returns the number of attempts so far. `Relaxed` suffices,
-    /// because all changes of a single atomic have one order.
+    /// Prevents further writes, and returns the number of attempts to write so far. `Relaxed`
+    /// suffices, because all changes of a single atomic have one order.
     pub(super) fn close(&self) -> u64 {
         self.writes.fetch_or(CLOSED, Ordering::Relaxed) & !CLOSED
     }
@@ -132,7 +137,7 @@ impl Activity {
         self.due_since.store(0, Ordering::Relaxed);
     }
 
-    /// Returns when a reply has been due for `limit` without any reply arriving.
+    /// Waits until a reply has been due for `limit` and no other reply has arrived.
     pub(super) async fn wait_for_silence(&self, limit: Duration) {
         loop {
             let Some(since) = self.due_since.load(Ordering::Relaxed).checked_sub(1) else {
@@ -162,7 +167,7 @@ pub(super) enum Socket {
     Unix(UnixStream),
 }
 
-/// Evaluates an expression for the stream within any socket.
+/// Evaluates an expression for the stream within a socket of any type.
 macro_rules! each {
     ($socket:expr, $stream:ident => $does:expr) => {
         match $socket {
@@ -190,8 +195,8 @@ pub(super) fn configure(stream: &TcpStream) -> io::Result<()> {
 }
 
 impl Socket {
-    /// Returns the number of bytes that can be read, at most 1. It queries the system directly,
-    /// because the runtime learns of new bytes with a delay.
+    /// Returns the number of bytes that can be read, at most 1. The function queries the system
+    /// directly, because the runtime learns of new bytes with a delay.
     fn peek(&self) -> io::Result<usize> {
         let mut byte = [MaybeUninit::uninit()];
         match self {
@@ -223,7 +228,7 @@ pub(super) struct Stream {
     last_read: Instant,
     /// Whether a read was tried since a write was last postponed.
     is_read: bool,
-    /// Whether the next read bytes belong to the first bytes.
+    /// Whether the bytes that are read next belong to the first bytes of the server.
     is_head: bool,
 }
 
@@ -243,9 +248,9 @@ impl Stream {
     fn poll_still_open(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.socket.peek() {
             Ok(0) => Poll::Ready(Err(closed())),
-            // Messages of TLS may precede the end of the connection, so a read must process them
-            // first. The client reads before each write, but not during the login. `is_read`
-            // prevents a second postponement there.
+            // It is possible that messages of TLS precede the end of the connection, so a read must
+            // process these messages first. The client reads before each write, but not during the
+            // login. During the login, `is_read` prevents a second postponement of the write.
             Ok(_) if self.is_read && self.last_read.elapsed() >= IDLE => {
                 ready!(self.socket.poll_readable(context))?;
                 self.is_read = false;
@@ -378,7 +383,8 @@ mod tests {
         }
     }
 
-    /// The runtime does not know of the end yet, because it was not polled since.
+    /// The runtime does not know yet that the connection has ended, because the runtime was not
+    /// polled since.
     #[tokio::test]
     async fn nothing_is_written_to_a_connection_that_the_server_has_closed() {
         let (mut stream, mut server) = pair().await;

@@ -29,14 +29,14 @@ mod with {
     use crate::connection::error::{ConnectError, Peer, printable};
     use crate::connection::stream::Socket;
 
-    /// The encryption of the connections of a store.
+    /// The settings for the encryption of the connections of a store.
     #[derive(Clone)]
     pub struct Tls(TlsConnector);
 
     impl Tls {
-        /// Creates an encryption that trusts these root certificates (PEM), or the certificates
-        /// that the system trusts. It presents the client's certificate, if set together with its
-        /// key (PEM), to servers.
+        /// Creates settings that trust these root certificates (PEM), or the root certificates of
+        /// the system. If the client's certificate and its key (PEM) are set, the client presents
+        /// the certificate to servers.
         ///
         /// # Errors
         ///
@@ -46,7 +46,7 @@ mod with {
                 Some(pem) => roots_from_pem(pem)?,
                 None => system_roots()?,
             };
-            // The application may have chosen a cryptography provider.
+            // The application has possibly chosen a cryptography provider.
             let provider = CryptoProvider::get_default().cloned();
             let provider = provider.unwrap_or_else(|| Arc::new(ring::default_provider()));
             let config = ClientConfig::builder_with_provider(provider)
@@ -96,8 +96,8 @@ mod with {
         ConnectError::new(kind, message).because(printable(error))
     }
 
-    /// Returns the error of a login that failed because of TLS. From TLS 1.3 on, a client learns
-    /// during the login that the server refused its certificate.
+    /// Returns the error of a login that failed because of TLS. Since TLS 1.3, a client learns only
+    /// during the login that the server refused the client's certificate.
     pub(in crate::connection) fn login_error(
         peer: &Peer,
         error: &RedisError,
@@ -169,12 +169,12 @@ mod with {
     }
 }
 
-/// A placeholder without the feature `tls`, in which case no URL can use TLS.
+/// A placeholder for builds without the feature `tls`, in which no URL can use TLS.
 #[cfg(not(feature = "tls"))]
 #[derive(Debug, Clone)]
 pub struct Tls(());
 
-/// Returns `None`: without the feature `tls`, no login fails because of TLS.
+/// Returns `None`, because without the feature `tls` no login fails because of TLS.
 #[cfg(not(feature = "tls"))]
 pub(super) fn login_error(_: &Peer, _: &RedisError) -> Option<ConnectError> {
     None

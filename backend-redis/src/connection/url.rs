@@ -1,11 +1,11 @@
-//! The URLs of servers: parsing them, and showing them without passwords.
+//! Functions that parse the URLs of servers, and show URLs without passwords.
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError};
 use tidegate_core::{Error, ErrorKind};
 
 use super::error::printable;
 
-/// The forms of URLs, for error messages.
+/// The valid forms of URLs, for error messages.
 const FORMS: &str = "`redis://[user:password@]host[:port][/database]`, the same with `rediss://` for TLS, or \
                      `unix:///path/to/socket[?db=1&user=name&pass=word]`";
 
@@ -37,7 +37,7 @@ pub fn is_encrypted(info: &ConnectionInfo) -> bool {
     matches!(info.addr(), ConnectionAddr::TcpTls { .. })
 }
 
-/// Returns the server with this user and this password, if they are set.
+/// Returns the settings of the server with this user and this password, if these are set.
 pub(crate) fn with_login(
     info: ConnectionInfo,
     user: Option<&str>,
@@ -84,17 +84,17 @@ fn why_unusable(url: &str, error: &RedisError) -> String {
     }
 }
 
-/// Returns a URL without its password, for messages and logs. If it is not clear which part is the
-/// password, the result omits more.
+/// Returns a URL without its password, for messages and logs. If it is not clear which part of the
+/// URL is the password, the result omits more of the URL.
 #[must_use]
 pub fn without_password(url: &str) -> String {
     let (scheme, rest) = match url.split_once("://") {
         Some((scheme, rest)) => (format!("{scheme}://"), rest),
         None => (String::new(), url),
     };
-    // A password may contain an `@` that is not escaped.
+    // A password can contain an `@` that is not escaped.
     let (login, rest) = match rest.rsplit_once('@') {
-        // In the URL of a socket, the `@` may be a part of the password.
+        // In the URL of a socket, the `@` is possibly a part of the password.
         Some((login, _)) if login.contains("pass=") => ("…".to_owned(), ""),
         Some((login, rest)) => match login.split_once(':') {
             Some((user, _)) if !user.contains(['/', '?', '=']) => (format!("{user}:***@"), rest),

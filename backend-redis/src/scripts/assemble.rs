@@ -1,4 +1,5 @@
-//! Assembles a script from the Lua files of this folder, by directives in their comments.
+//! Assembles a script from the Lua files of this folder. Directives in the comments of the files
+//! control the assembly.
 //!
 //! `README.md` describes the directives for a reader of the Lua files.
 
@@ -50,9 +51,9 @@ pub(super) fn file(name: &str) -> Option<Cow<'static, str>> {
     FILES.iter().find(|(file, _)| *file == name).map(|(_, text)| Cow::Borrowed(*text))
 }
 
-/// Returns the text of a Lua file in the folder that `TIDEGATE_SCRIPTS_DIR` names, so that
-/// `.ci/mutants` can try changed scripts without a build for each. A normal build never has this
-/// function: it needs `--cfg` in `RUSTFLAGS`.
+/// Returns the text of a Lua file in the folder that `TIDEGATE_SCRIPTS_DIR` names. With this
+/// function, `.ci/mutants` can try changed scripts without a build for each change. A normal build
+/// does not have the function, because the function needs `--cfg` in `RUSTFLAGS`.
 #[cfg(tidegate_scripts_from_dir)]
 pub(super) fn file(name: &str) -> Option<Cow<'static, str>> {
     let dir = std::env::var_os("TIDEGATE_SCRIPTS_DIR")?;
@@ -60,12 +61,14 @@ pub(super) fn file(name: &str) -> Option<Cow<'static, str>> {
     std::fs::read_to_string(path).ok().map(Cow::Owned)
 }
 
-/// The meaning of a name in one script: the file of a directive, or the text of a placeholder.
+/// A name and its meaning in one script. The meaning is the file that a directive inserts, or the
+/// text that replaces a placeholder.
 pub(super) type Meaning<'a> = (&'a str, &'a str);
 
-/// Assembles a script from its entry. The flags select the lines between `@when` and `@end`.
+/// Assembles a script from its entry, the first file of the script. The flags select the lines
+/// between `@when` and `@end`.
 ///
-/// A directive that cannot be resolved stays in the script, where a test finds it.
+/// A directive that cannot be resolved stays in the script, so that a test can detect it.
 pub(super) fn assemble(entry: &str, flags: &[&str], meanings: &[Meaning<'_>]) -> String {
     assemble_from(&file, entry, flags, meanings)
 }
@@ -84,20 +87,21 @@ fn assemble_from(
 struct Assembly<'a> {
     file: &'a dyn Fn(&str) -> Option<Cow<'static, str>>,
     flags: &'a [&'a str],
-    /// The targets of `@include` that are in the text.
+    /// The targets of `@include` that were already added to the text.
     included: Vec<String>,
     text: String,
 }
 
 impl Assembly<'_> {
-    /// Adds a section of a file: `file.section`, or `file` for the lines before the first section.
+    /// Adds a section of a file. The target `file.section` is this section, and the target `file`
+    /// is the lines before the first section.
     fn add(&mut self, target: &str, meanings: &[Meaning<'_>], indent: &str) {
         let (name, section) = target.split_once('.').unwrap_or((target, ""));
         let Some(text) = (self.file)(name) else {
             return self.add_line(indent, &format!("--- @missing {name}"), meanings);
         };
         let mut current = "";
-        // Whether the lines are selected, for each `@when` that is not yet ended.
+        // Whether the lines are selected, for each `@when` without its `@end` so far.
         let mut selected: Vec<bool> = vec![];
         for line in text.lines() {
             let code = line.trim_start();
@@ -122,14 +126,14 @@ impl Assembly<'_> {
                     }
                     self.add(&target, &meanings, &indent);
                 }
-                // Documentation of the source only.
+                // This line documents the source and is not a part of the script.
                 "" if code.starts_with("---") => {}
                 _ => self.add_line(&indent, code, meanings),
             }
         }
     }
 
-    /// Adds a line, with its placeholders replaced if it is code.
+    /// Adds a line. If the line is code, its placeholders are replaced.
     fn add_line(&mut self, indent: &str, code: &str, meanings: &[Meaning<'_>]) {
         self.text.push_str(if code.is_empty() { "" } else { indent });
         if code.starts_with("--") {
@@ -140,7 +144,8 @@ impl Assembly<'_> {
         self.text.push('\n');
     }
 
-    /// Adds code, with its placeholders replaced, and the placeholders in their meanings.
+    /// Adds code. The placeholders in the code, and the placeholders in their meanings, are
+    /// replaced.
     fn add_code(&mut self, code: &str, meanings: &[Meaning<'_>]) {
         let is_of_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let mut rest = code;
@@ -166,7 +171,8 @@ fn directive(code: &str) -> Option<(&str, &str)> {
     Some(directive.split_once(' ').unwrap_or((directive, "")))
 }
 
-/// Resolves the arguments of `@include` and `@inline`: a target, and meanings for its lines.
+/// Resolves the arguments of `@include` and `@inline`. Returns the target, and the meanings of
+/// names for the lines of the target.
 fn resolve<'a>(arguments: &'a str, meanings: &[Meaning<'a>]) -> (String, Vec<Meaning<'a>>) {
     let mut words = arguments.split_whitespace();
     let target = words.next().unwrap_or_default();
@@ -179,7 +185,7 @@ fn find<'a>(meanings: &[Meaning<'a>], name: &str) -> Option<&'a str> {
     meanings.iter().find(|(meant, _)| *meant == name).map(|(_, text)| *text)
 }
 
-/// Returns the literal of a constant, whose name is in capitals.
+/// Returns the literal that replaces a constant. The name of a constant is in capitals.
 fn constant(name: &str) -> Option<Cow<'static, str>> {
     if !name.starts_with(|c: char| c.is_ascii_uppercase()) {
         return None;
@@ -195,7 +201,7 @@ fn constant(name: &str) -> Option<Cow<'static, str>> {
 mod tests {
     use super::*;
 
-    /// Assembles the file `entry` of these files.
+    /// Assembles a script from the entry `entry` and the other files in this list.
     fn assemble(
         files: &[(&str, &'static str)],
         flags: &[&str],

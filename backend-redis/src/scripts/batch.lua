@@ -1,19 +1,21 @@
--- Decides any number of calls, one after the other, each with any number of charges by any rules.
+-- Decides any number of calls, one after the other. Each call has any number of charges by any
+-- rules.
 --
 -- KEYS: each key once.
 -- ARGV[1], for each call:
 --   the operation, the number of charges
---   an argument: the maximum wait of an acquire, the minimum of an acquire of up to the costs, the
---     length of a block, or the time of the charge that is undone
+--   the argument: the maximum wait of an acquire, the minimum of an acquire of up to the costs, the
+--     length of a block, or the time of the charge that an undo undoes
 --   for each charge: the number of the key, the rule, the flags, the cost, the penalty, the four
 --     numbers of the policy. A reset and a refund have the number of the key of the epoch instead
 --     of the penalty (see lib/epoch.lua). No two charges of a call have the same key.
 -- ARGV[2]: the time, if a test sets it.
 --
--- Reply: VERDICTS, now, and the reply to each call. That is the written value, if the whole reply
--- follows from it. Otherwise it consists of:
+-- Reply: VERDICTS, now, and the reply to each call. The reply to a call is the written value, if
+-- the client can compute the rest from this value. Otherwise the reply to a call consists of:
 --   0, or the place of the first charge whose key has a foreign value
---   for an acquire of up to the costs: the amount that is charged to each (0 if it is denied)
+--   for an acquire of up to the costs: the amount that each charge was charged (0 if the call is
+--     denied)
 --   for each charge: the outcome, the time until which the key is blocked, three numbers of the
 --     rule (a, b, c), and the time at which the state ends (d)
 --   for each charge of a refund, an undo and a charge beyond the limit: the amount, a whole number
@@ -26,8 +28,8 @@
 local request = ARGV[1]
 local answer = { pack('<BI7', VERDICTS, now) }
 
--- `found` contains, by the number of the key, the strings that existed before, or that the fast
--- path has written.
+-- `found` contains, by the number of the key, the string that the key had at the start of the
+-- script, or the string that the fast path has written.
 --- @when plain
 --- @inline lib/read_keys
 --- @end
@@ -35,9 +37,10 @@ local answer = { pack('<BI7', VERDICTS, now) }
 local found, others_absent = {}, false
 --- @end
 
--- The states of the keys that the fast path did not handle, by the number of the key: the value,
--- its kind, the time until which it blocks, and whether it is a list. `changed` contains the keys
--- that must still be written, with the time until which they must live.
+-- These tables contain the states of the keys that the fast path did not handle, by the number of
+-- the key: the value, its kind, the time until which the value blocks, and whether the value is a
+-- list. `changed` has the keys that must still be written, with the time until which each key must
+-- live.
 local values, kinds, blocks, lists, changed = {}, {}, {}, {}, {}
 
 local function load_state(k)
@@ -59,7 +62,7 @@ local function ttl_until(ends)
   return ttl
 end
 
--- Returns the time at which the key expires if nothing more is written.
+-- Returns the time at which the key expires if the script writes nothing more to the key.
 local function ends_at(k)
   return changed[k] or values[k] and call('PTTL', KEYS[k]) * 1000 + now or 0
 end
@@ -69,7 +72,7 @@ end
 local function set_state(k, value, kind, blocked_until, expires_at, plan)
   if blocked_until > expires_at then expires_at = blocked_until end
   if plan then
-    -- A key that is to be removed at the end still exists.
+    -- A key that the script will remove at its end still exists here.
     local is_there = values[k] or changed[k]
     write_list(KEYS[k], is_there, lists[k], blocking(value, blocked_until), expires_at, plan)
     lists[k], changed[k] = true, nil
@@ -83,7 +86,7 @@ local function remove_state(k)
   values[k], kinds[k], blocks[k], lists[k], changed[k] = nil, NONE, 0, false, 0
 end
 
--- Blocks a key until a time, or lifts its block if the time is 0.
+-- Blocks a key until the time `blocked_until`, or removes the block of the key if the time is 0.
 local function set_block(k, blocked_until)
   local kind, ends = kinds[k], ends_at(k)
   if kind == NONE and blocked_until == 0 then return remove_state(k) end
@@ -91,7 +94,8 @@ local function set_block(k, blocked_until)
   set_state(k, values[k] or string.char(NONE), kind, blocked_until, ends, plan)
 end
 
--- Applies an operation of the rule (a refund, an undo or an acquire) to a state. A block stays.
+-- Applies an operation of the rule (a refund, an undo or an acquire) to a state, and keeps the
+-- block of the state.
 local function change_state(op, k, rule, cost, taken_at, p1, p2, p3, p4, max_records)
   local _, _, _, _, _, after, expires_at, plan =
     RULES[rule](values[k], kinds[k], cost, op, op == UNDO and cost or 0, taken_at, p1, p2, p3, p4,
@@ -106,7 +110,8 @@ local function change_state(op, k, rule, cost, taken_at, p1, p2, p3, p4, max_rec
   end
 end
 
--- Parses the charge at a place of the call whose charges begin at byte `charges` of the request.
+-- Parses the charge at a place in a call. The charges of the call begin at byte `charges` of the
+-- request.
 local function parse_charge(charges, place)
   return parse('<I2BBI7I7I7I7I7I7', request, charges + (place - 1) * CHARGE_SIZE)
 end
@@ -116,13 +121,13 @@ local function is_shadow(flags)
   return flags % CHECK_ONLY == SHADOW
 end
 
--- The charges of the current call, by their place.
+-- These tables contain the parts of the charges of the current call, by the place of the charge.
 local keys, outcomes, firsts, seconds, thirds, fourths = {}, {}, {}, {}, {}, {}
 local costs, afters, expiries, plans, amounts, refunds = {}, {}, {}, {}, {}, {}
 
 -- Evaluates all charges. If `amount` is given, it replaces the cost of every charge that is not
--- check-only. Returns the place of the first charge whose value is foreign; or 0, and whether the
--- call is allowed.
+-- check-only. If a charge has a foreign value, the function returns the place of the first such
+-- charge. Otherwise it returns 0, and whether the call is allowed.
 local function evaluate(op, count, max_wait, charges, amount)
   local allowed = true
   for place = 1, count do
@@ -145,18 +150,18 @@ local function evaluate(op, count, max_wait, charges, amount)
   return 0, allowed
 end
 
--- Writes the evaluated charges: all of them if the call is allowed, otherwise only penalties.
+-- Writes all evaluated charges if the call is allowed, otherwise only the penalties.
 local function commit_charges(count, charges, allowed)
   for place = 1, count do
     local k, after, cost = keys[place], afters[place], costs[place]
     if outcomes[place] == DENIED then
       local _, _, _, _, penalty, p1 = parse_charge(charges, place)
-      -- A cost above the limit causes no penalty.
+      -- A charge with a cost above the limit is denied, but causes no penalty.
       if penalty > 0 and cost > 0 and cost <= p1 then set_block(k, now + penalty) end
     elseif allowed and after then
       set_state(k, after, after:byte(), 0, expiries[place], plans[place])
     elseif after then
-      -- Nothing is charged, because another charge is denied: reply with the numbers of a peek.
+      -- Nothing is charged, because another charge is denied. The reply has the numbers of a peek.
       local _, rule, _, _, _, p1, p2, p3, p4 = parse_charge(charges, place)
       _, firsts[place], seconds[place], thirds[place], fourths[place] =
         RULES[rule](values[k], kinds[k], cost, PEEK, 0, nil, p1, p2, p3, p4, KEYS[k], lists[k])
@@ -164,9 +169,9 @@ local function commit_charges(count, charges, allowed)
   end
 end
 
--- Returns the amount that an acquire of up to the costs charges to each policy, after the charges
--- were evaluated as peeks: the maximum that all enforced policies admit. Returns `nil` if that is
--- less than `min`.
+-- Returns the amount that an acquire of up to the costs charges to each policy: the maximum that
+-- all enforced policies admit. Returns `nil` if this maximum is less than `min`. The charges must
+-- have been evaluated as peeks before.
 local function common_amount(count, min, charges)
   local amount
   for place = 1, count do
@@ -185,8 +190,8 @@ local function common_amount(count, min, charges)
   return amount >= min and amount or nil
 end
 
--- Records a charge beyond the limit, as much of it as the state can hold: an acquire of that amount
--- without a limit.
+-- Records a charge beyond the limit, or the part of the cost that the state can hold. The function
+-- acquires this amount without a limit.
 local function charge_beyond_limit(place, k, rule, cost, p1, p2, p3, p4)
   cost = math.min(cost, room(rule, firsts[place], seconds[place], thirds[place], p2, p3, p4))
   local max = max_records(rule, p1, p2, p3)
@@ -195,8 +200,9 @@ end
 
 --- @include lib/epoch.refund
 
--- Refunds, undoes, records charges beyond the limit, resets or blocks. The reply has the numbers of
--- a peek with a cost of 0.
+-- Executes an operation that changes states without a check of the limits: a refund, an undo, a
+-- charge beyond the limit, a reset or a block. The reply has the numbers of a peek with a cost of
+-- 0.
 local function change_states(op, count, argument, charges)
   for place = 1, count do
     local k, rule, _, cost, epoch, p1, p2, p3, p4 = parse_charge(charges, place)
@@ -211,7 +217,8 @@ local function change_states(op, count, argument, charges)
     elseif op == CHARGE then
       charge_beyond_limit(place, k, rule, cost, p1, p2, p3, p4)
     elseif values[k] and cost > 0 and (op == REFUND or cost <= p1) then
-      -- A cost above the limit was never charged, so an undo of it changes nothing.
+      -- A call with a cost above the limit was never admitted, so an undo of such a cost changes
+      -- nothing.
       change_state(op, k, rule, cost, argument, p1, p2, p3, p4)
     end
     local admits
@@ -221,7 +228,7 @@ local function change_states(op, count, argument, charges)
     local changed_by = math.abs(held(rule, firsts[place], seconds[place], thirds[place], p2) - before)
     amounts[place] = (changed_by - changed_by % unit) / unit
     if op == REFUND then
-      -- A refund of all the debt includes a part of a token, which the amount does not show.
+      -- A refund of the whole debt can include a part of a token, which the amount does not show.
       local has_part = rule == TOKEN_BUCKET and amounts[place] < cost
       refunds[place] = amounts[place] + (has_part and 1 or 0)
       if refunds[place] > 0 then note_refund(KEYS[epoch], refunds[place]) end
@@ -237,7 +244,8 @@ local function decide(op, count, argument, charges)
   answer[#answer + 1] = string.char(foreign)
   if foreign > 0 then return end
   if op == ACQUIRE_UP_TO then
-    -- If less than the minimum is admitted, this is an acquire of the minimum, which is denied.
+    -- If the policies admit less than the minimum, the call becomes an acquire of the minimum,
+    -- which is denied.
     local amount = common_amount(count, argument, charges)
     foreign, allowed = evaluate(ACQUIRE, count, 0, charges, amount or argument)
     answer[#answer + 1] = pack('<I7', allowed and amount or 0)
@@ -248,11 +256,11 @@ local function decide(op, count, argument, charges)
     change_states(op, count, argument, charges)
   end
   --- @when id
-  -- A refused call is not remembered.
+  -- A refused call gets no record under its id.
   is_done = allowed or op ~= ACQUIRE and op ~= ACQUIRE_UP_TO
   --- @end
   --- @when hold
-  -- The held and the spent cost of each charge, if the call is not refused.
+  -- The held and the spent cost of each charge. They are not set if the call is refused.
   if allowed then
     local held_costs = {}
     for place = 1, count do
@@ -281,8 +289,8 @@ while at <= #request do
   local charges = at + CALL_HEAD
   at = charges + count * CHARGE_SIZE
 
-  -- Fast path: an acquire of one charge without a wait. The key is absent, or a string of the kind
-  -- of the rule.
+  -- The fast path decides an acquire of one charge without a wait. It requires that the key is
+  -- absent or has a string of the kind of the rule.
   local value, kind = found[k], KINDS[rule] or p4
   if not value then value, kind = nil, NONE end
   if op == ACQUIRE and count == 1 and argument == 0 and cost > 0 and flags < CHECK_ONLY

@@ -1,15 +1,16 @@
---- The functions of batch.lua for states with holds (see lib/state_holds.lua).
+--- This file wraps the functions of batch.lua for states with holds (see lib/state_holds.lua).
 ---
---- Reply to a call: as in batch.lua. But unless the call took the fast path, it begins with
---- WITH_HOLDS instead of 0, and after the charges it has the result of `open_holds` for each
---- charge.
+--- The fast path replies as in batch.lua. Every other reply to a call differs from that of
+--- batch.lua in two parts. It begins with WITH_HOLDS instead of 0, and ends with the result of
+--- `open_holds` for each charge.
 
 --- @include lib/state_holds
 
--- The feet of the states with holds, by the number of the key.
+-- The feet of the states with holds, by the number of the key. A foot is the fixed-size end of the
+-- value: sums, times and numbers.
 local feet = {}
 
--- Whether a key is a string, by its number.
+-- Whether the value of a key is a string, by the number of the key.
 local is_string = {}
 
 local load_without_holds = load_state
@@ -29,7 +30,7 @@ ends_at = function(k)
   return feet[k] and feet[k].key_expires_at or ends_at_without_holds(k)
 end
 
--- A state with holds is written at the very end, like a string.
+-- A state with holds is written at the very end of the script, as a string is.
 local set_without_holds = set_state
 set_state = function(k, value, kind, blocked_until, expires_at, plan)
   local foot = feet[k]
@@ -38,13 +39,14 @@ set_state = function(k, value, kind, blocked_until, expires_at, plan)
   foot.is_changed, foot.state_ends = true, math.max(foot.state_ends or 0, expires_at)
 end
 
--- A state in which nothing is charged stays while there are holds on it.
+-- A state in which nothing is charged is kept while the state has holds.
 local remove_without_holds = remove_state
 remove_state = function(k)
   if feet[k] then set_state(k, string.char(NONE), NONE, 0, 0) else remove_without_holds(k) end
 end
 
--- Notes the rule that wrote the state last, because it will refund lapsed holds.
+-- Stores in the foot the rule that wrote the state last, because this rule will refund lapsed
+-- holds.
 local function note_rule(k, rule, p2, p3, p4)
   local foot = feet[k]
   if foot then foot.rule, foot.p2, foot.p3, foot.p4 = rule, p2, p3, p4 end
@@ -100,11 +102,12 @@ decide = function(op, count, argument, charges)
   --- @end
 end
 --- @when id hold
--- Only the general path sets `is_done` or `held_and_spent`. It handles every key that is loaded.
+-- Load all states, so that the general path decides every key. Only the general path sets `is_done`
+-- or `held_and_spent`.
 for k = 1, #KEYS do load_state(k) end
 --- @end
 --- @when hold
--- A state with the maximum number of open holds gets no further hold.
+-- Refuse the hold if a state already has the maximum number of open holds.
 for place = 1, request:byte(2) do
   local k, _, flags, cost = parse_charge(CALL_HEAD + 1, place)
   local foot, max = feet[k], max_open_holds(place)
@@ -115,7 +118,8 @@ end
 --- @end
 
 --- @section make
--- Returns a log that is a list as one string. `value` is the last element of the list.
+-- Returns the records of a log that is a list as one string. `value` is the last element of the
+-- list.
 local function whole_log(key, value)
   local sealed, count = parse('<I4I2', value, #value - 13)
   if sealed == 0 then return value end
@@ -130,8 +134,8 @@ local function whole_log(key, value)
     .. foot:sub(1, 23) .. pack('<I4I2', 0, count) .. foot:sub(30)
 end
 
--- Records a hold that was made on each state that will refund it when it lapses. The reply is
--- complete at this point, and does not include the hold.
+-- Record the new hold on each state whose policy refunds lapsed holds. The reply is complete at
+-- this point, and does not include the new hold.
 local life = parse('<I7', id, FINGERPRINT + 1)
 for place = 1, held_and_spent and count or 0 do
   local k, rule, flags, _, _, _, p2, p3, p4 = parse_charge(charges, place)
@@ -162,11 +166,12 @@ for place = 1, held_and_spent and count or 0 do
 end
 
 --- @section write
--- Writes the states with holds. The other states are written below.
+-- Write the states with holds. The states without holds are written below.
 for k, foot in pairs(feet) do
   if foot.is_changed then
     if foot.replaced_type then
-      -- Writing nothing fails before anything is written if the server lacks memory.
+      -- Write an empty string into the key first. If the server lacks memory, this command fails
+      -- before the script has written anything.
       if foot.replaced_type == 'string' then call('SETRANGE', KEYS[k], '0', '') end
       call('UNLINK', KEYS[k])
     end

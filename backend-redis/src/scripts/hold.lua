@@ -1,20 +1,22 @@
--- Makes a hold: executes an acquire once, as id.lua does, and records the charged costs. The inner
--- script, single.lua or batch.lua, decides the acquire.
+-- Makes a hold: executes an acquire once per id, as id.lua does, and records the charged costs. The
+-- inner script, single.lua or batch.lua, decides the acquire.
 --
 -- KEYS: the keys of the inner script, then the key of the epoch of each charge, then the key of the
 --   id.
 -- ARGV[1]: the request of the inner script.
 -- ARGV[2]: HOLD, the fingerprint of the call without its costs (20 bytes), the life of the record
 --   (twice the time to live of the id), whether the policy of a single charge is a shadow, the
---   minimum (0 for none), the cost of each charge. For states with holds, then for each charge the
---   maximum number of open holds (4 bytes), or 0 if the policy does not refund lapsed holds.
--- ARGV[3]: the life in milliseconds, as text.
+--   minimum (0 for none), the cost of each charge. In a script for states with holds, a number of 4
+--   bytes follows for each charge: the maximum number of open holds, or 0 if the policy does not
+--   refund lapsed holds.
+-- ARGV[3]: the life of the record in milliseconds, as text.
 -- ARGV[4]: the time, if a test sets it.
 --
 -- The record under the id consists of:
 --   ARGV[2] up to the minimum
---   the time of the hold, the time until which it can be extended, the size of the reply (2 bytes)
---   the minimum, the costs
+--   the time of the hold, the time until which the hold can be extended, the size of the reply (2
+--     bytes)
+--   the minimum of the call, the cost of each charge
 --   the held cost of each charge (NOT_COUNTED for a shadow that denied)
 --   the spent cost of each charge
 --   the epoch of each charge
@@ -59,8 +61,8 @@ for place, epoch_key in ipairs(epoch_keys) do
   epoch_values[place] = value
 end
 
--- The held and the spent cost of each charge, if the call was executed. A refused call is not
--- remembered.
+-- The held and the spent cost of each charge, or `nil` if the call was refused. A refused call gets
+-- no record.
 local held_and_spent = nil
 local function decide()
   --- @inline BODY

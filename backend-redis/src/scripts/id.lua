@@ -1,4 +1,4 @@
--- Decides a call with an id once: until the id expires, the same call gets the same reply again.
+-- Decides a call with an id once: until the id expires, the same call gets the first reply again.
 -- The inner script, single.lua or batch.lua, decides the call.
 --
 -- KEYS: the keys of the inner script, then the key of the id.
@@ -20,7 +20,7 @@ KEYS[#KEYS], ARGV[2] = nil, ARGV[4]
 --- @inline lib/record.id
 if record then return record:sub(ID_HEAD + 1) end
 
--- Whether the call was executed. A refused call is not remembered.
+-- Whether the call was executed. A refused call was not executed and gets no record.
 local is_done = false
 local function decide()
   --- @inline BODY

@@ -9,7 +9,7 @@ pub use table::{all, batch, batch_single, settle, settle_single, single};
 
 use crate::values::layout;
 
-/// A script.
+/// A Lua script for the server, under a name and a variant.
 #[derive(Debug)]
 pub struct Script {
     name: &'static str,
@@ -19,7 +19,7 @@ pub struct Script {
 }
 
 impl Script {
-    /// Creates a script. Its variant consists of the parts that are not empty.
+    /// Creates a script. The variant of the script consists of the parts that are not empty.
     fn new(name: &'static str, variant: &[&str], code: String) -> Self {
         let variant: Vec<_> = variant.iter().copied().filter(|part| !part.is_empty()).collect();
         let sha = redis::Script::new(&code).get_hash().to_owned();
@@ -36,14 +36,15 @@ impl Script {
         "batch",
     ];
 
-    /// Returns the name, a label of metrics: the rule of a script for one charge, or `batch`.
+    /// Returns the name of the script, which is also a label of metrics. The name of a script for
+    /// one charge is its rule. The name of every other script is `batch`.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Returns the variant, which distinguishes the scripts of one name. It is empty or consists of
-    /// these parts, joined by `_`:
+    /// Returns the variant, which distinguishes the scripts with the same name. The variant is
+    /// empty or consists of these parts, joined by `_`:
     ///
     /// | part | scripts |
     /// |---|---|
@@ -58,52 +59,52 @@ impl Script {
         &self.variant
     }
 
-    /// Returns the code.
+    /// Returns the code of the script.
     #[must_use]
     pub fn code(&self) -> &str {
         &self.code
     }
 
-    /// Returns SHA-1 of the code in hexadecimal, by which EVALSHA names the script.
+    /// Returns SHA-1 of the code in hexadecimal. The command EVALSHA names a script by this digest.
     #[must_use]
     pub fn sha(&self) -> &str {
         &self.sha
     }
 }
 
-/// One of the algorithms, as the scripts number them.
+/// An algorithm, with the number by which the scripts distinguish it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Rule {
-    /// Fixed window.
+    /// The fixed window.
     FixedWindow = layout::FIXED_WINDOW,
-    /// Sliding log.
+    /// The sliding log.
     SlidingLog = layout::SLIDING_LOG,
-    /// Sliding counter.
+    /// The sliding counter.
     SlidingCounter = layout::SLIDING_COUNTER,
-    /// Token bucket with continuous refill, and GCRA.
+    /// The token bucket with continuous refill, and GCRA.
     TokenBucket = layout::TOKEN_BUCKET,
-    /// Token bucket that is refilled once per period.
+    /// The token bucket that is refilled once per period.
     IntervalBucket = layout::INTERVAL_BUCKET,
 }
 
 /// The record that a script writes under the id of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordKind {
-    /// Nothing: the call has no id.
+    /// The script writes no record, because the call has no id.
     None,
-    /// The reply.
+    /// The record contains the reply to the call.
     Id,
-    /// A hold.
+    /// The record contains a hold.
     Hold,
 }
 
-/// Whether a script knows the holds on states.
+/// Whether a script can read the holds in the values of states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StateKind {
-    /// It does not: a state with holds is a foreign value.
+    /// The script cannot read holds. It treats a state with holds as a foreign value.
     Plain,
-    /// It refunds the holds that have lapsed, and knows the open ones.
+    /// The script reads the holds. It refunds the lapsed holds, and reports the open holds.
     WithHolds,
 }
 

@@ -1,19 +1,19 @@
--- Settles a hold (finally, or at the cost so far), or extends it.
+-- Settles a hold, finally or at the cost so far, or extends a hold.
 --
 -- KEYS: the keys of the charges in order, then the keys of their epochs, then the key of the id.
--- ARGV[1]: one call as in batch.lua; a cost is the actual total.
--- ARGV[2]: as in hold.lua, with a minimum of 0. The life of an extension is twice the time by
---   which it extends the hold.
+-- ARGV[1]: one call in the format of batch.lua. The cost of a charge is the actual total cost.
+-- ARGV[2]: the head of the record, as in hold.lua, with a minimum of 0. The life of an extension is
+--   twice the time by which the call extends the hold.
 -- ARGV[3]: the time, if a test sets it.
 --
--- Reply: as in batch.lua to one call. A settlement adds to each charge the amount that was refunded
--- or charged, and a byte. The byte is 1 if the amount was charged, and also if the amount is 0
--- because the hold is out of reach in a log. Other replies are:
+-- Reply: the reply of batch.lua to one call. A settlement adds to each charge the amount that was
+-- refunded or charged, and a byte. The byte is 1 if the amount was charged. The byte is also 1 if
+-- nothing was refunded because too many newer records of a log prevent it. Other replies are:
 --   ID_REUSED, ID_FOREIGN, HOLD_UNKNOWN
 --   HOLD_SETTLED, the costs at which the hold was settled, and the reply to that settlement
 --   HOLD_LAPSED, and the time since the lapse
 local id_key, id = KEYS[#KEYS], ARGV[2]
--- lib/now expects the time of a test in ARGV[2].
+-- A test passes its time in ARGV[3], but lib/now expects the time in ARGV[2].
 KEYS[#KEYS], ARGV[2] = nil, ARGV[3]
 --- @include lib/now
 
@@ -33,8 +33,8 @@ end
 --- @when lapse
 --- @include settle_with_holds
 --- @end
--- Evaluate all charges before the first write. The evaluation of a charge consists of the state,
--- the numbers of its rule, and the change of the state.
+-- Evaluate all charges before the first write. The evaluation of a charge contains the state, the
+-- numbers that the rule returns, and the change of the state.
 local evaluations, totals, epoch_values = {}, {}, {}
 for place = 1, count do
   local _, rule, _, total, _, p1, p2, p3, p4 = parse_charge(place)
@@ -46,7 +46,7 @@ for place = 1, count do
   end
   if admits == nil then return pack('<BI7B', VERDICTS, now, place) end
 
-  -- The change of the state, and its cost.
+  -- Compute the change that the settlement makes to the state, and the cost of this change.
   local held_cost = parse('<I7', record, held_at + (place - 1) * 7)
   local spent_cost = parse('<I7', record, spent_at + (place - 1) * 7)
   --- @inline lib/epoch.read
@@ -67,7 +67,7 @@ for place = 1, count do
     is_valid, _, _, out_of_reach, _, after, expires_at, plan, keeps_ttl =
       apply_rule(value, kind, cost, change, original_cost, limit)
     if is_valid == nil then return pack('<BI7B', VERDICTS, now, place) end
-    -- An undo makes no state matter for longer, so the key already lives long enough.
+    -- An undo never makes a state live longer, so the current expiry of the key suffices.
     keeps_ttl = keeps_ttl or change == UNDO
   end
   local is_out_of_reach = change == UNDO and rule == SLIDING_LOG and after == nil and out_of_reach > 0
@@ -89,7 +89,7 @@ for place = 1, count do
     call('SET', KEYS[count + place], evaluation.epoch_value, 'KEEPTTL')
   end
   if after ~= nil then
-    -- Write the state. A block stays.
+    -- Write the new state. A block that has not ended is kept.
     if blocked_until <= now then blocked_until = 0 end
     local value, expires_at, plan, keeps_ttl =
       evaluation.value, evaluation.expires_at, evaluation.plan, evaluation.keeps_ttl
@@ -97,7 +97,7 @@ for place = 1, count do
     expires_at = math.max(after and expires_at or 0, blocked_until)
     after = blocking(state, blocked_until)
     if STATE_HOLDS then
-      -- `change_hold` writes the state together with its holds.
+      -- Write nothing yet: `change_hold` below writes the state together with its holds.
     elseif plan then
       write_list(key, value, evaluation.is_list, after, expires_at, plan)
     elseif evaluation.after or blocked_until > 0 then

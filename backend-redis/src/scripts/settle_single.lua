@@ -1,13 +1,13 @@
--- Settles or extends a hold of one charge as settle.lua does, by one rule.
+-- Settles or extends a hold of one charge, as settle.lua does, with only the rule of this charge.
 --
 -- KEYS: the key of the charge, the key of its epoch, the key of the id.
--- ARGV[1]: as in single.lua; the cost is the actual total.
--- ARGV[2]: as in settle.lua.
+-- ARGV[1]: the request of single.lua. The cost is the actual total cost.
+-- ARGV[2]: the head of the record, as in settle.lua.
 -- ARGV[3]: the time, if a test sets it.
 --
--- Reply: as in settle.lua.
+-- Reply: the reply of settle.lua.
 local key, epoch_key, id_key, id = KEYS[1], KEYS[2], KEYS[3], ARGV[2]
--- lib/now expects the time of a test in ARGV[2].
+-- A test passes its time in ARGV[3], but lib/now expects the time in ARGV[2].
 ARGV[2] = ARGV[3]
 --- @include lib/now
 
@@ -17,7 +17,7 @@ local total, p1, p2, p3, p4, op = parse('<I7I7I7I7I7B', ARGV[1])
 --- @include lib/levels
 --- @include lib/value.block
 
--- The rule; lib/rules.lua describes its inputs and outputs.
+-- Applies the rule. lib/rules.lua describes the inputs and outputs.
 local function apply_rule(value, kind, cost, op, max_wait, p1)
   local admits, a, b, c, after, expires_at, keeps_ttl
   local d = 0
@@ -33,7 +33,7 @@ elseif is_read and #value == VALUE_SIZE and value:byte() == VALUE_KIND then
   kind = VALUE_KIND
 else
   --- @include lib/value.read
-  -- Any other value: blocked, of another kind or type, or foreign.
+  -- The value has a block, is of another kind or type, or is foreign.
   value, kind, blocked_until = read(key)
   if kind == FOREIGN then return pack('<BI7B', VERDICTS, now, 1) end
 end
@@ -52,9 +52,9 @@ if cost > 0 then
   local _, _, _, _, _, after, expires_at, keeps_ttl =
     apply_rule(value, kind, cost, change, original_cost, limit)
   if after ~= nil then
-    -- Write the state. A block stays.
+    -- Write the new state. A block that has not ended is kept.
     if blocked_until <= now then blocked_until = 0 end
-    -- An undo makes no state matter for longer, so the key already lives long enough.
+    -- An undo never makes a state live longer, so the current expiry of the key suffices.
     keeps_ttl = keeps_ttl or change == UNDO
     local state = after or string.char(NONE)
     admits, a, b, c, d = apply_rule(state, state:byte(), 0, PEEK, 0, p1)

@@ -1,7 +1,7 @@
---- The functions of settle.lua for states with holds (see lib/state_holds.lua).
+--- This file wraps the functions of settle.lua for states with holds (see lib/state_holds.lua).
 ---
---- Reply: as in settle.lua, but with WITH_HOLDS instead of 0, and after the charges the result of
---- `open_holds` for each charge.
+--- Reply: the reply of settle.lua, with WITH_HOLDS instead of 0. After the charges, the result of
+--- `open_holds` for each charge is added.
 
 --- @include lib/state_holds
 
@@ -13,15 +13,15 @@ read = function(key)
   return value or nil, kind, blocked_until, false
 end
 
--- Finds this hold among the holds with a score.
+-- Finds the hold that the call settles or extends, among the holds with this score.
 local function find_hold(key, at_score)
   for _, member in ipairs(call('ZRANGEBYSCORE', key, score(at_score), score(at_score))) do
     if member:sub(HOLD_NUMBER + 1, HOLD_KEY) == own_hold_key then return member end
   end
 end
 
--- Returns the cost of a charge that the hold still holds, and keeps the hold in the foot of the
--- state as `own_hold`.
+-- Returns the part of the cost of a charge that the hold still holds. Stores the hold in the foot
+-- of the state as `own_hold`.
 local function still_held(place, held_cost, epoch)
   local key = KEYS[place]
   local foot = feet_by_key[key]
@@ -34,7 +34,7 @@ local function still_held(place, held_cost, epoch)
   return math.max(held_cost - parse('<I7', foot.own_hold, STATE_HOLD + 1), 0)
 end
 
--- Changes the hold on the state of a charge, or removes it, and writes the state.
+-- Changes or removes the hold on the state of a charge, and writes the state.
 local function change_hold(place, evaluation, total)
   local key = KEYS[place]
   local foot, value = feet_by_key[key], evaluation.value or string.char(NONE)
@@ -76,7 +76,7 @@ local function change_hold(place, evaluation, total)
   write_holds(key, foot, value, blocked_until, evaluation.after and evaluation.expires_at or 0)
 end
 
--- Completes the reply to the call.
+-- Adds the open holds on the state of each charge to the reply to the call.
 local function add_open_holds(answer)
   answer[1] = pack('<BI7B', VERDICTS, now, WITH_HOLDS)
   for place = 1, count do

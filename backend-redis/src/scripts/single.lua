@@ -1,14 +1,14 @@
--- Decides one charge by one rule: an acquire, a reservation or a peek.
+-- Decides a call of one charge by one rule. The call is an acquire, a reservation or a peek.
 --
 -- KEYS[1]: the key of the state.
--- ARGV[1]: the cost and the four numbers of the policy; then, unless the call is an acquire without
---   a wait and without a penalty, the operation, the maximum wait and the penalty.
+-- ARGV[1]: the cost and the four numbers of the policy. Then follow the operation, the maximum wait
+--   and the penalty, unless the call is an acquire without a wait and without a penalty.
 -- ARGV[2]: the time, if a test sets it.
 --
--- Reply: the written value, if the whole reply follows from it. Otherwise:
+-- Reply: the written value, if the client can compute the whole reply from this value. Otherwise:
 --   if the key has a foreign value: VERDICTS, now, 1
---   else: VERDICTS, now, 0, the outcome, the time until which the key is blocked, three numbers of
---     the rule (a, b, c), and the time at which the state ends (d)
+--   if the key has no foreign value: VERDICTS, now, 0, the outcome, the time until which the key is
+--     blocked, three numbers of the rule (a, b, c), and the time at which the state ends (d)
 
 --- @include lib/now
 local request, key = ARGV[1], KEYS[1]
@@ -23,7 +23,7 @@ if cost == 0 then op = PEEK end
 local is_read, value = pcall(call, 'GET', key)
 --- @end
 --- @when log_string
--- Usually the end of a log is sufficient.
+-- Read only the end of the log, which is usually sufficient for a decision.
 local is_read, value = pcall(call, 'GETRANGE', key, '-LOG_END', '-1')
 --- @end
 --- @when log_list
@@ -47,13 +47,13 @@ elseif is_read and #value > LOG_END and (#value - LOG_HEAD - LOG_END) % RECORD =
 --- @end
 else
   --- @include lib/value.read
-  -- Any other value: blocked, of another kind or type, or foreign.
+  -- The value has a block, is of another kind or type, or is foreign.
   value, kind, blocked_until, is_list = read(key)
   if kind == FOREIGN then return pack('<BI7B', VERDICTS, now, 1) end
   if now < blocked_until then op, outcome = PEEK, BLOCKED end
 end
 
--- The rule; lib/rules.lua describes its inputs and outputs.
+-- Apply the rule. lib/rules.lua describes the inputs and outputs.
 local admits, a, b, c, after, expires_at, keeps_ttl
 local d = 0
 --- @inline RULE
@@ -66,11 +66,12 @@ if after then
   --- @end
 end
 --- @when id
--- A refused call is not remembered. A shadow denies but never refuses.
+-- A refused call gets no record. A shadow can deny the charge, but it never refuses the call.
 is_done = admits and outcome == ALLOWED or admits ~= nil and id:byte(-1) == SHADOW
 --- @end
 --- @when hold
--- The held and the spent cost, if the call is not refused. A shadow denies but never refuses.
+-- The held and the spent cost of the charge, if the call is not refused. A shadow can deny the
+-- charge, but it never refuses the call.
 if admits and outcome == ALLOWED then
   held_and_spent = pack('<I7I7', cost, 0)
 elseif admits ~= nil and id:byte(ID_REQUEST) == SHADOW then
@@ -82,19 +83,20 @@ if admits == nil then
   return pack('<BI7B', VERDICTS, now, 1)
 elseif after then
   --- @when token_bucket
-  -- The value contains the time. If that is `now` and there is no wait, the value is the reply.
+  -- The value contains the time of its last write. If this time is `now` and there is no wait, the
+  -- value is the reply.
   if time == now and c == 0 then return after end
   --- @end
 elseif outcome == ALLOWED and not admits then
   outcome = DENIED
-  -- A cost above the limit causes no penalty.
+  -- A charge with a cost above the limit is denied, but causes no penalty.
   if penalty > 0 and op == ACQUIRE and cost <= p1 then
     blocked_until = now + penalty
     local ends, ttl = blocked_until
     --- @inline lib/ttl.text
     ttl = math.max(ttl, call('PTTL', key))
     --- @when log_string
-    -- Only the end of the log was read.
+    -- Until here, the script has read only the end of the log. The write needs the whole log.
     if value and #value == LOG_END then value = call('GET', key) end
     --- @end
     value = value or string.char(NONE)

@@ -1,4 +1,5 @@
-//! The table of all scripts. A row of it is an entry, flags for `@when`, and meanings of names.
+//! The table of all scripts. A row of the table contains an entry (the first file of a script),
+//! flags for `@when`, and meanings of names.
 
 use std::sync::OnceLock;
 
@@ -7,7 +8,7 @@ use tidegate_core::algorithm::fixed_window::Start;
 use super::assemble::{Meaning, assemble};
 use super::{RecordKind, Rule, Script, StateKind};
 
-/// A form in which a state is stored. Each form has scripts that decide one charge.
+/// A form in which a state is stored. For each form there are scripts that decide one charge.
 #[derive(Debug, Clone, Copy)]
 enum Form {
     AlignedWindow,
@@ -32,9 +33,9 @@ impl Form {
         Self::Interval,
     ];
 
-    /// Returns the rule, the variant, the flag for the commands that read and write the form, and
-    /// the constants for VALUE_KIND and VALUE_SIZE. The rule is also the name of the script and of
-    /// the file in `rules`.
+    /// Returns the rule, the variant, the flag and two constants. The rule is also the name of the
+    /// script and of the file in `rules`. The flag selects the commands that read and write the
+    /// form. The constants replace VALUE_KIND and VALUE_SIZE.
     #[rustfmt::skip]
     const fn row(self) -> [&'static str; 5] {
         match self {
@@ -53,7 +54,7 @@ impl Form {
         match (rule, start) {
             (Rule::FixedWindow, Start::Aligned) => Self::AlignedWindow,
             (Rule::FixedWindow, Start::Phased) => Self::PhasedWindow,
-            // `numbers` returns no other start than an anchored one.
+            // Every remaining start is anchored, because `numbers` returns no other start.
             (Rule::FixedWindow, _) => Self::AnchoredWindow,
             (Rule::SlidingLog, _) if is_list => Self::LogList,
             (Rule::SlidingLog, _) => Self::LogString,
@@ -72,8 +73,8 @@ impl Form {
 impl RecordKind {
     const ALL: [Self; 3] = [Self::None, Self::Id, Self::Hold];
 
-    /// Returns the entry, which may wrap the entry `body`, and the flag, which is also a part of
-    /// the variant.
+    /// Returns the entry, which wraps the entry `body` if a record is written, and the flag. The
+    /// flag is also a part of the variant.
     const fn entry_and_flag(self, body: &'static str) -> (&'static str, &'static str) {
         match self {
             Self::None => (body, ""),
@@ -87,8 +88,8 @@ impl StateKind {
     const ALL: [Self; 2] = [Self::Plain, Self::WithHolds];
 
     /// Returns the flag, the part of the variant, and the meanings of two placeholders. STATE_HOLDS
-    /// is the foot of a state with holds, or `false`. REFUNDS_LAPSED is whether the policy of a
-    /// charge refunds lapsed holds.
+    /// is the foot of a state with holds (the fixed-size end of its value), or `false`.
+    /// REFUNDS_LAPSED is the condition that the policy of a charge refunds lapsed holds.
     const fn row(self) -> (&'static str, &'static str, [Meaning<'static>; 2]) {
         let (flag, variant, state_holds, refunds_lapsed) = match self {
             Self::Plain => ("plain", "", "false", "false"),
@@ -98,10 +99,10 @@ impl StateKind {
     }
 }
 
-/// A script that is assembled when it is used first.
+/// A place for a script, which is assembled at its first use.
 type Slot = OnceLock<Script>;
 
-/// Returns the script that acquires or peeks a single charge, the fastest script.
+/// Returns the script that acquires or peeks a single charge. It is the fastest script.
 #[must_use]
 pub fn single(rule: Rule, start: Start, is_list: bool, record: RecordKind) -> &'static Script {
     single_of(Form::new(rule, start, is_list), record)
@@ -115,8 +116,8 @@ fn single_of(form: Form, record: RecordKind) -> &'static Script {
     })
 }
 
-/// Returns the script that settles or extends a hold of a single charge. There is none for a log:
-/// [`settle`] is the script for the holds of a log.
+/// Returns the script that settles or extends a hold of a single charge. There is no such script
+/// for a log. [`settle`] returns the script for the holds on a log.
 #[must_use]
 pub fn settle_single(rule: Rule, start: Start) -> Option<&'static Script> {
     settle_single_of(Form::new(rule, start, false))
@@ -145,8 +146,8 @@ fn one_charge(form: Form, entry: &str, last: &str, flags: &[&str]) -> Script {
     Script::new(rule, &[variant, last], code)
 }
 
-/// Returns the script for all other calls: with several charges, other operations, or several calls
-/// in a batch.
+/// Returns the script for all other calls and batches. It decides calls with several charges, with
+/// other operations, and several calls in a batch.
 #[must_use]
 pub fn batch(record: RecordKind, states: StateKind) -> &'static Script {
     static SLOTS: [[Slot; 3]; 2] = [const { [const { Slot::new() }; 3] }; 2];

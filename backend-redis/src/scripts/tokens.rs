@@ -1,7 +1,8 @@
-//! A pin of every assembled script: a hash of its tokens, without comments and white space.
+//! A test that pins every assembled script by a hash of its tokens, without comments and white
+//! space.
 //!
-//! While the hashes stay, a change of the Lua files or of their assembly changes neither what a
-//! server executes nor what it costs.
+//! If the hashes do not change, a change of the Lua files or of the assembly has no effect on a
+//! server: the server executes the same code at the same cost.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,7 +11,8 @@ use std::path::Path;
 use super::{Script, all};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts/tokens.txt");
-/// If this variable is set, the test writes the file instead of comparing it.
+/// The name of an environment variable. If the variable is set, the test writes the file of hashes
+/// instead of comparing it.
 const UPDATE: &str = "TIDEGATE_UPDATE_TOKENS";
 
 /// Splits Lua code into words, strings and single characters.

@@ -1,17 +1,20 @@
--- Decides the usual batch: acquires of single charges without waits and penalties, by any rule but
--- the sliding log. Charges that differ only in their key are a group, and their numbers are sent
--- once. A state is read and written once, regardless of the number of its charges.
+-- Decides the usual batch: acquires of single charges without waits and penalties, by any rule
+-- except the sliding log. Charges that differ only in their keys form a group, and the request
+-- contains the numbers of a group once. A state is read and written once, regardless of the number
+-- of its charges.
 --
 -- KEYS: each key once, group after group.
 -- ARGV[1], for each group: the rule, the cost, the four numbers of the policy, the number of keys,
---   and whether any key is charged more than once; if so, the number of charges of each key.
+--   and whether any key is charged more than once. If one is, the number of charges of each key.
 -- ARGV[2]: the time, if a test sets it.
 --
 -- Reply: VERDICTS and now. Then for each key:
---   UNUSUAL, if the key has a value that the rule alone could not have written. The script leaves
---   the key unchanged, and batch.lua must decide the calls
---   otherwise for each charge of the key: the new value, if the charge is admitted; DENIED and the
---   value, if it is denied; EMPTY, if it is denied and the state is empty
+--   UNUSUAL, if the key has a value that the rule alone cannot have written. The script leaves the
+--   key unchanged, and batch.lua must decide all calls on the key
+--   otherwise for each charge of the key:
+--     the new value, if the charge is admitted
+--     DENIED and the current value, if the charge is denied
+--     EMPTY, if the charge is denied and the state is empty
 
 --- @include lib/now
 
@@ -21,7 +24,7 @@ local answer, n = { pack('<BI7', VERDICTS, now) }, 1
 
 --- @inline lib/read_keys
 
--- The inputs of the rules that are the same for every charge (see lib/rules.lua).
+-- These inputs of the rules have the same values for every charge (see lib/rules.lua).
 local op, max_wait, taken_at, blocked_until = ACQUIRE, 0, nil, 0
 
 local at, k = 1, 0

@@ -1,9 +1,9 @@
 //! Numbers that the scripts and this crate share: rules, operations, flags, outcomes, kinds of
 //! values, and parts of replies.
 //!
-//! Each number is a constant here. A name in a script stands for the constant of the same name, and
-//! the assembly of the script replaces it by the literal. Numbers that only the scripts know are in
-//! `scripts/constants.lua`.
+//! Each of these numbers is a constant in this module. A name in a script stands for the constant
+//! of the same name. The assembly of the script replaces the name by the literal.
+//! `scripts/constants.lua` has the numbers that only the scripts know.
 
 /// Defines constants, and a table of their names and literals for the scripts.
 macro_rules! shared {
@@ -15,14 +15,14 @@ macro_rules! shared {
 }
 
 shared! {
-    // Rules.
+    // The numbers of the rules.
     FIXED_WINDOW = 1;
     SLIDING_LOG = 2;
     SLIDING_COUNTER = 3;
     TOKEN_BUCKET = 4;
     INTERVAL_BUCKET = 5;
 
-    // Operations. An acquire with a maximum wait is a reservation.
+    // The numbers of the operations. An acquire with a maximum wait is a reservation.
     ACQUIRE = 1;
     PEEK = 2;
     REFUND = 3;
@@ -36,16 +36,17 @@ shared! {
     SETTLE_SO_FAR = 11;
     EXTEND = 12;
 
-    // Flags of a charge.
+    // The flags of a charge.
     SHADOW = 1;
     CHECK_ONLY = 2;
 
-    // Outcomes.
+    // The numbers of the outcomes.
     ALLOWED = 0;
     DENIED = 1;
     BLOCKED = 2;
 
-    // Kinds: the first byte of a value. `NONE` is the lowest kind: the value has only a block.
+    // The kind is the first byte of a value. `NONE` is the lowest kind. A value of this kind has
+    // only a block.
     NONE = 0x90;
     FIXED_ALIGNED = 0x91;
     FIXED_PHASED = 0x92;
@@ -62,7 +63,7 @@ shared! {
     #[expect(dead_code, reason = "no reply contains the first byte of an epoch")]
     EPOCH = 0x9b;
 
-    // The first byte of a reply that is not just a value.
+    // The first byte of a reply that consists of more than a value.
     VERDICTS = 0;
     ID_REUSED = 1;
     ID_FOREIGN = 2;
@@ -71,27 +72,27 @@ shared! {
     HOLD_LAPSED = 5;
     TOO_MANY_HOLDS = 6;
 
-    // The first byte of the reply to a call, if the holds on the states follow. It is neither the
-    // place of a charge nor a kind.
+    // The first byte of the reply to a call, if the reply contains the holds on the states. This
+    // byte is neither the place of a charge nor a kind.
     WITH_HOLDS = 0x8f;
 
-    // The first byte of the reply of the usual batch to a key or a charge, unless it is `DENIED` or
-    // a kind.
+    // The first byte of the reply of the usual batch to a key or a charge, unless this byte is
+    // `DENIED` or a kind.
     UNUSUAL = 3;
     EMPTY = 4;
 
-    // Bytes of the head of a log, of a record, and of the foot: see the diagram in
-    // `scripts/rules/sliding_log.lua`.
+    // The sizes in bytes of the head of a log, of a record, and of the foot (the fixed-size end of
+    // the log). The diagram in `scripts/rules/sliding_log.lua` shows these parts.
     LOG_HEAD = 8;
     RECORD = 14;
     LOG_FOOT = 37;
 
-    // The maximum number of holds in a reply to a charge:
+    // The maximum number of holds in a reply to a charge. It equals
     // `tidegate_core::no_semver::MAX_COUNTED_LAPSES`.
     MAX_COUNTED_LAPSES = 32;
 }
 
-/// Returns the literal of a constant, by its name.
+/// Returns the literal of the constant with this name.
 pub(super) fn literal(name: &str) -> Option<&'static str> {
     SHARED.iter().find(|(shared, _)| *shared == name).map(|(_, literal)| *literal)
 }

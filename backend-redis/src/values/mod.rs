@@ -1,24 +1,26 @@
 //! The layout of values, which this crate, the scripts and the documentation share.
 //!
 //! `scripts/README.md` describes every kind of value. The table below defines the values that have
-//! a fixed size. A log and a state with holds are described in `rules/sliding_log.lua` and
-//! `lib/state_holds.lua`, a record under an id in `id.lua` and `hold.lua`.
+//! a fixed size. `rules/sliding_log.lua` describes a log, and `lib/state_holds.lua` a state with
+//! holds. `id.lua` and `hold.lua` describe a record under an id.
 //!
 //! # Foreign values
 //!
-//! A value is foreign if no call could have written it. `lib/value.lua` checks the kind, the size
-//! and the end of the block. Each rule checks the numbers that it has read (`check`), with the
-//! bounds of [`Record::restore`](tidegate_core::engine::Record::restore):
+//! A value is foreign if no call of Tidegate can have written it. `lib/value.lua` checks the kind
+//! of a value, its size and the end of its block. Each rule checks the numbers that it has read (in
+//! the part `check`), with the bounds of
+//! [`Record::restore`](tidegate_core::engine::Record::restore):
 //!
 //! * A count, a debt and a sum are 1 to 2^52, and a time is before 2^52.
 //! * A window ends at a possible end of a window of the policy.
 //! * A bucket recovers after the time of its debt.
 //!
-//! A time in the future is valid, because the clock of a server may step back by any span.
+//! A time in the future is valid, because the clock of a server can step back by any span.
 //!
-//! A script checks the foot of a log and the records that it reads. The script for a single charge
-//! reads only the end of a string, so it learns the size of the string from its write at the end.
-//! If the string is longer than its foot says, the call fails, and the written bytes stay.
+//! A script checks the foot of a log, which is the fixed-size end of the value, and the records
+//! that the script reads. The script for a single charge reads only the end of a string. It learns
+//! the size of the string from the reply to its own write. If the string is longer than the size in
+//! its foot, the call fails, and the written bytes are not removed.
 
 use std::borrow::Cow;
 
@@ -27,7 +29,8 @@ pub(crate) mod layout;
 
 use bytes::{NUMBER, Reader};
 
-/// Defines the values of a fixed size: the kind, then the fields as numbers.
+/// Defines the values of a fixed size. Such a value consists of its kind, then its fields as
+/// numbers.
 macro_rules! values {
     ($($(#[$about:meta])* $name:ident { $($field:ident),+ } = $size:ident: $($kind:ident)|+;)+) => {
         /// A value of a fixed size.
@@ -37,8 +40,8 @@ macro_rules! values {
         }
 
         impl Value {
-            /// Reads a value without a block. Returns `None` if it ends too early or is of another
-            /// kind.
+            /// Reads a value without a block. Returns `None` if the value ends too early or is of
+            /// another kind.
             pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Self> {
                 Some(match reader.byte()? {
                     $($(layout::$kind)|+ => Self::$name { $($field: reader.number()?),+ },)+
@@ -59,22 +62,22 @@ macro_rules! values {
 
 /// The layout of a value of a fixed size.
 struct Layout {
-    /// The name of its size in the scripts.
+    /// The name of the size of the value in the scripts.
     size_name: &'static str,
-    /// The names and numbers of its kinds.
+    /// The names and numbers of the kinds of the value.
     #[cfg(test)]
     kinds: &'static [(&'static str, u8)],
     fields: &'static [&'static str],
 }
 
 values! {
-    /// A fixed window.
+    /// The value of a fixed window.
     Window { ends, count } = WINDOW_SIZE: FIXED_ALIGNED | FIXED_PHASED | FIXED_ANCHORED;
-    /// A sliding counter.
+    /// The value of a sliding counter.
     Counter { ends, previous, current } = COUNTER_SIZE: COUNTER;
-    /// A token bucket with continuous refill, or GCRA.
+    /// The value of a token bucket with continuous refill, or of GCRA.
     Bucket { time, debt, unit, recovers_at, expires_at } = BUCKET_SIZE: BUCKET;
-    /// A token bucket that is refilled once per period.
+    /// The value of a token bucket that is refilled once per period.
     Interval { anchor, debt, recovers_at, expires_at } = INTERVAL_SIZE: INTERVAL;
 }
 

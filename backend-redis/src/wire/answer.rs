@@ -21,13 +21,13 @@ use crate::values::Value;
 pub struct ScriptReply {
     /// The decision.
     pub decision: Decision,
-    /// For each charge the time at which it was charged, if it was: the argument of
-    /// [`Operation::Undo`]. This time is never before the last write of the state, although the
-    /// clock of the server may step back.
+    /// The time at which each charge was charged, if it was. This time is the argument of
+    /// [`Operation::Undo`]. The time is never before the last write of the state, although the
+    /// clock of the server can step back.
     pub taken_at: SmallVec<[Timestamp; 4]>,
 }
 
-/// Returns the error that is the whole reply to a call with an id, if the reply is an error.
+/// Parses the reply to a call with an id, if the whole reply is an error, and returns this error.
 pub(super) fn id_error(id: &[u8], calls: &[NormalizedCall<'_>], answer: &[u8]) -> Option<Error> {
     let shown = id.escape_ascii();
     let (kind, message) = match answer {
@@ -54,7 +54,8 @@ pub(super) fn id_error(id: &[u8], calls: &[NormalizedCall<'_>], answer: &[u8]) -
     Some(Error::new(kind, message))
 }
 
-/// Reads the reply about a hold that is already settled: the costs and the reply of the settlement.
+/// Reads the reply to a settlement of a hold that is already settled: the costs of the earlier
+/// settlement and the reply to it.
 fn already_settled(id: &[u8], calls: &[NormalizedCall<'_>], reply: &[u8]) -> Option<Error> {
     let [call] = calls else { return None };
     let mut reader = Reader(reply);
@@ -63,7 +64,7 @@ fn already_settled(id: &[u8], calls: &[NormalizedCall<'_>], reply: &[u8]) -> Opt
     Some(AlreadySettled::new(costs, settlement.decision).into_error(id))
 }
 
-/// Parses the reply to calls; `None` if it is not valid.
+/// Parses the reply to calls. Returns `None` if the reply is not valid.
 pub(super) fn read(
     calls: &[NormalizedCall<'_>],
     answer: &[u8],
@@ -75,7 +76,7 @@ pub(super) fn read(
         let replies = calls.iter().map(|call| read_call(call, now, &mut reader));
         replies.collect::<Option<_>>()?
     } else {
-        // The value of one bucket, which was written now.
+        // The reply is the value of one bucket, which was written now.
         let [normalized] = calls else { return None };
         let reply = ChargeReply::read_value(&mut reader)?;
         let now = reply.numbers[0];
@@ -135,8 +136,9 @@ fn read_call(
     Some(Ok(reply))
 }
 
-/// Reads the reply to an acquire of up to the costs. It is an acquire of the common amount, or of
-/// the minimum if it is denied. Each of its charges has a state of its own.
+/// Reads the reply to an acquire of up to the costs. The reply has the verdicts of an acquire of
+/// the common amount. If the call is denied, the reply has the verdicts of an acquire of the
+/// minimum. Each charge of the call has its own state.
 fn read_up_to(
     normalized: &NormalizedCall<'_>,
     min: u64,
@@ -208,7 +210,7 @@ pub(super) fn decide(
     Some(ScriptReply { decision: decision.with_wait(wait), taken_at })
 }
 
-/// Adds the unspent amounts to the answer to a peek, for the policies whose states contain holds.
+/// Adds the unspent amounts to the reply to a peek, for each policy with holds in its state.
 fn with_unspent(
     decision: Decision,
     normalized: &NormalizedCall<'_>,
@@ -236,15 +238,17 @@ fn foreign_value(charge: &Charge<'_>) -> Error {
     )
 }
 
-/// The reply of a script to a charge: the outcome, and the state in the numbers of its algorithm.
+/// The reply of a script to a charge. It contains the outcome, and the state in the numbers of its
+/// algorithm.
 ///
-/// The functions of the core compute the rest of the verdict from these, as in every other store.
+/// The functions of the core compute the rest of the verdict from these numbers, as in every other
+/// store.
 pub(super) struct ChargeReply {
     outcome: Outcome,
     blocked_until: u64,
     numbers: [u64; 3],
-    /// The time at which the state ends by the policy that wrote it, if nothing is written
-    /// before. It is 0 if the time follows from the numbers.
+    /// The time at which the state ends if nothing is written before. The policy that wrote the
+    /// state computed this time. It is 0 if the time follows from the numbers.
     ends_at: u64,
     /// The open holds on the state.
     holds: HoldsReply,
@@ -264,7 +268,8 @@ impl ChargeReply {
         Some(Self { outcome, blocked_until, numbers, ends_at, holds: HoldsReply::default() })
     }
 
-    /// Reads the value that an admitted charge has written, from which the whole reply follows.
+    /// Reads the value that an admitted charge has written. The whole reply is computed from this
+    /// value.
     fn read_value(reader: &mut Reader<'_>) -> Option<Self> {
         Some(Self::written(&Value::read(reader)?))
     }
@@ -280,7 +285,7 @@ impl ChargeReply {
         Self { outcome, blocked_until: 0, numbers, ends_at: 0, holds }
     }
 
-    /// Reads the reply to a charge of the script for the usual batch. The inner `None` stands for a
+    /// Reads the reply of the script for the usual batch to a charge. The inner `None` stands for a
     /// charge that the general script must decide.
     pub(super) fn read_usual(reader: &mut Reader<'_>, charge: &Charge<'_>) -> Option<Option<Self>> {
         let is_denied = match *reader.0.first()? {
@@ -301,8 +306,8 @@ impl ChargeReply {
         if !is_denied {
             return Some(Some(reply));
         }
-        // The core computes the current state from the value. But the value may be from an earlier
-        // policy, which computed the end of the state.
+        // The core computes the current state from the value. But an earlier policy possibly wrote
+        // the value. That policy computed the end of the state.
         let ends_at = match (value, charge.policy.rule()) {
             (Value::Bucket { unit, recovers_at, .. }, Rule::TokenBucket(rule)) => {
                 if unit != rule.unit() {
@@ -310,7 +315,7 @@ impl ChargeReply {
                 }
                 recovers_at
             }
-            // An end that does not fit into a value is computed from the numbers of the state.
+            // A time that does not fit into a value is computed from the numbers of the state.
             (Value::Interval { recovers_at, .. }, Rule::IntervalBucket(_))
                 if recovers_at < MAX_NUMBER =>
             {
@@ -339,8 +344,8 @@ impl ChargeReply {
         Some(input.verdict(charge.policy))
     }
 
-    /// Returns the time of the charge: the current time, or the last write if the clock stepped
-    /// back.
+    /// Returns the time of the charge. This is the current time, or the time of the last write if
+    /// the clock stepped back.
     fn clock_of_the_state(&self, charge: &Charge<'_>, now: u64) -> u64 {
         let [a, b, _] = self.numbers;
         let written_at = match charge.policy.rule().shape() {
@@ -377,9 +382,9 @@ impl ChargeReply {
         })
     }
 
-    /// Computes the wait and the level of a log from the three numbers of its rule: the sum of the
-    /// records, the stamp of the newest record, and the stamp of the last record that must expire
-    /// before the cost is admitted.
+    /// Computes the wait and the level of a log from the three numbers that its rule returns. These
+    /// are the sum of the records, the stamp of the newest record, and the stamp of the last record
+    /// that must expire before the cost is admitted.
     fn weigh_log(&self, charge: &Charge<'_>, cost: u64, now: u64) -> Option<(Wait, Level)> {
         let [sum, newest, last_to_expire] = self.numbers;
         let StateShape::SlidingLog(window, _) = charge.policy.rule().shape() else {

@@ -2,10 +2,10 @@
 
 /// The maximum number of charges in a request, regardless of the number of its keys.
 ///
-/// A server runs nothing else while a script runs, and cannot stop a script that has written: 1,024
-/// charges take about 10 ms. This also bounds the number of keys, because Lua can unpack only a few
-/// thousand values.
+/// A server runs nothing else while a script runs, and cannot stop a script that has written. A
+/// script takes about 10 ms for 1,024 charges. The maximum also bounds the number of keys, because
+/// Lua can unpack only a few thousand values.
 pub(super) const MAX_CHARGES: usize = 1024;
 
-/// The number of bytes of keys above which a request takes no further call.
+/// The total size of the keys in bytes above which no further call is added to a request.
 pub(super) const MAX_KEY_BYTES: usize = 1 << 20;

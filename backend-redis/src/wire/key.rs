@@ -8,20 +8,19 @@ use super::shard_tag;
 /// Creates the names of keys: `prefix:policy:shape:{tag}`, followed by `:subject` if there is a
 /// tenant.
 ///
-/// `policy:shape` is the [state name] of the policy. The name of an unnamed policy contains its
-/// shape, so the shape is left out.
+/// `policy:shape` is the [state name] of the policy. The name of a policy without a name is its
+/// text, which contains the shape, so `:shape` is omitted.
 ///
 /// [state name]: tidegate_core::Policy::state_name
 ///
-/// The tag decides the slot in a cluster. It is the tenant, or the subject if there is no tenant.
-/// The characters `{`, `}`, `:` and `%` and all characters that are not printable ASCII are
+/// The tag decides the slot in a cluster. The tag is the tenant, or the subject if there is no
+/// tenant. The characters `{`, `}`, `:` and `%` and all characters that are not printable ASCII are
 /// written as `%` and two hexadecimal digits. An empty tag is written as `%`. Therefore no two
 /// inputs share a key, and no input can choose its slot.
 ///
-/// A [share](tidegate_core::Policy::shares) of a policy has the same keys as the policy except
-/// for the tag, which ends in `%.`, the number of shards, `.`, and two characters of the shard.
-/// Therefore the shards of a tenant are in different slots, which are spread evenly over all
-/// slots.
+/// A [share](tidegate_core::Policy::shares) of a policy has the keys of the policy with another
+/// tag. This tag ends in `%.`, the number of shards, `.`, and two characters of the shard.
+/// Therefore the shards of a tenant are in different slots, which are spread evenly over all slots.
 ///
 /// ```
 /// use tidegate_redis::{Charge, Policy};
@@ -50,8 +49,8 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Creates keys that begin with a prefix. The prefix may contain colons. Braces and
-    /// characters that are not printable are escaped.
+    /// Creates the names of keys that begin with a prefix. The prefix can contain colons. Braces
+    /// and characters that are not printable are escaped.
     #[must_use]
     pub fn new(prefix: &str) -> Self {
         let mut escaped = vec![];
@@ -91,8 +90,9 @@ impl Keys {
         key
     }
 
-    /// Returns the key of the epoch of the holds on a state, which is in the slot of the state: its
-    /// key, and `%h` at the end. No other key ends so, because `%` is escaped.
+    /// Returns the key of the epoch of the holds on a state. It is the key of the state, and `%h`
+    /// at the end, so both keys are in the same slot. No other key ends in `%h`, because `%` is
+    /// escaped.
     #[must_use]
     pub fn epoch_key(&self, charge: &Charge<'_>) -> Vec<u8> {
         let mut key = self.key(charge);
@@ -100,9 +100,9 @@ impl Keys {
         key
     }
 
-    /// Returns the key of the id of a call: `prefix:%id:{tag}:id`, with the tag of the first
-    /// charge, so that both keys are in the same slot. The name of a policy is escaped, so no
-    /// policy has such a key.
+    /// Returns the key of the id of a call: `prefix:%id:{tag}:id`. The tag is the tag of the first
+    /// charge, so that the keys of the id and of this charge are in the same slot. The name of a
+    /// policy is escaped, so no state has such a key.
     #[must_use]
     pub fn id_key(&self, first: &Charge<'_>, id: &[u8]) -> Vec<u8> {
         let max_len = self.prefix.len() + first.slot_key().len() + 3 * id.len() + 20;
@@ -116,7 +116,7 @@ impl Keys {
     }
 }
 
-/// Adds the part of a key that decides its slot.
+/// Adds the tag to a key. The tag decides the slot of the key.
 fn put_tag(charge: &Charge<'_>, key: &mut Vec<u8>) {
     let tag = charge.slot_key();
     key.extend_from_slice(b":{");
@@ -131,7 +131,7 @@ fn put_tag(charge: &Charge<'_>, key: &mut Vec<u8>) {
     key.push(b'}');
 }
 
-/// The escaped characters, in addition to all bytes that are not ASCII.
+/// The characters that are escaped, in addition to all bytes that are not ASCII.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'{').add(b'}').add(b':').add(b'%');
 
 fn escape(bytes: &[u8], into: &mut Vec<u8>) {
@@ -190,7 +190,8 @@ mod tests {
         key[begins..ends].to_vec()
     }
 
-    /// Generates bytes that resemble the end of a shard's tag, escaped or not, and other bytes.
+    /// Generates bytes that resemble the end of a shard's tag, with or without escaping, and other
+    /// bytes.
     fn tag_like() -> impl Strategy<Value = Bytes> {
         let part = prop_oneof![
             3 => prop::sample::select(vec![&b"%"[..], b".", b"%.", b"%.4.", b"4", b"16", b"\x16"]),

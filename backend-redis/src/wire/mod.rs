@@ -1,10 +1,10 @@
 //! The protocol between the stores and the scripts: keys, script calls and replies.
 //!
-//! This module does not know connections, because the cluster store routes the same script calls
+//! This module does not use connections, because the cluster store routes the same script calls
 //! itself.
 //!
-//! The layout of values is described in `scripts/README.md`, and the validity of values in
-//! `values/mod.rs`.
+//! `scripts/README.md` describes the layout of values. `values/mod.rs` describes the conditions for
+//! a valid value.
 
 mod answer;
 mod bounds;

@@ -1,17 +1,17 @@
 use smallvec::SmallVec;
 use tidegate_core::{Call, Charge, Charges, Decision, Error, Operation, Verdict};
 
-/// A call with one charge per key, as the scripts need it.
+/// A call with one charge per key, because the scripts need each key once.
 #[derive(Debug, Clone)]
 pub(crate) struct NormalizedCall<'a> {
     pub(crate) operation: Operation,
     /// The charges of the call.
     all: Charges<'a>,
-    /// One charge per key, with the sum of the costs of this key. The cost of a check-only charge
-    /// is 0 in an operation that ignores such charges.
+    /// One charge per key, with the sum of the costs that the call charges to this key. The cost of
+    /// a check-only charge is 0 in an operation that ignores such charges.
     pub(crate) charges: SmallVec<[(Charge<'a>, u64); 1]>,
-    /// For each charge of the call its place in `charges`. It is empty if each charge of the call
-    /// has a key of its own.
+    /// The place in `charges` for each charge of the call. The list is empty if each charge of the
+    /// call has its own key.
     places: SmallVec<[usize; 1]>,
 }
 
@@ -50,8 +50,8 @@ impl<'a> NormalizedCall<'a> {
         self.charges.iter().any(|(charge, _)| charge.policy.refunds_lapsed())
     }
 
-    /// Returns whether the verdicts have the numbers of a peek with a cost of 0, after the
-    /// operation.
+    /// Returns whether the verdicts of the operation have the numbers of a peek with a cost of 0
+    /// after the operation.
     pub(super) fn answers_as_a_peek(&self) -> bool {
         !self.operation.can_be_refused()
     }
@@ -61,7 +61,7 @@ impl<'a> NormalizedCall<'a> {
         self.operation.needs_hold()
     }
 
-    /// Returns the settlement of the hold that this call settles or extends.
+    /// Returns the call that settles the hold that this call settles or extends.
     pub(super) fn as_settlement(&self) -> Self {
         Self { operation: Operation::Settle, ..self.clone() }
     }
@@ -71,11 +71,12 @@ impl<'a> NormalizedCall<'a> {
         self.operation.has_amounts()
     }
 
-    /// Splits the amount of each of `charges` among the charges of the call that share its state.
-    /// In their order, each gets at most its cost.
+    /// Splits the amount of each charge in `charges` among the charges of the call that share its
+    /// state. In the order of the call, each charge gets at most its cost.
     pub(super) fn split(&self, amounts: &[u64]) -> SmallVec<[u64; 4]> {
         if self.operation.is_of_hold() {
-            // Each state has one charge, and the refunded amount may differ from the cost.
+            // Each state has one charge, and the refunded amount is possibly different from the
+            // cost.
             return SmallVec::from_slice(amounts);
         }
         let mut rest: SmallVec<[u64; 4]> = SmallVec::from_slice(amounts);
@@ -90,19 +91,19 @@ impl<'a> NormalizedCall<'a> {
         self.all.iter().enumerate().map(amount).collect()
     }
 
-    /// Maps values of `charges` to the charges of the call.
+    /// Maps one value for each charge in `charges` to one value for each charge of the call.
     pub(super) fn each<T: Copy>(&self, values: &[T]) -> impl Iterator<Item = T> {
         let count = if self.places.is_empty() { values.len() } else { self.places.len() };
         (0..count).filter_map(|n| values.get(self.places.get(n).copied().unwrap_or(n)).copied())
     }
 
-    /// Returns the decision, from one verdict for each of `charges`.
+    /// Creates the decision from one verdict for each charge in `charges`.
     pub(crate) fn answer(&self, verdicts: &[Verdict]) -> Decision {
         Decision::new(self.each(verdicts))
     }
 }
 
-/// Returns the cost of a charge in an operation.
+/// Returns the cost that an operation uses for a charge.
 fn cost_in(operation: Operation, charge: &Charge<'_>) -> u64 {
     use Operation::{Charge, Refund, Undo};
     let is_ignored = charge.is_check_only && matches!(operation, Refund | Undo { .. } | Charge);

@@ -5,8 +5,8 @@ use tidegate_core::{Charge, Policy};
 use super::layout::{FIXED_ALIGNED, FIXED_ANCHORED, FIXED_PHASED};
 use super::scripts::Rule;
 
-/// Returns the rule of the policy of a charge, and the four numbers of the policy for the scripts.
-/// Returns `None` if no script knows the rule.
+/// Returns the rule for the policy of a charge, and the four numbers of the policy for the scripts.
+/// Returns `None` if the scripts have no rule for the policy.
 pub(super) fn numbers(charge: &Charge<'_>) -> Option<(Rule, [u64; 4])> {
     let policy = charge.policy;
     let limit = policy.limit();
@@ -41,8 +41,8 @@ pub(super) fn numbers(charge: &Charge<'_>) -> Option<(Rule, [u64; 4])> {
 /// The maximum number of records of a log that is stored as a string.
 pub(super) const MAX_STRING_RECORDS: u64 = 128;
 
-/// Returns whether a log may need more than [`MAX_STRING_RECORDS`] records, so that it is stored
-/// as a list.
+/// Returns whether a log possibly needs more than [`MAX_STRING_RECORDS`] records. Such a log is
+/// stored as a list.
 pub(super) fn is_long(policy: &Policy) -> bool {
     policy.rule().max_records() > MAX_STRING_RECORDS
 }

@@ -18,13 +18,13 @@ const _: () = assert!(
 /// The part of a reply to a charge about the holds on its state.
 #[derive(Debug, Default)]
 pub(super) struct HoldsReply {
-    /// The unspent sum of the open holds.
+    /// The sum of the unspent parts of the open holds.
     pub(super) unspent: u64,
     /// The open holds, if the wait depends on their lapses.
     pub(super) open: Option<Box<OpenHolds>>,
 }
 
-/// Reads the holds. Returns `None` if the reply is not valid.
+/// Reads the part of the reply about holds. Returns `None` if this part is not valid.
 pub(super) fn read(reader: &mut Reader<'_>, rule: &Rule, now: u64) -> Option<HoldsReply> {
     let (unspent, count) = (reader.number()?, reader.byte()?);
     if count == 0 {
@@ -54,8 +54,8 @@ fn bytes<'b>(reader: &mut Reader<'b>, count: usize) -> Option<&'b [u8]> {
     Some(bytes)
 }
 
-/// Returns the state in a value, in the units of the policy. The inner `None` stands for a state in
-/// which nothing is charged.
+/// Returns the state that a value contains, in the units of the policy. The inner `None` stands for
+/// a state in which nothing is charged.
 fn state_of(value: &[u8], rule: &Rule, now: u64) -> Option<Option<State>> {
     match *value.first()? {
         layout::NONE => return Some(None),
@@ -83,7 +83,7 @@ fn state_of(value: &[u8], rule: &Rule, now: u64) -> Option<Option<State>> {
     })
 }
 
-/// Reads the records of a log that counted at its last write.
+/// Reads the records that counted when the log was last written.
 fn read_log(value: &[u8]) -> Option<sliding_log::State> {
     let [head, record_size, foot] =
         [layout::LOG_HEAD, layout::RECORD, layout::LOG_FOOT].map(usize::from);

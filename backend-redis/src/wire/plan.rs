@@ -1,9 +1,11 @@
-//! The plan of a list of calls: the requests that decide them, one after the other, without I/O.
+//! The plan of a list of calls. A plan creates the requests that decide the calls, one after the
+//! other, without I/O.
 //!
-//! A request decides its calls, or names the [tier](Tier) of scripts that does. A store sends what
-//! [`next_request`](Plan::next_request) returns and hands the replies to
-//! [`take_replies`](Plan::take_replies), until there is no further request. The undecided calls of
-//! a request precede all later calls, so that calls of one state stay in order.
+//! A request decides its calls, or leaves them to a later [tier](Tier) of scripts. A store sends
+//! the request that [`next_request`](Plan::next_request) returns, and passes the replies to
+//! [`take_replies`](Plan::take_replies). The store repeats this until there is no further request.
+//! The undecided calls of a request precede all later calls, so that the calls on one state stay in
+//! order.
 
 use smallvec::{IntoIter, SmallVec, smallvec};
 use tidegate_core::{Call, Error, ErrorKind, Operation, Timestamp};
@@ -12,10 +14,10 @@ use super::answer::ScriptReply;
 use super::key::Keys;
 use super::request::{Batch, Reply, Request, Tier};
 
-/// The indices of calls in the list.
+/// The indices of calls in the list of the plan.
 pub type Places = SmallVec<[usize; 1]>;
 
-/// The requests for a list of calls that were not made yet.
+/// A plan of the requests for a list of calls. It contains the requests that were not created yet.
 ///
 /// A plan of one call allocates no list.
 #[derive(Debug)]
@@ -24,8 +26,8 @@ pub struct Plan<'c, 'a> {
     calls: &'c [Call<'a>],
     /// Whether the calls are only looked at.
     is_peek: bool,
-    /// The calls that are in no request, by the tier that decides them. The last entry is the next
-    /// one.
+    /// The calls that are in no request yet, by the tier that decides them. The last entry is
+    /// decided next.
     steps: SmallVec<[Step; 1]>,
 }
 
@@ -33,7 +35,7 @@ pub struct Plan<'c, 'a> {
 #[derive(Debug)]
 struct Step {
     places: IntoIter<[usize; 1]>,
-    /// The fastest tier that may decide the calls.
+    /// The fastest tier that possibly decides the calls.
     tier: Tier,
 }
 
@@ -42,7 +44,7 @@ struct Step {
 pub struct PlannedRequest<'a> {
     /// The request.
     pub request: Request<'a>,
-    /// The indices of its calls, in order.
+    /// The indices of the calls of the request, in order.
     pub places: Places,
 }
 
@@ -60,18 +62,20 @@ impl<'c, 'a> Plan<'c, 'a> {
         Self::new(keys, calls, (0..calls.len()).collect())
     }
 
-    /// Creates a plan that reports how the call at `place` would be decided. It writes nothing.
+    /// Creates a plan that reports the decision on the call at `place`. The requests of the plan
+    /// write nothing.
     ///
-    /// Unlike a peek of its charges, it also reports whether a reservation would be granted.
+    /// Unlike a peek of the same charges, the plan also reports whether a reservation would be
+    /// granted.
     #[must_use]
     pub fn peek(keys: &'c Keys, calls: &'c [Call<'a>], place: usize) -> Self {
         Self { is_peek: true, ..Self::new(keys, calls, smallvec![place]) }
     }
 
-    /// Creates the next request, or returns `None` if every call is decided or in a request.
+    /// Creates the next request. Returns `None` if every call is decided or in a request.
     ///
-    /// The script uses the time `now` instead of the server's clock if it is set. Invalid calls are
-    /// passed to `decided` with their errors and are in no request.
+    /// If `now` is set, the script uses this time instead of the server's clock. Invalid calls are
+    /// in no request. The plan passes their errors to `decided`.
     pub fn next_request(
         &mut self,
         now: Option<Timestamp>,
@@ -92,9 +96,9 @@ impl<'c, 'a> Plan<'c, 'a> {
     }
 
     /// Passes the decided calls of a request to `decided`, and plans the next requests for the
-    /// others.
+    /// undecided calls.
     ///
-    /// If the request failed, its error is the error of each of its calls.
+    /// If the request failed, each of its calls gets the error of the request.
     pub fn take_replies(
         &mut self,
         planned: PlannedRequest<'_>,
@@ -151,8 +155,8 @@ impl<'c, 'a> Plan<'c, 'a> {
 }
 
 impl Step {
-    /// Creates a request for the first calls: as many as fit in one. Returns `None` if they are all
-    /// invalid.
+    /// Creates a request for the first calls in the list, for as many calls as fit in one request.
+    /// Returns `None` if these calls are all invalid.
     fn next<'a>(
         &mut self,
         keys: &Keys,
@@ -181,7 +185,7 @@ impl Step {
         self.next_batch(keys, calls, decided)
     }
 
-    /// Creates a request of a general script for the calls before the first one with an id.
+    /// Creates a request of a general script for the calls before the first call with an id.
     fn next_batch<'a>(
         &mut self,
         keys: &Keys,
@@ -224,7 +228,7 @@ fn single<'a>(
     }
 }
 
-/// Returns the error of one of several calls that failed together.
+/// Returns the error of one call, if several calls failed together.
 #[must_use]
 pub fn in_a_batch(error: &Error) -> Error {
     error.clone().with_context("in a batch")
@@ -261,10 +265,10 @@ mod tests {
         .map(|text| text.parse().unwrap())
     }
 
-    /// A call to generate. It may be invalid.
+    /// A generated call. It is possibly invalid.
     #[derive(Debug, Clone)]
     struct CallInput {
-        /// The indices of the policies of the charges.
+        /// The index of the policy of each charge.
         policies: Vec<usize>,
         subject: u8,
         operation: Operation,
@@ -276,7 +280,7 @@ mod tests {
             12 => (0..2_usize).prop_map(|policy| vec![policy]),
             3 => (0..5_usize).prop_map(|policy| vec![policy]),
             1 => prop::collection::vec(0..5_usize, 0..4),
-            // More charges than a call may have.
+            // This call has more charges than are allowed.
             1 => Just(vec![0; 65]),
         ];
         let operation = prop_oneof![
@@ -300,8 +304,7 @@ mod tests {
     enum End {
         /// The request fails.
         Fails,
-        /// The reply leaves out this many calls at the end, and leaves all charges of one key
-        /// undecided.
+        /// The reply omits this many calls at the end, and does not decide the charges of one key.
         Replies { left_out: usize, undecided: Option<Index> },
     }
 
@@ -325,7 +328,7 @@ mod tests {
         decided: Vec<(usize, Result<(), ErrorKind>)>,
     }
 
-    /// Executes a plan. Request n ends as `end(n, request)` says.
+    /// Executes a plan. The function `end(n, request)` returns the result of request n.
     fn run(
         mut plan: Plan<'_, '_>,
         mut end: impl FnMut(usize, &PlannedRequest<'_>) -> Result<Vec<Reply>, Error>,
@@ -402,8 +405,8 @@ mod tests {
                     prop_assert_eq!(outcome, &Err(error.kind()));
                     continue;
                 }
-                // A call with several charges waits for its undecided state, and later calls on its
-                // other states may be decided before it.
+                // A call with several charges waits until the next request decides its undecided
+                // state. It is possible that later calls on its other states are decided before it.
                 if call.charges.len() == 1 {
                     let before = last.insert(key_of(*place).unwrap(), *place);
                     prop_assert!(before.is_none_or(|before| before < *place), "{:?}", result);

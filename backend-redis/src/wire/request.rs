@@ -22,8 +22,8 @@ use super::numbers::{MAX_STRING_RECORDS, is_long, numbers};
 use super::scripts::{self, RecordKind, Rule, Script, StateKind};
 use super::single_charges::{self, Parts, SingleCharges};
 
-/// The minimum time to live of the key of an id if a test sets the time: an hour, as for other
-/// keys.
+/// The minimum time to live of the key of an id if a test sets the time. It is an hour, as for all
+/// other keys.
 const MIN_MILLIS_IN_TESTS: u64 = 3_600_000;
 
 /// A script call that decides one call or several.
@@ -32,7 +32,7 @@ pub struct Request<'a> {
     script: &'static Script,
     keys: Vec<Vec<u8>>,
     arguments: Vec<u8>,
-    /// The arguments for a call with an id. The key of the id is the last of `keys`.
+    /// The arguments for a call with an id. The last key in `keys` is the key of the id.
     id: Option<IdArguments<'a>>,
     /// The time that the script uses instead of the server's clock, in tests.
     time: Option<Vec<u8>>,
@@ -42,20 +42,21 @@ pub struct Request<'a> {
     tier: Tier,
 }
 
-/// The tiers of scripts. Each tier decides every call that the previous one decides, and more, and
-/// costs the server more.
+/// The tiers of scripts. Each tier decides more calls than the previous tier, and costs the server
+/// more time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
-    /// The script for usual batches. It decides a call if the rule alone has written the state.
+    /// The script for usual batches. It leaves a call undecided if the value of the state cannot be
+    /// from the rule alone.
     Usual,
-    /// The scripts for any call. They take a state with holds for a foreign value.
+    /// The scripts for any call. These scripts treat a state with holds as a foreign value.
     General,
-    /// The scripts that know the holds on states.
+    /// The scripts that can read the holds on states.
     WithHolds,
 }
 
 impl Tier {
-    /// Returns the tier that decides the calls that this one leaves undecided.
+    /// Returns the next tier, which decides the calls that this tier leaves undecided.
     #[must_use]
     pub fn next(self) -> Option<Self> {
         match self {
@@ -65,7 +66,7 @@ impl Tier {
         }
     }
 
-    /// Returns what the scripts of the tier know about holds on states.
+    /// Returns whether the scripts of the tier can read holds on states.
     fn states(self) -> StateKind {
         if self == Self::WithHolds { StateKind::WithHolds } else { StateKind::Plain }
     }
@@ -74,18 +75,19 @@ impl Tier {
 /// The part of a script's reply that belongs to one call.
 #[derive(Debug)]
 pub enum Reply {
-    /// The script decided the call, or refused it with an error.
+    /// The script decided the call, or returned an error for the call.
     Decided(Result<ScriptReply, Error>),
-    /// The script wrote nothing for the call. A request of the [next tier](Tier::next) decides it.
+    /// The script wrote nothing for the call. A request of the [next tier](Tier::next) must decide
+    /// the call.
     Undecided,
 }
 
-/// Checks that scripts can keep the states of a policy.
+/// Checks that the scripts can store the states of a policy.
 ///
 /// # Errors
 ///
-/// Returns [`ErrorKind::Unsupported`] for a log that refunds lapsed holds and may need more than
-/// 128 records.
+/// Returns [`ErrorKind::Unsupported`] for a log that refunds lapsed holds and possibly needs more
+/// than 128 records.
 pub fn supports(policy: &Policy) -> Result<(), Error> {
     if !policy.refunds_lapsed() || !is_long(policy) {
         return Ok(());
@@ -103,16 +105,16 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     ///
-    /// Returns an error if [`Call::check`] does, and for a hold if [`supports`] does.
+    /// Returns the error of [`Call::check`]. For a hold, also returns the error of [`supports`].
     pub fn new(keys: &Keys, call: &Call<'a>) -> Result<Self, Error> {
         Self::with_tier(keys, call, general_tier(call))
     }
 
     /// Creates a request for one call that uses a script of [`Tier::WithHolds`].
     ///
-    /// A state may have holds although no policy of the call refunds lapsed holds, because a policy
-    /// of the same name had that setting before. The script of [`new`](Self::new) takes such a
-    /// state for a foreign value.
+    /// It is possible that a state has holds although no policy of the call refunds lapsed holds.
+    /// In this case, a policy of the same name had the setting before. The script of
+    /// [`new`](Self::new) treats such a state as a foreign value.
     ///
     /// # Errors
     ///
@@ -163,7 +165,8 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// Creates a request of [`Tier::Usual`] for the first calls: as many as fit in one.
+    /// Creates a request of [`Tier::Usual`] for the first calls, for as many calls as fit in one
+    /// request.
     ///
     /// Returns `None` if one of these calls does not belong in a usual batch.
     #[must_use]
@@ -181,7 +184,8 @@ impl<'a> Request<'a> {
         Some(Self { script, keys, arguments, id, time, calls, single_charges, tier })
     }
 
-    /// Returns the keys of the epochs of a call of a hold.
+    /// Returns the keys of the epochs of all charges, for a call that makes, settles or extends a
+    /// hold.
     fn epochs(&self, keys: &Keys) -> Vec<Vec<u8>> {
         let calls = self.calls.iter().filter(|call| call.operation.is_of_hold());
         calls
@@ -195,8 +199,8 @@ impl<'a> Request<'a> {
         Self { id: Some(arguments), ..self }
     }
 
-    /// Creates a request for the script of a single charge. Returns `None` if no such script
-    /// decides the call.
+    /// Creates a request for the script that decides a single charge. Returns `None` if no such
+    /// script decides the call.
     fn single(
         keys: &Keys,
         normalized: &NormalizedCall<'a>,
@@ -256,7 +260,7 @@ impl<'a> Request<'a> {
         &self.keys
     }
 
-    /// Returns ARGV\[1\]: the charges, in binary.
+    /// Returns ARGV\[1\], the charges in binary form.
     #[must_use]
     pub fn arguments(&self) -> &[u8] {
         &self.arguments
@@ -274,7 +278,7 @@ impl<'a> Request<'a> {
         self.tier
     }
 
-    /// Returns the command that calls the script by its SHA-1. A store sends it first.
+    /// Returns the command that calls the script by its SHA-1. A store sends this command first.
     #[must_use]
     pub fn evalsha(&self) -> Cmd {
         self.command("EVALSHA", self.script.sha())
@@ -282,8 +286,8 @@ impl<'a> Request<'a> {
 
     /// Returns the command that contains the script.
     ///
-    /// A store sends it if the server replied NOSCRIPT to [`evalsha`](Self::evalsha), in which case
-    /// nothing was charged.
+    /// A store sends this command if the server replied NOSCRIPT to the command of
+    /// [`evalsha`](Self::evalsha). In that case nothing was charged.
     #[must_use]
     pub fn eval(&self) -> Cmd {
         self.command("EVAL", self.script.code())
@@ -316,8 +320,8 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Protocol`] if the reply is not valid. The entry of a call has an error
-    /// of its own, such as [`ErrorKind::ForeignValue`].
+    /// Returns [`ErrorKind::Protocol`] if the reply is not valid. If only one call fails, the entry
+    /// of this call contains the error, such as [`ErrorKind::ForeignValue`].
     pub fn read(&self, reply: &[u8]) -> Result<Vec<Reply>, Error> {
         if let Some(charges) = &self.single_charges {
             let replies = charges.read(&self.calls, reply).ok_or_else(|| invalid_reply(reply))?;
@@ -337,8 +341,8 @@ impl<'a> Request<'a> {
 
     fn reply(&self, reply: Result<ScriptReply, Error>) -> Reply {
         match reply {
-            // The value may be a state with holds, which a script of this tier takes for a foreign
-            // value.
+            // The value is possibly a state with holds, which a script of this tier treats as a
+            // foreign value.
             Err(error) if error.kind() == ErrorKind::ForeignValue && self.tier == Tier::General => {
                 Reply::Undecided
             }
@@ -375,7 +379,8 @@ impl<'a, 'k> Batch<'a, 'k> {
     /// its keys.
     pub const MAX_CHARGES: usize = bounds::MAX_CHARGES;
 
-    /// Creates an empty batch for a script of this tier, or of a later one that its calls need.
+    /// Creates an empty batch for a script of this tier. If a call needs a later tier, the batch
+    /// uses that tier.
     #[must_use]
     pub fn new(names: &'k Keys, tier: Tier) -> Self {
         Self {
@@ -394,7 +399,7 @@ impl<'a, 'k> Batch<'a, 'k> {
     ///
     /// # Errors
     ///
-    /// Returns an error if [`Call::check`] does, and [`ErrorKind::Unsupported`] for a call with an
+    /// Returns the error of [`Call::check`]. Returns [`ErrorKind::Unsupported`] for a call with an
     /// id, which needs its own [`Request`].
     pub fn add_call(&mut self, call: &Call<'a>) -> Result<(), Error> {
         if call.id.is_some() {
@@ -404,21 +409,21 @@ impl<'a, 'k> Batch<'a, 'k> {
         self.add(NormalizedCall::new(call)?)
     }
 
-    /// Adds a reservation that the script only reports on and does not make. Unlike the reply to a
-    /// peek of the same charges, the reply says whether the reservation would be granted. A call
-    /// that causes an error is not added.
+    /// Adds a reservation. The script does not make the reservation, but reports whether it would
+    /// be granted. The reply to a peek of the same charges does not contain this. A call that
+    /// causes an error is not added.
     ///
     /// # Errors
     ///
-    /// Returns an error if [`Call::check`] does.
+    /// Returns the error of [`Call::check`].
     pub(super) fn add_reserve_peek(&mut self, call: &Call<'a>) -> Result<(), Error> {
         let normalized = NormalizedCall::new(call)?;
         let (_, argument) = number_and_argument(normalized.operation)?;
         self.put(normalized, PEEK, argument)
     }
 
-    /// Returns `true` if the request stays within its bounds with this call. A request may consist
-    /// of any one call.
+    /// Returns `true` if the request stays within its bounds after this call is added. A request
+    /// with only one call is always within its bounds.
     pub(super) fn has_room_for(&self, call: &Call<'_>) -> bool {
         let charges = self.charges + call.charges.len();
         let is_within = charges <= Self::MAX_CHARGES && self.key_bytes <= bounds::MAX_KEY_BYTES;
@@ -444,8 +449,8 @@ impl<'a, 'k> Batch<'a, 'k> {
         for ((charge, cost), (rule, numbers)) in normalized.charges.iter().zip(rules) {
             let number = self.number_of(self.names.key(charge));
             let penalty = match op {
-                // These operations end or change the epoch of the holds on a state. The script
-                // needs its key.
+                // These operations end or change the epoch of the holds on a state, so the script
+                // needs the key of the epoch.
                 RESET | REFUND => self.number_of(self.names.epoch_key(charge)).into(),
                 _ => penalty(charge),
             };
@@ -462,14 +467,15 @@ impl<'a, 'k> Batch<'a, 'k> {
         Ok(())
     }
 
-    /// Returns the number of a key among the keys, from 1 as in Lua.
+    /// Returns the number of a key in the list of keys. The numbers begin at 1, as in Lua.
     fn number_of(&mut self, key: Vec<u8>) -> u16 {
         if let Some(number) = self.numbers.get(&key) {
             return *number;
         }
         self.key_bytes += key.len();
         self.keys.push(key.clone());
-        // There are at most two keys per charge: the state and the epoch of its holds.
+        // There are at most two keys per charge: the key of the state and the key of the epoch of
+        // its holds.
         let number = u16::try_from(self.keys.len()).unwrap_or(u16::MAX);
         self.numbers.insert(key, number);
         number
@@ -498,8 +504,8 @@ struct IdArguments<'a> {
     id: &'a [u8],
     /// ARGV[2]: the head of the record.
     request: Vec<u8>,
-    /// ARGV[3]: the time to live of the record's key in milliseconds. The script itself computes it
-    /// for a settlement and an extension.
+    /// ARGV[3]: the time to live of the record's key in milliseconds. For a settlement and an
+    /// extension, the script itself computes this time.
     millis: Option<u64>,
 }
 
@@ -512,7 +518,7 @@ impl<'a> IdArguments<'a> {
     ) -> Self {
         let is_of_hold = call.operation.is_of_hold();
         let ttl = micros(id.ttl, 999);
-        // After a hold has lapsed, it can still be settled for as long again.
+        // After a hold has lapsed, it can still be settled during the same time again.
         let life = if is_of_hold { 2 * ttl } else { ttl };
         let is_of_shadow = call.charges.iter().all(|charge| charge.policy.is_shadow());
         let mut request = Vec::with_capacity(64);
@@ -545,8 +551,8 @@ fn general_tier(call: &Call<'_>) -> Tier {
     }
 }
 
-/// Returns the number of an operation, and its argument: the maximum wait, the minimum amount, the
-/// length of a block, or the time at which the charge to undo was made.
+/// Returns the number of an operation, and its argument. The argument is the maximum wait, the
+/// minimum amount, the length of a block, or the time of the charge that an undo undoes.
 fn number_and_argument(operation: Operation) -> Result<(u8, u64), Error> {
     Ok(match operation {
         Operation::Acquire | Operation::Hold => (ACQUIRE, 0),
@@ -595,7 +601,8 @@ fn rule_and_numbers(charge: &Charge<'_>) -> Result<(Rule, [u64; 4]), Error> {
     })
 }
 
-/// Returns the length of the block that follows a denial, in microseconds; 0 for none.
+/// Returns the length of the block that follows a denial, in microseconds. Returns 0 if no block
+/// follows.
 fn penalty(charge: &Charge<'_>) -> u64 {
     micros(charge.policy.block_duration().unwrap_or_default(), 0)
 }

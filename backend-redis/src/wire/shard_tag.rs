@@ -1,14 +1,15 @@
-//! The suffix of a shard's tag. It is chosen so that the slots of the shards are far apart.
+//! The suffix of a shard's tag. The suffix is chosen so that the slots of the shards are far apart.
 
 use tidegate_core::Shard;
 
-/// Appends the suffix of a shard to a key whose tag begins at the byte `begins`: `%.`, the number
-/// of shards, `.`, and two characters.
+/// Appends the suffix of a shard to a key. The suffix is `%.`, the number of shards, `.`, and two
+/// characters. `begins` is the byte of the key at which the tag begins.
 ///
-/// Escaping never produces `%.`, so that no tenant and no subject has such a tag. For each of the
-/// 256 equal parts of the slots there is a pair of characters that leads to it. The pairs of `n`
-/// shards are chosen so that their slots are an `n`th of all slots apart. The number of shards on
-/// two nodes with the same number of slots therefore differs by at most one.
+/// Escaping never produces `%.`, so no tenant and no subject has such a tag. The slots are divided
+/// into 256 equal parts. For each part there is a pair of characters that gives the tag a slot in
+/// this part. The pairs of `n` shards are chosen so that their slots are an `n`th of all slots
+/// apart. Therefore, if two nodes have the same number of slots, their numbers of shards differ by
+/// at most one.
 ///
 /// The choice of the characters must never change, because it determines the slots of existing
 /// states.
@@ -22,8 +23,8 @@ pub(super) fn end(key: &mut Vec<u8>, begins: usize, shard: Shard) {
     key.extend_from_slice(&PAIRS[first ^ wanted]);
 }
 
-/// Returns the part of the slots, 0 to 255, that contains the slot of a checksum: the upper 8 of
-/// its lower 14 bits.
+/// Returns the number of the part of the slots (0 to 255) that contains the slot of a checksum. The
+/// number is the upper 8 of the lower 14 bits of the checksum.
 const fn cell(crc: u16) -> u8 {
     let [low, high] = crc.to_le_bytes();
     high << 2 | low >> 6
@@ -45,12 +46,12 @@ const fn crc(crc: u16, bytes: &[u8]) -> u16 {
     crc
 }
 
-/// Two characters for each part of the slots. Their checksum is in this part.
+/// A pair of characters for each part of the slots. The checksum of the pair is in this part.
 const PAIRS: [[u8; 2]; 256] = {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut pairs = [[0; 2]; 256];
     let mut place = LETTERS.len() * LETTERS.len();
-    // Backwards, so that the first matching pair remains.
+    // The loop runs backwards, so that the first matching pair remains.
     while place > 0 {
         place -= 1;
         let pair = [LETTERS[place / LETTERS.len()], LETTERS[place % LETTERS.len()]];
@@ -112,7 +113,8 @@ mod tests {
                         on_node[usize::try_from(node).unwrap()] += 1;
                     }
                     let (min, max) = (on_node.iter().min().unwrap(), on_node.iter().max());
-                    // One for the rounding to shards, and one for the rounding to 256 parts.
+                    // The rounding to shards adds a difference of 1, and the rounding to 256 parts
+                    // adds another 1.
                     let difference = max.unwrap() - min;
                     assert!(difference <= 2, "{count} shards on {nodes} nodes: {on_node:?}");
                 }

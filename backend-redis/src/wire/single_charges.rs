@@ -1,5 +1,5 @@
-//! The usual batch: acquires of single charges, whose script sends common numbers once and writes
-//! each state once.
+//! The usual batch, which consists of acquires of single charges. The request contains the numbers
+//! that several charges share once. The script writes each state once.
 
 use std::collections::HashMap;
 
@@ -15,21 +15,21 @@ use super::normalized::NormalizedCall;
 use super::numbers::numbers;
 use super::scripts::Rule;
 
-/// The maximum number of groups. The general script decides a batch with more of them, because a
-/// group costs about as much here as a charge costs there.
+/// The maximum number of groups in a usual batch. The general script decides a batch with more
+/// groups. A group costs about as much in a usual batch as a charge costs in the general script.
 const MAX_GROUPS: usize = 16;
 
 /// The charges of a usual batch, in groups.
 #[derive(Debug)]
 pub(super) struct SingleCharges {
-    /// For each key, the indices of its calls in the batch.
+    /// The indices of the calls in the batch, for each key.
     keys: Vec<Places>,
     groups: Vec<Group>,
 }
 
 type Places = SmallVec<[usize; 1]>;
 
-/// Charges that differ only in the key.
+/// A group of charges that differ only in their keys.
 #[derive(Debug)]
 struct Group {
     rule: Rule,
@@ -41,7 +41,7 @@ struct Group {
     repeats: bool,
 }
 
-/// The parts of a request.
+/// The parts from which a request is built.
 #[derive(Debug)]
 pub(super) struct Parts<'a> {
     pub(super) keys: Vec<Vec<u8>>,
@@ -50,14 +50,15 @@ pub(super) struct Parts<'a> {
     pub(super) charges: SingleCharges,
 }
 
-/// Creates the parts of a request for the first calls: as many as fit in one. Returns `None` if one
-/// of these calls does not belong in a usual batch, or if a key has charges in two groups.
+/// Creates the parts of a request for the first calls, for as many calls as fit in one request.
+/// Returns `None` if one of these calls does not belong in a usual batch, or if a key has charges
+/// in two groups.
 pub(super) fn parts<'c, 'a: 'c>(
     names: &Keys,
     calls: impl ExactSizeIterator<Item = &'c Call<'a>>,
 ) -> Option<Parts<'a>> {
     let mut groups: Vec<Group> = vec![];
-    // The group and the number of each key.
+    // The group of each key, and the number of the key.
     let mut known: HashMap<Vec<u8>, (usize, usize)> =
         HashMap::with_capacity(calls.len().min(MAX_CHARGES));
     let mut keys: Vec<Places> = vec![];
@@ -173,7 +174,7 @@ impl SingleCharges {
 }
 
 fn put_count(arguments: &mut Vec<u8>, count: usize) {
-    // There are at most `MAX_CHARGES`.
+    // The number is at most `MAX_CHARGES`.
     let count = u16::try_from(count).unwrap_or(u16::MAX);
     arguments.extend_from_slice(&count.to_le_bytes());
 }

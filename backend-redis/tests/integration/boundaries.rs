@@ -1,5 +1,6 @@
-//! Compares random calls on numbers at boundaries with the core. The limits, costs and times are
-//! few, and are chosen at the bounds of comparisons, divisions and exact numbers.
+//! Compares the store with the core in random calls on numbers at boundaries. There are few
+//! different limits, costs and times. They are chosen at the bounds of comparisons, divisions and
+//! exact numbers.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -19,8 +20,8 @@ use tidegate_testkit::generate::seeded_rng;
 
 use crate::common::{policy, store_at};
 
-/// The policies that are charged in turn, most of them with one name, and costs in addition to
-/// those near their limits.
+/// The policies that are charged in turn. Most of them have the same name. The costs are in
+/// addition to the costs near the limits of the policies.
 const FAMILIES: &[(&[&str], &[u64])] = &[
     // Buckets with different rates, units per token and ticks: 1, 10 and 100 µs.
     (&["p: token-bucket 2/3us burst 4 block 1us", "p: gcra 1/2us burst 1"], &[]),
@@ -108,7 +109,7 @@ struct Lane<'f> {
     costs: &'f [u64],
     /// The latest charges: the time, the policy and the cost.
     charges: Vec<(u64, &'f Policy, u64)>,
-    /// The remaining amount in the last answer.
+    /// The remaining amount that the last decision reported.
     remaining: u64,
     history: String,
 }
@@ -157,7 +158,8 @@ impl<'f> Lane<'f> {
                 Operation::Reserve { max_wait: Duration::from_micros(below(rng, bound)) }
             }
             16 | 17 => {
-                // The maximum that any state can hold is rare, because it recovers slowly.
+                // The maximum cost that any state can hold is rare, because such a state recovers
+                // slowly.
                 if below(rng, 20) == 0 {
                     let max = [1 << 51, 1 << 52, u64::MAX];
                     cost = one_of(rng, &max).saturating_sub(below(rng, 2) + self.remaining);
@@ -194,7 +196,7 @@ impl<'f> Lane<'f> {
     }
 }
 
-/// The answer of the core and the answer of the store.
+/// The decision of the core, and the decision of the store on the same call.
 type Answers = (Result<Decision, Error>, Result<Decision, Error>);
 
 /// The store and the core, which receive the same calls at the same time.
@@ -257,7 +259,8 @@ async fn run(start: u64, steps: u64, stream: u64, moves: bool) {
         };
         now = now.saturating_add_signed(if moves { elapsed } else { 0 });
         both.set(now);
-        // Either one batch with a call of each lane, or sometimes two; or a few single calls.
+        // Each step makes one batch with a call of each lane, or sometimes with two calls of each
+        // lane. Other steps make a few single calls.
         let is_batch = below(&mut rng, 2) == 0;
         let mut requests = vec![];
         for (index, lane) in lanes.iter_mut().enumerate() {
@@ -324,7 +327,7 @@ async fn the_first_and_the_last_times_are_decided_as_in_the_core() {
 }
 
 /// A block that has ended applies again if the clock steps back. Therefore an undo that changes
-/// nothing must not remove it.
+/// nothing must not remove the block.
 #[tokio::test]
 async fn an_undo_that_changes_nothing_leaves_a_block_as_in_the_core() {
     const START: u64 = 1_790_000_000_000_000;
@@ -387,9 +390,9 @@ async fn an_undo_that_changes_nothing_leaves_a_block_as_in_the_core() {
     }
 }
 
-/// The time of a bucket may have been written under a policy with finer ticks. Under coarser ticks
-/// it must count from the next coarse tick, both in the wait of a reservation and in the refill
-/// since a charge that is undone.
+/// It is possible that a policy with finer ticks wrote the time of a bucket. Under coarser ticks,
+/// the bucket must count from the next coarse tick. This holds for the wait of a reservation, and
+/// for the refill since a charge that is undone.
 #[tokio::test]
 async fn a_change_to_coarser_ticks_is_decided_as_in_the_core() {
     let both = Both::new().await;
@@ -418,8 +421,8 @@ async fn a_change_to_coarser_ticks_is_decided_as_in_the_core() {
     }
 }
 
-/// A charge that has expired is not undone, because it would count again if the clock stepped back.
-/// This also holds in 1970, at the time 0.
+/// An undo does not change a charge that has expired, because the charge would count again if the
+/// clock stepped back. This also holds in 1970, at the time 0.
 #[tokio::test]
 async fn an_undo_of_an_expired_charge_changes_nothing_as_in_the_core() {
     let both = Both::new().await;
@@ -450,8 +453,8 @@ async fn an_undo_of_an_expired_charge_changes_nothing_as_in_the_core() {
     }
 }
 
-/// Charges beyond the limit fill a state up to its bound: the maximum amount that it can hold, or
-/// the maximum time until its debt is refilled.
+/// Charges beyond the limit fill a state up to its bound. The bound is the maximum amount that the
+/// state can hold, or the maximum time until its debt is repaid.
 #[tokio::test]
 async fn a_charge_beyond_the_limit_fills_a_state_up_to_its_bound_as_in_the_core() {
     const START: u64 = 1_790_000_000_000_000;
@@ -516,7 +519,7 @@ async fn a_charge_beyond_the_limit_fills_a_state_up_to_its_bound_as_in_the_core(
     }
 }
 
-/// A debt is refilled within 2^51 microseconds, and the refilled amount can be charged again.
+/// A debt is repaid within 2^51 microseconds, and the repaid amount can be charged again.
 #[tokio::test]
 async fn a_debt_is_repaid_within_the_maximum_span_as_in_the_core() {
     const START: u64 = 1_000_000_000_000_000;
@@ -547,8 +550,8 @@ async fn a_debt_is_repaid_within_the_maximum_span_as_in_the_core() {
     }
 }
 
-/// An acquire up to a cost takes one amount of all charges. No enforced policy admits more than
-/// this amount, and check-only charges are not made.
+/// An acquire of up to a cost charges the same amount to all charges. No enforced policy admits
+/// more than this amount. Check-only charges are not made.
 #[tokio::test]
 async fn an_acquire_up_to_a_cost_is_decided_as_in_the_core() {
     let both = Both::new().await;
@@ -563,7 +566,8 @@ async fn an_acquire_up_to_a_cost_is_decided_as_in_the_core() {
         "g: gcra 30/20us burst 30 block 9us",
     ]
     .map(policy);
-    // The amounts that are used before, the index of the check-only charge, and the minimum.
+    // The amounts that are charged before the call, the index of the check-only charge, and the
+    // minimum.
     for used in [[0; 7], [85, 0, 0, 0, 0, 0, 0], [0, 0, 68, 0, 49, 0, 0], [0, 0, 0, 0, 0, 40, 29]] {
         for checked in [None, Some(0), Some(2), Some(4), Some(6)] {
             for min in [1, 5, 33] {
@@ -592,7 +596,7 @@ async fn an_acquire_up_to_a_cost_is_decided_as_in_the_core() {
     }
 }
 
-/// A refusal may block for longer than 2^48 microseconds, which is 9 years.
+/// A block after a refusal can last longer than 2^48 microseconds, which is 9 years.
 #[tokio::test]
 async fn a_block_of_years_ends_as_in_the_core() {
     let both = Both::new().await;

@@ -1,4 +1,5 @@
-//! Coalesced calls: the conformance suite, and a record of each call while connections fail.
+//! Tests coalesced calls with the conformance suite, and with a record of each call while
+//! connections fail.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -1,5 +1,5 @@
-//! Credentials providers whose passwords change, and connections that the application has
-//! established.
+//! Tests credentials providers with passwords that change, and connections that the application has
+//! made.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -136,7 +136,7 @@ async fn a_connection_logs_in_again_before_its_credentials_expire() {
     assert_eq!(eventually(PATIENCE, "the second login", renewed).await.unwrap(), before);
     assert_eq!(acquire(&store).await.unwrap(), 1);
     assert_eq!(connections(&redis, "second").await, before);
-    // These credentials ask for no further login.
+    // These credentials do not set a time for a second login.
     let calls = provider.calls();
     assert_eq!(acquire(&store).await.unwrap(), 2);
     assert_eq!(provider.calls(), calls);

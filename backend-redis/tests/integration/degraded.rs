@@ -1,5 +1,6 @@
-//! Three nodes use a real Redis with many faults, and fall back to a third of the limit each. Redis
-//! admits at most the limit, and the nodes together admit at most the limit once more.
+//! Three nodes use a real Redis with many faults. During a fault, each node falls back to a third
+//! of the limit. Redis admits at most the limit, and the nodes together admit at most the limit
+//! once more.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -127,7 +128,7 @@ async fn no_more_than_the_stated_bound_is_admitted_under_any_fault() {
         // The test lasts seconds of a window of a day, in which a bucket refills one token at most.
         assert!(all.by_redis <= 901 && all.by_node <= 901, "{text}: {all:?}");
         assert!(all.by_redis > 0 && all.by_node > 0 && all.denied > 0, "{text}: {all:?}");
-        // A crash that loses all data allows one more limit, and no more than that.
+        // After a crash that loses all data, the server admits at most the limit once more.
         redis.restart(Data::Lost).await.unwrap();
         let after = nodes[0].make_calls(&policy).await;
         assert!(after.by_redis <= 900 && all.by_node + after.by_node <= 901, "{text}: {after:?}");

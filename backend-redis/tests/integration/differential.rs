@@ -18,7 +18,7 @@ tidegate_testkit::differential!(redis_store, stores);
 /// The number of scenarios that run concurrently.
 const CONCURRENT_SCENARIOS: u16 = 8;
 
-/// A store with a database of its own.
+/// A store with its own database.
 struct DatabaseStore {
     store: RedisStore,
     clock: ManualClock,
@@ -38,8 +38,8 @@ impl DatabaseStore {
     async fn new(redis: &Redis, database: u16) -> Self {
         let clock = ManualClock::default();
         let builder = RedisStore::builder().url(redis.socket_url()).database(database);
-        // The timeouts are long because the machine may be slow and these tests do not depend on
-        // timeouts.
+        // The timeouts are long because the machine is possibly slow and these tests do not depend
+        // on timeouts.
         let patience = Duration::from_secs(30);
         let builder =
             builder.connect_timeout(patience).response_timeout(patience).clock(clock.clone());
@@ -65,9 +65,9 @@ impl DifferentialStore for DatabaseStore {
     }
 }
 
-/// Debt beyond the capacity may be due to recover in the very next microsecond. A call that does
-/// not wait must not count it as recovered: neither when the debt is refunded or reset, nor when
-/// another charge of the call refuses.
+/// It is possible that debt beyond the capacity recovers in the very next microsecond. A call that
+/// does not wait must not count this debt as recovered. This holds when the debt is refunded or
+/// reset, and when another charge of the call refuses.
 #[tokio::test]
 async fn debt_that_recovers_in_the_next_microsecond_is_not_recovered_yet() {
     let (mut stores, _redis) = stores().await;
@@ -93,7 +93,7 @@ async fn debt_that_recovers_in_the_next_microsecond_is_not_recovered_yet() {
             for _ in 0..6 {
                 let _ = both(Operation::Reserve { max_wait }, &[charge]).await;
             }
-            // Three reservations are within the burst. The wait of the next one is 400 µs.
+            // Three reservations are within the burst. The wait of the next reservation is 400 µs.
             clock.set(Timestamp::from_micros(now + 400 - before));
             let refused = [charge, Charge::new(&full, &subject)];
             let decision = both(Operation::Reserve { max_wait }, &refused).await;
@@ -137,8 +137,8 @@ async fn a_debt_that_lasts_for_millennia_ends_as_in_the_core() {
     }
 }
 
-/// A debt is converted into another unit by a product, which is exact up to 2^52. Here the product
-/// is exactly 2^52.
+/// A debt is converted into another unit by a product, which is exact up to 2^52. In this test, the
+/// product is exactly 2^52.
 #[tokio::test]
 async fn a_fraction_at_the_bound_is_converted_as_in_the_core() {
     let (mut stores, _redis) = stores().await;

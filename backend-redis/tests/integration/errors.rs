@@ -1,5 +1,5 @@
-//! The messages of errors. A message names the server, the problem and its solution, and repeats
-//! nothing.
+//! Tests the messages of errors. A message names the server, the problem and its solution, and
+//! repeats nothing.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -27,8 +27,8 @@ async fn acquire(store: &impl Store) -> Result<bool, Error> {
     store.decide(Call::acquire(&charge)).await.map(|decision| decision.is_allowed())
 }
 
-/// Returns a builder with long timeouts, because the machine may be slow and these tests do not
-/// depend on timeouts.
+/// Returns a builder with long timeouts, because the machine is possibly slow and these tests do
+/// not depend on timeouts.
 fn builder(url: &str) -> RedisStoreBuilder {
     let patience = Duration::from_secs(10);
     RedisStore::builder().url(url).connect_timeout(patience).response_timeout(patience)
@@ -335,7 +335,7 @@ async fn a_corrected_password_on_the_server_needs_no_restart_of_the_client() {
     assert!(eventually(Duration::from_secs(5), "the login", decided).await.unwrap());
 }
 
-/// A script may need the missing permission after its first write.
+/// It is possible that a script needs the missing permission only after its first write.
 #[tokio::test]
 async fn a_missing_permission_of_a_script_leaves_open_whether_it_charged() {
     let rules = "~tidegate:* +@all -set -psetex";

@@ -1,4 +1,5 @@
-//! Keys by the server's own clock: their times to live, and values that Tidegate did not write.
+//! Tests keys by the server's own clock: their times to live, and values that Tidegate did not
+//! write.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -30,8 +31,8 @@ fn b11_every_key_has_a_bounded_life_after_every_operation() {
         let any = |name| Kind::any().prop_flat_map(move |kind| any_policy(kind, name));
         let policies = (any("p"), any("q")).prop_map(|(p, q)| vec![p, q]);
         let scenarios = scenario(policies, ClockKind::Forwards, 40, 3);
-        // The longest window and the longest block are 71 years each. A reservation can wait for as
-        // long again, and the grain or window before it is added.
+        // The longest window and the longest block are 71 years each. A reservation can wait for
+        // the same time again. Before the wait, the grain or the window is added.
         let bound = 3 * (1_i64 << 51) / 1_000;
         for _ in 0..100 {
             let scenario = scenarios.new_tree(&mut runner).unwrap().current();
@@ -179,8 +180,8 @@ async fn a_list_with_an_element_of_another_program_is_foreign() {
     }
 }
 
-/// B20: the whole state is under one key. Therefore a lost key gives one fresh limit and no
-/// inconsistent state.
+/// B20: the whole state is stored under one key. Therefore the loss of a key causes an empty state,
+/// and never an inconsistent state.
 #[tokio::test]
 async fn b20_a_lost_key_gives_one_fresh_limit() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
@@ -295,7 +296,7 @@ async fn the_first_byte_of_a_value_is_its_kind_and_whether_it_blocks() {
                 (false, 0) => assert!(value.is_empty(), "{text}: {reply:?}"),
                 (true, 0) => assert_eq!(value[0], kind, "{text}"),
                 (true, _) => assert_eq!(value[0], kind + flag, "{text}"),
-                // A value that contains only a block.
+                // This value contains only a block.
                 (false, _) => assert_eq!(value[0], 0xb0, "{text}"),
             }
             assert!(flag == 0 || value.ends_with(&until[..7]), "{text}: {value:?}");

@@ -1,4 +1,4 @@
-//! Faults of Redis that happen in production, on real servers. Each test has its own server.
+//! Tests faults of Redis that happen in production, on real servers. Each test has its own server.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -146,7 +146,7 @@ async fn a_silent_connection_is_replaced() {
     assert!(acquire(&store, &wide()).await.unwrap().is_allowed());
     proxy.set(Mode::BlackHole).await.unwrap();
     assert_eq!(acquire(&store, &wide()).await.unwrap_err().kind(), ErrorKind::Timeout);
-    // A new connection is attempted, and cannot be established.
+    // The store attempts a new connection, and cannot establish it.
     for _ in 0..2 {
         assert_eq!(acquire(&store, &wide()).await.unwrap_err().kind(), ErrorKind::Unavailable);
     }
@@ -206,7 +206,8 @@ async fn a_server_that_is_busy_with_a_script_is_an_error() {
 
 #[tokio::test]
 async fn a_server_that_loads_its_data_is_an_error() {
-    // While a server loads its data, it answers once per 2 MB: here every 100 ms, for 2 s.
+    // While a server loads its data, it replies once per 2 MB. In this test, it replies every 100
+    // ms, for 2 s.
     let slow = Redis::builder().config("rdbcompression", "no").config("key-load-delay", "10000");
     let redis = slow.start().await.unwrap();
     redis.command(&["DEBUG", "POPULATE", "200", "key", "200000"]).await.unwrap();

@@ -1,5 +1,6 @@
-//! Values under Tidegate's keys that Tidegate did not write. A value that no call could have
-//! written is a foreign value. Any other value decides as the same state in the core does.
+//! Tests values under Tidegate's keys that Tidegate did not write. A value that no call can have
+//! written is a foreign value. With any other value, the scripts decide as the core does with the
+//! same state.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -27,7 +28,8 @@ const NOW: u64 = 1_790_000_000_000_000;
 const HOUR: u64 = 3_600_000_000;
 const LIMIT: usize = 10;
 
-/// The maximum of a count, a debt and a sum. It is also the first time that no clock shows.
+/// The maximum of a count, a debt and a sum. A clock never shows this number or a greater number as
+/// a time.
 const MAX_EXACT: u64 = 1 << 52;
 /// The maximum of any number in a value.
 const MODULUS: u64 = 1 << 53;
@@ -62,10 +64,10 @@ fn numbers(value: &[u8]) -> Vec<u64> {
     value[1..].chunks_exact(7).map(number).collect()
 }
 
-/// Returns the core's record for a value, and whether the record has no information beyond the
-/// value's numbers. Returns `None` if no call could have written the value.
+/// Returns the core's record for a value, and whether the record contains no more information than
+/// the numbers of the value. Returns `None` if no call can have written the value.
 fn record_from(policy: &Policy, value: &[u8]) -> Option<(Record, bool)> {
-    // To a script, which computes with doubles, 2^53 + 1 is 2^53.
+    // A script computes with doubles, so it reads 2^53 + 1 as 2^53.
     let as_double = |number| if number == MODULUS + 1 { MODULUS } else { number };
     let state: Vec<u64> = numbers(value).into_iter().map(as_double).collect();
     let mut blocked_until = None;
@@ -168,7 +170,7 @@ impl Scene {
         }
     }
 
-    /// Acquires once more than the limit allows.
+    /// Makes one more acquire than the limit admits.
     async fn acquire(&self, policy: &Policy, path: Path) -> Vec<Result<Decision, Error>> {
         let charges = [Charge::new(policy, "s")];
         let mut calls = vec![Call::acquire(&charges); LIMIT + 1];
@@ -428,9 +430,9 @@ async fn b18_a_settlement_does_not_change_a_foreign_value() {
     }
 }
 
-/// Guards against a defect: the foot of a log contains the number of records. If the value was
-/// longer, the script wrote the next record before the foot, read the same foot again, and admitted
-/// without a limit.
+/// Guards against a defect. The foot of a log, the fixed-size end of its value, contains the number
+/// of records. If the value was longer, the script wrote the next record before the foot. The next
+/// call read the same foot again, so the log admitted without a limit.
 #[tokio::test]
 async fn b18_a_log_with_more_records_than_its_foot_says_admits_nothing() {
     let mut scene = Scene::new().await;
@@ -450,8 +452,8 @@ async fn b18_a_log_with_more_records_than_its_foot_says_admits_nothing() {
             let answers = scene.acquire(&policy, path).await;
             assert!(answers.iter().all(is_foreign), "{path:?}: {answers:?}");
         }
-        // The script for a single charge learns the size of the value only from its write, so that
-        // it may have changed the value.
+        // The script for a single charge learns the size of the value only from its own write, so
+        // it has possibly changed the value.
         if !matches!(path, Path::Single) {
             assert_eq!(scene.get(&policy).await.as_ref(), Some(&forged), "{path:?}");
         }
@@ -470,11 +472,11 @@ async fn b18_a_log_with_more_records_than_its_foot_says_admits_nothing() {
 /// The value under a key before the first call.
 #[derive(Debug, Clone)]
 enum Forgery {
-    /// The numbers of a value of the right kind and size, perhaps with a block.
+    /// The numbers of a value with the right kind and size. Some of these values have a block.
     Numbers { numbers: Vec<u64>, block: Option<u64> },
     /// A value that `calls` calls have written, with some of its bytes replaced.
     Changed { calls: usize, changes: Vec<(Index, Vec<u8>)> },
-    /// Any bytes after the right first byte. The value of a log also has the right last byte.
+    /// Random bytes after the right first byte. The value of a log also has the right last byte.
     Bytes(Vec<u8>),
 }
 

@@ -1,5 +1,5 @@
-//! Holds on real servers: settled as in the core for any clock, settled once for any lost answer,
-//! and safe on foreign values.
+//! Tests holds on real servers. A settlement decides as in the core for any clock. A hold is
+//! settled once even if replies are lost. A foreign value stays unchanged.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -61,7 +61,7 @@ async fn decide(
     store.decide(Call::new(operation, charges).with_id(CallId::new(id, HOUR))).await
 }
 
-/// Returns the text of an answer. For an error it consists of the kind, the message and the
+/// Returns the text of a reply. The text of an error consists of the kind, the message and the
 /// settlement that the error reports.
 fn summary(answer: &Result<Decision, Error>) -> String {
     let Err(error) = answer else { return format!("{answer:?}") };
@@ -76,11 +76,11 @@ fn summary(answer: &Result<Decision, Error>) -> String {
 /// The variations of the traces of the testkit.
 #[derive(Clone, Copy, PartialEq)]
 enum Variation {
-    /// The traces of the testkit, unchanged. They are also made on the memory store.
+    /// The traces of the testkit, unchanged. These traces also run on the memory store.
     Forwards,
     /// The clock jumps.
     Jumping,
-    /// The clock jumps, and policies with the same states and other numbers are used in between.
+    /// The clock jumps. Policies with the same states and other numbers are used in between.
     Changed,
 }
 
@@ -147,8 +147,8 @@ async fn compare_traces(policies: impl Strategy<Value = Vec<Policy>>, variation:
     }
 }
 
-/// Returns an operation that the traces of the testkit do not contain, and perhaps the time to live
-/// of an id. It is called with the charges of a step.
+/// Returns an operation that the traces of the testkit do not contain, and in some cases the time
+/// to live of an id. The inputs are the charges of a step.
 fn extra_operation() -> impl Strategy<Value = (Operation, Option<u64>)> {
     let operation = prop_oneof![
         4 => Just(Operation::Peek),
@@ -172,8 +172,8 @@ fn extra_operation() -> impl Strategy<Value = (Operation, Option<u64>)> {
     })
 }
 
-/// Turns on `refund-lapsed` for a share of the policies. Logs with too many records do not support
-/// it and stay unchanged.
+/// Sets `refund-lapsed` for a share of the policies. Logs with too many records do not support this
+/// setting and stay unchanged.
 fn lapsing(
     policies: impl Strategy<Value = Vec<Policy>>,
     share: f64,
@@ -273,8 +273,8 @@ async fn a_hold_of_a_bucket_is_settled_as_in_the_core() {
     }
 }
 
-/// A lapsed hold is refunded as of the time of its lapse, regardless of when the lapse is noticed
-/// and in which order the holds were made.
+/// A lapsed hold is refunded as of the time of its lapse. The time at which a call notices the
+/// lapse, and the order in which the holds were made, have no effect.
 #[tokio::test]
 async fn a_lapsed_hold_is_refunded_as_of_its_lapse_and_settled_as_in_the_core() {
     for text in [
@@ -330,9 +330,9 @@ async fn a_lapsed_hold_is_refunded_as_of_its_lapse_and_settled_as_in_the_core() 
     }
 }
 
-/// If the clock steps back after a lapse, the refund stays if a call has written the state, and
-/// disappears if calls have only read it, as in the core. The same holds for the record of an
-/// expired hold.
+/// The clock steps back after a lapse. If a call has written the state, the refund remains. If
+/// calls have only read the state, the refund is lost, as in the core. The same rule holds for the
+/// record of an expired hold.
 #[tokio::test]
 async fn a_lapse_stays_refunded_if_a_call_wrote_the_state() {
     let policy = policy("p: fixed-window 9/1d anchored block 5s refund-lapsed");
@@ -441,8 +441,8 @@ async fn a_lapsed_hold_is_refunded_by_the_rule_that_wrote_the_state_last() {
     }
 }
 
-/// If a server evicts the record of a hold, the id of the hold can be used again. The state
-/// contains both holds: the older one cannot be settled any more, and lapses.
+/// If a server evicts the record of a hold, the id of the hold can be used again. The state then
+/// contains both holds. The older hold cannot be settled any more, and lapses.
 #[tokio::test]
 async fn a_hold_whose_record_is_evicted_is_replaced_by_another_with_its_id() {
     let (clock, prefix) = (ManualClock::new(Timestamp::from_micros(START)), fresh_prefix());
@@ -465,7 +465,8 @@ async fn a_hold_whose_record_is_evicted_is_replaced_by_another_with_its_id() {
     assert_eq!(used(&store, &lapses).await, 2);
 }
 
-/// A log in a list has records after the record of the hold. Settlements search up to 128 of them.
+/// A log that is a list has records after the record of the hold. A settlement searches up to 128
+/// records for the record of the hold.
 #[tokio::test]
 async fn a_hold_of_a_long_log_is_settled_as_in_the_core() {
     for text in
@@ -560,7 +561,7 @@ async fn a_settlement_whose_answer_is_lost_is_executed_once() {
     }
 }
 
-/// The record on the server counts, not the process that made the hold.
+/// The record on the server decides, not the process that made the hold.
 #[tokio::test]
 async fn a_hold_is_settled_after_a_restart_and_a_failover_that_kept_the_data() {
     let (redis, replica) = (Redis::start().await.unwrap(), Redis::start().await.unwrap());
@@ -604,7 +605,7 @@ async fn a_foreign_value_under_the_key_of_a_hold_is_an_error_and_stays_unchanged
         let key = Keys::new(&prefix).id_key(&charges[0], b"id");
         let valid = client.call(&[&b"GET"[..], &key]).await.unwrap();
         let Reply::Bytes(valid) = valid else { panic!("{valid:?}") };
-        // The valid value, cut off at each length.
+        // These values are the valid value, cut off at each length.
         let mut values: Vec<Vec<&[u8]>> =
             (0..valid.len()).map(|end| vec![&b"SET"[..], &key, &valid[..end]]).collect();
         values.extend([
@@ -691,8 +692,8 @@ async fn a_server_without_memory_makes_and_settles_no_hold() {
     assert_eq!([used(&store, &wide).await, used(&store, &log).await], [2, 11]);
 }
 
-/// By the server's clock, the key lives for twice the time to live of the hold. An extension
-/// prolongs this, and a settlement does not.
+/// By the server's clock, the key of the hold lives for twice the time to live of the hold. An
+/// extension makes the key live longer, and a settlement does not.
 #[tokio::test]
 async fn the_key_of_a_hold_expires_by_itself() {
     let prefix = fresh_prefix();
@@ -767,8 +768,8 @@ async fn a_long_log_with_refund_lapsed_is_unsupported() {
     }
 }
 
-/// The log of an earlier policy may be a list. Holds on it lapse too, but waits do not count on the
-/// lapse.
+/// The log of an earlier policy is possibly a list. Holds on such a log lapse too, but the waits of
+/// denied calls do not include the lapse.
 #[tokio::test]
 async fn a_hold_on_a_list_of_an_earlier_policy_lapses() {
     let (long, short) =
@@ -822,8 +823,8 @@ async fn a_hold_on_a_list_of_an_earlier_policy_lapses() {
     }
 }
 
-/// A state lives as long as its holds are known, because a later settlement needs the refunds that
-/// the state has recorded.
+/// A state lives until its holds expire, because a later settlement needs the refunds that the
+/// state has recorded.
 #[tokio::test]
 async fn a_state_lives_as_long_as_the_holds_on_it() {
     let prefix = fresh_prefix();
@@ -842,7 +843,7 @@ async fn a_state_lives_as_long_as_the_holds_on_it() {
         let mut lives = async |seconds: u64, after: &str| {
             let life = client.call(&[&b"PTTL"[..], &key]).await.unwrap().text();
             let life: u64 = life.parse().unwrap();
-            // A key may live up to a quarter longer than necessary.
+            // A key can live up to a quarter longer than necessary.
             let range = (seconds * 1_000).saturating_sub(20_000)..=seconds * 1_250 + 1;
             assert!(range.contains(&life), "{text} after {after}: {life}");
         };
@@ -921,7 +922,7 @@ async fn a_settled_state_lives_for_as_long_as_it_matters() {
 }
 
 /// A state with holds that is cut off or changed is a foreign value for every operation and every
-/// setting. If the changed bytes are valid, the state decides by them.
+/// setting. If the changed bytes are valid, the scripts decide with the changed bytes.
 #[tokio::test]
 async fn a_foreign_value_with_holds_is_an_error_and_stays_unchanged() {
     let prefix = fresh_prefix();
@@ -972,7 +973,8 @@ async fn a_foreign_value_with_holds_is_an_error_and_stays_unchanged() {
         ];
         let last = state.len() - 1;
         let mut states: Vec<Vec<u8>> = (0..state.len()).map(|end| state[..end].to_vec()).collect();
-        // Another marker, an unknown rule, and numbers that would cause a division by 0.
+        // These values have another last byte, an unknown rule, or numbers that would cause a
+        // division by 0.
         for (index, byte) in [(last, 0x9b), (last - 76, 0), (last - 76, 6), (0, 0x8f), (0, 0xd4)] {
             let mut changed = state.clone();
             changed[index] = byte;

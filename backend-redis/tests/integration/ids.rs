@@ -1,4 +1,5 @@
-//! Calls with an id, on real servers: a repeated call gets the first answer and is charged once.
+//! Tests calls with an id, on real servers. A repeated call gets the first reply and is charged
+//! once.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -129,8 +130,8 @@ async fn a_call_whose_answer_is_lost_is_repeated_and_charged_once() {
     }
 }
 
-/// The record on the server counts, not the process that made the call. The record survives a
-/// restart and a failover, and other stores use it too.
+/// The record on the server decides, not the process that made the call. The record survives a
+/// restart and a failover, and other stores use the record too.
 #[tokio::test]
 async fn an_id_is_known_after_a_reconnect_a_restart_and_a_failover_that_kept_the_data() {
     let (redis, replica) = (Redis::start().await.unwrap(), Redis::start().await.unwrap());
@@ -194,8 +195,8 @@ async fn another_call_under_a_used_id_is_an_error_and_charges_nothing() {
     assert_eq!(store.decide(Call::acquire(&charges).with_id(id)).await.unwrap(), first);
 }
 
-/// An id may be any bytes. It is scoped by the tenant, or the subject, of the first charge, and no
-/// key of an id is the key of a state.
+/// Any bytes are a valid id. The id is scoped by the tenant, or the subject, of the first charge.
+/// No key of an id is the key of a state.
 #[tokio::test]
 async fn an_id_is_scoped_by_the_slot_key_of_the_first_charge() {
     let (clock, prefix) = (ManualClock::new(Timestamp::from_micros(START)), fresh_prefix());
@@ -315,7 +316,7 @@ async fn a_foreign_value_under_the_key_of_an_id_is_an_error_and_stays_unchanged(
     let (p, q) = (policy("p: gcra 20/2h burst 9"), policy("q: sliding-log 9/1h"));
     let charges = [Charge::new(&p, "s"), Charge::new(&q, "s")];
     let key = Keys::new(&prefix).id_key(&charges[0], b"id");
-    // The last value has the kind of a record, and nothing after its head.
+    // The last value has the kind of a record, and has no bytes after its head.
     let head = [&[0x98][..], &[0xff; 35]].concat();
     let values: [&[&[u8]]; 6] = [
         &[b"SET", &key, b""],
@@ -338,7 +339,8 @@ async fn a_foreign_value_under_the_key_of_an_id_is_an_error_and_stays_unchanged(
     }
 }
 
-/// A foreign state is an error as without an id, and leaves no record of the id.
+/// A call with an id on a foreign state fails with the same error as a call without an id, and
+/// leaves no record of the id.
 #[tokio::test]
 async fn a_failed_call_leaves_no_record_of_its_id() {
     let prefix = fresh_prefix();

@@ -1,4 +1,4 @@
-//! Batches that are far larger than one script call may be.
+//! Tests batches that are far larger than the maximum of one script call.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
 use std::time::Duration;
@@ -18,8 +18,8 @@ async fn script_calls(redis: &Redis) -> usize {
     count("cmdstat_evalsha:calls=") + count("cmdstat_eval:calls=")
 }
 
-/// A server does nothing else while it runs a script. Guards against a defect: a batch of one hot
-/// subject has one key, and was sent as one script call that took 7 s.
+/// A server does nothing else while it runs a script. Guards against a defect: a batch of one
+/// subject has only one key, so the store sent the batch as one script call, which took 7 s.
 #[tokio::test]
 async fn a_batch_of_one_subject_is_split_into_short_script_calls() {
     let redis = Redis::start().await.unwrap();
@@ -42,7 +42,7 @@ async fn a_batch_of_one_subject_is_split_into_short_script_calls() {
     }
 }
 
-/// The size of a script call is bounded by the number of charges, not of calls.
+/// The size of a script call is bounded by the number of charges, not by the number of calls.
 #[tokio::test]
 async fn the_size_of_a_script_call_is_bounded_by_its_charges() {
     let redis = Redis::start().await.unwrap();

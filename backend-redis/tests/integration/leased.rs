@@ -1,6 +1,6 @@
-//! Leases over coalesced calls: the properties of the conformance suite that concern one instant,
-//! one window, or the used amount. Every call that can be leased is leased, in chunks of up to the
-//! whole remaining amount.
+//! Tests leases over coalesced calls, with the properties of the conformance suite that concern one
+//! instant, one window, or the used amount. Every call that can be leased is leased. The chunks
+//! have up to the whole remaining amount.
 //!
 //! Two groups of properties are left out. Properties with windows of microseconds do not apply,
 //! because the clock of the suite stands still while Tokio's clock wakes the tasks that return
@@ -60,7 +60,7 @@ properties! {
     concurrent_holds_never_exceed_the_limit,
 }
 
-/// Checks that calls are leased at all, because some of these properties would hold without leases.
+/// Checks that calls are leased, because some of these properties would also hold without leases.
 #[tokio::test]
 async fn the_store_leases() {
     let (store, ()) = OnRedis.open(ManualClock::default()).await;

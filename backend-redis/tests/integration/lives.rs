@@ -1,9 +1,9 @@
-//! The life of keys: after every operation, a key exists until its state has recovered.
+//! Tests the life of keys. After every operation, a key exists until its state has recovered.
 //!
 //! In virtual time a key lives for at least an hour, so that real time does not expire a key before
-//! virtual time does. Therefore windows are longer than an hour here. As virtual time passes, the
-//! test shortens the remaining life of each key by the same time, and deletes keys whose life has
-//! ended.
+//! virtual time does. Therefore the windows in these tests are longer than an hour. When virtual
+//! time passes, the test shortens the remaining life of each key by the same time. It deletes each
+//! key at the end of its life.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -40,21 +40,21 @@ struct Step {
     operation: Action,
     cost: Cost,
     times: usize,
-    /// Whether each call charges all policies, or one of them.
+    /// Whether each call charges all policies. Otherwise each call charges one policy.
     all: bool,
     policy: prop::sample::Index,
-    /// The number of calls in a batch. From two calls on, the script for batches decides them.
+    /// The number of calls in a batch. The script for batches decides two or more calls.
     batch_size: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Passes {
     Micros(u64),
-    /// A number of 64ths of ten days.
+    /// This many 64ths of ten days.
     Part(u64),
-    /// Until the end of the last answer's `reset_after`, plus this many microseconds.
+    /// The time until the end of `reset_after` in the last decision, plus this many microseconds.
     Reset(i64),
-    /// Until the end of the last answer's `retry_after`.
+    /// The time until the end of `retry_after` in the last decision.
     Retry,
 }
 
@@ -226,8 +226,8 @@ struct Scene {
     adjusted_at: Instant,
     last_acquire: Timestamp,
     last: Option<Decision>,
-    /// Whether a slower rate may have given a key a longer life, which the key keeps when a faster
-    /// rate writes to it.
+    /// Whether a slower rate has possibly given a key a longer life. The key keeps this life when a
+    /// faster rate writes to it.
     has_several_rates: bool,
 }
 
@@ -310,8 +310,7 @@ impl Scene {
             let reset = u64::try_from(verdict.reset_after().as_micros()).unwrap();
             let (recovers, until) =
                 (self.now + reset, expires.map_or(0, |expires| expires * 1_000));
-            // A key to which calls are charged again and again may live up to a half longer than
-            // necessary.
+            // A key that is charged again and again can live up to a half longer than necessary.
             let is_charging = matches!(
                 calls[0].operation,
                 Operation::Acquire | Operation::AcquireUpTo { .. } | Operation::Charge
@@ -325,8 +324,8 @@ impl Scene {
                 Operation::Block { .. } | Operation::BlockAtLeast { .. } | Operation::Peek
             );
             let writes = !keeps_the_state && decision.is_allowed();
-            // After a block, a key may keep the rest of its previous, longer life. The same life
-            // may be set again with a difference of up to the tolerance.
+            // After a block, a key possibly keeps the rest of its previous, longer life. It is also
+            // possible that the same life is set again, with a difference of up to the tolerance.
             let is_longer = expires > before.map(|before| before + SPARE);
             let is_long = writes && is_longer && until > latest;
             if is_short || is_long && !self.has_several_rates {
@@ -363,8 +362,8 @@ impl Scene {
     }
 }
 
-/// The life is rounded up to the server's milliseconds, and must be neither one too short nor one
-/// too long.
+/// The life is rounded up to the server's milliseconds. It must be neither one millisecond too
+/// short nor one millisecond too long.
 #[tokio::test]
 async fn the_life_of_a_key_is_exact_to_the_millisecond() {
     for (text, cost) in [
@@ -425,7 +424,8 @@ async fn life_after_acquire(policy: &Policy, cost: u64, now: u64, batch_size: us
     (life, (now + reset).div_ceil(1_000) - now / 1_000)
 }
 
-/// A bucket's time that was written under finer ticks counts from the next coarse tick.
+/// If a policy with finer ticks wrote the time of a bucket, the time counts from the next coarse
+/// tick.
 #[tokio::test]
 async fn the_life_of_a_key_is_exact_after_a_change_to_coarser_ticks() {
     let fine = policy("p: token-bucket 50000000/30s burst 1000000000000");
@@ -492,8 +492,8 @@ async fn a_key_of_the_first_microsecond_expires() {
     }
 }
 
-/// Setting an expiry costs as much as a read and a write. Therefore only a few of many acquires may
-/// set one.
+/// Setting an expiry costs as much as a read and a write. Therefore only a few of many acquires are
+/// allowed to set an expiry.
 #[tokio::test]
 async fn most_acquires_are_one_read_and_one_write() {
     const ACQUIRES: u64 = 80;
@@ -619,8 +619,8 @@ async fn a_block_that_is_lifted_leaves_no_key() {
     }
 }
 
-/// In a sliding counter, the previous window matters for one more window and the current one for
-/// two.
+/// In a sliding counter, the count of the previous window matters for one more window, and the
+/// count of the current window matters for two windows.
 #[tokio::test]
 async fn a_counter_lives_no_longer_than_its_newest_window_matters() {
     const TWO_HOURS: u64 = 2 * HOUR;

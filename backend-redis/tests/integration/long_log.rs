@@ -1,5 +1,6 @@
-//! Compares logs of many records with the core: strings that are shortened, lists whose elements
-//! are filled, searched, dropped and reopened, and logs that change from one form to the other.
+//! Compares logs of many records with the core. Some logs are strings that are shortened. Others
+//! are lists with elements that are filled, searched, removed and reopened. Some logs change from
+//! one form to the other.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -25,9 +26,10 @@ struct Run {
     operation: u8,
     cost: u64,
     times: usize,
-    /// The age of the charge that each call undoes, in microseconds, if the call is an undo.
+    /// For an undo, the age in microseconds of the charge that each call undoes.
     ago: u64,
-    /// The number of microseconds between the calls of the run, and before it.
+    /// The number of microseconds between the calls of the run, and before the first call of the
+    /// run.
     apart: u64,
     before: i64,
 }
@@ -71,7 +73,7 @@ fn policies() -> impl Strategy<Value = Vec<Policy>> {
     prop::sample::select(vec![
         vec!["p: sliding-log 1000/2ms"],
         vec!["p: sliding-log 1000/2ms grain 3us"],
-        // Strings whose records expire a dozen at a time.
+        // These logs are strings. Their records expire a dozen at a time.
         vec!["p: sliding-log 100/200us"],
         vec!["p: sliding-log 100/300us grain 2us", "p: sliding-log 60/300us grain 2us"],
         // The limit changes to below and above the capacity of a string. Then other shapes with the
@@ -145,8 +147,8 @@ async fn run_calls(policies: &[Policy], runs: &[Run]) -> Result<(), String> {
     Ok(())
 }
 
-/// An element ends after 14 records. The undone record is the first, the last or the only one of an
-/// element, is between other records, is in a string, or follows expired records.
+/// An element ends after 14 records. The undone record is the first, the last or the only record of
+/// an element. In other cases, it is between other records, in a string, or after expired records.
 #[tokio::test]
 async fn any_of_the_newest_records_is_undone_as_in_the_core() {
     const APART: u64 = 7;
@@ -191,9 +193,9 @@ async fn any_of_the_newest_records_is_undone_as_in_the_core() {
     }
 }
 
-/// An element whose records have all expired stays until the next acquire. An undo before that must
-/// count positions from the first element nevertheless. The running totals are small, and also
-/// beyond 2^48.
+/// An element in which all records have expired stays until the next acquire. An undo before this
+/// acquire must still count positions from the first element. The running totals are small in some
+/// cases, and above 2^48 in others.
 #[tokio::test]
 async fn records_after_expired_elements_are_undone_as_in_the_core() {
     const APART: u64 = 7;
@@ -279,7 +281,7 @@ async fn records_of_a_shortened_string_are_undone_as_in_the_core() {
             clock.set(Timestamp::from_micros(now));
             both(Operation::Acquire, charge).await;
         }
-        // This number of records has expired when the next call is made.
+        // When the next call is made, `expired` records have expired.
         now = first + (expired - 1) * APART + 1_000;
         clock.set(Timestamp::from_micros(now));
         both(Operation::Acquire, charge).await;
@@ -392,7 +394,8 @@ async fn only_differences_of_totals_count() {
     }
 }
 
-/// In a script, running totals wrap around at 2^53: here after every sixteenth acquire.
+/// In a script, running totals wrap around at 2^53. In this test, they wrap around after every
+/// sixteenth acquire.
 #[tokio::test]
 async fn records_at_a_wrap_of_the_totals_are_undone_as_in_the_core() {
     let mut now = 1_790_000_000_000_000_u64;
@@ -403,8 +406,8 @@ async fn records_at_a_wrap_of_the_totals_are_undone_as_in_the_core() {
         let (expected, answer) = (model.decide(call).await, store.decide(call).await);
         assert_eq!(answer.unwrap(), expected.unwrap(), "{what}");
     };
-    // After 16 acquires the total is 0 again. The undone charge is that one, or one before or after
-    // it.
+    // After 16 acquires the total is 0 again. The undone charge is the sixteenth charge, or the
+    // charge before or after it.
     for (acquires, newer) in [(15, 0), (16, 0), (16, 1), (17, 0), (17, 1), (18, 3), (34, 2)] {
         let subject = format!("{acquires} {newer}");
         let whole = [Charge::new(&log, &subject).cost(1 << 49)];
@@ -427,8 +430,8 @@ async fn records_at_a_wrap_of_the_totals_are_undone_as_in_the_core() {
     }
 }
 
-/// Refunds and the waits of denied calls search for a total, within one element or over several.
-/// The search must also work if totals wrap around.
+/// Refunds and the waits of denied calls search for a total, within one element or over several
+/// elements. The search must also work if totals wrap around.
 #[tokio::test]
 async fn totals_that_wrap_are_searched_as_in_the_core() {
     for (text, unit, apart) in [
@@ -611,7 +614,7 @@ async fn a_log_that_was_cut_is_an_error_and_stays_unchanged() {
                    end";
         client.call(&["EVAL", cut, "1", &key]).await.unwrap();
         let before = client.call(&["DUMP", &key]).await.unwrap();
-        // The first records have expired, so that the calls search for the following ones.
+        // The first records have expired, so the calls search for the records that still count.
         clock.advance(Duration::from_micros(1_000 - 2 * records + 2));
         for operation in [Operation::Acquire, Operation::Refund, Operation::Peek] {
             let error = store.decide(Call::new(operation, &charges)).await.unwrap_err();
@@ -650,7 +653,7 @@ async fn a_foreign_element_within_a_log_is_an_error_and_stays_unchanged() {
             client.call(&[&b"LSET"[..], &key, index.as_bytes(), &element]).await.unwrap();
         }
         let before = client.call(&[&b"DUMP"[..], &key]).await.unwrap();
-        // Some records have expired, and the calls search for others.
+        // Some records have expired, so the calls search for the records that still count.
         clock.advance(Duration::from_micros(500));
         let refund = [charges[0].cost(100)];
         for call in [
@@ -665,14 +668,15 @@ async fn a_foreign_element_within_a_log_is_an_error_and_stays_unchanged() {
     }
 }
 
-/// The foot of a log, after the newest record, describes the records. If it contradicts them, the
-/// log is a foreign value.
+/// The foot of a log, the fixed-size end of its value, describes the records. If the foot
+/// contradicts the records, the log is a foreign value.
 #[tokio::test]
 async fn a_log_whose_foot_contradicts_its_records_is_an_error_and_stays_unchanged() {
     /// An offset from the end, and the bytes that are written there.
     type Change = (usize, &'static [u8]);
-    // The first record that counts is the last one, or the one after it, and has expired; or the
-    // number of records is one too great or one too small.
+    // In all values, the oldest record that counts has expired. In the first two values, its place
+    // is the place of the last record, or the place after the last record. In the other two values,
+    // the number of records is one too great or one too small.
     let changes: [&[Change]; 4] = [
         &[(30, &[4, 0]), (28, &[1, 0, 0, 0, 0, 0, 0])],
         &[(30, &[5, 0]), (28, &[1, 0, 0, 0, 0, 0, 0])],

@@ -1,5 +1,5 @@
-//! The tests on real servers that do not measure recovery times. Tests that do are programs of
-//! their own, so that no other test runs at the same time.
+//! The tests on real servers that do not measure recovery times. The tests that measure them are
+//! separate programs, so that no other test runs at the same time.
 
 mod boundaries;
 #[path = "../certificates/mod.rs"]

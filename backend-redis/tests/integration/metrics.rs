@@ -1,10 +1,11 @@
-//! The metrics that the store records about its scripts.
+//! Tests the metrics that the store records about its script calls.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use tidegate_redis::{ErrorKind, Limiter, RedisStore, StoreExt, names};
 use tidegate_testkit::Recorder;
 
-/// Returns the scripts that have recorded round trips, with the number of these.
+/// Returns the scripts that have recorded round trips, and the number of round trips of each
+/// script.
 fn times(recorder: &Recorder) -> Vec<(&'static str, u64)> {
     let count = |script| {
         let series = format!("{}{{script={script:?}}}", names::SCRIPT_SECONDS.name);

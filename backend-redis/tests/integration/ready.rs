@@ -1,5 +1,5 @@
-//! The readiness check at the start of a program. It finds the problems that calls would meet, and
-//! stores nothing.
+//! Tests the readiness check at the start of a program. The check finds the problems that calls
+//! would have, and stores nothing.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -37,7 +37,7 @@ async fn a_working_server_is_ready_and_the_check_stores_nothing() {
     let redis = Redis::builder().user("limiter", "secret", RULES).start().await.unwrap();
     builder(&redis.url()).build().unwrap().ready().await.unwrap();
     builder(&redis.url()).script_free().build().unwrap().ready().await.unwrap();
-    // A user with the minimum permissions may not query the version.
+    // A user with the minimum permissions is not allowed to query the version.
     builder(&redis.url()).user("limiter", "secret").build().unwrap().ready().await.unwrap();
     assert_eq!(redis.command(&["DBSIZE"]).await.unwrap().text(), "0");
     let scripts = redis.info("number_of_cached_scripts").await.unwrap();
@@ -65,7 +65,7 @@ async fn the_check_finds_the_errors_that_calls_would_return() {
     assert_eq!(ready_error(builder(&redis.url())).await.0, ErrorKind::OutOfMemory);
 }
 
-/// Starts a server that reports this version to any command. Returns its URL.
+/// Starts a server that replies to any command with this version. Returns the URL of the server.
 fn server_with_version(version: &'static str) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
@@ -90,7 +90,7 @@ async fn a_server_that_is_too_old_is_an_error_with_its_version() {
     let (kind, text) = ready_error(builder(&server_with_version("5.0.14"))).await;
     assert_eq!(kind, ErrorKind::UnsupportedServer, "{text}");
     assert!(text.contains("is version 5.0; it must be at least 6.0"), "{text}");
-    // This version is supported, but the server replies to no script.
+    // This version is supported, but this server replies to no script call.
     assert_ne!(
         ready_error(builder(&server_with_version("6.0.1"))).await.0,
         ErrorKind::UnsupportedServer
@@ -135,7 +135,7 @@ fn a_call_outside_of_a_runtime_is_an_error_that_names_the_runtime() {
     let error =
         ready_output(store.clone().timeout(Duration::from_secs(1)).decide(call)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-    // An open connection of another runtime makes no difference.
+    // An open connection that runs on another runtime makes no difference.
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (redis, connected) = runtime.block_on(async {
         let redis = Redis::start().await.unwrap();

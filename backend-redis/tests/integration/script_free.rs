@@ -1,4 +1,4 @@
-//! The mode without scripts, on a server that has no scripts.
+//! Tests the mode without scripts, on a server that does not support scripts.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -140,15 +140,15 @@ async fn b18_a_value_that_is_not_a_count_stays_unchanged() {
     }
 }
 
-/// A refused call first adds its cost and then removes it, even if its caller is cancelled in
-/// between. Guards against a defect: 64 callers that dropped their calls after some milliseconds
-/// left a count of 172 under a limit of 100 until the end of the window.
+/// A refused call first adds its cost and then subtracts it, even if the caller is cancelled
+/// between these steps. Guards against a defect: 64 callers that dropped their calls after some
+/// milliseconds left a count of 172 under a limit of 100 until the end of the window.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancelled_refused_call_leaves_nothing_charged() {
     const LIMIT: u64 = 100;
     let redis = Redis::start().await.unwrap();
     let proxy = Proxy::start(redis.port()).await.unwrap();
-    // The delay lets callers be cancelled between adding and removing.
+    // Because of the delay, callers can be cancelled between the addition and the subtraction.
     let late = Duration::from_millis(1);
     proxy.set(Mode::Delay { requests: late, answers: late }).await.unwrap();
     let store = |url: String| RedisStore::builder().url(url).script_free().build().unwrap();

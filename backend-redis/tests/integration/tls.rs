@@ -1,4 +1,4 @@
-//! Encrypted connections to servers whose certificate is signed by a root of the test.
+//! Tests encrypted connections to servers with a certificate that a root of the test has signed.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -19,8 +19,8 @@ async fn acquire(store: &RedisStore) -> Result<bool, Error> {
     store.decide(Call::acquire(&charge)).await.map(|decision| decision.is_allowed())
 }
 
-/// Builds a store with long timeouts, because the machine may be slow and these tests do not depend
-/// on timeouts.
+/// Builds a store with long timeouts, because the machine is possibly slow and these tests do not
+/// depend on timeouts.
 fn build(builder: RedisStoreBuilder) -> RedisStore {
     let patience = Duration::from_secs(10);
     builder.connect_timeout(patience).response_timeout(patience).build().unwrap()
@@ -34,8 +34,8 @@ async fn a_server_is_trusted_by_the_root_that_is_given_and_only_by_it() {
         let store = RedisStore::builder().url(&url).root_certificates(certificates.root());
         assert!(acquire(&build(store)).await.unwrap());
         for untrusting in [
-            // The system does not trust the test's root, and a root with the same name is another
-            // root.
+            // The system does not trust the root of the test. A root with the same name is not the
+            // same root.
             RedisStore::builder().url(&url),
             RedisStore::builder().url(&url).root_certificates(Certificates::new().root()),
         ] {
@@ -100,7 +100,7 @@ fn unverified_connections_are_rejected_when_the_store_is_built() {
     for builder in [
         RedisStore::builder().url("rediss://127.0.0.1/#insecure"),
         RedisStore::builder().url("rediss://a").sentinel(["rediss://127.0.0.1/#insecure"], "name"),
-        // An empty or invalid list of roots would verify nothing either.
+        // With an empty or invalid list of roots, no certificate could be verified.
         RedisStore::builder().url("redis://127.0.0.1").root_certificates(root),
         RedisStore::builder().url("rediss://127.0.0.1").root_certificates(""),
         RedisStore::builder().url("rediss://127.0.0.1").root_certificates("no certificate"),

@@ -1,6 +1,6 @@
-//! Usual batches: batches of single acquires, which have a script of their own. It must make the
-//! same decisions, values and expiries as the general script, and must leave all other values to
-//! the general script.
+//! Tests usual batches: batches of acquires of single charges, which have their own script. This
+//! script must make the same decisions, values and expiries as the general script. It must leave
+//! all other values to the general script.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -39,7 +39,7 @@ struct Step {
     batch: Vec<(usize, u8, u64)>,
 }
 
-/// Returns policies. Some of them share a name and thereby a state.
+/// Generates policies. Some of the policies have the same name, and therefore the same state.
 fn policies() -> impl Strategy<Value = Vec<Policy>> {
     let limit = 1..8_u64;
     let window = prop::sample::select(vec!["10ms", "7s", "1h"]);
@@ -115,7 +115,8 @@ async fn run_steps(
             let (expected, answer) = (model.decide(before).await, store.decide(before).await);
             assert_eq!(answer.unwrap(), expected.unwrap());
         }
-        // The core decides all calls in one batch, and the store may split them in two.
+        // The core decides all calls in one batch. The store is allowed to split the calls into two
+        // batches.
         usual += usize::from(Request::usual_batch(&keys, &calls).is_some());
         let (expected, answers) =
             (model.decide_many(&calls).await, store.decide_many(&calls).await);
@@ -168,8 +169,8 @@ async fn usual_batches_decide_as_in_the_core() {
     assert!(usual * 5 > batches, "{usual} of {batches}");
 }
 
-/// The policies whose values and expiries are compared. They last for more than an hour, so that
-/// virtual time does not affect the expiries.
+/// The policies for which the test compares values and expiries. Their windows last for more than
+/// an hour, so that virtual time does not affect the expiries.
 const LONG: [&str; 6] = [
     "a: fixed-window 5/30h",
     "b: fixed-window 5/30h anchored",

@@ -1,7 +1,8 @@
-//! Waits in one queue over many connections and processes, by the server's own clock.
+//! Tests waits in one queue over many connections and processes, by the server's own clock.
 //!
-//! The machines that run the tests stall at times. Therefore these tests check the maximum number
-//! of admissions, their order, and the debt afterwards, but not how quickly callers proceed.
+//! The machines that run the tests are sometimes very slow. Therefore these tests check the maximum
+//! number of admissions, the order of admissions, and the debt afterwards. They do not check the
+//! time that callers need.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -22,7 +23,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// A wait that no caller in these tests reaches.
 const LONG: Duration = Duration::from_secs(3600 * 2000);
 
-/// The maximum time for calls in flight.
+/// The maximum time until all calls in flight have ended.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 async fn store(prefix: &str) -> RedisStore {
@@ -34,8 +35,8 @@ async fn limiter(prefix: &str, text: &str) -> Limiter<RedisStore> {
     Limiter::new(store(prefix).await, [policy(text)]).unwrap().max_wait(LONG)
 }
 
-/// Runs callers that wait for a place several times, and returns the times at which they were
-/// admitted by the server's clock, in order.
+/// Runs callers that each wait for a place several times. Returns the times at which the callers
+/// were admitted by the server's clock, in order.
 async fn admissions(prefix: &str, policy: &str, stores: u64, each: u64) -> Vec<Timestamp> {
     let mut tasks = vec![];
     for _ in 0..stores {
@@ -46,7 +47,8 @@ async fn admissions(prefix: &str, policy: &str, stores: u64, each: u64) -> Vec<T
                 let mut times = vec![];
                 for _ in 0..each {
                     assert!(limiter.until_ready("api").await.is_ok());
-                    // The server's time is read after the admission, so that it is never earlier.
+                    // The test reads the server's time after the admission, so the read time is
+                    // never earlier than the admission.
                     times.push(limiter.store().now().await.unwrap());
                 }
                 times
@@ -61,8 +63,8 @@ async fn admissions(prefix: &str, policy: &str, stores: u64, each: u64) -> Vec<T
     times
 }
 
-/// Five stores with four callers each: at any time, at most the initial content of the bucket and
-/// the refill since then have been admitted.
+/// Five stores have four callers each. At any time, the admitted amount is at most the initial
+/// content of the bucket and the refill since the start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_stores_share_one_queue_and_never_admit_more_than_its_rate() {
     let start = store(&fresh_prefix()).await.now().await.unwrap().as_micros();
@@ -74,15 +76,15 @@ async fn many_stores_share_one_queue_and_never_admit_more_than_its_rate() {
     }
 }
 
-/// The callers of a window ask again when it ends. At most ten calls are admitted per window of the
-/// server's clock.
+/// Callers that wait for a window call again when the window ends. At most ten calls are admitted
+/// per window of the server's clock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_stores_wait_for_a_window_and_never_admit_more_than_its_limit() {
     let started = Instant::now();
     let times = admissions(&fresh_prefix(), "fixed-window 10/250ms", 3, 5).await;
     assert_eq!(times.len(), 60);
     // Sixty admissions need six windows. At least four whole windows are between the first and the
-    // last.
+    // last of these windows.
     assert!(started.elapsed() >= Duration::from_secs(1));
 }
 
@@ -96,14 +98,15 @@ async fn b51_places_are_granted_first_come_first_served_across_stores() {
     for turn in 0..20_u32 {
         let limiter = &limiters[turn as usize % 2];
         let wait = limiter.subject("s").reserve(LONG).await.unwrap().wait();
-        // The place is a minute after the previous one, minus the time that has passed since.
+        // The place of a caller is a minute after the previous place, minus the time that has
+        // passed since the previous call.
         assert!(wait <= Duration::from_secs(60) * turn);
         assert!(turn == 0 || wait > last, "{wait:?} after {last:?}");
         last = wait;
     }
 }
 
-/// B51: a wait that is cancelled before or after it is booked books nothing in the end.
+/// B51: if a wait is cancelled before or after its place is booked, no place is booked in the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn b51_cancelled_waits_refund_their_places() {
     let prefix = fresh_prefix();
@@ -112,8 +115,9 @@ async fn b51_cancelled_waits_refund_their_places() {
     let callers = (0..100_u64).map(|caller| {
         let limiter = limiters[usize::from(caller % 2 == 0)].clone();
         tokio::spawn(async move {
-            // The callers are cancelled at times from immediately, while the call is in flight, to
-            // long after the booking.
+            // The callers are cancelled at different times. The first caller is cancelled
+            // immediately, later callers while the call is in flight, and the last callers long
+            // after the booking.
             let patience = Duration::from_micros(caller * caller * 10);
             assert!(timeout(patience, limiter.until_ready("s")).await.is_err());
         })
@@ -122,8 +126,8 @@ async fn b51_cancelled_waits_refund_their_places() {
         caller.await.unwrap();
     }
     assert_eq!([limiters[0].waiters(), limiters[1].waiters()], [0, 0]);
-    // The refunds are in flight. When they are done, only the first caller is charged: the wait is
-    // at most an hour.
+    // The refunds are in flight. After the refunds, only the first caller is charged, so the wait
+    // is at most an hour.
     let owed = async || limiters[0].subject("s").peek().await.unwrap().retry_after().unwrap();
     let all_refunded = async || (owed().await <= HOUR).then_some(());
     eventually(PATIENCE, "all places to be refunded", all_refunded).await.unwrap();
@@ -138,7 +142,7 @@ async fn b51_cancelled_waits_refund_their_places() {
 async fn b52_no_task_is_left_when_a_thousand_callers_are_dropped() {
     let limiter = limiter(&fresh_prefix(), "gcra 1/1h").await;
     assert!(limiter.until_ready("s").await.is_ok());
-    // The tasks that the connection itself needs.
+    // The number of tasks that the connection itself needs.
     let before = tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let callers: Vec<_> = (0..1_000)
         .map(|_| {
@@ -159,7 +163,7 @@ async fn b52_no_task_is_left_when_a_thousand_callers_are_dropped() {
     assert!(retry <= HOUR, "{retry:?}");
 }
 
-/// The child process of the test below: it books five places and waits for them.
+/// The child process of the test below. The process books five places and waits for them.
 #[tokio::test]
 #[ignore = "run by `b51_a_process_that_dies_loses_its_places_and_no_more`, in a process of its own"]
 async fn the_process_that_dies() {
@@ -187,8 +191,8 @@ impl Drop for Killed {
     }
 }
 
-/// B51: no process refunds the places of a dead process. They pass unused, at most the longest wait
-/// later, and then nothing is owed.
+/// B51: no process refunds the places of a dead process. These places pass unused, at most the
+/// longest wait later. After that, the bucket has no debt.
 #[tokio::test]
 async fn b51_a_process_that_dies_loses_its_places_and_no_more() {
     let prefix = fresh_prefix();
@@ -200,7 +204,8 @@ async fn b51_a_process_that_dies_loses_its_places_and_no_more() {
         .stdout(Stdio::null())
         .spawn();
     let child = Killed(child.unwrap());
-    // One caller proceeds immediately, and four places are booked. The last one is 4 s away.
+    // One caller proceeds immediately, and four places are booked. The last of these places is 4 s
+    // away.
     let owed = async || limiter.subject("s").peek().await.unwrap().retry_after().unwrap();
     let booked = async || (owed().await > Duration::from_secs(3)).then_some(());
     eventually(PATIENCE, "five places to be booked", booked).await.unwrap();

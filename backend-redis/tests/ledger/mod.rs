@@ -1,5 +1,5 @@
-//! A record of calls. Each call charges a subject of its own, whose state is read afterwards. The
-//! test thereby learns for every single call how often it was charged.
+//! A ledger, which is a record of calls. Each call charges its own subject. The test later reads
+//! the state of the subject, which shows the number of times that the call was charged.
 #![allow(dead_code, reason = "each test program uses a part of this")]
 #![allow(
     clippy::unwrap_used,
@@ -15,13 +15,13 @@ use tidegate_redis::{Call, Charge, ErrorKind, Operation, Policy, RedisStore, Sto
 use tidegate_testkit::servers::eventually;
 use tokio::task::JoinSet;
 
-/// All calls of a test.
+/// A record of all calls of a test.
 #[derive(Clone)]
 pub(crate) struct Ledger(Arc<Inner>);
 
 struct Inner {
-    /// The number of the ledger. Ledgers on one server have different subjects, because their
-    /// numbers are different.
+    /// The number of the ledger. The numbers of ledgers are different, so that ledgers on one
+    /// server have different subjects.
     number: u64,
     /// A store that reads the states directly, without the faults of the test.
     direct: Box<dyn Store>,
@@ -30,7 +30,7 @@ struct Inner {
     calls: Mutex<Vec<Record>>,
 }
 
-/// A call. Its index is its subject.
+/// A call. The subject of the call is its index in the ledger.
 #[derive(Debug, Clone, Copy)]
 struct Record {
     started: Instant,
@@ -100,8 +100,8 @@ impl Ledger {
         self.0.calls.lock().unwrap().iter().filter_map(failure).collect()
     }
 
-    /// Returns the number of decided calls, and of other calls, among those that were made at or
-    /// after `since`.
+    /// Returns two numbers of calls that were made at or after `since`: the decided calls, and all
+    /// other calls.
     pub(crate) fn decided_since(&self, since: Instant) -> (usize, usize) {
         let calls = self.0.calls.lock().unwrap();
         let calls: Vec<_> = calls.iter().filter(|record| record.started >= since).collect();
@@ -109,15 +109,15 @@ impl Ledger {
         (decided, calls.len() - decided)
     }
 
-    /// Reads the states of all subjects. Every decided call must be charged once, a call that
-    /// failed with an error that says that it is definitely not charged must not be charged, and no
-    /// call may be charged twice.
+    /// Reads the states of all subjects. Every decided call must be charged once. A call must not
+    /// be charged if its error reports that it was definitely not charged. No call is allowed to be
+    /// charged twice.
     pub(crate) async fn check(&self) {
         self.check_on(&*self.0.direct, self.0.start).await;
     }
 
-    /// Checks all calls on another server. Decided calls that were made before `since` may be lost
-    /// there.
+    /// Checks all calls on another server. Decided calls that were made before `since` are possibly
+    /// lost on that server.
     pub(crate) async fn check_at(&self, url: &str, since: Instant) {
         self.check_on(&RedisStore::new(url).unwrap(), since).await;
     }
@@ -171,7 +171,7 @@ pub(crate) async fn drop_after(patience: Duration, future: impl Future<Output = 
     let _ = tokio::time::timeout(patience, future).await;
 }
 
-/// Callers that make calls until they are stopped.
+/// A group of callers that make calls until the test stops them.
 pub(crate) struct Load {
     ledger: Ledger,
     start: Instant,
@@ -180,8 +180,8 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Starts callers. They pause for a moment between two calls, and drop calls that take longer
-    /// than their patience.
+    /// Starts callers. Each caller pauses for a moment between two calls, and drops a call that
+    /// takes longer than the caller's patience.
     pub(crate) fn start<S: Store + Send + Sync + 'static>(
         ledger: &Ledger,
         store: &Arc<S>,

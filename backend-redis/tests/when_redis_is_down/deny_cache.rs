@@ -18,6 +18,6 @@ pub(crate) async fn a_refused_subject_stays_refused() {
     assert_eq!(scripts_run(&redis).await, before);
     redis.kill().await.unwrap();
     assert!(acquire(&store, &limited).await.unwrap().is_denied());
-    // The deny cache does not know subjects that were not refused.
+    // The deny cache has no entry for a subject that was not refused.
     assert_eq!(error_kind(&store, &policy("other: gcra 1/1h")).await, ErrorKind::Unavailable);
 }

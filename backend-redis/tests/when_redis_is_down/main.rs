@@ -1,4 +1,4 @@
-//! Tests the page of the guide with the same name: each line of the page is a test.
+//! Tests the page "When Redis is down" of the guide. Each line of the page is a test.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -16,7 +16,7 @@ mod scene;
 mod timeout;
 mod waiting;
 
-/// The lines of the page in order, each with its test.
+/// The lines of the page in order, and the test of each line.
 const LINES: &[(&str, fn())] = &[
     (
         "A limiter is built immediately, whether Redis is reachable or not.",

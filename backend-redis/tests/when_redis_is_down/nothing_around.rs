@@ -60,7 +60,7 @@ pub(crate) async fn a_call_times_out() {
 pub(crate) async fn a_call_waits_for_a_connection() {
     let redis = redis().await;
     let policy = policy("fixed-window 5/1h");
-    // A paused server accepts connections and does not answer on them.
+    // A paused server accepts connections and does not reply on them.
     redis.pause().await.unwrap();
     let usual = store(&redis);
     let shorter = Duration::from_millis(200);

@@ -1,4 +1,4 @@
-//! A server that is down or paused, and stores that use it.
+//! A server that is down or paused, and stores that use this server.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tidegate_testkit::servers::{Redis, eventually};
 /// than [`PATIENCE`], the timeout of a patient store.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 
-/// A timeout that is much longer than all others.
+/// A timeout that is much longer than all other timeouts.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn redis() -> Redis {
@@ -54,13 +54,13 @@ pub(crate) async fn error_kind(store: &impl Store, policy: &Policy) -> ErrorKind
     acquire(store, policy).await.unwrap_err().kind()
 }
 
-/// Returns the amount that is used, according to the server.
+/// Returns the used amount of a policy, according to the server.
 pub(crate) async fn used(store: &RedisStore, policy: &Policy) -> u64 {
     let peek = decide(store, Operation::Peek, policy).await.unwrap();
     policy.limit() - peek.verdicts()[0].remaining()
 }
 
-/// Waits until the server decides again.
+/// Waits until the server decides calls again.
 pub(crate) async fn until_it_decides(store: &impl Store, policy: &Policy) -> Decision {
     let decides = async || decide(store, Operation::Peek, policy).await.ok();
     let decides = async || decides().await.filter(|decision| decision.degraded().is_none());

@@ -1,23 +1,27 @@
---- The epoch of the holds on a state: the time between two resets of the state. Only a state that
---- does not record its holds has one, under a key of its own:
+--- The epoch of the holds on a state is the time between two resets of the state. A state has an
+--- epoch only if the value of the state does not contain its holds. An epoch is stored under its
+--- own key, in this form:
 ---
 ---   | EPOCH 1 | number 16 | ends 7 | refunded 7 | refunded_at 7 |
 ---
----   number        from SHA-1 of the key of the id of the first hold, and the time of that hold,
----                 because an id can be used again
----   ends          the epoch lasts until this time
----   refunded      the sum of the refunds since the first hold, and the time of the last refund
+---   number        the start of SHA-1 of the key of the id of the first hold, and the time of that
+---                 hold, because an id can be used again
+---   ends          the time until which the epoch lasts
+---   refunded      the sum of the refunds since the first hold
+---   refunded_at   the time of the last refund
 ---
---- A reset removes the epoch. A settlement compares the number, and so detects the reset.
+--- A reset removes the epoch. A settlement detects the reset, because the epoch is absent or has
+--- another number than the record of the hold.
 
 --- @section join
---- Makes each charged state without a record of its holds join its epoch, or begins one.
+--- Adds the hold to the epoch of each charged state that does not record its holds. If such a state
+--- has no epoch, a new epoch begins.
 ---
 --- Inputs: held_and_spent, life, epoch_keys, epoch_values. Output: epochs (the number of the epoch
 --- of each charge).
 ---
---- An epoch that must last longer is extended to 1.5 times the life of the hold, so that most holds
---- only read it.
+--- If an epoch must last longer, it is extended to 1.5 times the life of the hold. Therefore most
+--- holds only read the epoch.
 local epochs = {}
 for place, epoch_key in ipairs(epoch_keys) do
   local held_cost = parse('<I7', held_and_spent, place * 7 - 6)
@@ -44,7 +48,8 @@ end
 epochs = table.concat(epochs)
 
 --- @section read
---- Reads the epoch of the hold on a state. If the state was reset, nothing is held any more.
+--- Reads the epoch of the hold on a state. If the state was reset after the hold, the held cost is
+--- 0.
 ---
 --- Inputs: place, epoch_key, record, epochs_at. Outputs: epoch (the number), epoch_values (the
 --- value of the epoch by its key), held_cost (0 after a reset).
@@ -61,7 +66,7 @@ if epoch ~= NO_EPOCH then
 end
 
 --- @section refund
--- Adds a refund to the epoch of the holds on a state, because it may have refunded one of them.
+-- Adds a refund to the epoch of the holds on a state, because the refund possibly refunded a hold.
 local function note_refund(epoch_key, amount)
   local value = redis.pcall('GET', epoch_key)
   if type(value) ~= 'string' or #value ~= EPOCH_SIZE then return end

@@ -1,19 +1,21 @@
---- The charged and the remaining amount of a state. The functions take a, b, c, the three numbers
---- that the rule returns (see lib/rules.lua), and the numbers of the policy.
+--- Functions that compute the charged and the remaining amount of a state. Their inputs are a, b,
+--- c, the three numbers that the rule returns (see lib/rules.lua), and the numbers of the policy.
 
--- Returns the sum or the debt of a state, and the part of it that is a cost of 1.
+-- Returns the charged sum or the debt of a state, and the amount of it that corresponds to a cost
+-- of 1.
 local function held(rule, a, b, c, p2)
   if rule == SLIDING_LOG then return a, 1 end
   if rule == SLIDING_COUNTER then return b + c, 1 end
   return b, rule == TOKEN_BUCKET and p2 or 1
 end
 
--- Returns the maximum cost that is admitted now. Twin of `level` of the algorithms in the core.
+-- Returns the maximum cost that the policy admits now. Twin of `level` of the algorithms in the
+-- core.
 local function remaining(rule, a, b, c, p1, p2, p3)
   local sum, unit = held(rule, a, b, c, p2)
   local free = p1 * unit - sum
   if rule == SLIDING_COUNTER then
-    -- The part of the previous window that still counts, in ticks, as in rules/sliding_counter.lua.
+    -- The remaining part of the previous window in ticks, as in rules/sliding_counter.lua.
     local remaining_ticks = a - now
     remaining_ticks = math.min((remaining_ticks + -remaining_ticks % p3) / p3, p2)
     free = b > 0 and math.max(p1 * p2 - b * remaining_ticks, 0) or p1 * p2
@@ -38,8 +40,8 @@ local function room(rule, a, b, c, p2, p3, p4)
   return (max - max % unit) / unit
 end
 
--- Returns the maximum number of records of a log. A charge beyond the limit that would exceed it
--- moves the newest record instead.
+-- Returns the maximum number of records of a log. If a charge beyond the limit would exceed this
+-- number, the charge moves the newest record instead of adding a record.
 local function max_records(rule, p1, p2, p3)
   if rule == SLIDING_LOG and p3 > 0 then return math.min(p1, (p2 - p2 % p3) / p3 + 2) end
   return p1

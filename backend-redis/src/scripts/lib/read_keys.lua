@@ -1,9 +1,10 @@
 --- Reads all keys of a batch with one command.
 ---
---- Outputs: found (the string of each key, or `false`) and others_absent (whether every key without
---- a string is absent; otherwise one of them has a value of another type).
+--- Outputs: found (the string of each key, or `false`) and others_absent. others_absent is true if
+--- every key without a string is absent. Otherwise at least one such key has a value of another
+--- type.
 local found = call('MGET', unpack(KEYS))
--- MGET returns nothing for a key that is absent, and for a key that is not a string.
+-- MGET returns `false` both for a key that is absent and for a key that is not a string.
 local others_absent = true
 do
   local absent = {}

@@ -1,16 +1,17 @@
---- The record under the id of a call: the reply of the call, or a hold.
+--- The record under the id of a call contains the reply to the call, or a hold.
 
 --- @section id
 --- Reads the record under an id.
 ---
 --- Inputs: id_key; id (begins with the kind and the fingerprint of the call). Output: record
---- (`false` if there is none, or if it has expired). Returns from the script if another call has
+--- (`false` if the record is absent or has expired). Returns from the script if another call has
 --- used the id, or if the id has a foreign value.
 local record = redis.pcall('GET', id_key)
 if record then
   local kind = type(record) == 'string' and #record > ID_HEAD and record:byte()
   if kind ~= ID and kind ~= HOLD then return string.char(ID_FOREIGN) end
-  -- The key lives longer than the record, and much longer in a test that sets the time.
+  -- The key of the record lives longer than the record, and much longer in a test that sets the
+  -- time.
   local life, _, written_at = parse('<I7BI7', record, FINGERPRINT + 1)
   if now >= written_at + life then
     record = false
@@ -23,8 +24,8 @@ end
 --- Finds the parts of the record of a hold. The layout is in the header of hold.lua.
 ---
 --- Inputs: record, and minimum_and_costs of the call, which has as many costs as the hold. Outputs:
---- held_at, spent_at, epochs_at and replies_at (the places where these parts begin), lapses_at and
---- reply_size. Returns from the script if the record is a foreign value.
+--- held_at, spent_at, epochs_at and replies_at (the places at which these parts of the record
+--- begin), lapses_at and reply_size. Returns from the script if the record is a foreign value.
 local held_at = HOLD_HEAD + #minimum_and_costs + 1
 local spent_at = held_at + #minimum_and_costs - 7
 local epochs_at = spent_at + #minimum_and_costs - 7

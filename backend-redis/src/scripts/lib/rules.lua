@@ -1,23 +1,25 @@
---- The rules as functions, one per algorithm. This comment is the contract of every file in rules/.
+--- The rules as functions, one per algorithm. Every file in rules/ has the inputs and outputs that
+--- this comment describes.
 ---
 --- Inputs:
----   value, kind     of the key (see lib/value.lua)
----   cost
+---   value, kind     the value of the key and the kind of the value (see lib/value.lua)
+---   cost            the cost of the charge
 ---   op              ACQUIRE, PEEK, REFUND or UNDO
----   max_wait        of an acquire; for an undo, the original cost of the charge
+---   max_wait        the maximum wait of an acquire; for an undo, the original cost of the charge
 ---   taken_at        for an undo, the time of the charge
 ---   p1 to p4        the numbers of the policy
----   key, is_list    only for a log
----   max_records     only for a charge beyond the limit to a log
+---   key, is_list    only for a log: the key, and whether the value is a list
+---   max_records     only for a charge beyond the limit to a log: the maximum number of records
 ---
 --- Outputs:
 ---   admits          whether the cost is admitted; `nil` if the value is foreign
 ---   a, b, c         three numbers of the state; after an undo in a log, c is greater than 0 if the
----                   record of the charge is out of reach
----   d               the time at which the state ends; 0 if it follows from a, b and c
----   after           the value to write; `nil` for none, `false` if the state is gone
+---                   record of the charge is not among the newest MAX_UNDO records
+---   d               the time at which the state ends; 0 if this time follows from a, b and c
+---   after           the value to write; `nil` if nothing is written, `false` if the state becomes
+---                   empty
 ---   expires_at      the time until which the value must live
----   plan            only for a log: how to write the list
+---   plan            only for a log that is a list: the elements to remove and to add
 ---   keeps_ttl       whether the key already lives long enough
 ---
 --- An acquire charges the cost if it is admitted. A refund subtracts the cost from the state as it
@@ -29,8 +31,8 @@ local function write_list(key, value, is_list, after, expires_at, plan)
   --- @inline lib/write.list
 end
 
--- Kinds, sizes and functions, by the code of the rule. The kind of a fixed window depends on the
--- start of its windows, and is the fourth number of its policy.
+-- The kinds and sizes of values, and the functions, by the number of the rule. The kind of a fixed
+-- window depends on the start of its windows. This kind is the fourth number of the policy.
 local KINDS = { false, LOG, COUNTER, BUCKET, INTERVAL }
 local SIZES = { WINDOW_SIZE, 0, COUNTER_SIZE, BUCKET_SIZE, INTERVAL_SIZE }
 local RULES = {

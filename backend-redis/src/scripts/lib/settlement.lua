@@ -1,12 +1,12 @@
---- The settlement or extension of a hold, in the order of its steps.
+--- Parts of the settlement or extension of a hold, in the order in which a script executes them.
 
 --- @section read
 --- Reads the record of the hold.
 ---
 --- Inputs: id_key, id, op. Outputs: record, the outputs of lib/record.hold, life, taken_at, spent
---- (the spent cost of each charge so far) and costs (the spent cost of each charge by this call).
---- Returns from the script if the hold is unknown or already settled, or if an extension is too
---- late.
+--- (the spent costs of all charges before this call) and costs (the spent costs that this call
+--- reports). Returns from the script if the hold is unknown or already settled, or if an extension
+--- comes after the lapse.
 local minimum_and_costs = id:sub(ID_REQUEST + 1)
 --- @inline lib/record.id
 if not record then return string.char(HOLD_UNKNOWN) end
@@ -21,12 +21,12 @@ end
 if op == EXTEND and now >= lapses_at then return pack('<BI7', HOLD_LAPSED, now - lapses_at) end
 
 --- @section change
---- Decides how a state changes.
+--- Computes the change that a settlement makes to a state.
 ---
 --- Inputs: op, total (the actual cost), held_cost, spent_cost, value, rule, p1 to p4, and a, b, c
 --- of a peek by the rule. Outputs: change (an operation of the rule), cost (0 if nothing changes),
---- and the inputs of the rule for this change (see lib/rules.lua): limit is p1, original_cost is
---- max_wait, max is max_records.
+--- and the inputs of the rule for this change. limit is the p1 of the rule, original_cost is
+--- max_wait, and max is max_records (see lib/rules.lua).
 local charged_cost, change, cost, limit, original_cost, max =
   math.max(held_cost, spent_cost), PEEK, 0, p1, held_cost, nil
 if op == EXTEND or held_cost == NOT_COUNTED then
@@ -39,13 +39,14 @@ elseif op == SETTLE and total < held_cost and value then
 end
 
 --- @section refunds
---- Reduces the refund of the hold by the refunds of its state since the hold was made, because one
---- of them may have refunded the hold. Each of them counts once.
+--- Reduces the refund of the hold by the refunds that its state had since the hold was made,
+--- because these refunds possibly refunded the hold already. Each of these refunds is subtracted
+--- only once.
 ---
 --- Inputs: change, cost, original_cost, taken_at, rule, a, b, c, p2, epoch_key, epoch_values, and
 --- apply_rule, which applies the rule to a state. Outputs: cost, original_cost, refunds_after (the
---- new value of the epoch) and out_of_reach (greater than 0 if a log has too many newer records to
---- find the hold).
+--- new value of the epoch) and out_of_reach. out_of_reach is greater than 0 if the record of the
+--- hold in a log is older than the newest MAX_UNDO records.
 local refunds, refunds_after, out_of_reach = STATE_HOLDS, nil, 0
 local refunded, refunded_at = 0, 0
 if epoch_values[epoch_key] then
@@ -66,7 +67,7 @@ if change == UNDO and refunded > 0 and refunded_at >= taken_at then
     out_of_reach = unreachable
   end
   local counted_refund = math.min(refunded, possible_refund)
-  -- An invalid value keeps its cost, so that the next step reports it.
+  -- If the value is invalid, the cost is not changed, so that the next step reports the value.
   if is_valid ~= nil then
     cost, original_cost = possible_refund - counted_refund, original_cost - counted_refund
   end
@@ -81,8 +82,8 @@ end
 --- @section write
 --- Writes the record of the hold.
 ---
---- Inputs: the outputs of the section `read`, totals (the new spent cost of each charge), reply and
---- epoch_values.
+--- Inputs: the outputs of the section `read`, totals (the new spent costs of all charges), reply
+--- and epoch_values.
 if op == EXTEND then
   local span = parse('<I7', id, FINGERPRINT + 1) / 2
   lapses_at = math.max(lapses_at, now + span)
@@ -91,7 +92,7 @@ if op == EXTEND then
     .. record:sub(ID_REQUEST, ID_HEAD) .. pack('<I7', lapses_at) .. record:sub(ID_HEAD + 8)
   --- @inline lib/ttl.text
   call('PSETEX', id_key, ttl, record)
-  -- An epoch must last as long as the record of the hold.
+  -- Extend each epoch that ends before the record of the hold, because a settlement needs both.
   local expires_at = taken_at + parse('<I7', record, FINGERPRINT + 1)
   for epoch_key, value in pairs(epoch_values) do
     if parse('<I7', value, EPOCH_NUMBER + 2) < expires_at then

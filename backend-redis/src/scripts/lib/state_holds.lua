@@ -1,41 +1,45 @@
 --- The holds on a state, for policies that refund lapsed holds (`refund-lapsed`). Twin of
 --- core/src/engine/state_holds.rs.
 ---
---- A state with holds is a sorted set. An eviction therefore removes the state and its holds
---- together, and a call reads and writes only the holds that it needs:
+--- A state with holds is a sorted set, so that an eviction removes the state and its holds
+--- together. A call reads and writes only the members of the holds that it needs:
 ---
 ---   score         member
----   +inf          the state: its value and its block as in a string, then the foot
----   lapses_at     an open hold
----   -expires_at   a lapsed hold, until it expires
+---   +inf          the state: the value and the block as in a string, then the foot
+---   lapses_at     an open hold, which lapses at this time
+---   -expires_at   a lapsed hold, which expires at this time
 ---
 ---   foot: | rule 1 | p2 7 | p3 7 | p4 7 | unspent 7 | number 4 | open 4 | lapsed 4 | refunded 7 |
 ---         | refunded_at 7 | due 7 | ends 7 | key_expires_at 7 | HOLDS 1 |
 ---   hold: | number 4 | key 16 | taken_at 7 | cost 7 | spent 7 | expires_at 7 |
 ---         | refunded 7, if it has lapsed |
 ---
----   rule, p2 …     the rule that wrote the state last, which refunds lapsed holds
+---   rule, p2 …     the rule that wrote the state last, and its numbers. This rule refunds lapsed
+---                  holds
 ---   unspent        the sum of the unspent parts of the open holds
 ---   number         in the foot: the number of holds so far. In a hold: the number of the hold,
 ---                  big-endian, so that the older of two holds that lapse together is first
 ---   open, lapsed   the number of open and of lapsed holds
----   refunded       the sum of refunds that may have refunded an open hold, and the time of the
----                  last refund
----   due            no hold lapses or expires before this time
----   ends           the time until which a hold is known
+---   refunded       in the foot: the sum of the refunds that possibly refunded an open hold;
+---                  in a lapsed hold: the amount that was refunded when the hold lapsed
+---   refunded_at    the time of the last refund
+---   due            a time before which no hold lapses or expires
+---   ends           the time at which the last hold expires
 ---   key_expires_at the time until which the key lives at least
 ---   key            the first 16 hexadecimal digits of SHA-1 of the key of the hold's id
 ---
---- Scripts without this file treat a sorted set as a foreign value and do not change it.
--- `now` is set to an earlier time while a lapsed hold is refunded.
+--- A script that does not include this file treats a sorted set as a foreign value and does not
+--- change it.
+-- The current time. `now` is set to an earlier time while the script refunds a lapsed hold.
 local current_time = now
 
--- The feet of the states that were read, by key. The table of a foot also contains the changes
--- that are still to be written: `new_hold` with `new_score`, and `old_hold`.
+-- The feet of the states that the script has read, by key. A foot is the fixed-size end of the
+-- state. The table of a foot also contains the changes that are not yet written: `new_hold` with
+-- `new_score`, and `old_hold`.
 local feet_by_key = {}
 
--- A log with holds is one string, and its number of records is bounded: beyond that, a charge moves
--- the newest record to now.
+-- A log with holds is one string, so its number of records is bounded. A charge that would exceed
+-- this number moves the newest record to now instead of adding a record.
 local rule_without_holds = RULES[SLIDING_LOG]
 RULES[SLIDING_LOG] = function(
   value, kind, cost, op, max_wait, taken_at, p1, p2, p3, p4, key, is_list, max_records)
@@ -51,8 +55,8 @@ local function score(number)
 end
 
 -- Writes a state with holds. `expires_at` is the time until which the state matters. To set the
--- expiry of a key costs as much as to write it, so the key gets a life that is a quarter longer
--- than necessary.
+-- expiry of a key costs as much as to write the key. Therefore the key gets a life that is a
+-- quarter longer than necessary.
 local function write_state(key, foot, value, blocked_until, expires_at)
   local ends, ttl = math.max(expires_at, blocked_until, foot.ends)
   local is_short = ends > foot.key_expires_at
@@ -82,8 +86,8 @@ local function write_state(key, foot, value, blocked_until, expires_at)
   end
 end
 
--- Writes a state and its holds. If no hold remains, the state is written as a string. If nothing is
--- charged either, the key is removed.
+-- Writes a state and its holds. If no hold remains, the function writes the state as a string. If
+-- no hold, no charge and no block remains, the function removes the key.
 local function write_holds(key, foot, value, blocked_until, expires_at)
   if foot.open + foot.lapsed > 0 then
     return write_state(key, foot, value, blocked_until, expires_at)
@@ -94,8 +98,9 @@ local function write_holds(key, foot, value, blocked_until, expires_at)
   call('PSETEX', key, ttl, blocking(value, blocked_until))
 end
 
--- Refunds the unspent part of a charge by the rule that wrote the state, minus the refunds that may
--- have refunded it (see lib/settlement.refunds). Returns the new state, and the refunded amount.
+-- Refunds the unspent part of a charge by the rule that wrote the state. Earlier refunds that
+-- possibly refunded this part are subtracted (see lib/settlement.refunds). Returns the new state,
+-- and the refunded amount.
 local refund_rest
 refund_rest = function(foot, value, kind, key, cost, taken_at, original_cost)
   local rule, p2, p3, p4 = foot.rule, foot.p2, foot.p3, foot.p4
@@ -121,8 +126,8 @@ refund_rest = function(foot, value, kind, key, cost, taken_at, original_cost)
   return refund_rest(foot, value, kind, key, amount - counted, taken_at, original_cost - counted)
 end
 
--- Refunds each hold that has lapsed, at the time at which it lapsed, and forgets the holds that
--- have expired. Returns the new state.
+-- Refunds each lapsed hold, at the time of its lapse, and removes the expired holds. Returns the
+-- new state.
 local function settle_due(key, foot, value, kind, blocked_until)
   if foot.due > current_time then return value, kind end
   local due = call('ZRANGEBYSCORE', key, score(-current_time), score(current_time), 'WITHSCORES')
@@ -159,13 +164,14 @@ local function settle_due(key, foot, value, kind, blocked_until)
   return value, kind
 end
 
--- Reads a state with holds and refunds the holds that have lapsed. Returns the value without its
--- block (`false` if there is none), its kind, the time until which it blocks, and the foot. Returns
--- `nil` if the key has a value of another type.
+-- Reads a state with holds and refunds the lapsed holds. Returns the value of the state without its
+-- block (`false` if there is no value), the kind of the value, the time until which the value
+-- blocks, and the foot. Returns `nil` if the key has a value of another type.
 local function read_holds(key)
   local found = redis.pcall('ZREVRANGE', key, '0', '0')
   if found.err and found.err:find('WRONGTYPE', 1, true) then return nil end
-  -- If a permission is missing, this fails before anything is written.
+  -- If the user lacks the permission for this command, the script fails here, before it has written
+  -- anything.
   if found.err then call('ZREVRANGE', key, '0', '0') end
   local member = found[1]
   if not member then return false, NONE, 0 end
@@ -184,21 +190,23 @@ local function read_holds(key)
   return value, kind, blocked_until, foot
 end
 
--- Adds an amount to `unspent`.
+-- Adds an amount to the number `unspent` of a foot.
 local function add_unspent(foot, amount)
   foot.unspent = math.max(math.min(foot.unspent + amount, MODULUS), 0)
 end
 
--- Returns the digits of SHA-1 of the key of an id by which a hold is found.
+-- Returns the first digits of SHA-1 of the key of an id. A state stores them to find the hold of
+-- the id.
 local function hash_id_key(id_key)
   return redis.sha1hex(id_key):sub(1, 16)
 end
 
--- Returns the part of the reply to a charge about the holds on its state:
+-- Returns the part of the reply to a charge that describes the holds on the state of the charge:
 --   the unspent sum of the open holds, the number of holds that follow (1 byte)
 --   if holds follow: refunded, refunded_at, the size of the state (4 bytes), the state
---   the next holds that lapse, each with lapses_at, taken_at, cost and spent
--- The holds are included if the wait depends on lapses. The core computes the wait from them.
+--   the holds that lapse next, each with lapses_at, taken_at, cost and spent
+-- The reply contains the holds only if the wait depends on lapses. The core computes the wait from
+-- the holds.
 local function open_holds(key, foot, value, waits_for_lapses)
   local unspent = foot and foot.unspent or 0
   if not foot or not waits_for_lapses then return pack('<I7B', unspent, 0) end

@@ -3,10 +3,10 @@
 --- @section text
 --- Computes a time to live for a command.
 ---
---- Input: ends (the time until which the key must live). Output: ttl (milliseconds as text, rounded
---- up, from the start of the current millisecond as the server counts). If a test sets the time
---- (ARGV[2]), ttl is at least MIN_TTL_IN_TESTS, because real time must not expire a state that is
---- still alive in virtual time.
+--- Input: ends (the time until which the key must live). Output: ttl. ttl is a text of
+--- milliseconds, rounded up, which the server counts from the start of the current millisecond. If
+--- a test sets the time (ARGV[2]), ttl is at least MIN_TTL_IN_TESTS, because real time must not
+--- expire a state that is still alive in virtual time.
 if ends > MAX_EXACT then ends = MAX_EXACT end
 ttl = (ends + -ends % 1000 - (now - now % 1000)) / 1000
 if ttl < 1 then ttl = 1 end
@@ -16,14 +16,14 @@ ttl = string.format('%d', ttl)
 --- @section slack
 --- Decides whether an acquire must set the expiry of its key. To set an expiry costs a server about
 --- as much as a read and a write. A key that is charged repeatedly therefore gets a longer life
---- than necessary, and its expiry is set again only when this reserve is used up.
+--- than necessary. The expiry of this key is set again only when the additional life is used up.
 ---
 --- Inputs:
----   op
----   was_there          whether there was a state
+---   op                 the operation
+---   was_there          whether the key had a state before
 ---   expires_at_before  the time until which the key lives now; 0 if there is no key
 ---   expires_at         the time until which the new state matters
----   share              the reserve is 1/share of the life
+---   share              the additional life is 1/share of the remaining life
 ---
 --- Outputs:
 ---   expires_at         the time until which the key must live

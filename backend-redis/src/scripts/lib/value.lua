@@ -1,9 +1,10 @@
---- Reading and checking the value of a key, and adding a block to it. The layouts of values are in
---- the README of this folder.
+--- Functions that read and check the value of a key, or add a block to a value. The README of this
+--- folder describes the layouts of values.
 
 --- @section read
--- Decodes a value: a string, or the last element of a list. Returns the value without its block,
--- its kind, and the time until which it blocks. The kind of a foreign value is FOREIGN.
+-- Decodes a value, which is a string or the last element of a list. Returns the value without its
+-- block, the kind of the value, and the time until which the value blocks. The kind of a foreign
+-- value is FOREIGN.
 local function decode(value, is_list)
   if not value then return nil, NONE, 0 end
   local kind, size, blocked_until = value:byte() or FOREIGN, #value, 0
@@ -38,7 +39,8 @@ local function read(key)
 end
 
 --- @section block
--- Returns a value with the time until which it blocks, or unchanged if that is 0.
+-- Returns a value with a block that lasts until `blocked_until`. If that time is 0, returns the
+-- value unchanged.
 local function blocking(value, blocked_until)
   if blocked_until == 0 then return value end
   return string.char(value:byte() + BLOCK_FLAG) .. value:sub(2) .. pack('<I7', blocked_until)

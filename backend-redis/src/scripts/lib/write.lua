@@ -1,8 +1,8 @@
 --- Writes a state.
 ---
---- Inputs of all sections: key, blocked_until, and the outputs of the rule: after (the value),
---- expires_at (the time until which it must live), keeps_ttl (whether the key already lives that
---- long).
+--- Inputs of all sections: key, blocked_until, and the outputs of the rule. These outputs are after
+--- (the value to write), expires_at (the time until which the value must live) and keeps_ttl
+--- (whether the key already lives until that time).
 
 --- @section string
 --- Writes a string.
@@ -17,13 +17,13 @@ end
 --- @section log
 --- Writes a log: a list, the end of a string, or a whole string.
 ---
---- Inputs: as_list and offset (of the rule), and the inputs of the section `list`. Output: admits
---- (`nil` if the log is a foreign value).
+--- Inputs: the outputs as_list and offset of the rule, and the inputs of the section `list`.
+--- Output: admits (`nil` if the log is a foreign value).
 if as_list then
   --- @inline lib/write.list
 elseif offset then
-  -- The script has read only the end of the string. If the string is longer than its foot says, the
-  -- next call would read the same end again.
+  -- The script has read only the end of the string. If the string is longer than the size in its
+  -- foot, the next call would read the old end of the string again.
   if call('SETRANGE', key, string.format('%d', offset), after) > offset + #after then
     admits = nil
   elseif not keeps_ttl then
@@ -38,11 +38,12 @@ end
 --- @section list
 --- Writes a list.
 ---
---- Inputs: value and is_list (of the key before); from and to (the bounds of LTRIM), chunk and
---- chunks (elements to add before the last one), of the rule.
+--- Inputs: value and is_list, which describe the key before the write. Outputs of the rule that are
+--- inputs here: from and to (the bounds of LTRIM), chunk and chunks (elements to add before the
+--- last element).
 if not is_list then
-  -- The server checks for lack of memory only at the first write, so the script unlinks only a key
-  -- that exists.
+  -- A server checks for lack of memory only until the first write of a script, and UNLINK counts as
+  -- a write. So the script unlinks only a key that exists.
   if value then call('UNLINK', key) end
   if chunks then
     for place = 1, #chunks do call('RPUSH', key, chunks[place]) end

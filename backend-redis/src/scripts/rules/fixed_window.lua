@@ -1,5 +1,5 @@
---- Fixed window: admits if and only if count + cost <= limit. Twin of
---- core/src/algorithm/fixed_window.rs. Inputs and outputs are in lib/rules.lua.
+--- Fixed window: admits a cost if and only if count + cost <= limit. Twin of
+--- core/src/algorithm/fixed_window.rs. lib/rules.lua describes the inputs and outputs.
 local limit, window, phase, start = p1, p2, p3, p4
 local ends, count = 0, 0
 local is_valid = true
@@ -8,7 +8,8 @@ if kind == start then
   -- check
   is_valid = count > 0 and count <= MAX_EXACT and ends < MAX_EXACT + window
     and (start ~= FIXED_ALIGNED or ends > 0 and ends % window == 0)
-  -- The window is current unless it has ended, even if the clock stepped back to a time before it.
+  -- The window of the value is current until it ends, even if the clock stepped back to a time
+  -- before the window.
   if now >= ends then ends, count = 0, 0 end
 end
 

@@ -1,5 +1,6 @@
---- Token bucket that is refilled once per period: admits if and only if debt + cost <= capacity.
---- Twin of core/src/algorithm/interval_bucket.rs. Inputs and outputs are in lib/rules.lua.
+--- Token bucket that is refilled once per period. A cost is admitted if and only if debt + cost <=
+--- capacity. Twin of core/src/algorithm/interval_bucket.rs. lib/rules.lua describes the inputs and
+--- outputs.
 local capacity, refill, period = p1, p2, p3
 local anchor, debt, recovers_at, expires_at_before = 0, 0, 0, 0
 local written_anchor, written_debt = 0, 0
@@ -28,8 +29,9 @@ local booked = debt + cost
 admits = cost <= capacity and (wait <= 0 or wait <= max_wait and booked <= MAX_EXACT)
 
 local was_there = debt > 0
--- If nothing is written, the state ends as computed by the rate that wrote it. That may be earlier
--- than by the rate of this policy. An end that does not fit into a value follows from the numbers.
+-- If nothing is written, the state ends at the time that the policy that wrote the state computed.
+-- This time is possibly earlier than the end by the current policy. A time that does not fit into a
+-- value is computed from the numbers of the state.
 if was_there and recovers_at < MODULUS then d = recovers_at end
 local writes = op == ACQUIRE and admits
 if writes then -- take
@@ -41,12 +43,13 @@ elseif op == REFUND then -- refund
   if not writes then anchor, debt, after = 0, 0, false end
 elseif op == UNDO and was_there then -- undo
   local original_cost, between = max_wait, math.max(written_anchor - taken_at, 0)
-  -- The refill between the charge and the last write first refills the charge that is undone.
+  -- The refill between the charge and the last write repaid this charge first. The undo subtracts
+  -- only the part of the charge that was not repaid.
   local undone = math.min(cost, original_cost - (between + -between % period) / period * refill)
   writes = taken_at - written_anchor < period and undone > 0
   if writes and undone >= debt then
     writes, anchor, debt, after = false, 0, 0, false
-  elseif writes then -- The period of the state stays, so that other undos are equally exact.
+  elseif writes then -- The anchor stays, so that other undos are equally exact.
     anchor, debt = written_anchor, written_debt - undone
   end
 end

@@ -1,9 +1,9 @@
---- Sliding counter: the previous window counts in proportion to the part of it that is still within
---- the last `window` ticks. Admits if and only if
+--- Sliding counter. The count of the previous window is multiplied by the fraction of this window
+--- that is still within the last `window` ticks. A cost is admitted if and only if
 ---
 ---   previous * (window - elapsed) + (current + cost) * window <= limit * window
 ---
---- Twin of core/src/algorithm/sliding_counter.rs. Inputs and outputs are in lib/rules.lua.
+--- Twin of core/src/algorithm/sliding_counter.rs. lib/rules.lua describes the inputs and outputs.
 local limit, window, tick = p1, p2, p3
 local span = window * tick
 local ends, previous, current, expires_at_before = 0, 0, 0, 0
@@ -21,12 +21,12 @@ if kind == COUNTER then
   end
 end
 
--- wait: if the current window alone exceeds the limit, it admits nothing more.
+-- wait: if the count of the current window and the cost exceed the limit, the cost is denied.
 local room = limit - cost - current
 admits = room >= 0
 if admits and previous > 0 then
-  -- The remaining ticks are rounded up, because the elapsed ticks are rounded down. If the clock
-  -- stepped back to an earlier window, the whole window remains.
+  -- The number of remaining ticks is rounded up, because the number of elapsed ticks is rounded
+  -- down. If the clock stepped back to an earlier window, the whole window remains.
   local remaining_ticks = ends - now
   remaining_ticks = (remaining_ticks + -remaining_ticks % tick) / tick
   if remaining_ticks > window then remaining_ticks = window end

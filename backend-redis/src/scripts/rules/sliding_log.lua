@@ -1,7 +1,8 @@
---- Sliding log: admits if and only if the costs of the records with time > now - window, and cost,
---- are at most limit. Twin of core/src/algorithm/sliding_log.rs with another data structure: the
---- core has a queue and drops expired records at each charge; this file has bytes, and reads and
---- writes only the end of them. Inputs and outputs are in lib/rules.lua.
+--- Sliding log. A cost is admitted if and only if the sum of the costs of the records with time >
+--- now - window, plus the cost, is at most limit. Twin of core/src/algorithm/sliding_log.rs with
+--- another data structure. The core has a queue and removes expired records at each charge. This
+--- file has bytes, and reads and writes only the end of the bytes. lib/rules.lua describes the
+--- inputs and outputs.
 ---
 --- A log of at most 128 records is a string:
 ---
@@ -17,21 +18,23 @@
 ---           | sealed 4 | count 2 | expires_at 7 | LOG 1 |
 ---
 ---   stamp         the time of the record: the time of the call, or the end of the grain
----   total         the running total up to this record; only differences have a meaning
----   oldest_…      the oldest record that counted at the last write: its place in its element (from
----                 0), its stamp and its total
----   total_before  the running total before that record
+---   total         the running total of the costs up to this record; only the difference of two
+---                 totals has a meaning
+---   oldest_…      the oldest record that counted at the last write: the place of this record in
+---                 its element (from 0), its stamp and its total
+---   total_before  the running total before the oldest record that counted
 ---   sealed        the number of elements before this one (0 in a string)
 ---   count         the number of records in this element
 ---   expires_at    the time until which the key lives at least
 ---
---- A log that may need more records is a list. Its last element has the bytes above, with at most
---- CHUNK records. Each element before it is sealed: it has exactly CHUNK records and no foot.
+--- A log that possibly needs more records is a list. The last element of the list has the bytes
+--- above, with at most CHUNK records. Each element before the last element is sealed: a sealed
+--- element has exactly CHUNK records and no foot.
 ---
 --- A decision therefore reads and writes the end of the string, or the last element of the list. If
 --- a record has expired since the last write, the decision also reads the next records, or the
---- element that contains them. Expired records stay: in a string until they are half of it, in a
---- list until a whole element has expired.
+--- element that contains them. Expired records are not removed immediately. A string keeps them
+--- until they are half of the string. A list keeps them until a whole element has expired.
 local limit, window, grain, long = p1, p2, p3, p4
 local newest_stamp, total, total_before, oldest_place, oldest_stamp, oldest_total = 0, 0, 0, 0, 0, 0
 local sealed, count, expires_at_before, is_there = 0, 0, 0, false
@@ -45,7 +48,7 @@ end
 -- (from 0) that contains this record, or `nil` if the log is a foreign value.
 local at, sum, number, oldest_cost = now, 0, 0, 0
 if is_there then
-  -- check: the foot agrees with the size of the value, if the whole value was read.
+  -- check: the foot agrees with the size of the value, if the script has read the whole value.
   local size = LOG_HEAD + count * RECORD + LOG_FOOT
   if is_list and count > CHUNK or not is_list and sealed > 0 or #value ~= size and #value ~= LOG_END
     or oldest_place >= count and (sealed == 0 or oldest_place >= CHUNK) then
@@ -53,18 +56,19 @@ if is_there then
   end
 end
 if is_there and number then
-  -- monotonic: if the clock stepped back, the time of the newest record counts, or the
-  -- start of the grain of that record.
+  -- monotonic: if the clock stepped back, the current time is the stamp of the newest record, or
+  -- the start of the grain of the newest record.
   if newest_stamp - grain > at then at = newest_stamp - grain end
   local horizon = at - window
   if newest_stamp <= horizon then
     is_there = false
   elseif oldest_stamp <= horizon then
     local field, origin, bound, place, element = 1, 0, horizon, oldest_place + 1, nil
-    if #value == LOG_END then -- Usually few records have expired: read the next ones.
+    if #value == LOG_END then -- Usually few records have expired: read the next records.
       local start = LOG_HEAD + place * RECORD - 7
       local excerpt = call('GETRANGE', key, string.format('%d', start), string.format('%d', start + 62))
-      -- Each record is preceded by a total: the total of the previous record or of the head.
+      -- Before each record in the excerpt is a total: the total of the previous record or of the
+      -- head.
       for byte = 1, #excerpt - 20, RECORD do
         total_before, oldest_stamp, oldest_total = parse('<I7I7I7', excerpt, byte)
         if oldest_stamp > horizon then break end
@@ -82,7 +86,7 @@ if is_there and number then
   end
   sum = total - total_before
   if sum < 0 then sum = sum + MODULUS end
-  -- check: the newest record is the last one that counts, and each record has a cost.
+  -- check: the newest record is the last record that counts, and each record has a cost.
   oldest_cost = oldest_total - total_before
   if oldest_cost < 0 then oldest_cost = oldest_cost + MODULUS end
   if oldest_cost == 0 or oldest_cost > sum or sum > MAX_EXACT or oldest_stamp > newest_stamp
@@ -96,7 +100,7 @@ end
 if number and not is_there then
   newest_stamp, total, total_before, sum, number = 0, 0, 0, 0, sealed
 end
--- Another program may have written to the list.
+-- Another program has possibly written to the list, so check the number of its elements.
 if is_list and call('LLEN', key) ~= sealed + 1 then number = nil end
 
 -- wait
@@ -110,7 +114,7 @@ elseif op == ACQUIRE and admits then -- take
   local stamp = grain > 0 and at - at % grain + grain or at
   --- @when general
   -- A charge beyond the limit to a log with the maximum number of records moves the newest record
-  -- to now. The moved record counts longer.
+  -- to now. The cost of the moved record then counts longer.
   if max_records and is_there and (sealed - number) * CHUNK + count - oldest_place >= max_records then
     if oldest_stamp == newest_stamp then oldest_stamp = stamp end
     newest_stamp = stamp
@@ -125,11 +129,11 @@ elseif op == ACQUIRE and admits then -- take
     oldest_place, oldest_stamp, count = 0, stamp, 1
   else
     if not is_list and (long == 1 or oldest_place >= MIN_EXPIRED and oldest_place * 2 > count) then
-      -- Drop the expired records of a string.
+      -- Remove the expired records from the string.
       --- @inline rules/sliding_log.whole
       value = pack('<BI7', LOG, total_before) .. value:sub(LOG_HEAD + oldest_place * RECORD + 1)
       oldest_place, count = 0, count - oldest_place
-      if long == 1 then -- The policy now allows more records than fit in a string: make a list.
+      if long == 1 then -- The policy now allows more records than fit in a string.
         as_list, chunks = true, {}
         while count > CHUNK do
           sealed = sealed + 1
@@ -172,7 +176,8 @@ elseif op == REFUND then
 elseif op == UNDO then -- undo
   --- @inline rules/sliding_log.undo
 elseif not admits and cost <= limit then
-  -- The last record that must expire before the cost is admitted, usually the oldest record.
+  -- The last record that must expire before the cost is admitted. This record is usually the oldest
+  -- record.
   local excess = sum + cost - limit
   last_to_expire = oldest_stamp
   if oldest_cost < excess then
@@ -194,19 +199,19 @@ end
 a, b, c = sum, newest_stamp, last_to_expire
 
 --- @section whole
---- Reads the whole string, if only its end was read before. Inputs and outputs: value, key, count
---- and number (`nil` if the log is a foreign value).
+--- Reads the whole string, if the script has read only the end of it before. Inputs and outputs:
+--- value, key, count and number (`nil` if the log is a foreign value).
 if #value == LOG_END then value = call('GET', key) end
 if #value ~= LOG_HEAD + count * RECORD + LOG_FOOT then number = nil end
 
 --- @section search
---- Finds the first record whose stamp (field 1) or running total (field 8), minus `origin`, is
---- above `bound`. Both only rise, so this is a binary search. The steps begin at 1 and double,
---- because the record is usually near the start.
+--- Finds the first record with a stamp (field 1) or running total (field 8) that is above `bound`
+--- after `origin` is subtracted. Stamps and running totals never decrease along the log, so this is
+--- a binary search. The steps begin at 1 and double, because the record is usually near the start.
 ---
 --- Inputs: key, value, sealed, count, field, origin, bound, and number and place (the element and
 --- the record at which the search begins). Outputs: value (the whole string), and number, place and
---- element of the record that was found. number is `nil` if the log is a foreign value.
+--- element of the found record. number is `nil` if the log is a foreign value.
 --- @inline rules/sliding_log.whole
 if number then
   local low, high, step = number, sealed, 1
@@ -241,10 +246,10 @@ if number then
 end
 
 --- @section undo
---- undo: removes the cost from the record of the charge at `taken_at`, if the record still
---- counts and is one of the newest MAX_UNDO. The totals of all later records decrease, so these
---- records are written again. Output: last_to_expire (the stamp of the record, if the record is out
---- of reach).
+--- undo: removes the cost from the record of the charge at `taken_at`. The record must still count
+--- and be one of the newest MAX_UNDO records. The totals of all later records decrease, so the
+--- script writes these records again. Output: last_to_expire. This is the stamp of the record, if
+--- the record is older than the newest MAX_UNDO records.
 local stamp, undone = taken_at, 0
 if grain > 0 then stamp = stamp - stamp % grain + grain end
 local place, element, has_rest = oldest_place, nil, false
@@ -265,7 +270,8 @@ end
 if undone > 0 and undone == sum then
   sum, newest_stamp, after = 0, 0, false
 elseif undone > 0 then
-  -- The later records, and the record itself if a part of its cost remains.
+  -- `later` gets the later records, and also the record of the charge if a part of its cost
+  -- remains.
   local later, part = {}, element
   local from_place = has_rest and place or place + 1
   for part_number = number, sealed do
@@ -287,7 +293,8 @@ elseif undone > 0 then
     end
     from_place = 0
   end
-  -- The last element has at least one record; if none remains, the previous element is the last.
+  -- The last element of a list must have at least one record. If no record remains in it, the
+  -- previous element becomes the last element.
   if number and place == 0 and not later[1] then
     number, place = number - 1, CHUNK
     element = is_list and call('LINDEX', key, string.format('%d', number))
@@ -306,7 +313,8 @@ elseif undone > 0 then
         .. table.concat(later, '', fits + 1, math.min(fits + CHUNK, #later))
       fits = fits + CHUNK
     end
-    -- The newest record is written together with the foot.
+    -- `records` must not contain the newest record, because the end of the section above writes
+    -- this record together with the foot.
     newest_stamp, total = parse('<I7I7', records, #records - RECORD + 1)
     sum, records = sum - undone, records:sub(1, -RECORD - 1)
   end

@@ -1,6 +1,6 @@
---- Token bucket with continuous refill, and GCRA: admits if and only if
---- debt + cost * unit <= capacity * unit, where a unit of debt is 1/unit of a token. Twin of
---- core/src/algorithm/token_bucket.rs. Inputs and outputs are in lib/rules.lua.
+--- Token bucket with continuous refill, and GCRA. A cost is admitted if and only if debt + cost *
+--- unit <= capacity * unit. A unit of debt is 1/unit of a token. Twin of
+--- core/src/algorithm/token_bucket.rs. lib/rules.lua describes the inputs and outputs.
 local capacity, unit, refill, tick = p1, p2, p3, p4
 local time, debt, recovers_at, expires_at_before = 0, 0, 0, 0
 local written_time, written_debt = 0, 0
@@ -20,7 +20,7 @@ if kind == BUCKET then
     debt = math.min(tokens * unit + fraction, MAX_EXACT)
   end
   written_time, written_debt = time, debt
-  -- at: if the clock stepped back, the time of the state counts.
+  -- at: if the clock stepped back, the current time is the time of the state.
   local since = floor - (time + -time % tick)
   if since > 0 then debt = debt - since / tick * refill end
   if floor > time then time = floor end
@@ -37,8 +37,8 @@ local booked = debt + cost * unit
 admits = cost <= capacity and (wait <= 0 or wait <= max_wait and booked <= MAX_EXACT)
 
 local was_there = debt > 0
--- If nothing is written, the state ends as computed by the rate that wrote it. That may be earlier
--- than by the rate of this policy.
+-- If nothing is written, the state ends at the time that the policy that wrote the state computed.
+-- This time is possibly earlier than the end by the current policy.
 if was_there then d = recovers_at end
 local writes = op == ACQUIRE and admits
 if writes then -- take
@@ -51,7 +51,8 @@ elseif op == REFUND then -- refund
 elseif op == UNDO and was_there then -- undo
   local original_cost, taken_tick = max_wait, taken_at - taken_at % tick
   local between = (written_time + -written_time % tick - taken_tick) / tick
-  -- The refill between the charge and the last write first refills the charge that is undone.
+  -- The refill between the charge and the last write repaid this charge first. The undo subtracts
+  -- only the part of the charge that was not repaid.
   local undone = math.min(cost * unit, original_cost * unit - between * refill)
   writes = between >= 0 and undone > 0
   if writes and undone >= debt then

@@ -1,4 +1,4 @@
-//! The server that the tests of one program share, and stores on it.
+//! The server that all tests of one program share, and stores on this server.
 #![allow(dead_code, reason = "each test program uses a part of this")]
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
@@ -12,7 +12,7 @@ use tidegate_redis::{
 use tidegate_testkit::servers::{Client, Redis};
 use tokio::sync::OnceCell;
 
-/// Returns the shared server. It is started on first use and ends with the program.
+/// Returns the shared server. The server is started at its first use and ends with the program.
 pub(crate) async fn server() -> &'static Redis {
     static SERVER: OnceCell<Redis> = OnceCell::const_new();
     SERVER.get_or_init(async || Redis::start().await.unwrap()).await
@@ -24,26 +24,28 @@ pub(crate) fn fresh_prefix() -> String {
     format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Returns a builder for a store on the shared server, with a prefix of its own.
+/// Returns a builder for a store on the shared server. The prefix of the store is used by no other
+/// store.
 pub(crate) async fn builder() -> RedisStoreBuilder {
     builder_with(&fresh_prefix()).await
 }
 
-/// Like [`builder`], but uses this prefix.
+/// Returns a builder like [`builder`], with the given prefix.
 pub(crate) async fn builder_with(prefix: &str) -> RedisStoreBuilder {
-    // The timeouts are long because the machine may be slow and these tests do not depend on
+    // The timeouts are long because the machine is possibly slow and these tests do not depend on
     // timeouts.
     let patience = Duration::from_secs(30);
     let builder = RedisStore::builder().url(server().await.socket_url());
     builder.prefix(prefix).connect_timeout(patience).response_timeout(patience)
 }
 
-/// Returns a store on the shared server, with a prefix of its own and in virtual time.
+/// Returns a store on the shared server, in virtual time. The prefix of the store is used by no
+/// other store.
 pub(crate) async fn store_at(clock: &ManualClock) -> RedisStore {
     builder().await.clock(clock.clone()).build().unwrap()
 }
 
-/// Returns a store with short timeouts, on a server or on a proxy in front of it.
+/// Returns a store with short timeouts, on a server or on a proxy in front of a server.
 pub(crate) fn impatient_store(url: &str) -> RedisStore {
     let builder = RedisStore::builder().url(url).connect_timeout(Duration::from_millis(300));
     builder.response_timeout(Duration::from_millis(300)).build().unwrap()
@@ -55,7 +57,7 @@ pub(crate) fn patient_store(url: &str) -> RedisStore {
     builder.response_timeout(Duration::from_secs(30)).build().unwrap()
 }
 
-/// Returns the amount that is used of a policy's limit for the subject `s`.
+/// Returns the used amount of a policy's limit for the subject `s`.
 pub(crate) async fn used(store: &RedisStore, policy: &Policy) -> u64 {
     let charges = [Charge::new(policy, "s").cost(0)];
     let peek = store.decide(Call::new(Operation::Peek, &charges)).await.unwrap();
@@ -76,7 +78,7 @@ pub(crate) fn key_with_prefix(prefix: &str, policy: &Policy) -> String {
     String::from_utf8(Keys::new(prefix).key(&Charge::new(policy, "s"))).unwrap()
 }
 
-/// Opens a connection to the shared server that does not use the library under test.
+/// Opens a connection to the shared server, without the library under test.
 pub(crate) async fn client() -> Client {
     server().await.client().await.unwrap()
 }
