@@ -54,7 +54,8 @@ fn later_calls_remove_expired_states() {
     }
     assert_eq!(store.len(), 100_000);
     clock.advance(Duration::from_secs(2));
-    // A sweep visits a few slots, so many calls together sweep all slots of the store.
+    // One sweep visits a few slots. After this number of calls, sweeps have visited all slots of
+    // the store.
     for subject in 0..100_000_u32 {
         assert!(
             acquire(&store, &short, &(subject % 100).to_le_bytes()).unwrap().is_allowed()
