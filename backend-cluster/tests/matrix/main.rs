@@ -65,8 +65,8 @@ const MAX_CONNECTIONS: u64 = 60;
 const CALM: Duration = Duration::from_millis(100);
 
 /// The maximum number of attempts for a row in which the store recovers too late. A row is repeated
-/// because a machine that stalls for a second has the same effect. A violation in the ledger is
-/// never repeated: it counts in every attempt.
+/// because a machine that stalls for a second has the same effect. A violation that the ledger
+/// reports fails the test, even if a later attempt succeeds.
 const ATTEMPTS: usize = 3;
 
 /// Runs one row of the matrix. Returns the violations, and the time until the store decided again.
