@@ -277,7 +277,7 @@ impl ClusterStore {
         Self::builder().urls(urls).build()
     }
 
-    /// Creates a builder for a store with other settings.
+    /// Creates a builder, with which an application can change the settings of the store.
     pub fn builder() -> ClusterStoreBuilder {
         ClusterStoreBuilder::new()
     }

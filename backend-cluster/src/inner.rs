@@ -20,7 +20,7 @@ pub(crate) struct Inner {
     pub(crate) topology: Arc<TopologyRefresh>,
     pub(crate) replicas: Option<Replicas>,
     pub(crate) script_times: ScriptTimes,
-    /// A clock that replaces the clocks of the nodes, in tests.
+    /// A clock that replaces the clocks of the nodes. Only tests set this clock.
     pub(crate) clock: Option<Arc<dyn Clock>>,
 }
 

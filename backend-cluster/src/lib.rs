@@ -158,7 +158,8 @@
 //!   are in the same write, so that the node executes no other command between them.
 //! * `TRYAGAIN`: the store sends the call again after some milliseconds. If the script call was for
 //!   several calls, the store splits it into one script call per call.
-//! * `NOSCRIPT`: the store sends the call to the same node again, with the script.
+//! * `NOSCRIPT`: the node does not know the script. The store sends the call to the same node
+//!   again, together with the script.
 //! * After eight redirects, within half a second, the call fails with `Busy`.
 //! * After any other error reply, the call fails. **The store never sends a call again if a node
 //!   has possibly executed it.**

@@ -11,7 +11,7 @@ use tidegate_redis::{ProvidedCredentials, RedisStore, RedisStoreBuilder};
 use crate::builder::ClusterStoreBuilder;
 use crate::cluster_store::ClusterStore;
 
-/// The port of a Sentinel whose URL has no port.
+/// The default port of a Sentinel. It is used if the URL names a Sentinel without a port.
 const SENTINEL_PORT: u16 = 26_379;
 
 /// Creates a store from the URL of a server, a Sentinel group or a cluster. [`StoreBuilder`] lists
@@ -45,8 +45,8 @@ pub fn connect_url(url: &str) -> Result<Arc<dyn Store>, Error> {
 /// | `redis-cluster://[user:password@]host[:port],host[:port]` | a cluster; the hosts are some of its nodes |
 /// | `rediss-cluster://…` | a cluster, encrypted (feature `tls`) |
 ///
-/// For one server, the schemes `valkey` and `valkeys` are the same as `redis` and `rediss`.
-/// Reserved characters of URLs must be percent-encoded in a password.
+/// For one server, the schemes `valkey` and `valkeys` are the same as `redis` and `rediss`. If a
+/// password contains reserved characters of URLs, these characters must be percent-encoded.
 ///
 /// ```
 /// use std::time::Duration;
@@ -172,7 +172,8 @@ impl StoreBuilder {
         each!(self, builder => builder.response_timeout(timeout))
     }
 
-    /// Sets the root certificates to trust (PEM). See [`RedisStoreBuilder::root_certificates`].
+    /// Sets the root certificates that the store trusts, in PEM format. See
+    /// [`RedisStoreBuilder::root_certificates`].
     #[cfg(feature = "tls")]
     pub fn root_certificates(self, pem: impl Into<Vec<u8>>) -> Self {
         let pem = pem.into();
@@ -314,7 +315,7 @@ mod tests {
             assert!(error.to_string().contains(why), "{error}");
             assert!(!error.to_string().contains("S3CRET"), "{error}");
         }
-        // The builder of a cluster refuses a database.
+        // A cluster URL with a database is refused by `build` and not by `from_url`.
         let error = connect_url("redis-cluster://:S3CRET@a/3").unwrap_err();
         assert!(error.to_string().contains("no database but 0"), "{error}");
         assert!(!error.to_string().contains("S3CRET"), "{error}");

@@ -119,7 +119,7 @@ async fn check_no_call_fails_after_idle_close(connections: usize, close: impl As
     let store = store.build().unwrap().breaker(Breaker::new());
     let ledger = Ledger::with_store(builder().build().unwrap());
     for round in 0..4 {
-        // The calls are spread over all nodes and connections.
+        // The calls use all nodes and all connections.
         for _ in 0..10 * connections {
             ledger.call(&store).await;
         }

@@ -68,7 +68,7 @@ pub(crate) struct ExpiryBounds {
 }
 
 impl ExpiryBounds {
-    /// Creates the group bounds of an empty table.
+    /// Creates the bounds of the groups of an empty table.
     pub(crate) fn new(blocks: usize) -> Self {
         let groups = blocks.div_ceil(GROUP);
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
@@ -142,7 +142,7 @@ impl ExpiryBounds {
         }
     }
 
-    /// Sets the bound of a group. The table must not have bounds for blocks.
+    /// Sets the bound of a group. The caller must not call this function while blocks have bounds.
     pub(crate) fn set_group(&mut self, group: usize, expiry: MinExpiry) {
         let groups = self.groups();
         self.times[group] = expiry.all;
@@ -208,7 +208,8 @@ impl ExpiryBounds {
         self.group_times(Scope::All).get(group).is_some_and(|bound| *bound <= now)
     }
 
-    /// Returns the first group whose bound is at or before `now`.
+    /// Returns the first group with a bound at or before `now`. Such a group can contain expired
+    /// entries.
     pub(crate) fn first_expired_group(&self, now: u64) -> Option<usize> {
         self.group_times(Scope::All).iter().position(|bound| *bound <= now)
     }

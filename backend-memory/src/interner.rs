@@ -3,7 +3,7 @@
 
 use tidegate_core::Policy;
 
-/// The index of a policy in the interner.
+/// The id of a policy: its index in the interner of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct PolicyId(u16);
 
@@ -123,7 +123,8 @@ impl PolicyInterner {
         Self::heap_bytes_for(self.others.capacity())
     }
 
-    /// Returns an upper bound on [`heap_bytes`](Self::heap_bytes) for this many records.
+    /// Returns an upper bound on [`heap_bytes`](Self::heap_bytes) for a shard with at most
+    /// `records` records.
     pub(crate) fn max_heap_bytes(records: usize) -> usize {
         Self::heap_bytes_for(records.next_power_of_two().max(4))
     }

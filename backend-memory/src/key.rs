@@ -18,7 +18,7 @@ use std::num::NonZeroU64;
 
 use crate::interner::PolicyId;
 
-/// A key of at most 20 bytes, padded with zeros, without a policy.
+/// A key of at most 20 bytes, padded with zeros. It does not contain the id of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ShortKey {
     pub(crate) low: u64,

@@ -1,4 +1,4 @@
-//! The in-memory backend of the Tidegate rate limiter: exact limits within one process.
+//! The in-memory backend of the Tidegate rate limiter enforces exact limits within one process.
 //!
 //! ```
 //! use tidegate_memory::{Limiter, MemoryStore};
@@ -34,7 +34,8 @@
 //!
 //! # Tests without sleeping
 //!
-//! In an application's tests, a store with a [`ManualClock`] can replace any other backend.
+//! In the tests of an application, a memory store with a [`ManualClock`] can replace a store of any
+//! other backend.
 //!
 //! ```
 //! use std::time::Duration;
@@ -98,6 +99,6 @@ mod table;
 pub use memory_store::{MemoryStore, MemoryStoreBuilder};
 pub use shared::WhenFull;
 pub use tidegate_core as core;
-// Everything is re-exported, so that all backends re-export the same items.
+// All items of the core are re-exported, so that all backends re-export the same items.
 #[doc(no_inline)]
 pub use tidegate_core::*;

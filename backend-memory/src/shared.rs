@@ -81,7 +81,7 @@ impl HeapBudget {
         self.max
     }
 
-    /// Returns the number of bytes in use or reserved.
+    /// Returns the number of heap bytes that are in use or reserved.
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }

@@ -100,8 +100,8 @@ pub(crate) struct Table<T> {
 impl<T: Default> Table<T> {
     /// Creates a table for at most `max_len` entries.
     ///
-    /// `max_len` should be at most some ten thousands. With more entries, tags of 16 bits do not
-    /// distinguish enough slots.
+    /// `max_len` should be at most some ten thousands. With more entries, too many entries would
+    /// have the same tag of 16 bits.
     pub(crate) fn new(max_len: usize) -> Self {
         Self {
             tags: Box::default(),
@@ -156,13 +156,14 @@ impl<T: Default> Table<T> {
         self.slots.get_mut(index)
     }
 
-    /// Returns the index of the first entry with this hash for which `is_match` returns `true`.
+    /// Returns the index of the first entry that has the tag for this hash and for which `is_match`
+    /// returns `true`.
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64, is_match: impl Fn(&T) -> bool) -> Option<usize> {
         let wanted = tag(hash);
         let mut index = self.home_slot(wanted);
-        // The entry is at or shortly after its home slot. The prefetch makes the cache misses of
-        // tag and entry overlap.
+        // An entry is stored at or shortly after its home slot. The prefetch of the home slot makes
+        // the cache misses of tag and entry overlap.
         prefetch_index(&*self.slots, index);
         loop {
             // A table that never contained an entry has no slots and no tags. In this case, `get`
@@ -285,8 +286,8 @@ impl<T: Default> Table<T> {
         entry
     }
 
-    /// Prefetches the block from which the next entry will be evicted, because a full shard will
-    /// evict again soon.
+    /// Prefetches the block from which the next eviction will remove an entry, because a full table
+    /// will evict again soon.
     fn prefetch_next_victim(&self, scope: Scope) {
         if let Some((_, block)) = self.bounds.min_block(scope, self.evict_cursor as usize) {
             self.block(block).for_each(|index| prefetch_index(&*self.slots, index));
@@ -315,7 +316,8 @@ impl<T: Default> Table<T> {
                     return Some(index);
                 }
                 _ => {
-                    // The bound was too low, or the entry at the bound must not be evicted.
+                    // The bound was lower than the earliest expiry, or the entry with this expiry
+                    // must not be evicted.
                     let all = earliest.map_or(others, |(_, expiry)| others.min(expiry));
                     self.bounds.set_block(block, all);
                     if all.in_scope(scope) == bound {
@@ -421,7 +423,7 @@ impl<T: Default> Table<T> {
         block * BLOCK..((block + 1) * BLOCK).min(self.slots.len())
     }
 
-    /// Moves all entries to 1.5 times as many slots.
+    /// Increases the number of slots by half, and moves all entries to the new slots.
     // Entries keep their order, so this function reads the old slots and writes the new slots
     // sequentially.
     fn grow(&mut self) {

@@ -90,7 +90,7 @@ fn a_state_is_kept_for_a_moment_after_it_has_recovered() {
     assert_eq!(sweep_by_calls(), 1);
 }
 
-/// A full shard does not keep recovered states.
+/// A full shard removes recovered states immediately, although a sweep keeps them for some time.
 #[test]
 fn recovered_states_make_room_immediately() {
     let (store, clock) = store_and_clock(|b| b.max_keys(1_000).when_full(WhenFull::Refuse));
@@ -233,7 +233,7 @@ fn a_full_store_that_refuses_returns_out_of_memory_and_writes_nothing() {
     let error = acquire(&store, &a, b"new").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     assert!(error.to_string().contains("3 states of at most 3"), "{error}");
-    // No charge of a call is written if one of them does not fit.
+    // If the state of one charge of a call does not fit, no charge of the call is written.
     let both = [Charge::new(&a, &[0]), Charge::new(&b, &[0])];
     assert_eq!(store.decide_now(&Call::acquire(&both)).unwrap_err().kind(), ErrorKind::OutOfMemory);
     let peek = store.decide_now(&Call::new(Operation::Peek, &both)).unwrap();
@@ -328,7 +328,7 @@ fn b28_a_log_of_a_million_records_is_exact() {
         assert!(acquire(&store, &log, b"a").unwrap().is_allowed(), "{n}");
         clock.advance(Duration::from_micros(1));
     }
-    // The first record is one second old and no longer counts.
+    // The first request in the log is one second old, so it does not count any more.
     assert!(acquire(&store, &log, b"a").unwrap().is_allowed());
     let denied = acquire(&store, &log, b"a").unwrap();
     assert_eq!(denied.retry_after(), Some(Duration::from_micros(1)));

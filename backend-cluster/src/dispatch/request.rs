@@ -69,7 +69,7 @@ pub(crate) enum NodeReply {
     Done(Result<Vec<wire::Reply>, Error>),
     /// MOVED: the node at this address serves the slot.
     Moved(String),
-    /// ASK: the node at this address imports the slot and already has the keys.
+    /// ASK: the node at this address imports the slot and already has the keys of the request.
     Ask(String),
     /// TRYAGAIN: only some of the keys of the request have moved to the other node.
     TryAgain,

@@ -25,8 +25,8 @@ pub(crate) fn command() -> Cmd {
 ///
 /// # Errors
 ///
-/// Returns [`ErrorKind::Protocol`] if the reply is malformed, and [`ErrorKind::Unavailable`] if the
-/// node knows no slots, for example because it has not joined the cluster yet.
+/// Returns [`ErrorKind::Protocol`] if the reply is malformed. Returns [`ErrorKind::Unavailable`] if
+/// the node knows no slots, for example because the node has not joined the cluster yet.
 pub(crate) fn parse(answer: Value, node: &NodeAddress) -> Result<Vec<Range>, Error> {
     let entries: Option<Vec<Vec<Value>>> = from_redis_value(answer).ok();
     let ranges = entries.and_then(|entries| {

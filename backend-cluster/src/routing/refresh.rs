@@ -24,7 +24,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct TopologyRefresh {
     slot_map: Arc<SlotMap>,
     is_running: AtomicBool,
-    /// A number that changes at the end of each refresh.
+    /// The number of refreshes that have ended. It wraps around. Callers wait until this number
+    /// changes.
     rounds: watch::Sender<u64>,
     last: Mutex<Option<Round>>,
 }

@@ -1,4 +1,4 @@
-//! The slot map: the assignment of slots to nodes.
+//! The slot map is the assignment of slots to nodes.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -33,7 +33,7 @@ impl SlotMap {
         Self { access, seeds, table: RwLock::new(Table { nodes, primaries: HashMap::new() }) }
     }
 
-    /// Returns the primary of a slot, if it is known.
+    /// Returns the primary of a slot, or `None` if the slot map does not contain the primary.
     pub(crate) fn primary(&self, slot: Slot) -> Option<Arc<Node>> {
         self.read().primaries.get(&slot).cloned()
     }

@@ -9,7 +9,7 @@ use crate::common::{cluster, fresh_prefix, patient};
 
 tidegate_testkit::conformance!(cluster_store, fixture: OnCluster);
 
-/// Creates stores on the shared cluster, each with its own prefix.
+/// Creates stores on the shared cluster. Each store has its own prefix.
 struct OnCluster;
 
 impl Fixture for OnCluster {

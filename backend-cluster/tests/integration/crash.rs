@@ -15,7 +15,7 @@ use tidegate_testkit::servers::{Redis, eventually};
 
 use crate::fake_nodes::node::{Node, Say};
 
-/// A time at the beginning of an hour and of a second.
+/// The virtual time at which the test starts: the beginning of an hour.
 const START: u64 = 1_790_002_800_000_000;
 
 /// The number of calls that are in flight when the client dies.
@@ -72,7 +72,7 @@ async fn charges_of_a_dead_client_recover_by_themselves_and_admit_nothing_extra(
         // ms.
         ("b: token-bucket 100/1s burst 1000", refill),
         ("g: gcra 100/1s burst 1000", refill),
-        // Up to 100 tokens are refilled at the end of each period.
+        // This bucket refills up to 100 tokens at the end of each second.
         ("i: token-bucket 100/1s burst 1000 by-interval", Duration::from_secs(1)),
     ] {
         let clock = ManualClock::new(Timestamp::from_micros(START));
@@ -83,8 +83,8 @@ async fn charges_of_a_dead_client_recover_by_themselves_and_admit_nothing_extra(
         // unfinished tasks never run again.
         let process = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         for number in 1..=IN_FLIGHT {
-            // Each client has its own connection, because an unanswered request blocks its
-            // connection.
+            // Each client has its own connection, because an unanswered request blocks the
+            // connection on which it was sent.
             let client = halves.client(&clock);
             halves.high.says([Say::Admit, Say::Nothing]);
             let own = policies.clone();

@@ -91,7 +91,8 @@ async fn a_peek_across_slots_reports_the_unspent_amounts_of_each_slot() {
     }
 }
 
-/// Holds and settlements are not batched, but they are executed in the order of the batch.
+/// Holds and settlements are sent alone, but the store executes them in the order of the calls in
+/// the batch.
 #[tokio::test]
 async fn a_batch_with_holds_is_decided_in_order() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_123));

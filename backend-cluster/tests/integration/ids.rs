@@ -54,7 +54,8 @@ async fn an_id_of_a_call_across_slots_is_an_error_and_charges_nothing() {
     }
 }
 
-/// Calls with an id are not batched, but they are executed in the order of the batch.
+/// Calls with an id are sent alone, but the store executes them in the order of the calls in the
+/// batch.
 #[tokio::test]
 async fn a_batch_with_ids_is_decided_in_order() {
     let (store, subjects) = scene().await;

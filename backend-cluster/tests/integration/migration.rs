@@ -97,7 +97,8 @@ async fn a_slot_that_moves_under_64_callers_fails_and_forgets_nothing() {
     move_slot_under_load(64).await;
 }
 
-/// While a slot moves, its new node serves a key only if the client sends ASKING before each call.
+/// While a slot moves, the new node of the slot serves a key only if the client sends ASKING before
+/// each call.
 #[tokio::test]
 async fn in_the_middle_of_a_move_each_key_is_decided_at_its_node() {
     let cluster = Cluster::start().await.unwrap();

@@ -21,7 +21,7 @@ pub(crate) enum Fault {
     SlowSetUp,
     /// Connections are closed while no call is in flight.
     ClosedWhileIdle,
-    /// The server is killed and restarts with its data.
+    /// The server is killed, and then restarts with the same data.
     Killed,
     /// The server is paused (SIGSTOP) and resumed.
     Paused,

@@ -2,11 +2,11 @@
 //! tests cover each layer, store and fault separately. This matrix covers the combinations that
 //! applications use.
 //!
-//! | dimension | |
+//! | dimension | values |
 //! |---|---|
-//! | layers | none, a timeout, a breaker around it, a deny cache around that, the whole store of the README |
+//! | layers | no layer; a timeout; timeout and breaker; timeout, breaker and deny cache; all layers of the README |
 //! | stores | one Redis, the primary of a Sentinel group, a node of a cluster |
-//! | faults | see [`Fault`] |
+//! | faults | the variants of [`Fault`] |
 //!
 //! A row of the matrix is one combination. In each row, callers make calls before, during and after
 //! the fault: single calls, batches, and, on a cluster, calls across slots. Most calls have a
@@ -61,7 +61,8 @@ const MARGIN: Duration = Duration::from_millis(800);
 /// exceed this number.
 const MAX_CONNECTIONS: u64 = 60;
 
-/// The time for which the callers make calls before and after the fault.
+/// The time for which the callers make calls before the fault, and again after the store has
+/// recovered.
 const CALM: Duration = Duration::from_millis(100);
 
 /// The maximum number of attempts for a row in which the store recovers too late. A row is repeated

@@ -102,7 +102,7 @@ enum Attempt<'a> {
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// Decides on a call, and passes the decision to `answer`.
+    /// Decides on a call, and passes the decision to `answer`. Returns the result of `answer`.
     // Each inlined algorithm adds about 1.5 kB of code to the caller of this function, so rare
     // algorithms are not inlined.
     #[inline(always)]

@@ -1,4 +1,4 @@
-//! The records of one call while its shards are locked.
+//! Gives the engine access to the records of a call while the shards of these records are locked.
 
 use smallvec::SmallVec;
 use tidegate_core::engine::{Record, Records, RememberedCall};

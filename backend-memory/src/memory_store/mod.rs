@@ -1,6 +1,6 @@
 //! The store consists of parts (shards). Each shard is a table of states with its own lock.
 //!
-//! A call takes the cheapest of three paths that applies:
+//! A call takes the first path in this table that applies to it:
 //!
 //! | path | calls |
 //! |---|---|

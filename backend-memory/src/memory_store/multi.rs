@@ -13,7 +13,7 @@ use tidegate_core::{Call, Charge, Clock, Decision, Operation, Timestamp};
 use super::{MemoryStore, ShardGuard};
 use crate::key::ShortKey;
 
-/// The maximum number of charges on this path.
+/// The maximum number of charges of a call on this path.
 const MAX_CHARGES: usize = 4;
 
 type Few<T> = SmallVec<[T; MAX_CHARGES]>;
@@ -53,7 +53,7 @@ impl<C: Clock> MemoryStore<C> {
                 return None;
             }
             let state_hash = charge.policy.state_hash();
-            // Charges to the same state depend on each other, so the engine executes them.
+            // Two charges to the same state depend on each other, so the call needs the engine.
             if keys.iter().any(|key| key.state_hash == state_hash) {
                 return None;
             }

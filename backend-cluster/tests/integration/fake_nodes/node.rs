@@ -81,7 +81,8 @@ impl Node {
         self.sees_ports(&view.collect::<Vec<_>>());
     }
 
-    /// Sets the reply to CLUSTER SLOTS, which may name any servers on this machine by their ports.
+    /// Sets the reply to CLUSTER SLOTS. The reply can name any servers on this machine by their
+    /// ports.
     pub(crate) fn sees_ports(&self, view: &[(u16, u16, u16)]) {
         let view = view.iter().map(|(first, last, port)| (*first, *last, String::new(), *port));
         *self.shared.view.lock().unwrap() = view.collect();
