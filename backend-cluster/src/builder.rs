@@ -271,8 +271,9 @@ impl ClusterStore {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::InvalidConfig`] if `urls` is empty, if one of the URLs is not valid or
-    /// names a database, or if the URLs differ in more than the address.
+    /// Returns [`ErrorKind::InvalidConfig`] if `urls` is empty, or if one of the URLs is not valid
+    /// or names a database. Returns the same kind of error if the URLs differ in more than the
+    /// address.
     pub fn new(urls: impl IntoIterator<Item = impl Into<String>>) -> Result<Self, Error> {
         Self::builder().urls(urls).build()
     }

@@ -79,11 +79,11 @@
 //! * The peeks of many concurrent calls can report the same last unit of a limit, but only one of
 //!   these calls gets that unit. So a call first charges the slot with the least remaining. It
 //!   charges the other slots only if the first slot has admitted its charges.
-//! * A refused call has charges to undo only in one case: between peek and charge, another call
-//!   used the limit in a slot that is not charged first. For one round trip, other calls are
-//!   possibly refused because of a charge that is then undone. An undo refunds only the charge of
-//!   its own call. If other calls have charged the same state since that charge, or a window has
-//!   ended, the undo refunds less rather than more.
+//! * The store makes and undoes charges of a refused call only in one case. In this case, another
+//!   call has used up a limit after the peek, in a slot that is not charged first. For one round
+//!   trip, other calls are possibly refused because of a charge that is then undone. An undo
+//!   refunds only the charge of its own call. If other calls have charged the same state since that
+//!   charge, or a window has ended, the undo refunds less rather than more.
 //! * **If the client process dies** between a charge and its undo, the charge remains as if the
 //!   call had been admitted. The charge lasts at most for the window (two windows of a sliding
 //!   counter). In a bucket, it lasts for the time in which the bucket refills the cost (in whole
@@ -102,9 +102,9 @@
 //!   reserves in all slots. The wait in the decision is the longest wait of all slots.
 //! * A refund, a charge beyond the limit, a reset and a block are sent to each slot. If one slot
 //!   fails, the other slots have possibly executed their parts of the call.
-//! * Two kinds of calls fail with [`Unsupported`](ErrorKind::Unsupported), because no slot can
-//!   decide for all slots: an acquire [up to the costs](Operation::AcquireUpTo), and a call with an
-//!   [id](CallId), such as a [hold](Operation::Hold).
+//! * An acquire [up to the costs](Operation::AcquireUpTo) fails with
+//!   [`Unsupported`](ErrorKind::Unsupported), because no slot can decide for all slots. A call with
+//!   an [id](CallId), such as a [hold](Operation::Hold), fails for the same reason.
 //!
 //! If limits must be decided together in one round trip, their charges must have the same tenant.
 //!

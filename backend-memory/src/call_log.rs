@@ -24,8 +24,8 @@ const CALLS_PER_SHARD: usize = 4096;
 const MAX_FORGOTTEN: usize = 4;
 
 /// An upper bound on the number of bytes that a remembered call uses, without the heap bytes of its
-/// decision. It assumes the lowest load of the map (7 of 16 entries, after the number of entries
-/// was doubled), and tree nodes that are half full.
+/// decision. The bound assumes that the map has its lowest load (7 of 16 entries, after the map has
+/// grown). It also assumes that the tree nodes are half full.
 const CALL_BYTES: usize =
     (size_of::<(Key, RememberedCall)>() + 1) * 16 / 7 + 2 * size_of::<(u64, Key)>();
 

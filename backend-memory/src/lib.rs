@@ -14,9 +14,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The future of `acquire` is ready at its first poll, because a call of this store waits only for
-//! the lock of a part of the store (a shard). This crate re-exports all items of `tidegate-core`,
-//! so an application depends on this crate only.
+//! The future of `acquire` is ready at its first poll. A call waits only for the lock of a part of
+//! the store (a shard). This crate re-exports all items of `tidegate-core`, so an application
+//! depends on this crate only.
 //!
 //! | task | see |
 //! |---|---|

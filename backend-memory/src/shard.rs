@@ -207,8 +207,9 @@ impl Shard {
     }
 
     /// Acquires one charge, even if the record of the charge does not exist yet. Returns `None` and
-    /// changes nothing if the charge needs the engine. This is the case if the record does not fit
-    /// into the table, if it has a block before or after the charge, or if it has another policy.
+    /// changes nothing if the charge needs the engine. A charge needs the engine if its record does
+    /// not fit into the table or has another policy. It also needs the engine if the record has a
+    /// block before or after the charge.
     pub(crate) fn acquire_single(
         &mut self,
         hash: u64,

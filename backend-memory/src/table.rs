@@ -35,12 +35,12 @@
 //!
 //! * The table stores two bytes of the hash (the tag) per slot. The tag rejects most wrong entries
 //!   and determines the home slot. So the table moves entries without reading their keys.
-//! * An insertion does not read the slot before it writes the entry, because the cache miss of this
-//!   read took longer than the rest of the insertion. A lookup prefetches the home slot before it
-//!   reads the tag, so that the cache misses of slot and tag overlap.
+//! * An insertion does not read the slot before it writes the entry. The cache miss of this read
+//!   took longer than the rest of the insertion. A lookup prefetches the home slot before it reads
+//!   the tag, so that the cache misses of slot and tag overlap.
 //! * A slot has 40 bytes. With slots of 32 bytes, calls for 100,000 subjects would be a tenth
-//!   faster. But a slot of 32 bytes has no room for the state of a bucket, because the debt and the
-//!   time of a bucket have 52 bits each.
+//!   faster. But the state of a bucket does not fit into such a slot, because its debt and its time
+//!   have 52 bits each.
 //! * An eviction removes the state that expires first in the whole shard. An eviction that searched
 //!   only the group of the new state was a sixth faster. But it evicted an eighth of the regular
 //!   subjects in a flood of new subjects.
@@ -551,8 +551,8 @@ mod tests {
         }
     }
 
-    /// Returns one of four hashes. Their home slots are near both ends of the table, so that runs
-    /// of entries are long and continue from the last slot to the first slot.
+    /// Returns one of four hashes. The home slots for these hashes are near both ends of the table.
+    /// So runs of entries are long, and continue from the last slot to the first slot.
     fn hash_of_key(key: u64) -> u64 {
         [0, 1 << 60, u64::MAX, u64::MAX - (1 << 61)][usize::try_from(key % 4).unwrap()]
     }

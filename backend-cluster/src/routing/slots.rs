@@ -88,8 +88,8 @@ mod tests {
         request.keys().iter().map(|key| Cluster::slot_of(key)).collect()
     }
 
-    /// Checks that all keys of each part of a valid call are in one slot, and that the parts
-    /// together contain all charges of the call.
+    /// Checks that all keys of each part of a valid call are in one slot. Also checks that the
+    /// parts together contain all charges of the call.
     fn check_parts(keys: &Keys, call: &Call<'_>, all: &[Charge<'_>]) {
         let parts = split_by_slot(keys, call);
         // The store refuses some operations across slots before it sends a part, because a part

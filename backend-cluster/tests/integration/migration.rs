@@ -31,8 +31,8 @@ fn policies() -> Vec<Policy> {
     texts.map(policy).to_vec()
 }
 
-/// Checks that each admitted call used one more unit of the limit, that no unit was used by two
-/// calls, and that the limit was not exceeded.
+/// Checks that each admitted call used one more unit of the limit, and that no two calls used the
+/// same unit. Also checks that the limit was not exceeded.
 fn assert_exact(events: &[Event], subjects: usize) {
     for subject in 0..subjects {
         let own = || events.iter().filter(|event| event.subject == subject);

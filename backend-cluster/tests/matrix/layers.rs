@@ -7,8 +7,8 @@ use tidegate_cluster::{Breaker, DenyCache};
 use tidegate_cluster::{Share, Store, StoreExt};
 use tidegate_memory::MemoryStore;
 
-/// A composition of layers, as in the README of the project. Each variant adds layers to the previous
-/// variant.
+/// A composition of layers, as in the README of the project. Each variant adds layers to the
+/// previous variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layers {
     None,
