@@ -79,8 +79,8 @@
 //! * The peeks of many concurrent calls can report the same last unit of a limit, but only one of
 //!   these calls gets that unit. So a call first charges the slot with the least remaining. It
 //!   charges the other slots only if the first slot has admitted its charges.
-//! * The store makes and undoes charges of a refused call only in one case. In this case, another
-//!   call has used up a limit after the peek, in a slot that is not charged first. For one round
+//! * Sometimes, another call uses up a limit after the peek, in a slot that is not charged first.
+//!   Only then does the store make charges of a refused call and undo these charges. For one round
 //!   trip, other calls are possibly refused because of a charge that is then undone. An undo
 //!   refunds only the charge of its own call. If other calls have charged the same state since that
 //!   charge, or a window has ended, the undo refunds less rather than more.

@@ -91,8 +91,8 @@ impl StoreBuilder {
     /// # Errors
     ///
     /// Returns [`ErrorKind::InvalidConfig`](tidegate_core::ErrorKind::InvalidConfig) if the URL has
-    /// none of these forms, or if it needs a crate feature that is not enabled. The message
-    /// contains the URL without its password.
+    /// none of the listed forms, or if the form needs a crate feature that is not enabled. The
+    /// message contains the URL without its password.
     pub fn from_url(url: &str) -> Result<Self, Error> {
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
         let (kind, servers) = match scheme {

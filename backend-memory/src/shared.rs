@@ -11,15 +11,15 @@ use tidegate_core::Policy;
 /// The behavior of a store when a new state does not fit and no state has expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum WhenFull {
-    /// The store evicts the state that would expire first. Only states in the same part of the
-    /// store (shard) as the new state are compared.
+    /// The store evicts the state that would expire first. It considers only the states in the same
+    /// part of the store (shard) as the new state.
     ///
     /// New states expire soon, so a flood of new states evicts mostly its own states.
     ///
     /// If the store reaches the bound on [bytes outside the
     /// tables](crate::MemoryStoreBuilder::max_spill_bytes), it evicts states that use such bytes.
-    /// If it can evict no such state of that shard, the store evicts states of other shards. The
-    /// states that expire first are evicted first.
+    /// If the shard of the new state has no such state that can be evicted, the store evicts states
+    /// of other shards. In both cases, the states that expire first are evicted first.
     #[default]
     EvictEarliestExpiry,
     /// The call that needs the new state fails with

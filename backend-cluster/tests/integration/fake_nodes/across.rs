@@ -145,9 +145,9 @@ async fn all_charges_are_undone_if_a_slot_does_not_answer() {
     assert_eq!((low.calls(), high.calls()), (3, 2));
 }
 
-/// One slot reports that it has written nothing, and the other slot does not answer. So the call is
-/// possibly charged in part, and the error must not exclude this. The order of the two slots must
-/// not matter.
+/// One slot reports that it has written nothing, and the other slot does not answer. So a part of
+/// the call is possibly charged, and the store must not return an error that means "nothing was
+/// charged". The test tries both orders of the two slots.
 #[tokio::test]
 async fn a_call_is_definitely_not_charged_only_if_no_slot_may_be_charged() {
     let policy = policy();
