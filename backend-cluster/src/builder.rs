@@ -47,34 +47,38 @@ impl ClusterStoreBuilder {
         Self { urls: vec![], replicas: None, settings: Settings::default() }
     }
 
-    /// Sets the URLs of some nodes of the cluster, as in [`ClusterStore::new`]. These nodes report
-    /// all others. With several URLs, the store finds the cluster while a node is down.
+    /// Sets the URLs of some nodes of the cluster. The URLs have the form that
+    /// [`ClusterStore::new`] describes. The named nodes report all other nodes. With several URLs,
+    /// the store finds the cluster even while a named node is down.
     ///
-    /// The scheme, user and password must be the same in all URLs. The store uses them for all
-    /// nodes, and connects to the addresses that the nodes announce to each other.
+    /// The scheme, user and password must be the same in all URLs. The store uses this scheme, user
+    /// and password for all nodes. It connects to the addresses that the nodes announce to each
+    /// other.
     pub fn urls(self, urls: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { urls: urls.into_iter().map(Into::into).collect(), ..self }
     }
 
-    /// Sets the ACL user and its password, instead of those in the URLs.
+    /// Sets the ACL user and the password. They replace the user and the password in the URLs.
     ///
-    /// The user needs the commands that
-    /// [`RedisStoreBuilder::user`](tidegate_redis::RedisStoreBuilder::user) lists, CLUSTER SLOTS
-    /// and ASKING, and WAIT if [`wait_for_replicas`](Self::wait_for_replicas) is set.
+    /// The user needs permission for the commands that
+    /// [`RedisStoreBuilder::user`](tidegate_redis::RedisStoreBuilder::user) lists, for CLUSTER
+    /// SLOTS and for ASKING. If [`wait_for_replicas`](Self::wait_for_replicas) is set, the user
+    /// also needs permission for WAIT.
     pub fn user(self, name: impl Into<String>, password: impl Into<String>) -> Self {
         let (user, password) = (Some(name.into()), Some(password.into()));
         Self { settings: Settings { user, password, ..self.settings }, ..self }
     }
 
-    /// Sets the password, such as one from a file of secrets, instead of the password in the URLs.
-    /// The user is still the one in the URLs or of [`user`](Self::user).
+    /// Sets the password, for example a password that a program reads from a file. It replaces the
+    /// password in the URLs. The user remains the user in the URLs or the user that
+    /// [`user`](Self::user) sets.
     pub fn password(self, password: impl Into<String>) -> Self {
         let password = Some(password.into());
         Self { settings: Settings { password, ..self.settings }, ..self }
     }
 
-    /// Calls `provider` for the user and the password of each login at any node, instead of those
-    /// in the URLs. See
+    /// Sets a function that returns the user and the password. The store calls `provider` before
+    /// each login at any node. The result replaces the user and the password in the URLs. See
     /// [`RedisStoreBuilder::credentials`](tidegate_redis::RedisStoreBuilder::credentials).
     pub fn credentials<F>(self, provider: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
@@ -90,88 +94,95 @@ impl ClusterStoreBuilder {
         Self { settings: Settings { prefix: prefix.into(), ..self.settings }, ..self }
     }
 
-    /// Sets the number of connections to each node, which the store uses in turn, at least 1.
-    /// Default: 1.
+    /// Sets the number of connections to each node, at least 1. The store uses the connections of a
+    /// node in turn. Default: 1.
     ///
-    /// One connection carries any number of concurrent calls. More connections help if one core is
-    /// not enough to read and write them, and if calls [wait for
+    /// One connection carries any number of concurrent calls. Use more connections if one core is
+    /// not enough to read and write all calls, or if calls [wait for
     /// replicas](Self::wait_for_replicas).
     pub fn connections(self, connections: usize) -> Self {
         Self { settings: Settings { connections, ..self.settings }, ..self }
     }
 
-    /// Sets the maximum time for connecting to a node. Default: 1 s.
+    /// Sets the maximum time in which a connection to a node must be made. Default: 1 s.
     ///
-    /// **A call that finds no connection to its node waits for one for at most this time**, in
-    /// addition to the [response timeout](Self::response_timeout). See
-    /// [`tidegate_redis`](tidegate_redis#connections) for other properties of connections.
+    /// **If there is no connection to the node of a call, the call waits for a connection for at
+    /// most this time.** The [response timeout](Self::response_timeout) begins after this wait.
+    /// [`tidegate_redis`](tidegate_redis#connections) describes other properties of connections.
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         Self { settings: Settings { connect_timeout: timeout, ..self.settings }, ..self }
     }
 
-    /// Sets the maximum time from sending a call to the reply of its node. Default: 500 ms.
+    /// Sets the maximum time between sending a call and receiving the reply of the node. Default:
+    /// 500 ms.
     ///
-    /// After this time, the call fails with [`ErrorKind::Timeout`], and it is not known whether it
-    /// was charged. A connection on which a reply has been due for this time, without any reply
-    /// arriving, is replaced.
+    /// After this time, the call fails with [`ErrorKind::Timeout`], and it is not known whether the
+    /// call was charged. If a connection with calls in flight receives no reply for this time, the
+    /// store replaces the connection.
     pub fn response_timeout(self, timeout: Duration) -> Self {
         Self { settings: Settings { response_timeout: timeout, ..self.settings }, ..self }
     }
 
-    /// Requires that `count` replicas have each write. Default: 0.
+    /// Requires that `count` replicas have received each write. Default: 0.
     ///
-    /// Replicas lag behind, so a failover loses the last writes of a primary, and the new primary
-    /// may admit these calls again. With this setting, each call that may write waits (by WAIT, in
-    /// the same round trip) for at most `timeout` until `count` replicas have the write. If fewer
-    /// replicas have it in time, an admission fails with [`ErrorKind::Unavailable`], although it is
-    /// charged. The same holds for refunds, resets and blocks. Refusals charge nothing and are
-    /// returned in any case.
+    /// A replica receives a write later than its primary. So a failover can lose the last writes of
+    /// a primary, and the new primary can admit the lost amounts again. With this setting, each
+    /// call that can write waits until `count` replicas have received the write, but at most for
+    /// `timeout`. The store sends the command WAIT for this, in the same round trip.
     ///
-    /// This makes the loss of admissions unlikely but not impossible, because Redis may promote a
-    /// replica that does not have the write. It costs a round trip to the replicas, during which
-    /// the connection transfers nothing else. Use [several connections](Self::connections).
+    /// If fewer replicas have received the write after `timeout`, an admitted call fails with
+    /// [`ErrorKind::Unavailable`], although it is charged. Refunds, resets and blocks also fail in
+    /// this case, although they are executed. A refused call charges nothing, so its decision is
+    /// always returned.
+    ///
+    /// With this setting, the loss of a write is unlikely but still possible, because Redis can
+    /// promote a replica that has not received the write. Each write takes longer by a round trip
+    /// to the replicas. The connection transfers nothing else during this round trip, so use
+    /// [several connections](Self::connections).
     pub fn wait_for_replicas(self, count: u32, timeout: Duration) -> Self {
         let replicas = Replicas { count: u64::from(count), timeout };
         Self { replicas: (count > 0).then_some(replicas), ..self }
     }
 
-    /// Sets the root certificates (PEM) to trust instead of those of the system.
+    /// Sets the root certificates that the store trusts, in PEM format. They replace the root
+    /// certificates of the system.
     ///
-    /// Nodes announce their addresses, usually IP addresses. The certificate of a node must contain
-    /// its address.
+    /// The certificate of a node must contain the address that the node announces. This address is
+    /// usually an IP address.
     #[cfg(feature = "tls")]
     pub fn root_certificates(self, pem: impl Into<Vec<u8>>) -> Self {
         let root_certificates = Some(pem.into());
         Self { settings: Settings { root_certificates, ..self.settings }, ..self }
     }
 
-    /// Sets a certificate or chain and its key (both PEM), which the client presents to servers
-    /// that authenticate clients (`tls-auth-clients` in the configuration of Redis).
+    /// Sets the certificate (or certificate chain) of the client and the key of the certificate,
+    /// both in PEM format. The client sends the certificate to servers that authenticate clients
+    /// (`tls-auth-clients` in the configuration of Redis).
     #[cfg(feature = "tls")]
     pub fn client_certificate(self, pem: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         let client_certificate = Some((pem.into(), key.into()));
         Self { settings: Settings { client_certificate, ..self.settings }, ..self }
     }
 
-    /// Sets a clock that replaces the clocks of the nodes, for tests.
+    /// Sets a clock that replaces the clocks of the nodes. It is for tests.
     ///
-    /// The keys expire an hour later than usual, because real time must not expire a state that
-    /// virtual time keeps.
+    /// With this clock, the keys expire an hour later than usual. Redis expires keys in real time,
+    /// and must not expire a state that is still needed in virtual time.
     #[cfg(feature = "virtual-time")]
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
         let clock: Option<Arc<dyn Clock>> = Some(Arc::new(clock));
         Self { settings: Settings { clock, ..self.settings }, ..self }
     }
 
-    /// Builds the store. It does not connect yet.
+    /// Builds the store. This function does not connect to any node.
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::InvalidConfig`] in these cases:
     ///
-    /// * There are no URLs, or one is not valid or names a database.
+    /// * The list of URLs is empty, or one of the URLs is not valid or names a database.
     /// * The URLs differ in the scheme, the user or the password.
-    /// * Certificates cannot be read.
+    /// * A certificate or a key cannot be parsed.
     /// * The time to wait for replicas is less than a millisecond, or not less than the
     ///   [response timeout](Self::response_timeout).
     pub fn build(self) -> Result<ClusterStore, Error> {
@@ -201,7 +212,7 @@ impl ClusterStoreBuilder {
         }))
     }
 
-    /// Parses the URLs, and checks that they differ only in the addresses.
+    /// Parses the URLs, and checks that they differ only in the addresses of the nodes.
     fn infos(&self) -> Result<Vec<ConnectionInfo>, Error> {
         let mut infos: Vec<ConnectionInfo> = vec![];
         for url in &self.urls {
@@ -237,7 +248,7 @@ impl ClusterStoreBuilder {
     }
 }
 
-/// Returns `true` if the URLs have the same login and the same encryption.
+/// Returns `true` if both URLs have the same login, and if both or neither of them use TLS.
 fn is_alike(one: &ConnectionInfo, other: &ConnectionInfo) -> bool {
     let login = |info: &ConnectionInfo| {
         let settings = info.redis_settings();
@@ -251,20 +262,23 @@ fn invalid(message: String) -> Error {
 }
 
 impl ClusterStore {
-    /// Creates a store on the cluster to which these nodes belong. The URL of one node suffices:
-    /// `redis://[user:password@]host[:port]`, or `rediss://…` for TLS.
+    /// Creates a store on the cluster to which the nodes in `urls` belong. The URL of one node is
+    /// sufficient. A URL has the form `redis://[user:password@]host[:port]`, or `rediss://…` for
+    /// TLS.
     ///
-    /// The store connects at the first call, and then loads the slot map.
+    /// At the first call, the store connects to a node and loads the slot map: the assignment of
+    /// slots to nodes.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::InvalidConfig`] if there are no URLs, if one is not valid or names a
-    /// database, or if they differ in more than the address.
+    /// Returns [`ErrorKind::InvalidConfig`] if `urls` is empty, or if one of the URLs is not valid
+    /// or names a database. Returns the same kind of error if the URLs differ in more than the
+    /// address.
     pub fn new(urls: impl IntoIterator<Item = impl Into<String>>) -> Result<Self, Error> {
         Self::builder().urls(urls).build()
     }
 
-    /// Creates a builder for a store with other settings.
+    /// Creates a builder, with which an application can change the settings of the store.
     pub fn builder() -> ClusterStoreBuilder {
         ClusterStoreBuilder::new()
     }
@@ -272,7 +286,7 @@ impl ClusterStore {
 
 impl fmt::Debug for ClusterStoreBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Omits the URLs, which may contain passwords.
+        // The output omits the URLs, because a URL can contain a password.
         f.debug_struct("ClusterStoreBuilder")
             .field("replicas", &self.replicas)
             .field("settings", &self.settings)

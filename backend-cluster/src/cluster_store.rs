@@ -10,21 +10,22 @@ use crate::dispatch::{batch, single};
 use crate::inner::Inner;
 use crate::ready;
 
-/// A store on a Redis Cluster, whose scripts decide a call in one round trip. See the [crate's
-/// front page](crate).
+/// A store on a Redis Cluster. A script on the node decides a call within one slot in one round
+/// trip. The [front page of the crate](crate) describes the store.
 ///
-/// A clone is cheap and shares the connections and the slot map.
+/// A clone of the store is cheap. It shares the connections and the slot map (the assignment of
+/// slots to nodes) with the original.
 #[derive(Debug, Clone)]
 pub struct ClusterStore(Arc<ShardedStore<Slots>>);
 
-/// The store below [`ShardedStore`], which selects the shard of a charge.
+/// The store that decides the calls after [`ShardedStore`] has selected the shard of each charge.
 struct Slots(Arc<Inner>);
 
 impl ClusterStore {
-    /// Checks that the store can decide, for example when a program starts.
+    /// Checks that the store can decide calls. A program can call this function when it starts.
     ///
-    /// It finds the nodes, and checks each primary like
-    /// [`RedisStore::ready`](tidegate_redis::RedisStore::ready).
+    /// This function finds the nodes of the cluster. It checks each primary in the same way as
+    /// [`RedisStore::ready`](tidegate_redis::RedisStore::ready) checks a single server.
     ///
     /// ```no_run
     /// # async fn run() -> Result<(), tidegate_cluster::Error> {
@@ -38,7 +39,8 @@ impl ClusterStore {
     ///
     /// # Errors
     ///
-    /// Returns the first error that a call to any of the primaries would return.
+    /// Returns an error if a call to one of the primaries would fail. If several calls would fail,
+    /// the error is the first of their errors.
     pub async fn ready(&self) -> Result<(), Error> {
         ready::check(&self.0.inner().0).await
     }

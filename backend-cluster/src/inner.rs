@@ -1,5 +1,5 @@
-//! The part of a store that its clones share: the slot map, the connections, and the dispatch of
-//! calls to slots.
+//! The data that all clones of a store share: the slot map, the connections and the settings. It
+//! also dispatches calls to slots.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(crate) struct Inner {
     pub(crate) topology: Arc<TopologyRefresh>,
     pub(crate) replicas: Option<Replicas>,
     pub(crate) script_times: ScriptTimes,
-    /// A clock that replaces the clocks of the nodes, in tests.
+    /// A clock that replaces the clocks of the nodes. Only tests set this clock.
     pub(crate) clock: Option<Arc<dyn Clock>>,
 }
 
@@ -31,7 +31,8 @@ impl Inner {
         completed.into_iter().next().map_or_else(|| Err(no_answer()), |(_, decided)| decided)
     }
 
-    /// Decides calls that are within one slot each. The calls of one slot are sent in order.
+    /// Decides several calls. All keys of each call must be in one slot, and different calls can be
+    /// in different slots. The calls of one slot are sent in order.
     pub(crate) async fn decide_in_slots(
         &self,
         calls: &[Call<'_>],
@@ -40,7 +41,7 @@ impl Inner {
         self.dispatch_each(calls.len(), plan).await
     }
 
-    /// Reports how each of these calls would be decided. Writes nothing.
+    /// Peeks each of these calls: returns the decision that the call would get, and writes nothing.
     pub(crate) async fn peek_in_slots(
         &self,
         calls: &[Call<'_>],
@@ -60,12 +61,14 @@ impl Inner {
         answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(no_answer()))).collect()
     }
 
-    /// Returns the time that scripts use instead of the nodes' clocks, if a clock is set.
+    /// Returns the time of the clock that tests can set. If it is `Some`, scripts use this time
+    /// instead of the clock of their node.
     pub(crate) fn time(&self) -> Option<Timestamp> {
         self.clock.as_ref().map(|clock| clock.now())
     }
 
-    /// Returns the time of the clock of any node.
+    /// Returns the current time: the time of the clock that a test has set, or otherwise of the
+    /// clock of any node.
     pub(crate) async fn now(&self) -> Result<Timestamp, Error> {
         check_runtime()?;
         if let Some(clock) = &self.clock {

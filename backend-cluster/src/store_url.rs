@@ -11,10 +11,11 @@ use tidegate_redis::{ProvidedCredentials, RedisStore, RedisStoreBuilder};
 use crate::builder::ClusterStoreBuilder;
 use crate::cluster_store::ClusterStore;
 
-/// The port of a Sentinel whose URL has no port.
+/// The default port of a Sentinel. It is used if the URL names a Sentinel without a port.
 const SENTINEL_PORT: u16 = 26_379;
 
-/// Creates a store from a URL of any kind of server: see [`StoreBuilder`].
+/// Creates a store from the URL of a server, a Sentinel group or a cluster. [`StoreBuilder`] lists
+/// the forms of URLs.
 ///
 /// The store connects at the first call, or at [`Store::ready`].
 ///
@@ -31,21 +32,21 @@ pub fn connect_url(url: &str) -> Result<Arc<dyn Store>, Error> {
     StoreBuilder::from_url(url)?.build()
 }
 
-/// Configures a store from a URL of one server, a Sentinel group or a cluster, for programs whose
-/// configuration has a single URL.
+/// Configures a store from the URL of one server, a Sentinel group or a cluster. This builder is
+/// for programs that have a single URL in their configuration.
 ///
 /// | URL | store |
 /// |---|---|
 /// | `redis://[user:password@]host[:port][/database]` | one server |
 /// | `rediss://…` | one server, encrypted (feature `tls`) |
-/// | `unix:///path/to/socket[?db=1&user=name&pass=word]` | one server, by its socket; also `redis+unix://` |
-/// | `redis-sentinel://[user:password@]host[:port],host[:port][/database]#name` | the primary of the group `name`, by its Sentinels. The login is for the primary; [`sentinel_user`](Self::sentinel_user) sets the login for the Sentinels. The default port is 26379 |
-/// | `rediss-sentinel://…` | the primary of a group, with encryption of the primary and the Sentinels (feature `tls`) |
-/// | `redis-cluster://[user:password@]host[:port],host[:port]` | a cluster, by some of its nodes |
+/// | `unix:///path/to/socket[?db=1&user=name&pass=word]` | one server, through its Unix socket; the scheme `redis+unix` is the same |
+/// | `redis-sentinel://[user:password@]host[:port],host[:port][/database]#name` | the primary of the group `name`. The hosts are Sentinels, which report the primary. The login is for the primary; [`sentinel_user`](Self::sentinel_user) sets the login for the Sentinels. The default port of a Sentinel is 26379 |
+/// | `rediss-sentinel://…` | the primary of a group; connections to the primary and to the Sentinels are encrypted (feature `tls`) |
+/// | `redis-cluster://[user:password@]host[:port],host[:port]` | a cluster; the hosts are some of its nodes |
 /// | `rediss-cluster://…` | a cluster, encrypted (feature `tls`) |
 ///
-/// For one server, the schemes `valkey` and `valkeys` are the same as `redis` and `rediss`.
-/// Reserved characters of URLs must be percent-encoded in a password.
+/// For one server, the schemes `valkey` and `valkeys` are the same as `redis` and `rediss`. If a
+/// password contains reserved characters of URLs, these characters must be percent-encoded.
 ///
 /// ```
 /// use std::time::Duration;
@@ -61,7 +62,7 @@ pub fn connect_url(url: &str) -> Result<Arc<dyn Store>, Error> {
 #[derive(Clone)]
 #[must_use]
 pub struct StoreBuilder {
-    /// The URL without its password.
+    /// The URL of the store without its password, for `Debug`.
     shown: String,
     has_password: bool,
     kind: Kind,
@@ -73,7 +74,7 @@ enum Kind {
     Cluster(ClusterStoreBuilder),
 }
 
-/// Calls a method that both builders have.
+/// Calls the same method on the builder of a server or on the builder of a cluster.
 macro_rules! each {
     ($self:ident, $builder:ident => $does:expr) => {{
         let kind = match $self.kind {
@@ -90,8 +91,8 @@ impl StoreBuilder {
     /// # Errors
     ///
     /// Returns [`ErrorKind::InvalidConfig`](tidegate_core::ErrorKind::InvalidConfig) if the URL has
-    /// none of these forms, or needs a feature that is not enabled. The message contains the URL
-    /// without its password.
+    /// none of the listed forms, or if the form needs a crate feature that is not enabled. The
+    /// message contains the URL without its password.
     pub fn from_url(url: &str) -> Result<Self, Error> {
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
         let (kind, servers) = match scheme {
@@ -109,7 +110,8 @@ impl StoreBuilder {
         Ok(Self { shown: without_password(url), has_password, kind })
     }
 
-    /// Sets the password if the URL has none, for example to one from the environment.
+    /// Sets the password for the servers if the URL contains no password. For example, a program
+    /// can read the password from an environment variable.
     pub fn password_if_none(self, password: impl Into<String>) -> Self {
         if self.has_password {
             return self;
@@ -118,8 +120,8 @@ impl StoreBuilder {
         each!(self, builder => builder.password(password))
     }
 
-    /// Calls `provider` for the user and the password of each login at a server. See
-    /// [`RedisStoreBuilder::credentials`].
+    /// Sets a function that returns the user and the password. The store calls `provider` before
+    /// each login at a server. See [`RedisStoreBuilder::credentials`].
     pub fn credentials<F>(self, provider: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = ProvidedCredentials> + Send + 'static,
@@ -127,14 +129,14 @@ impl StoreBuilder {
         each!(self, builder => builder.credentials(provider))
     }
 
-    /// Sets the ACL user and its password for the Sentinels, if the URL names Sentinels. See
-    /// [`RedisStoreBuilder::sentinel_user`].
+    /// Sets the ACL user and the password for logins at the Sentinels. Without Sentinels in the
+    /// URL, this setting has no effect. See [`RedisStoreBuilder::sentinel_user`].
     pub fn sentinel_user(self, name: impl Into<String>, password: impl Into<String>) -> Self {
         self.server(|builder| builder.sentinel_user(name, password))
     }
 
-    /// Sets the password for the Sentinels, if the URL names Sentinels. See
-    /// [`RedisStoreBuilder::sentinel_password`].
+    /// Sets the password for logins at the Sentinels. Without Sentinels in the URL, this setting
+    /// has no effect. See [`RedisStoreBuilder::sentinel_password`].
     pub fn sentinel_password(self, password: impl Into<String>) -> Self {
         self.server(|builder| builder.sentinel_password(password))
     }
@@ -158,39 +160,41 @@ impl StoreBuilder {
         each!(self, builder => builder.connections(connections))
     }
 
-    /// Sets the maximum time for connecting. See [`RedisStoreBuilder::connect_timeout`].
+    /// Sets the maximum time in which a connection to a server must be made. See
+    /// [`RedisStoreBuilder::connect_timeout`].
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         each!(self, builder => builder.connect_timeout(timeout))
     }
 
-    /// Sets the maximum time from sending a call to its reply. See
+    /// Sets the maximum time between sending a call and receiving its reply. See
     /// [`RedisStoreBuilder::response_timeout`].
     pub fn response_timeout(self, timeout: Duration) -> Self {
         each!(self, builder => builder.response_timeout(timeout))
     }
 
-    /// Sets the root certificates to trust (PEM). See [`RedisStoreBuilder::root_certificates`].
+    /// Sets the root certificates that the store trusts, in PEM format. See
+    /// [`RedisStoreBuilder::root_certificates`].
     #[cfg(feature = "tls")]
     pub fn root_certificates(self, pem: impl Into<Vec<u8>>) -> Self {
         let pem = pem.into();
         each!(self, builder => builder.root_certificates(pem))
     }
 
-    /// Sets the client's certificate or chain and its key (both PEM). See
-    /// [`RedisStoreBuilder::client_certificate`].
+    /// Sets the certificate (or certificate chain) of the client and the key of the certificate,
+    /// both in PEM format. See [`RedisStoreBuilder::client_certificate`].
     #[cfg(feature = "tls")]
     pub fn client_certificate(self, pem: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         let (pem, key) = (pem.into(), key.into());
         each!(self, builder => builder.client_certificate(pem, key))
     }
 
-    /// Sets a clock that replaces the clocks of the servers, for tests.
+    /// Sets a clock that replaces the clocks of the servers. It is for tests.
     #[cfg(feature = "virtual-time")]
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
         each!(self, builder => builder.clock(clock))
     }
 
-    /// Builds the store. It does not connect yet.
+    /// Builds the store. This function does not connect to any server.
     ///
     /// # Errors
     ///
@@ -203,14 +207,14 @@ impl StoreBuilder {
     }
 }
 
-/// Returns a builder for a cluster, and the URLs of its nodes, which all have the same login.
+/// Returns a builder for a cluster, and the URLs of the nodes. All nodes have the same login.
 fn cluster(scheme: &str, rest: &str) -> (Kind, Vec<String>) {
     let (login, hosts) = split_login(rest);
     let urls: Vec<_> = hosts.split(',').map(|host| format!("{scheme}://{login}{host}")).collect();
     (Kind::Cluster(ClusterStore::builder().urls(urls.clone())), urls)
 }
 
-/// Returns a builder for a Sentinel group, and the URLs of its servers and its Sentinels.
+/// Returns a builder for a Sentinel group, the URL of the primary, and the URLs of the Sentinels.
 fn sentinel_group(url: &str, scheme: &str, rest: &str) -> Result<(Kind, Vec<String>), Error> {
     let (login, rest) = split_login(rest);
     let (rest, name) = rest
@@ -218,7 +222,8 @@ fn sentinel_group(url: &str, scheme: &str, rest: &str) -> Result<(Kind, Vec<Stri
         .filter(|(_, name)| !name.is_empty())
         .ok_or_else(|| unusable(url, "it has no name of a group; it must end in `#name`"))?;
     let (hosts, database) = rest.split_once('/').unwrap_or((rest, ""));
-    // The Sentinels report the host of the primary, which replaces this one.
+    // The host in this URL is a placeholder. The Sentinels report the real host of the primary,
+    // which replaces it.
     let server = format!("{scheme}://{login}primary/{database}");
     let mut sentinels = vec![];
     for host in hosts.split(',') {
@@ -227,12 +232,13 @@ fn sentinel_group(url: &str, scheme: &str, rest: &str) -> Result<(Kind, Vec<Stri
         sentinels.push(format!("{scheme}://{host}{port}"));
     }
     let builder = RedisStore::builder().url(&server).sentinel(sentinels.clone(), name);
-    // The caller checks all of these URLs.
+    // The caller of this function checks that all these URLs are valid.
     let urls = [server].into_iter().chain(sentinels).collect();
     Ok((Kind::Server(builder), urls))
 }
 
-/// Splits an authority into the login with its `@`, if any, and the rest.
+/// Splits the authority of a URL into the login with the `@`, and the rest. If there is no login,
+/// the first part is empty.
 fn split_login(authority: &str) -> (&str, &str) {
     match authority.rfind('@') {
         Some(at) => authority.split_at(at + 1),
@@ -309,7 +315,7 @@ mod tests {
             assert!(error.to_string().contains(why), "{error}");
             assert!(!error.to_string().contains("S3CRET"), "{error}");
         }
-        // The builder of a cluster refuses a database.
+        // A cluster URL with a database is refused by `build` and not by `from_url`.
         let error = connect_url("redis-cluster://:S3CRET@a/3").unwrap_err();
         assert!(error.to_string().contains("no database but 0"), "{error}");
         assert!(!error.to_string().contains("S3CRET"), "{error}");

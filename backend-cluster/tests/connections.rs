@@ -1,5 +1,5 @@
-//! Lost connections to the nodes are replaced within a bound, regardless of how the callers behave,
-//! and no call is charged twice because of a lost connection.
+//! Tests that the store replaces lost connections to the nodes within a bound, regardless of how
+//! the callers behave. They also test that no call is charged twice because of a lost connection.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -18,23 +18,25 @@ use tidegate_cluster::{Breaker, ClusterStore, Limiter, Store, StoreExt};
 use tidegate_testkit::servers::{Cluster, Data, End, Mode, Proxy, Redis, eventually, free_port};
 use tokio::runtime::Runtime;
 
-/// The default of `response_timeout`.
+/// The default value of `response_timeout`.
 const RESPONSE: Duration = Duration::from_millis(500);
 
-/// The additional time that a recovery may take.
+/// The maximum additional time for a recovery.
 const MORE: Duration = Duration::from_millis(200);
 
-/// The delay that a busy machine may add.
+/// The additional delay that is allowed because the machine is possibly busy.
 const BUSY: Duration = Duration::from_secs(1);
 
-/// The number of connections that may be replaced because a busy machine made them seem silent.
+/// The maximum number of connections that are replaced although they work. On a busy machine, a
+/// working connection can seem silent.
 const STALLS: u64 = 3;
 
 const FIFTY: Duration = Duration::from_millis(50);
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// Starts a cluster of one node that announces the address of the returned proxy as its own.
+/// Starts a cluster of one node, and a proxy for the node. The node announces the address of the
+/// proxy as its own address.
 async fn node_and_proxy() -> (Redis, Proxy) {
     let port = free_port().unwrap();
     let proxy = Proxy::start(port).await.unwrap();
@@ -55,8 +57,8 @@ fn store_through(proxy: &Proxy) -> ClusterStore {
     ClusterStore::new([proxy.url()]).unwrap()
 }
 
-/// Checks that a connection to a node that falls silent is replaced within the bound, if new
-/// connections work.
+/// Checks that the store replaces a silent connection to a node within `bound`, if new connections
+/// work.
 async fn check_replaced_within<S: Store + 'static>(
     bound: Duration,
     compose: impl FnOnce(ClusterStore) -> S,
@@ -98,8 +100,8 @@ async fn b56_a_connection_that_takes_longer_than_its_callers_is_made() {
     let ledger = Ledger::with_store(ClusterStore::new([node.url()]).unwrap());
     let store = Arc::new(store_through(&proxy).timeout(FIFTY));
     let load = Load::start(&ledger, &store, 64, None);
-    // Two connections are made in sequence. The first one loads the slot map from the seed node,
-    // which is the only node.
+    // The store makes two connections, one after the other. Over the first connection, it loads the
+    // slot map from the seed node. The cluster has no other node.
     let took = load.first_decision(Instant::now()).await;
     load.stop().await;
     println!("decided after {took:?}");
@@ -108,16 +110,16 @@ async fn b56_a_connection_that_takes_longer_than_its_callers_is_made() {
     ledger.check().await;
 }
 
-/// Checks that connections that were closed while they were idle fail no call.
+/// Checks that no call fails because a connection was closed while it was idle.
 async fn check_no_call_fails_after_idle_close(connections: usize, close: impl AsyncFn(&Redis)) {
     let cluster = Cluster::start().await.unwrap();
     let builder = || ClusterStore::builder().urls(cluster.urls());
-    // The timeouts are long enough for a busy machine.
+    // The timeouts are long, so that no call times out on a busy machine.
     let store = builder().connections(connections).connect_timeout(SOON).response_timeout(SOON);
     let store = store.build().unwrap().breaker(Breaker::new());
     let ledger = Ledger::with_store(builder().build().unwrap());
     for round in 0..4 {
-        // The calls are spread over all nodes and connections.
+        // The calls use all nodes and all connections.
         for _ in 0..10 * connections {
             ledger.call(&store).await;
         }
@@ -182,7 +184,7 @@ async fn b42_connections_that_are_killed_under_load_lose_nothing_and_charge_noth
     ledger.check().await;
 }
 
-/// The store may read the time from any node, so that it must not wait for a node that hangs.
+/// The store is allowed to read the time from any node, so it must not wait for a node that hangs.
 #[tokio::test]
 async fn a_paused_node_does_not_delay_the_servers_time() {
     let cluster = Cluster::start().await.unwrap();

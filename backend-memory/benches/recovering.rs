@@ -1,12 +1,12 @@
-//! The cost of calls for subjects whose states recover between two calls, compared with subjects
-//! whose states do not.
+//! Measures calls for subjects with states that recover between two calls, and calls for subjects
+//! with states that do not recover.
 //!
 //! ```sh
 //! cargo bench -p tidegate-memory --bench recovering
 //! ```
 //!
-//! The benchmark uses one thread and calls the subjects in turn. It interleaves the rows and prints
-//! medians of 21 rounds.
+//! The benchmark uses one thread. It makes a call for each subject in turn. In each of 21 rounds,
+//! it measures all rows of the output one after the other. It prints the median of each row.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
@@ -48,8 +48,9 @@ fn main() {
     println!("| subjects | stay, ns | recover, ns |\n|--:|--:|--:|");
     for count in [10_000, 100_000] {
         let subjects: Vec<_> = (0..count).map(|n| format!("subject:{n:012}")).collect();
-        // Both policies have the same arithmetic. The charged cost is refilled after an hour, or
-        // after a millisecond.
+        // Both policies need the same arithmetic. The first policy refills a charged cost slowly,
+        // so that the states do not recover between two calls. The second policy refills the cost
+        // within a millisecond.
         let mut stay = Row::new("token-bucket 1000/1h burst 100000000");
         let mut recover = Row::new("token-bucket 1000/1s burst 100000000");
         for _ in 0..ROUNDS {

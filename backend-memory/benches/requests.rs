@@ -1,11 +1,12 @@
-//! The cost of a request with one subject, with several subjects, and with its own policy.
+//! Measures requests with one subject, requests with several subjects, and requests with a policy
+//! of their own.
 //!
 //! ```sh
 //! cargo bench -p tidegate-memory --bench requests
 //! ```
 //!
-//! The benchmark uses one thread and one hot key per policy. It interleaves the rows and prints
-//! medians of 41 rounds.
+//! The benchmark uses one thread and one hot key per policy. In each of 41 rounds, it measures all
+//! rows of the output one after the other. It prints the median of each row.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
@@ -20,7 +21,7 @@ const ROUNDS: usize = 41;
 const CHECKS: u32 = 50_000;
 const USER: &str = "subject:000000000007";
 
-/// Polls a future that is immediately ready.
+/// Polls a future once, and returns its output. The future must be ready at the first poll.
 fn ready<T>(future: impl Future<Output = T>) -> T {
     match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => answer,
@@ -32,7 +33,7 @@ fn main() {
     let parse = |text: &str| -> Policy { text.parse().unwrap() };
     let bucket = "token-bucket 1000000/1s burst 1000000";
     let policies = ["ip", "user", "all"].map(|name| parse(&format!("{name}: {bucket}")));
-    // Each row has its own store, so that rows do not share states.
+    // Each row of the output has its own store, so that two rows do not share states.
     let one = || Limiter::new(MemoryStore::new(), [policies[1].clone()]).unwrap();
     let three = || Limiter::new(MemoryStore::new(), policies.clone()).unwrap();
     let singles = [(); 5].map(|()| one());

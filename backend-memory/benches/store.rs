@@ -1,12 +1,12 @@
-//! The cost of a call on the store, and the maximum latency of a call.
+//! Measures the mean time of a call on the store, and the time of the slowest calls.
 //!
 //! ```sh
 //! cargo bench -p tidegate-memory --bench store
 //! ```
 //!
 //! The benchmark uses one thread and subjects of 20 bytes, and prints medians of 5 runs. `worst` is
-//! the slowest sequence of 16 calls in a run. On a busy machine it includes the time for which the
-//! thread was not running.
+//! the time of the slowest sequence of 16 calls in a run. On a busy machine, this time includes
+//! times in which the thread was not running.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
@@ -40,7 +40,7 @@ fn main() {
     row("a flood of new keys on a full store", || flood(&policy));
 }
 
-/// The result of one run.
+/// The result of one run of the benchmark.
 struct Run {
     per_call: Duration,
     worst: Duration,
@@ -62,7 +62,7 @@ fn row(name: &str, mut run: impl FnMut() -> Run) {
     );
 }
 
-/// Measures one call per subject: the total, and sequences of 16 calls.
+/// Makes one call per subject. Measures the total time, and the time of each sequence of 16 calls.
 fn time<'s>(
     store: &MemoryStore<impl Clock>,
     policy: &Policy,
@@ -76,7 +76,7 @@ fn time<'s>(
         let _ = black_box(store.decide_now(black_box(&Call::acquire(&charge)))).unwrap();
         calls += 1;
         if calls % 16 == 0 {
-            // Reading the clock at each call would cost as much as the call.
+            // The clock is read after 16 calls, because reading the clock takes as long as a call.
             let now = Instant::now();
             worst = worst.max(now - last);
             last = now;

@@ -1,8 +1,9 @@
-//! The calls that are remembered under their ids.
+//! The call log remembers executed calls under their ids.
 //!
-//! Each shard has its own lock. A call holds it from the lookup of its id until it is remembered,
-//! so that calls with one id are executed one after the other. The lock is acquired before the
-//! shards of states are locked, so that two calls cannot deadlock.
+//! The log consists of shards, and each shard has its own lock. A call holds the lock of its id's
+//! shard from the lookup of the id until the call is remembered. So calls with the same id are
+//! executed one after the other. A call acquires this lock before it locks shards of states, so
+//! that two calls cannot deadlock.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -14,20 +15,22 @@ use tidegate_core::{Call, Error, ErrorKind};
 
 use crate::shared::HeapBudget;
 
-/// The approximate number of calls per shard.
+/// The approximate number of remembered calls per shard of the log.
 const CALLS_PER_SHARD: usize = 4096;
 
-/// The maximum number of expired calls that are forgotten when a call is added, so that a call does
-/// a bounded amount of work. Two would be enough to keep up.
+/// The maximum number of expired calls that are removed from the log when a call is added. The
+/// maximum bounds the work of one call. A maximum of 2 would also remove calls faster than they are
+/// added.
 const MAX_FORGOTTEN: usize = 4;
 
-/// An upper bound on the bytes of a call without the heap bytes of its decision: a map entry at the
-/// lowest load (7 of 16 after the map has doubled), and a tree node that is half full.
+/// An upper bound on the number of bytes that a remembered call uses, without the heap bytes of its
+/// decision. The bound assumes that the map has its lowest load (7 of 16 entries, after the map has
+/// grown). It also assumes that the tree nodes are half full.
 const CALL_BYTES: usize =
     (size_of::<(Key, RememberedCall)>() + 1) * 16 / 7 + 2 * size_of::<(u64, Key)>();
 
-/// The digest of a slot key and an id. A random prefix ensures that no caller can choose ids for
-/// one shard.
+/// The digest of a random prefix, the slot key of a call and the id of the call. Because of the
+/// random prefix, no client can choose many ids that are all in one shard of the log.
 type Key = [u8; 20];
 
 pub(crate) struct CallLog {
@@ -56,7 +59,8 @@ impl CallLog {
         }
     }
 
-    /// Locks the place of the call's id. Returns `None` for a call without an id.
+    /// Locks the shard of the log that contains the call's id. Returns `None` for a call without an
+    /// id.
     pub(crate) fn lock(&self, call: &Call<'_>) -> Option<LockedId<'_>> {
         let id = call.id?;
         let scope = call.charges.get(0).map_or(&[][..], |charge| charge.slot_key());
@@ -81,15 +85,15 @@ impl CallLog {
         }
     }
 
-    /// Returns the bytes that do not depend on the number of calls.
+    /// Returns the number of bytes that the log uses regardless of the number of remembered calls.
     pub(crate) fn fixed_bytes(&self) -> usize {
         size_of_val(&*self.shards)
     }
 }
 
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    // Both collections are changed together, and neither change can panic, so the lock is never
-    // poisoned in between.
+    // The two collections of a shard are changed together, and these changes cannot panic. So the
+    // collections match each other even if the lock is poisoned.
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -111,17 +115,18 @@ impl Shard {
     }
 }
 
-/// Returns an upper bound on the bytes of a remembered call.
+/// Returns an upper bound on the number of bytes that a remembered call uses.
 fn bytes_of(call: &RememberedCall) -> usize {
     max_bytes(call.decision.verdicts().len(), call.hold.is_some())
 }
 
-/// Returns an upper bound on the bytes of a call with this many charges.
+/// Returns an upper bound on the number of bytes that a remembered call with this many charges
+/// uses.
 pub(crate) fn max_bytes(charges: usize, is_of_hold: bool) -> usize {
     CALL_BYTES + RememberedCall::max_heap_bytes(charges, is_of_hold)
 }
 
-/// The place of one id, while its shard is locked.
+/// The key of an id, and the lock of the shard that contains the id.
 pub(crate) struct LockedId<'a> {
     shard: MutexGuard<'a, Shard>,
     key: Key,
@@ -134,9 +139,9 @@ impl LockedId<'_> {
         self.shard.calls.get(&self.key).cloned()
     }
 
-    /// Makes room for one more call, but does not check the heap budget.
+    /// Makes room for one more call in the shard. This function does not check the heap budget.
     pub(crate) fn make_room(&mut self, now: u64, heap: &HeapBudget) -> Result<(), Error> {
-        // If the id is remembered, it has expired.
+        // If the log still contains this id, the id has expired.
         self.shard.forget(&self.key, heap);
         self.shard.forget_expired(now, MAX_FORGOTTEN, heap);
         let len = self.shard.calls.len();
@@ -152,7 +157,8 @@ impl LockedId<'_> {
     }
 
     pub(crate) fn insert(&mut self, call: RememberedCall, heap: &HeapBudget) {
-        // A changed hold replaces its earlier record.
+        // If the id is the id of a hold, the log possibly contains an earlier record of the hold.
+        // The new record replaces it.
         self.shard.forget(&self.key, heap);
         heap.adjust(0, bytes_of(&call));
         self.shard.by_expiry.insert((call.expires_at_micros, self.key));

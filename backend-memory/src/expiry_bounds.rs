@@ -1,19 +1,20 @@
-//! Lower bounds on the expiry times of a table's entries.
+//! Lower bounds on the expiry times of the entries of a table.
 
 use std::mem;
 use std::ops::Range;
 
 use prefetch_index::prefetch_index;
 
-/// A set of entries.
+/// A set of entries of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
     All,
-    /// The entries that use the heap.
+    /// Only the entries that use the heap.
     HeapOnly,
 }
 
-/// The minimum expiry time of some entries, per scope, or `u64::MAX` if there are none.
+/// The earliest expiry time of some entries, for each [`Scope`]. The time is `u64::MAX` if the
+/// scope contains no entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MinExpiry {
     pub(crate) all: u64,
@@ -21,10 +22,10 @@ pub(crate) struct MinExpiry {
 }
 
 impl MinExpiry {
-    /// The minimum of no entries.
+    /// The value for an empty set of entries.
     pub(crate) const NEVER: Self = Self { all: u64::MAX, heap_only: u64::MAX };
 
-    /// Creates the minimum of a single entry.
+    /// Creates the value for a single entry.
     pub(crate) fn new(expires_at: u64, uses_heap: bool) -> Self {
         Self { all: expires_at, heap_only: if uses_heap { expires_at } else { u64::MAX } }
     }
@@ -44,21 +45,21 @@ impl MinExpiry {
 /// The number of blocks in a group.
 const GROUP: usize = 16;
 
-/// Lower bounds on expiry times. Groups always have bounds. Blocks have bounds only after the table
-/// had to evict.
+/// Lower bounds on the expiry times of the entries in each block, and in each group of blocks.
+/// Groups always have bounds. Blocks have bounds only after the table had to evict an entry.
 ///
-/// The bounds are one slice:
+/// All bounds are stored in one slice with four parts:
 ///
 /// ```text
 /// | groups, all | groups, heap only | blocks, all | blocks, heap only |
 /// ```
 ///
-/// The two parts on the right exist only while blocks have bounds. A bound may be too low, and is
-/// never too high. [`lower`](Self::lower) is called for each entry that is added or expires
-/// earlier, and a scan raises the bound again.
-// The bounds of blocks make eviction exact: without them, each eviction would scan a group of 128
-// slots. They cost an insertion one more write, usually to a line that is not in the cache, so a
-// table that need not evict has none.
+/// The parts of the blocks exist only while blocks have bounds. A bound is possibly lower than the
+/// earliest expiry time, and is never higher. The table calls [`lower`](Self::lower) for each entry
+/// that is added or expires earlier. A scan of the block or group raises the bound again.
+// The bounds of blocks make evictions faster: without these bounds, each eviction would scan a
+// group of 128 slots. But with these bounds, each insertion makes one more write, usually to a
+// cache line that is not in the cache. So a table that need not evict has no bounds of blocks.
 #[derive(Debug, Default)]
 pub(crate) struct ExpiryBounds {
     times: Box<[u64]>,
@@ -67,7 +68,7 @@ pub(crate) struct ExpiryBounds {
 }
 
 impl ExpiryBounds {
-    /// Creates the group bounds of an empty table.
+    /// Creates the bounds of the groups of an empty table.
     pub(crate) fn new(blocks: usize) -> Self {
         let groups = blocks.div_ceil(GROUP);
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
@@ -78,8 +79,8 @@ impl ExpiryBounds {
         }
     }
 
-    /// Adds bounds for blocks, and forgets all group bounds. The caller must call
-    /// [`set_block`](Self::set_block) for each block.
+    /// Adds bounds for blocks, and resets the bounds of all groups. The caller must then call
+    /// [`set_block`](Self::set_block) for each block, which also sets the bound of the group.
     pub(crate) fn add_block_bounds(&mut self) {
         self.times = vec![u64::MAX; 2 * (self.groups() + self.blocks())].into();
     }
@@ -98,7 +99,7 @@ impl ExpiryBounds {
         size_of_val(&*self.times)
     }
 
-    /// Returns an upper bound on [`bytes`](Self::bytes) with this many blocks.
+    /// Returns an upper bound on [`bytes`](Self::bytes) for a table with this many blocks.
     pub(crate) fn max_bytes(blocks: usize) -> usize {
         2 * (blocks.div_ceil(GROUP) + blocks) * size_of::<u64>()
     }
@@ -116,7 +117,8 @@ impl ExpiryBounds {
         (group * GROUP).min(blocks)..((group + 1) * GROUP).min(blocks)
     }
 
-    /// Returns the bound of a block, or of its group if blocks have no bounds.
+    /// Returns the bound of a block. If blocks have no bounds, returns the bound of the block's
+    /// group.
     pub(crate) fn block(&self, block: usize) -> MinExpiry {
         let bound = |scope| {
             let blocks = self.block_times(scope);
@@ -125,8 +127,8 @@ impl ExpiryBounds {
         MinExpiry { all: bound(Scope::All), heap_only: bound(Scope::HeapOnly) }
     }
 
-    /// Sets the bound of a block, and updates the bound of its group. Does nothing if blocks have
-    /// no bounds.
+    /// Sets the bound of a block, and updates the bound of the block's group. Does nothing if
+    /// blocks have no bounds.
     pub(crate) fn set_block(&mut self, block: usize, expiry: MinExpiry) {
         let (own, groups) = (self.blocks_of_group(block / GROUP), self.groups());
         for (scope, offset) in [(Scope::All, 0), (Scope::HeapOnly, groups)] {
@@ -140,27 +142,27 @@ impl ExpiryBounds {
         }
     }
 
-    /// Sets the bound of a group. The table must not have bounds for blocks.
+    /// Sets the bound of a group. The caller must not call this function while blocks have bounds.
     pub(crate) fn set_group(&mut self, group: usize, expiry: MinExpiry) {
         let groups = self.groups();
         self.times[group] = expiry.all;
         self.times[groups + group] = expiry.heap_only;
     }
 
-    /// Prefetches the memory that an insertion into the block will write.
+    /// Prefetches the bound that an insertion into the block will write.
     #[inline]
     pub(crate) fn prefetch(&self, block: usize) {
         prefetch_index(&*self.times, block / GROUP);
     }
 
-    /// Lowers the bounds of a block and its group to the expiry of an entry.
+    /// Lowers the bounds of a block and of its group to the expiry of an entry, if they are higher.
     #[inline]
     pub(crate) fn lower(&mut self, block: usize, entry: MinExpiry) {
         let (groups, group) = (self.groups(), block / GROUP);
         let lower = |time: &mut u64, to: u64| *time = to.min(*time);
         lower(&mut self.times[group], entry.all);
-        // Few entries use the heap. For the others, this part is not read, because it is on another
-        // cache line.
+        // Few entries use the heap. For the other entries, the bound for entries on the heap is not
+        // read, because it is on another cache line.
         if entry.heap_only < u64::MAX {
             lower(&mut self.times[groups + group], entry.heap_only);
         }
@@ -174,7 +176,8 @@ impl ExpiryBounds {
     }
 
     /// Returns the lowest bound of all blocks, and a block with this bound. If several blocks have
-    /// it, returns the first one at or after the block `from`, wrapping around.
+    /// this bound, returns the first such block at or after the block `from`. After the last block,
+    /// the search continues at the first block.
     pub(crate) fn min_block(&self, scope: Scope, from: usize) -> Option<(u64, usize)> {
         let (groups, blocks) = (self.group_times(scope), self.block_times(scope));
         let min = *groups.iter().min()?;
@@ -199,12 +202,14 @@ impl ExpiryBounds {
         self.group_times(scope).iter().copied().min().unwrap_or(u64::MAX)
     }
 
-    /// Returns `true` if the bound of a group is at or before `now`.
+    /// Returns `true` if the bound of a group is at or before `now`, so that the group can contain
+    /// expired entries.
     pub(crate) fn may_have_expired(&self, group: usize, now: u64) -> bool {
         self.group_times(Scope::All).get(group).is_some_and(|bound| *bound <= now)
     }
 
-    /// Returns the first group whose bound is at or before `now`.
+    /// Returns the first group with a bound at or before `now`. Such a group can contain expired
+    /// entries.
     pub(crate) fn first_expired_group(&self, now: u64) -> Option<usize> {
         self.group_times(Scope::All).iter().position(|bound| *bound <= now)
     }
@@ -214,7 +219,7 @@ impl ExpiryBounds {
         if scope == Scope::All { all } else { &others[..self.groups()] }
     }
 
-    /// Returns an empty slice if blocks have no bounds.
+    /// Returns the bounds of the blocks, or an empty slice if blocks have no bounds.
     fn block_times(&self, scope: Scope) -> &[u64] {
         let blocks = &self.times[2 * self.groups()..];
         let (all, heap_only) = blocks.split_at(blocks.len() / 2);

@@ -1,9 +1,9 @@
-//! Interns the policies of a shard's records, so that a record refers to its policy by an id of two
-//! bytes.
+//! Stores each policy of a shard's records once, so that a record refers to its policy by an id of
+//! two bytes.
 
 use tidegate_core::Policy;
 
-/// The index of a policy in the interner.
+/// The id of a policy: its index in the interner of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct PolicyId(u16);
 
@@ -17,10 +17,10 @@ impl PolicyId {
     }
 }
 
-/// Reference-counted policies by id. A policy without references is dropped, and its id can be used
-/// again.
-// The first policy is stored inline. Most stores have only one policy, which is then found without
-// another memory access.
+/// The policies to which the records of a shard refer. Each policy has an id and a number of
+/// references. A policy without references is dropped, and another policy can get its id.
+// The first policy is stored in the struct itself. Most stores have only one policy, and a lookup
+// of this policy needs no other memory access.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyInterner {
     first: Option<InternedPolicy>,
@@ -56,8 +56,8 @@ impl PolicyInterner {
         std::iter::once(&self.first).chain(&self.others).zip((0..).map(PolicyId))
     }
 
-    /// Returns the id of this policy object, or `None` if the policy is interned as another, equal
-    /// object.
+    /// Returns the id of this policy object. Returns `None` if this object is not stored, even if
+    /// an equal policy is stored as another object.
     #[inline(always)]
     pub(crate) fn id_of(&self, policy: &Policy) -> Option<PolicyId> {
         let address = Some(policy.address());
@@ -74,21 +74,21 @@ impl PolicyInterner {
             .map(|(_, id)| PolicyId(id))
     }
 
-    /// Returns `true` if there has never been more than one policy at a time.
+    /// Returns `true` if the interner has never contained more than one policy at a time.
     #[inline]
     pub(crate) fn is_single(&self) -> bool {
         self.others.is_empty()
     }
 
-    /// Returns `true` if the policy at `id` equals `policy`. A changed policy with the same name is
-    /// not equal.
+    /// Returns `true` if the policy with the id `id` equals `policy`. A changed policy with the
+    /// same name is not equal.
     #[inline]
     pub(crate) fn is_policy(&self, id: PolicyId, policy: &Policy) -> bool {
         self.get(id).is_some_and(|other| other.is_same_object(policy) || is_equal(other, policy))
     }
 
     /// Adds a reference to `policy` and returns its id.
-    // The ids are sufficient, because a shard has fewer than 2^16 records.
+    // There are enough ids, because a shard has fewer than 2^16 records.
     pub(crate) fn intern(&mut self, policy: &Policy) -> PolicyId {
         let same = |other: &Policy| other.is_same_object(policy) || other == policy;
         let is_same = |entry: &Option<InternedPolicy>| {
@@ -107,7 +107,7 @@ impl PolicyInterner {
         id
     }
 
-    /// Removes a reference to the policy at `id`.
+    /// Removes a reference to the policy with the id `id`.
     pub(crate) fn release(&mut self, id: PolicyId) {
         let Some(entry) = self.get_mut(id) else { return };
         let uses = entry.as_ref().map_or(0, |interned| interned.uses);
@@ -117,12 +117,14 @@ impl PolicyInterner {
         }
     }
 
-    /// Returns the heap bytes in use, without the policies themselves.
+    /// Returns the number of heap bytes that the interner uses, without the heap bytes of the
+    /// policies themselves.
     pub(crate) fn heap_bytes(&self) -> usize {
         Self::heap_bytes_for(self.others.capacity())
     }
 
-    /// Returns an upper bound on [`heap_bytes`](Self::heap_bytes) for this many records.
+    /// Returns an upper bound on [`heap_bytes`](Self::heap_bytes) for a shard with at most
+    /// `records` records.
     pub(crate) fn max_heap_bytes(records: usize) -> usize {
         Self::heap_bytes_for(records.next_power_of_two().max(4))
     }
@@ -132,7 +134,8 @@ impl PolicyInterner {
     }
 }
 
-// This is not inlined, because most comparisons end at the check for the same object.
+// This function is not inlined, because it is rarely called: most compared policies are the same
+// object.
 #[cold]
 #[inline(never)]
 fn is_equal(one: &Policy, other: &Policy) -> bool {

@@ -1,8 +1,9 @@
-//! Keys: a tenant and a subject. In a slot, the key also contains the id of the policy that wrote
-//! the record.
+//! The keys of the entries of a table. A key consists of a tenant and a subject. A key that is
+//! stored in an entry also contains the id of the policy of the record.
 //!
-//! A key of at most 20 bytes consists of three words. It is stored inline, and is loaded, compared
-//! and hashed without a loop or a call. A longer key is stored on the heap.
+//! A key of at most 20 bytes is stored in three words in the slot itself. Such a key is loaded,
+//! compared and hashed without a loop and without a function call. A longer key is stored on the
+//! heap.
 //!
 //! ```text
 //!              bytes 0..8   8..16    16..20        20       21          22..24
@@ -10,23 +11,25 @@
 //! StoredKey    key          key      key           length   flags|0x80  policy id
 //! ```
 //!
-//! If bit 0 of the flags is set, the key begins with one byte for the length of the tenant,
-//! followed by the tenant.
+//! If bit 0 of the flags is set, the key has a tenant. Then the key begins with one byte for the
+//! length of the tenant, then the tenant, then the subject.
 
 use std::num::NonZeroU64;
 
 use crate::interner::PolicyId;
 
-/// A key of at most 20 bytes, padded with zeros, without a policy.
+/// A key of at most 20 bytes, padded with zeros. It does not contain the id of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ShortKey {
     pub(crate) low: u64,
     pub(crate) middle: u64,
-    /// The last four bytes of the key, its length, and the flag for a tenant: 6 of 8 bytes.
+    /// The last four bytes of the key, the length of the key, and the flag for a tenant. These take
+    /// 6 of the 8 bytes.
     pub(crate) rest: u64,
 }
 
-/// The maximum length of a short key. It leaves room for a packed state in a slot of 40 bytes.
+/// The maximum length of a short key. With a short key of this length, a slot of 40 bytes also has
+/// room for a packed state.
 const MAX_INLINE: usize = 20;
 
 impl ShortKey {
@@ -70,17 +73,17 @@ impl ShortKey {
     }
 }
 
-/// A short key in a slot, with the id of its policy. Keys are compared as three words.
+/// A short key and the id of a policy, as stored in a slot. Two keys are compared as three words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StoredKey {
     low: u64,
     middle: u64,
-    /// The rest of the key, [`STORED_BIT`], and the policy id in the two highest bytes. It is never
-    /// 0, so that 0 can mark the other variants of a slot.
+    /// The rest of the key, [`STORED_BIT`], and the policy id in the two highest bytes. This word
+    /// is never 0, so that the compiler can represent the other variant of a slot by 0.
     rest: NonZeroU64,
 }
 
-/// A bit that is always set.
+/// A bit of [`StoredKey::rest`] that is always set.
 const STORED_BIT: NonZeroU64 = match NonZeroU64::new(1 << 47) {
     Some(bit) => bit,
     None => NonZeroU64::MIN,
@@ -108,7 +111,8 @@ impl StoredKey {
 }
 
 /// Returns up to 20 bytes as little-endian words, padded with zeros.
-// There is no loop: the last load overlaps the previous load, and the shared bytes are shifted out.
+// This function has no loop. Instead, the last load overlaps the previous load, and the bytes that
+// were loaded twice are shifted out.
 #[inline(always)]
 fn words(bytes: &[u8]) -> [u64; 3] {
     let first = |bytes: &[u8]| bytes.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
@@ -179,7 +183,7 @@ impl Key {
         }
     }
 
-    /// Returns the heap bytes in use.
+    /// Returns the number of heap bytes that the key uses.
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             Self::Short(_) => 0,
@@ -187,7 +191,7 @@ impl Key {
         }
     }
 
-    /// Returns the heap bytes of a key with these parts.
+    /// Returns the number of heap bytes that a key with this tenant and subject uses.
     pub(crate) fn heap_bytes_for(tenant: &[u8], subject: &[u8]) -> usize {
         match ShortKey::new(tenant, subject) {
             Some(_) => 0,
@@ -196,18 +200,18 @@ impl Key {
     }
 }
 
-/// A key on the heap, in two words.
+/// A pointer to a key on the heap. The pointer takes two words.
 ///
-/// Its bytes are the policy id (2 bytes), the length of the tenant (4 bytes), the tenant and the
-/// subject.
+/// On the heap, the key consists of the policy id (2 bytes), the length of the tenant (4 bytes),
+/// the tenant and the subject.
 pub(crate) struct LongKey(Box<[u8]>);
 
 impl LongKey {
-    /// The length of the policy id and of the tenant's length.
+    /// The number of bytes before the tenant: the policy id and the length of the tenant.
     const HEADER: usize = 2 + 4;
 
     pub(crate) fn new(policy: PolicyId, tenant: &[u8], subject: &[u8]) -> Self {
-        // This cannot overflow, because `Call::check` rejects tenants above 1 MiB.
+        // The conversion cannot fail, because `Call::check` rejects tenants above 1 MiB.
         let tenant_len = u32::try_from(tenant.len()).unwrap_or(u32::MAX);
         let parts = [&policy.to_bytes()[..], &tenant_len.to_le_bytes(), tenant, subject];
         Self(parts.concat().into())

@@ -1,4 +1,4 @@
-//! The in-memory backend of the Tidegate rate limiter: exact limits within one process.
+//! The in-memory backend of the Tidegate rate limiter enforces exact limits within one process.
 //!
 //! ```
 //! use tidegate_memory::{Limiter, MemoryStore};
@@ -14,8 +14,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The future of `acquire` is ready when it is first polled, because a call of this store waits
-//! only for the lock of a shard. All items of `tidegate-core` are re-exported, so an application
+//! The future of `acquire` is ready at its first poll. A call waits only for the lock of a part of
+//! the store (a shard). This crate re-exports all items of `tidegate-core`, so an application
 //! depends on this crate only.
 //!
 //! | task | see |
@@ -34,7 +34,8 @@
 //!
 //! # Tests without sleeping
 //!
-//! In an application's tests, a store with a [`ManualClock`] can replace any other backend.
+//! In the tests of an application, a memory store with a [`ManualClock`] can replace a store of any
+//! other backend.
 //!
 //! ```
 //! use std::time::Duration;
@@ -59,15 +60,17 @@
 //!
 //! A store never uses more than [`MemoryStore::max_bytes`].
 //!
-//! *Expiry.* A state expires when it has recovered, because it cannot be distinguished from no
-//! state from then on. The calls themselves remove expired states. Each call visits a few slots, so
-//! there is no background thread, and no call scans the whole store.
+//! *Expiry.* A state expires when it has recovered, because a recovered state cannot be
+//! distinguished from no state. The calls on the store remove expired states. On average, each call
+//! checks a few slots of the tables. So the store needs no background thread, and no call scans the
+//! whole store.
 //!
-//! *Eviction.* If a new state does not fit, expired states are removed first. So an eviction never
-//! removes a state that is still needed while its shard contains an expired state. If none has
-//! expired, [`WhenFull`] decides. By default, the store evicts the state that would expire first,
-//! and its subject starts again with a full budget. This admits as little as possible beyond the
-//! limits, because a subject at its limit is among the last to expire.
+//! *Eviction.* If a new state does not fit, the store first removes expired states. So the store
+//! never evicts a state that is still needed while the same shard contains an expired state. If no
+//! state has expired, [`WhenFull`] decides. By default, the store evicts the state that would
+//! expire first, and the subject of that state starts again with a full budget. Evictions admit as
+//! little as possible beyond the limits, because the state of a subject at its limit is among the
+//! last to expire.
 //!
 //! # Crate features
 //!
@@ -96,6 +99,6 @@ mod table;
 pub use memory_store::{MemoryStore, MemoryStoreBuilder};
 pub use shared::WhenFull;
 pub use tidegate_core as core;
-// Everything is re-exported, so that all backends re-export the same items.
+// All items of the core are re-exported, so that all backends re-export the same items.
 #[doc(no_inline)]
 pub use tidegate_core::*;

@@ -1,4 +1,4 @@
-//! The lock of a shard.
+//! The lock of a part of the store (shard).
 
 use std::thread;
 use std::time::Duration;
@@ -6,17 +6,17 @@ use std::time::Duration;
 use crossbeam_utils::Backoff;
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
-/// A spin lock on its own cache lines, so that threads that use two shards do not contend for one
-/// line.
+/// A spin lock with the value that it guards. Each lock has its own cache lines, so that two
+/// threads that use different shards do not contend for a cache line.
 ///
-/// The lock is never poisoned. Each change of a shard is complete before any code that could panic
-/// runs, so a thread that panics while it holds the lock leaves a consistent shard.
+/// The lock is never poisoned. Each change of a shard is complete before any code runs that could
+/// panic. So the shard is consistent even if a thread panics while it holds the lock.
 #[repr(align(128))]
 pub(crate) struct PaddedLock<T>(SpinMutex<T>);
 
 pub(crate) type Guard<'a, T> = SpinMutexGuard<'a, T>;
 
-/// The sleep between two attempts to lock after the backoff is exhausted.
+/// The time for which a thread sleeps between two attempts to lock, after the backoff is exhausted.
 const SLEEP: Duration = Duration::from_micros(50);
 
 impl<T> PaddedLock<T> {
@@ -24,7 +24,7 @@ impl<T> PaddedLock<T> {
         Self(SpinMutex::new(value))
     }
 
-    /// Returns `None` if another thread holds the lock.
+    /// Locks the value if the lock is free. Returns `None` if another thread holds the lock.
     #[inline(always)]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
         self.0.try_lock()
@@ -38,10 +38,12 @@ impl<T> PaddedLock<T> {
         }
     }
 
-    /// Waits with exponential backoff: the thread first spins, then yields, then sleeps.
-    // During the backoff, the holder can complete several calls before the cache line moves to this
-    // core. If the lock is held for longer, its thread was probably preempted. Yielding lets that
-    // thread run, and sleeping does so even if its priority is lower.
+    /// Waits for the lock with exponential backoff. The waiting thread first spins, then yields,
+    /// then sleeps.
+    // While this thread spins, the holder of the lock can complete several calls before the cache
+    // line moves to the core of this thread. If the lock is held for longer, the holder was
+    // probably preempted. Yielding lets the holder run. Sleeping lets it run even if its priority
+    // is lower.
     #[cold]
     #[inline(never)]
     fn lock_contended(&self) -> Guard<'_, T> {

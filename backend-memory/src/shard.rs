@@ -1,4 +1,5 @@
-//! A shard: a bounded table of records, with the eviction of records from a full table.
+//! A part of the store (shard). It has a bounded table of records, and evicts records if the table
+//! is full.
 
 use tidegate_core::engine::Record;
 use tidegate_core::no_semver::{Evaluation, FastOutcome, PackedAlgorithm, PackedState};
@@ -11,7 +12,8 @@ use crate::shared::{Shared, WhenFull};
 use crate::slot::{AnyKey, KeyQuery, Slot, Uncommon};
 use crate::table::{EntryInfo, Table};
 
-/// The table's access to its slots. A packed state has a meaning only together with its policy.
+/// The data with which the table reads its slots. The table needs the policies, because the expiry
+/// of a packed state can be computed only with the policy of the state.
 struct SlotInfo<'s> {
     policies: &'s mut PolicyInterner,
     shared: &'s Shared,
@@ -34,37 +36,39 @@ impl EntryInfo<Slot> for SlotInfo<'_> {
     }
 }
 
-/// The table of a shard, with its policies.
-// With its lock, a shard has two cache lines. The first contains the fields that each call writes
-// and the fields that a lookup reads. The second contains the policies.
+/// A part of the store (shard): a table, and the policies of the records in the table.
+// A shard and its lock take two cache lines. The first cache line contains the fields that each
+// call writes and the fields that a lookup reads. The second cache line contains the policies.
 #[repr(C)]
 pub(crate) struct Shard {
-    /// The number of calls, which wraps around.
+    /// The number of calls on this shard. The number wraps around.
     calls: u32,
     table: Table<Slot>,
     policies: PolicyInterner,
 }
 
-/// The reason for which the fast path did not decide.
+/// The reason for which the fast path did not decide on a charge.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum MissReason {
     /// The record does not exist.
     Absent,
-    /// The record may exist: it may be boxed, or another [`Policy`] object may have written it.
+    /// The fast path does not know whether the record exists. A boxed record, or a record that was
+    /// written for another [`Policy`] object, is possibly in the table.
     Unknown,
 }
 
-/// The number of calls per sweep. Each sweep visits one group of 128 slots in this shard and one
-/// group in another shard, because some shards may receive no calls. This is 4 slots per call, and
-/// a call fills at most one slot per charge.
+/// The number of calls on a shard per sweep. A sweep visits one group of 128 slots in this shard,
+/// and one group of 128 slots in another shard. The other shard is visited because a shard without
+/// calls would otherwise keep its expired states. So sweeps visit 4 slots per call, and a call
+/// fills at most one slot per charge.
 const CALLS_PER_SWEEP: u32 = 64;
 
-/// The time in µs for which a sweep keeps a recovered state. If a subject of a fast limit returns
-/// within this time, the call finds its slot, and an insertion would take twice as long. Recovered
-/// states are still removed if a shard is full.
+/// The time in µs for which a sweep keeps a recovered state. If the subject of a fast limit makes
+/// another call within this time, the call finds the state in the table. An insertion would take
+/// twice as long. A full shard removes recovered states earlier.
 const KEPT_RECOVERED: u64 = 100_000;
 
-/// The maximum number of evictions under one lock.
+/// The maximum number of evictions while the lock of a shard is held once.
 const MAX_EVICTIONS: usize = 64;
 
 impl Shard {
@@ -76,7 +80,7 @@ impl Shard {
         self.table.len()
     }
 
-    /// Returns the bytes in use, without the heap bytes of entries.
+    /// Returns the number of bytes that the shard uses, without the heap bytes of its entries.
     pub(crate) fn bytes(&self) -> usize {
         self.table.bytes() + self.policies.heap_bytes()
     }
@@ -87,13 +91,13 @@ impl Shard {
         Table::<Slot>::max_bytes(max_len) + PolicyInterner::max_heap_bytes(max_len)
     }
 
-    /// Returns all slots in use, with their records.
+    /// Returns all slots that are not free, with their records.
     pub(crate) fn records(&self) -> impl Iterator<Item = (&Slot, Record)> {
         self.table.iter().filter_map(|slot| Some((slot, self.unpack(slot)?)))
     }
 
-    /// Returns the index of the record of a key, under this policy or a policy that shares its
-    /// states.
+    /// Returns the index of the slot with the record for this key. The record must have been
+    /// written under `policy`, or under a policy that shares its states with `policy`.
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64, key: impl KeyQuery, policy: &Policy) -> Option<usize> {
         self.table.find(slot_hash(hash), |slot| slot.matches(key, policy, &self.policies))
@@ -115,8 +119,8 @@ impl Shard {
         }
     }
 
-    /// Acquires one charge with a short key, if its record exists and is packed. If it returns
-    /// `Err`, nothing has changed.
+    /// Acquires one charge with a short key, if the record of the charge exists and is packed. If
+    /// this function returns `Err`, no record has changed.
     #[inline(always)]
     pub(crate) fn acquire<A: PackedAlgorithm>(
         &mut self,
@@ -129,14 +133,15 @@ impl Shard {
         let policy = self.policies.id_of(charge.policy).ok_or(MissReason::Unknown)?;
         let key = StoredKey::new(key, policy);
         match self.table.find(slot_hash(hash), |slot| slot.may_match(key)) {
-            // A charge never makes a record expire earlier, so the table's bounds stay valid.
+            // A charge never makes a record expire earlier, so the expiry bounds of the table stay
+            // valid.
             Some(index) => {
                 let numbers = self.table.get_mut(index).and_then(Slot::short_numbers);
                 let outcome = numbers.and_then(|numbers| numbers.acquire_by(rule, charge, now));
                 outcome.ok_or(MissReason::Unknown)
             }
-            // If the shard has several policies, another policy of this name may have written the
-            // record.
+            // If the shard has only one policy, the record does not exist. Otherwise, the record
+            // was possibly written for another policy with the same name.
             None if self.policies.is_single() => {
                 self.table.prefetch_insert(slot_hash(hash));
                 Err(MissReason::Absent)
@@ -145,7 +150,8 @@ impl Shard {
         }
     }
 
-    /// Acquires one charge to a log.
+    /// Acquires one charge with a short key to an existing log. Returns `None` and changes nothing
+    /// if this is not possible without the engine.
     #[inline(always)]
     pub(crate) fn acquire_log(
         &mut self,
@@ -159,8 +165,8 @@ impl Shard {
         self.table.get_mut(index)?.boxed_with_key(key)?.acquire_log(charge, now, shared)
     }
 
-    /// Returns the index at which a record with this short key and this policy object may be. If
-    /// the slot there is uncommon, it can have another key.
+    /// Returns the index of the slot that possibly contains the record for this short key and this
+    /// policy object. If that slot is uncommon, it can contain another key.
     #[inline(always)]
     fn find_short(&self, hash: u64, key: ShortKey, policy: &Policy) -> Option<(usize, StoredKey)> {
         let key = StoredKey::new(key, self.policies.id_of(policy)?);
@@ -168,7 +174,8 @@ impl Shard {
         Some((index, key))
     }
 
-    /// Evaluates a charge to a packed record without making it. Also returns the index of the slot.
+    /// Evaluates a charge on a packed record, but does not make the charge. Returns the index of
+    /// the record's slot and the evaluation.
     pub(crate) fn evaluate(
         &self,
         hash: u64,
@@ -178,7 +185,8 @@ impl Shard {
     ) -> Option<(usize, Evaluation)> {
         let index = match self.find_short(hash, key, charge.policy) {
             Some((index, _)) => index,
-            // The policy may be equal to the stored policy without being the same object.
+            // The policy of the charge is possibly equal to the stored policy without being the
+            // same object.
             None => self.find(hash, key, charge.policy)?,
         };
         match self.table.get(index)? {
@@ -191,16 +199,17 @@ impl Shard {
         }
     }
 
-    /// Writes the state after an evaluated charge.
+    /// Makes an evaluated charge: writes the state `after` the charge into the slot at `index`.
     pub(crate) fn write(&mut self, index: usize, after: PackedState) {
         if let Some(numbers) = self.table.get_mut(index).and_then(Slot::short_numbers) {
             *numbers = after;
         }
     }
 
-    /// Acquires one charge, whether or not its record exists. Returns `None` and changes nothing if
-    /// the charge needs the engine: if the record does not fit, has a block or will have one, or
-    /// has another policy.
+    /// Acquires one charge, even if the record of the charge does not exist yet. Returns `None` and
+    /// changes nothing if the charge needs the engine. A charge needs the engine if its record does
+    /// not fit into the table or has another policy. It also needs the engine if the record has a
+    /// block before or after the charge.
     pub(crate) fn acquire_single(
         &mut self,
         hash: u64,
@@ -296,8 +305,8 @@ impl Shard {
         table.expiry_changed(index, &info);
     }
 
-    /// Inserts a record for a key that has no record. [`make_room`](Self::make_room) must have
-    /// succeeded.
+    /// Inserts a record for a key without a record. The caller must have called
+    /// [`make_room`](Self::make_room) with success.
     pub(crate) fn insert(
         &mut self,
         hash: u64,
@@ -319,8 +328,8 @@ impl Shard {
         }
     }
 
-    /// Counts a call and returns `true`. If this call must sweep, returns `false` and does not
-    /// count it.
+    /// Counts a call and returns `true`. If a sweep is due at this call, returns `false` and does
+    /// not count the call.
     #[inline(always)]
     pub(crate) fn count_unless_sweep_due(&mut self) -> bool {
         let calls = self.calls.wrapping_add(1);
@@ -331,7 +340,8 @@ impl Shard {
         counts
     }
 
-    /// Counts a call. If a sweep is due, returns the offset of the other shard to sweep.
+    /// Counts a call. If a sweep is due, returns the distance from this shard's number to the
+    /// number of the other shard that the call must sweep.
     #[inline]
     pub(crate) fn count_call(&mut self) -> Option<usize> {
         self.calls = self.calls.wrapping_add(1);
@@ -339,7 +349,7 @@ impl Shard {
         self.calls.is_multiple_of(CALLS_PER_SWEEP).then_some(sweeps as usize)
     }
 
-    /// Sweeps the next group of slots.
+    /// Removes the expired records from the next group of slots.
     pub(crate) fn sweep_step(&mut self, now: u64, shared: &Shared) {
         let (table, mut info) = self.parts(shared);
         table.sweep_step(now.saturating_sub(KEPT_RECOVERED), &mut info);
@@ -359,8 +369,9 @@ impl Shard {
         (&mut self.table, SlotInfo { policies: &mut self.policies, shared })
     }
 
-    /// Makes room for as many new records as `missing` returns, and reserves `bytes` of the heap
-    /// budget. Pinned records are kept unless they have expired.
+    /// Makes room for as many new records as `missing` returns, and reserves `bytes` bytes of the
+    /// heap budget. Records for which `is_pinned` returns `true` are not evicted, but they are
+    /// removed if they have expired.
     pub(crate) fn make_room(
         &mut self,
         missing: impl Fn(&Self) -> usize,
@@ -402,9 +413,9 @@ impl Shard {
         self.table.min_expiry(Scope::HeapOnly)
     }
 
-    /// Evicts records that use the heap, those with the earliest expiry first. Stops when `bytes`
-    /// fit into the heap budget, or after [`MAX_EVICTIONS`] evictions. Returns `false` if nothing
-    /// could be evicted.
+    /// Evicts records that use the heap. Records with the earliest expiry are evicted first. This
+    /// function stops when `bytes` bytes fit into the heap budget, or after [`MAX_EVICTIONS`]
+    /// evictions. Returns `false` if the bytes do not fit and no record could be evicted.
     pub(crate) fn evict_heap_entries(
         &mut self,
         bytes: usize,
@@ -422,8 +433,8 @@ impl Shard {
         evicted > 0 || shared.heap.has_room(bytes)
     }
 
-    /// Removes expired records. If there are none and the store may evict, evicts the record that
-    /// expires first. Returns `false` if nothing was removed.
+    /// Removes expired records. If no record has expired, evicts the record that expires first,
+    /// unless [`WhenFull::Refuse`] forbids evictions. Returns `false` if no record was removed.
     fn free_one(
         &mut self,
         scope: Scope,
@@ -447,7 +458,8 @@ impl Shard {
     }
 }
 
-/// Returns the id of a record's policy after the record was changed.
+/// Returns the id of the policy of a changed record. `older` is the id of its policy before the
+/// change.
 fn reintern(policies: &mut PolicyInterner, older: PolicyId, record: &Record) -> PolicyId {
     if policies.is_policy(older, record.policy()) {
         return older;
@@ -457,8 +469,9 @@ fn reintern(policies: &mut PolicyInterner, older: PolicyId, record: &Record) -> 
     newer
 }
 
-/// Returns the hash for the table. Both the choice of the shard and the table use the high bits of
-/// a hash, so this rotates unused bits there.
+/// Returns the hash that the table uses for a key with this hash. The choice of the shard and the
+/// table both use the high bits of a hash. So this function rotates the low bits, which the choice
+/// of the shard does not use, to the high end.
 #[inline]
 fn slot_hash(hash: u64) -> u64 {
     hash.rotate_left(32)

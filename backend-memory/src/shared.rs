@@ -1,5 +1,5 @@
-//! The state that all shards of a store share: hash seeds, the heap budget, and the behavior when
-//! full.
+//! The data that all parts (shards) of a store share: the hash seeds, the heap budget, and the
+//! behavior of a full store.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,18 +8,22 @@ use foldhash::SharedSeed;
 use foldhash::fast::FoldHasher;
 use tidegate_core::Policy;
 
-/// The behavior when a new state does not fit and no state has expired.
+/// The behavior of a store when a new state does not fit and no state has expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum WhenFull {
-    /// Evicts the state that would expire first among the states in the new state's shard.
+    /// The store evicts the state that would expire first. It considers only the states in the same
+    /// part of the store (shard) as the new state.
     ///
-    /// New states expire soon, so a flood of new states evicts mostly its own states. The bound on
-    /// [bytes outside the tables](crate::MemoryStoreBuilder::max_spill_bytes) may be reached while
-    /// no state of the shard that uses such bytes can be evicted. Then states of other shards are
-    /// evicted, in the order of their expiry.
+    /// New states expire soon, so a flood of new states evicts mostly its own states.
+    ///
+    /// If the store reaches the bound on [bytes outside the
+    /// tables](crate::MemoryStoreBuilder::max_spill_bytes), it evicts states that use such bytes.
+    /// If the shard of the new state has no such state that can be evicted, the store evicts states
+    /// of other shards. In both cases, the states that expire first are evicted first.
     #[default]
     EvictEarliestExpiry,
-    /// Rejects the new state with [`ErrorKind::OutOfMemory`](crate::ErrorKind::OutOfMemory).
+    /// The call that needs the new state fails with
+    /// [`ErrorKind::OutOfMemory`](crate::ErrorKind::OutOfMemory).
     Refuse,
 }
 
@@ -35,15 +39,15 @@ impl Shared {
         Self { seeds: Seeds::random(), heap: HeapBudget::new(max_heap), when_full }
     }
 
-    /// Returns a hasher for keys under a policy.
+    /// Returns a hasher for the keys of states of `policy`.
     #[inline]
     pub(crate) fn hasher(&self, policy: &Policy) -> FoldHasher<'_> {
         FoldHasher::with_seed(self.seeds.per_hasher ^ policy.state_hash(), &self.seeds.shared)
     }
 }
 
-/// Random hash seeds. Without them, a client could choose subjects that collide in one shard or
-/// slot.
+/// Random hash seeds. Without random seeds, a client could choose many subjects with the same shard
+/// or the same slot of a table.
 struct Seeds {
     per_hasher: u64,
     shared: SharedSeed,
@@ -57,11 +61,11 @@ impl Seeds {
     }
 }
 
-/// The number of heap bytes that entries use outside the table slots, and its bound.
+/// The number of heap bytes that the store uses outside its tables, and the maximum of this number.
 ///
 /// Boxed entries (logs, blocked subjects, large counts, holds), long keys and remembered calls use
 /// heap bytes.
-// All accesses are relaxed: the counter guards no other memory.
+// All accesses to the counter are relaxed, because the counter guards no other memory.
 #[derive(Debug)]
 pub(crate) struct HeapBudget {
     used: AtomicUsize,
@@ -77,32 +81,33 @@ impl HeapBudget {
         self.max
     }
 
-    /// Returns the number of bytes in use or reserved.
+    /// Returns the number of heap bytes that are in use or reserved.
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Returns `true` if `bytes` more would fit now.
+    /// Returns `true` if `bytes` more bytes fit into the budget now.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.used().checked_add(bytes).is_some_and(|sum| sum <= self.max)
     }
 
-    /// Reserves `bytes` for a write that follows. Returns `false` and reserves nothing if they do
-    /// not fit.
+    /// Reserves `bytes` bytes for a later write. Returns `false` and reserves nothing if the bytes
+    /// do not fit into the budget.
     pub(crate) fn reserve(&self, bytes: usize) -> bool {
         let fits = |used: usize| used.checked_add(bytes).filter(|&sum| sum <= self.max);
         bytes == 0 || self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
     }
 
-    /// Releases a reservation. The write has recorded its actual bytes with
-    /// [`adjust`](Self::adjust).
+    /// Releases a reservation of `bytes` bytes. The write for which they were reserved has recorded
+    /// its actual number of bytes with [`adjust`](Self::adjust).
     pub(crate) fn release(&self, bytes: usize) {
         self.adjust(bytes, 0);
     }
 
-    /// Records that an entry which used `before` bytes now uses `after` bytes.
+    /// Records that an entry of a table used `before` heap bytes and now uses `after` heap bytes.
     pub(crate) fn adjust(&self, before: usize, after: usize) {
-        // Usually the size does not change. Then the shared cache line is not written.
+        // Usually, `before` and `after` are equal. Then this function does not write the cache line
+        // that all threads share.
         if after > before {
             self.used.fetch_add(after - before, Ordering::Relaxed);
         } else if before > after {

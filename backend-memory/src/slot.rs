@@ -1,7 +1,8 @@
-//! The contents of a table slot: a key, and a record that is packed into two words if possible.
+//! The contents of a slot of the table: a key and a record. The record is packed into two words if
+//! possible.
 //!
-//! A slot has 40 bytes. Its size matters, because a call with a key that is not in the cache pays
-//! for each cache line that it reads.
+//! A slot has 40 bytes. The size of a slot matters, because a call waits for each cache line that
+//! is not in the processor's cache.
 
 use std::hash::Hasher;
 
@@ -23,13 +24,13 @@ pub(crate) trait KeyQuery: Copy {
         hasher.finish()
     }
 
-    /// Returns `true` if the slot has this key, under any policy.
+    /// Returns `true` if the slot contains this key. The policy of the slot is ignored.
     fn is_key_of(self, slot: &Slot) -> bool;
 
     /// Creates a slot with this key and a packed state.
     fn slot(self, policy: PolicyId, numbers: PackedState) -> Slot;
 
-    /// Returns the heap bytes of such a slot.
+    /// Returns the number of heap bytes that a slot with this key and a packed state uses.
     fn heap_bytes(self) -> usize;
 }
 
@@ -113,9 +114,10 @@ impl KeyQuery for ShortKey {
 
 /// A key and its record.
 ///
-/// The default is a free slot. The table itself recognizes free slots by their tag.
+/// The default value is a free slot. The table does not read a slot to find out whether it is free,
+/// because the tag of the slot contains this information.
 pub(crate) enum Slot {
-    /// A short key and a packed state, both inline.
+    /// A short key and a packed state. Both are stored in the slot itself.
     Short {
         key: StoredKey,
         numbers: PackedState,
@@ -123,13 +125,14 @@ pub(crate) enum Slot {
     Uncommon(Uncommon),
 }
 
-/// Uncommon contents of a slot.
-// This is a separate enum, because the niche of `StoredKey` has room for only one variant.
+/// The contents of a slot in uncommon cases.
+// This is a separate enum, because the niche of `StoredKey` can distinguish only one more variant
+// of `Slot`.
 pub(crate) enum Uncommon {
     /// A key on the heap and a packed state.
     Long { key: LongKey, numbers: PackedState },
     /// A record that does not fit into two words: a log, a large count, or a record with a block or
-    /// holds. `None` if the slot is free.
+    /// holds. The value is `None` if the slot is free.
     Boxed(Option<Box<BoxedEntry>>),
 }
 
@@ -169,7 +172,7 @@ impl Slot {
         }
     }
 
-    /// Calls `f` with the tenant and the subject.
+    /// Calls `f` with the tenant and the subject of the key.
     pub(crate) fn with_key<T>(&self, f: impl FnOnce(&[u8], &[u8]) -> T) -> T {
         match self {
             Self::Short { key, .. } => key.key().with_parts(f),
@@ -182,8 +185,8 @@ impl Slot {
         }
     }
 
-    /// Returns `true` if the slot has this key, under a policy that shares its states with
-    /// `policy`.
+    /// Returns `true` if the slot contains `key`, and if the policy of the slot shares its states
+    /// with `policy`.
     #[inline]
     pub(crate) fn matches(
         &self,
@@ -195,8 +198,8 @@ impl Slot {
             && policies.get(self.policy()).is_some_and(|own| own.shares_state_with(policy))
     }
 
-    /// Returns `true` if the slot has this short key and policy id, or if it is uncommon. In the
-    /// second case, the caller must compare the full key.
+    /// Returns `true` if the slot contains the short key and the policy id in `wanted`, or if the
+    /// slot is uncommon. For an uncommon slot, the caller must then compare the whole key.
     #[inline(always)]
     pub(crate) fn may_match(&self, wanted: StoredKey) -> bool {
         match self {
@@ -205,7 +208,8 @@ impl Slot {
         }
     }
 
-    /// Returns the boxed entry if the slot has one with this short key and policy id.
+    /// Returns the boxed entry in the slot if the entry has the short key and the policy id in
+    /// `wanted`.
     #[inline(always)]
     pub(crate) fn boxed_with_key(&mut self, wanted: StoredKey) -> Option<&mut BoxedEntry> {
         match self {
@@ -216,7 +220,7 @@ impl Slot {
         }
     }
 
-    /// Returns the packed state of a short key.
+    /// Returns the packed state of a slot with a short key, or `None` for an uncommon slot.
     #[inline(always)]
     pub(crate) fn short_numbers(&mut self) -> Option<&mut PackedState> {
         match self {
@@ -225,7 +229,8 @@ impl Slot {
         }
     }
 
-    /// Creates a slot with the same key and another record.
+    /// Creates a slot with the key of this slot and with the policy id and the record that are
+    /// passed.
     pub(crate) fn with_record(&self, policy: PolicyId, record: Record) -> Self {
         self.with_key(|tenant, subject| Self::from_record(tenant, subject, policy, record))
     }
@@ -258,7 +263,7 @@ impl Slot {
         }
     }
 
-    /// Returns the heap bytes in use.
+    /// Returns the number of heap bytes that the contents of the slot use.
     #[inline]
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
@@ -272,7 +277,7 @@ impl Slot {
 }
 
 impl BoxedEntry {
-    /// Returns the heap bytes in use, including the box itself.
+    /// Returns the number of heap bytes that the entry uses, including the box of the entry itself.
     pub(crate) fn heap_bytes(&self) -> usize {
         size_of::<Self>() + self.key.heap_bytes() + self.record.heap_bytes()
     }
@@ -282,8 +287,8 @@ impl BoxedEntry {
         matches!(self.key, Key::Short(key) if key.key() == wanted)
     }
 
-    /// Acquires one charge to a log. Returns `None` and changes nothing if the log might have to
-    /// grow, and in the cases of [`Record::acquire_log`].
+    /// Acquires one charge to a log. Returns `None` and changes nothing if the log possibly has to
+    /// grow, or if [`Record::acquire_log`] returns `None`.
     pub(crate) fn acquire_log(
         &mut self,
         charge: &Charge<'_>,
@@ -299,7 +304,8 @@ impl BoxedEntry {
         outcome
     }
 
-    /// Returns the heap bytes of an entry with this key, without the bytes of its record.
+    /// Returns the number of heap bytes that an entry with this tenant and subject uses, without
+    /// the heap bytes of its record.
     pub(crate) fn heap_bytes_for(tenant: &[u8], subject: &[u8]) -> usize {
         size_of::<Self>() + Key::heap_bytes_for(tenant, subject)
     }

@@ -1,7 +1,9 @@
-//! A hash table with a bounded number of entries, which is swept in small steps.
+//! A hash table with a bounded number of entries. Expired entries are removed in small steps
+//! (sweeps).
 //!
-//! The table uses open addressing with linear probing. This example has 16 slots, blocks of 8
-//! slots, and three entries whose tags have the home slots 2, 2 and 3:
+//! The table uses open addressing with linear probing. The table in this example has 16 slots in
+//! blocks of 8 slots. It contains three entries a, b and c, and their tags have the home slots 2, 2
+//! and 3:
 //!
 //! ```text
 //!           block 0                          block 1
@@ -11,34 +13,40 @@
 //! bounds    <= min(expiry of a, b, c)      | u64::MAX       per block or per group of 16 blocks
 //! ```
 //!
-//! 1. *Tags.* A tag is the high 16 bits of the entry's hash, and never 0. It excludes most other
-//!    entries without reading them. It also determines the home slot (the tag scaled to the number
-//!    of slots), so entries are moved without being read or hashed again.
-//! 2. *Lookup* probes from the home slot until the tag matches and the key is equal, or until it
-//!    finds a free slot.
-//! 3. *Removal* shifts later entries of the run back instead of leaving a tombstone. So entries of
-//!    a full table can be replaced forever without growth.
-//! 4. *Growth* is by half, up to the number of slots for the maximum number of entries. The load
-//!    factor is at most 3/4. Entries keep their order, so growing reads and writes memory
-//!    sequentially.
-//! 5. *Expiry bounds* ([`ExpiryBounds`]) tell a sweep without a scan whether there can be expired
-//!    entries, and where.
-//! 6. *Eviction* removes the entry with the earliest expiry. It is in the block with the lowest
-//!    bound.
+//! 1. *Tags.* The tag of an entry consists of the high 16 bits of the entry's hash, and is never 0.
+//!    A lookup compares tags first, so it reads few other entries. The tag, scaled to the number of
+//!    slots, is also the index of the entry's home slot. So the table can move an entry without
+//!    reading its key.
+//! 2. *Lookup.* A lookup probes the slots from the home slot on. It ends at a slot with the same
+//!    tag and the same key, or at a free slot.
+//! 3. *Removal.* After the removal of an entry, the following entries move back to fill its slot,
+//!    up to the next free slot. The table has no tombstones. So the entries of a full table can be
+//!    replaced forever without growth of the table.
+//! 4. *Growth.* The number of slots grows by half, up to the number for the maximum number of
+//!    entries. The load factor is at most 3/4. Entries keep their order, so growth reads and writes
+//!    memory sequentially.
+//! 5. *Expiry bounds.* [`ExpiryBounds`] contains a lower bound on the expiry times in each group of
+//!    slots. From these bounds, a sweep knows without a scan which groups can contain expired
+//!    entries.
+//! 6. *Eviction.* An eviction removes the entry with the earliest expiry. This entry is in the
+//!    block with the lowest bound.
 //!
 //! # Decisions
 //!
-//! * The hash keeps two bytes per slot, which reject most misses and contain the home slot. So
-//!   growing the table and filling a hole move slots without reading their keys.
-//! * An insertion does not read the slot first, because this cache miss took longer than the rest of
-//!   the insertion. A lookup prefetches the likely slot before it reads the tag, so that the two
-//!   cache misses overlap.
-//! * A slot of 32 instead of 40 bytes would make a check of 100,000 subjects a tenth faster, but the
-//!   debt of a bucket has 52 bits, and its time has as many.
-//! * The victim of an eviction is the state that expires first in the shard. A search of only the new
-//!   state's group was a sixth faster, and evicted an eighth of the regular subjects.
-//! * A state is kept for 100 ms after it has recovered. Otherwise, the subjects of a fast limit
-//!   (`1000/1s`) would be removed and inserted between two checks, which took twice as long.
+//! * The table stores two bytes of the hash (the tag) per slot. The tag rejects most wrong entries
+//!   and determines the home slot. So the table moves entries without reading their keys.
+//! * An insertion does not read the slot before it writes the entry. The cache miss of this read
+//!   took longer than the rest of the insertion. A lookup prefetches the home slot before it reads
+//!   the tag, so that the cache misses of slot and tag overlap.
+//! * A slot has 40 bytes. With slots of 32 bytes, calls for 100,000 subjects would be a tenth
+//!   faster. But the state of a bucket does not fit into such a slot, because its debt and its time
+//!   have 52 bits each.
+//! * An eviction removes the state that expires first in the whole shard. An eviction that searched
+//!   only the group of the new state was a sixth faster. But it evicted an eighth of the regular
+//!   subjects in a flood of new subjects.
+//! * A state is kept for 100 ms after it has recovered. Otherwise, the state of a subject with a
+//!   fast limit (`1000/1s`) would be removed and inserted again between two calls. Such calls took
+//!   twice as long.
 
 use std::mem;
 use std::ops::Range;
@@ -53,46 +61,47 @@ const BLOCK: usize = 8;
 /// The maximum load factor, in sixteenths.
 const MAX_LOAD: usize = 12;
 
-/// The functions through which the table reads the expiry of an entry and releases its resources.
+/// The functions with which the table reads the expiry of an entry and releases the resources of
+/// the entry.
 pub(crate) trait EntryInfo<T> {
-    /// Returns the time at which the entry expires. While the entry is in the table, this time may
-    /// become later without notice. If it becomes earlier, the caller must call
-    /// [`Table::expiry_changed`].
+    /// Returns the time at which the entry expires. If this time becomes earlier while the entry is
+    /// in the table, the caller must call [`Table::expiry_changed`]. If the time becomes later, the
+    /// table need not be notified.
     fn expires_at(&self, entry: &T) -> u64;
 
-    /// Returns `true` if the entry uses heap memory outside the table. If this changes while the
-    /// entry is in the table, the caller must call [`Table::expiry_changed`].
+    /// Returns `true` if the entry uses heap memory outside the table. If the result changes while
+    /// the entry is in the table, the caller must call [`Table::expiry_changed`].
     fn uses_heap(&self, entry: &T) -> bool;
 
-    /// Releases the resources of an entry that a sweep has removed. Other removals return the entry
-    /// instead.
+    /// Releases the resources of an entry that a sweep has removed. The other functions that remove
+    /// an entry return the entry, and do not call this function.
     fn on_removed(&mut self, entry: T);
 }
 
 /// A bounded hash table with expiry.
-// The fields that a lookup reads are first: together with the lock before them, they are one cache
-// line.
+// The fields that a lookup reads are the first fields. Together with the lock of the shard, which
+// is stored before the table, they take one cache line.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Table<T> {
-    /// 0 for a free slot, or else the [`tag`] of its entry.
+    /// One tag per slot: 0 for a free slot, or the [`tag`] of the entry in the slot.
     tags: Box<[u16]>,
-    /// A free slot contains `T::default()`.
+    /// The slots with their entries. A free slot contains `T::default()`.
     slots: Box<[T]>,
     len: u32,
     max_len: u32,
     bounds: ExpiryBounds,
-    /// The next group to sweep.
+    /// The group of slots that the next sweep visits.
     sweep_cursor: u32,
-    /// The block at which the search for the lowest bound begins.
+    /// The block at which the next eviction begins to search for the lowest bound.
     evict_cursor: u32,
 }
 
 impl<T: Default> Table<T> {
     /// Creates a table for at most `max_len` entries.
     ///
-    /// `max_len` should be at most some ten thousands. With more entries, tags of 16 bits do not
-    /// distinguish enough slots.
+    /// `max_len` should be at most some ten thousands. With more entries, too many entries would
+    /// have the same tag of 16 bits.
     pub(crate) fn new(max_len: usize) -> Self {
         Self {
             tags: Box::default(),
@@ -114,7 +123,7 @@ impl<T: Default> Table<T> {
         self.max_len as usize
     }
 
-    /// Returns the bytes in use, without the heap bytes of entries.
+    /// Returns the number of bytes that the table uses, without the heap bytes of its entries.
     pub(crate) fn bytes(&self) -> usize {
         Self::bytes_for(self.slots.len()) + self.bounds.bytes()
     }
@@ -140,23 +149,25 @@ impl<T: Default> Table<T> {
         self.slots.get(index)
     }
 
-    /// Returns an entry. If it expires earlier after the change, the caller must call
-    /// [`expiry_changed`](Self::expiry_changed).
+    /// Returns the entry at `index`, so that the caller can change it. If the changed entry expires
+    /// earlier, the caller must call [`expiry_changed`](Self::expiry_changed).
     #[inline(always)]
     pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
         self.slots.get_mut(index)
     }
 
-    /// Returns the index of the first entry with this hash for which `is_match` returns `true`.
+    /// Returns the index of the first entry that has the tag for this hash and for which `is_match`
+    /// returns `true`.
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64, is_match: impl Fn(&T) -> bool) -> Option<usize> {
         let wanted = tag(hash);
         let mut index = self.home_slot(wanted);
-        // The entry is at or shortly after its home slot. The prefetch makes the cache misses of
-        // tag and entry overlap.
+        // An entry is stored at or shortly after its home slot. The prefetch of the home slot makes
+        // the cache misses of tag and entry overlap.
         prefetch_index(&*self.slots, index);
         loop {
-            // A table that never had an entry has no slots, and so no tags.
+            // A table that never contained an entry has no slots and no tags. In this case, `get`
+            // returns `None`.
             match *self.tags.get(index)? {
                 0 => return None,
                 tag if tag == wanted && self.get(index).is_some_and(&is_match) => {
@@ -167,14 +178,15 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// Prefetches the memory, apart from the slot, that the insertion of an entry with this hash
-    /// writes.
+    /// Prefetches the expiry bound that the insertion of an entry with this hash writes. The slot
+    /// of the entry is not prefetched by this function.
     #[inline]
     pub(crate) fn prefetch_insert(&self, hash: u64) {
         self.bounds.prefetch(self.home_slot(tag(hash)) / BLOCK);
     }
 
-    /// Inserts an entry that is not in the table. The table must not be full.
+    /// Inserts an entry. The table must not be full, and must not contain an entry with the same
+    /// key.
     pub(crate) fn insert(&mut self, hash: u64, entry: T, info: &impl EntryInfo<T>) {
         if (self.len() + 1) * 16 > self.slots.len() * MAX_LOAD {
             self.grow();
@@ -183,7 +195,7 @@ impl<T: Default> Table<T> {
         self.occupy(self.free_slot_from(self.home_slot(tag)), tag, entry, expiry);
     }
 
-    /// Removes the entry at `index`. Other entries may move.
+    /// Removes the entry at `index`. Other entries possibly move to other slots.
     pub(crate) fn remove(&mut self, index: usize) -> Option<T> {
         if self.tags[index] == 0 {
             return None;
@@ -193,7 +205,8 @@ impl<T: Default> Table<T> {
         let (mut hole, mut at) = (index, self.next_slot(index));
         while self.tags[at] != 0 {
             let home = self.home_slot(self.tags[at]);
-            // The entry may move to the hole unless its home slot is after the hole.
+            // The entry at `at` is allowed to move to the hole, unless its home slot is after the
+            // hole.
             if self.probe_distance(home, at) >= self.probe_distance(hole, at) {
                 self.tags[hole] = self.tags[at];
                 let entry = mem::take(&mut self.slots[at]);
@@ -209,12 +222,14 @@ impl<T: Default> Table<T> {
         Some(removed)
     }
 
-    /// Updates the bounds after the entry at `index` was changed so that it may expire earlier.
+    /// Updates the expiry bounds after a change of the entry at `index`. The caller must call this
+    /// function if the entry possibly expires earlier.
     pub(crate) fn expiry_changed(&mut self, index: usize, info: &impl EntryInfo<T>) {
         self.bounds.lower(index / BLOCK, expiry_of(&self.slots[index], info));
     }
 
-    /// Removes the expired entries of one group, and advances to the next group.
+    /// Removes the expired entries of the group at the sweep cursor, and moves the cursor to the
+    /// next group.
     #[inline]
     pub(crate) fn sweep_step(&mut self, now: u64, info: &mut impl EntryInfo<T>) {
         let group = self.sweep_cursor as usize;
@@ -228,17 +243,19 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// Removes at least one expired entry, unless there is none in the whole table.
+    /// Removes at least one expired entry, unless the table contains no expired entry.
     pub(crate) fn sweep_any(&mut self, now: u64, info: &mut impl EntryInfo<T>) {
         let before = self.len;
         while self.len == before {
             let Some(group) = self.bounds.first_expired_group(now) else { return };
-            // This either removes an entry or raises the bound of the group above `now`.
+            // `sweep_group` either removes an entry, or raises the bound of the group above `now`.
+            // So this loop ends.
             self.sweep_group(group, now, info);
         }
     }
 
-    /// Returns a lower bound on the expiry times of all entries, or `u64::MAX` if there are none.
+    /// Returns a lower bound on the expiry times of all entries in the scope, or `u64::MAX` if
+    /// there are no such entries.
     pub(crate) fn min_expiry(&self, scope: Scope) -> u64 {
         self.bounds.min(scope)
     }
@@ -269,16 +286,17 @@ impl<T: Default> Table<T> {
         entry
     }
 
-    /// Prefetches the block from which the next entry will be evicted, because a full shard will
-    /// evict again soon.
+    /// Prefetches the block from which the next eviction will remove an entry, because a full table
+    /// will evict again soon.
     fn prefetch_next_victim(&self, scope: Scope) {
         if let Some((_, block)) = self.bounds.min_block(scope, self.evict_cursor as usize) {
             self.block(block).for_each(|index| prefetch_index(&*self.slots, index));
         }
     }
 
-    /// Finds the earliest entry in the block with the lowest bound, and raises that bound to the
-    /// minimum of the block's other entries. Returns `None` if that entry must not be evicted.
+    /// Finds the entry with the earliest expiry in the block with the lowest bound. Raises the
+    /// bound of the block to the earliest expiry of the block's other entries. Returns `None` if
+    /// the entry that expires first must not be evicted.
     fn earliest_by_bounds(
         &mut self,
         scope: Scope,
@@ -286,9 +304,9 @@ impl<T: Default> Table<T> {
         info: &impl EntryInfo<T>,
     ) -> Option<usize> {
         loop {
-            // If several blocks have the lowest bound, the first one after the last eviction is
-            // used. If it were always the first block of the table, evictions would empty the front
-            // of the table while the rest filled up.
+            // If several blocks have the lowest bound, the search uses the first such block after
+            // the block of the last eviction. If it always used the first block of the table,
+            // evictions would empty the front of the table while the rest filled up.
             let (bound, block) = self.bounds.min_block(scope, self.evict_cursor as usize)?;
             let BlockScan { earliest, others } = self.scan_block(block, may_evict, info);
             match earliest {
@@ -298,7 +316,8 @@ impl<T: Default> Table<T> {
                     return Some(index);
                 }
                 _ => {
-                    // The bound was too low, or the entry at the bound must not be evicted.
+                    // The bound was lower than the earliest expiry, or the entry with this expiry
+                    // must not be evicted.
                     let all = earliest.map_or(others, |(_, expiry)| others.min(expiry));
                     self.bounds.set_block(block, all);
                     if all.in_scope(scope) == bound {
@@ -309,7 +328,8 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// Finds the earliest entry that may be evicted by scanning the whole table.
+    /// Scans the whole table for the entry that expires first among the entries for which
+    /// `may_evict` returns `true`.
     fn earliest_by_scan(
         &self,
         scope: Scope,
@@ -342,7 +362,8 @@ impl<T: Default> Table<T> {
         BlockScan { earliest, others }
     }
 
-    /// Removes the expired entries of a group. Afterwards, the bounds of the group are above `now`.
+    /// Removes the expired entries of a group. After this function, the bounds of the group are
+    /// later than `now`.
     fn sweep_group(&mut self, group: usize, now: u64, info: &mut impl EntryInfo<T>) {
         let (mut all, blocks) = (MinExpiry::NEVER, self.bounds.blocks_of_group(group));
         for block in blocks.clone() {
@@ -361,7 +382,8 @@ impl<T: Default> Table<T> {
 
     fn sweep_block(&mut self, block: usize, now: u64, info: &mut impl EntryInfo<T>) {
         for index in self.block(block) {
-            // The removal shifts another entry into the slot, which may have expired too.
+            // The removal of an entry possibly moves another entry into its slot. That entry can
+            // also have expired, so the slot is checked again.
             while self.entry(index).is_some_and(|entry| info.expires_at(entry) <= now) {
                 if let Some(entry) = self.remove(index) {
                     info.on_removed(entry);
@@ -377,7 +399,7 @@ impl<T: Default> Table<T> {
         self.scan_block(block, &|_| false, info).others
     }
 
-    /// Sets the bound of a block to the minimum of its entries.
+    /// Sets the bound of a block to the earliest expiry of its entries.
     fn refresh_bound(&mut self, block: usize, info: &impl EntryInfo<T>) {
         let all = self.min_expiry_of_block(block, info);
         self.bounds.set_block(block, all);
@@ -401,8 +423,9 @@ impl<T: Default> Table<T> {
         block * BLOCK..((block + 1) * BLOCK).min(self.slots.len())
     }
 
-    /// Moves all entries to 1.5 times as many slots.
-    // Entries keep their order, so both tables are traversed sequentially.
+    /// Increases the number of slots by half, and moves all entries to the new slots.
+    // Entries keep their order, so this function reads the old slots and writes the new slots
+    // sequentially.
     fn grow(&mut self) {
         let slots = (self.slots.len() + self.slots.len() / 2).clamp(8, max_slots(self.max_len()));
         let (tags, old) = (mem::take(&mut self.tags), mem::take(&mut self.slots));
@@ -411,21 +434,22 @@ impl<T: Default> Table<T> {
         self.slots = std::iter::repeat_with(T::default).take(slots).collect();
         self.bounds = ExpiryBounds::new(slots.div_ceil(BLOCK));
         (self.len, self.sweep_cursor, self.evict_cursor) = (0, 0, 0);
-        // All slots from `end` on are free.
+        // All new slots from `end` on are free.
         let mut end = 0;
         for (index, (entry, tag)) in old.into_iter().zip(tags).enumerate() {
             if tag != 0 {
                 let home = self.home_slot(tag);
                 let slot = if home < end { self.free_slot_from(home) } else { home };
                 end = end.max(slot + 1);
-                // The bound of the old block is also a bound for the entry, so the expiry of the
-                // entry is not read.
+                // The bound of the entry's old block is also a bound on the expiry of the entry, so
+                // the entry itself is not read.
                 self.occupy(slot, tag, entry, bounds.block(index / BLOCK));
             }
         }
     }
 
-    /// Returns the first free slot at or after `index`. There must be one.
+    /// Returns the index of the first free slot at or after `index`. The table must have a free
+    /// slot.
     #[inline]
     fn free_slot_from(&self, mut index: usize) -> usize {
         while self.tags[index] != 0 {
@@ -434,7 +458,7 @@ impl<T: Default> Table<T> {
         index
     }
 
-    /// Puts an entry into a free slot.
+    /// Stores an entry and its tag in a free slot, and updates the bounds.
     #[inline]
     fn occupy(&mut self, index: usize, tag: u16, entry: T, expiry: MinExpiry) {
         self.tags[index] = tag;
@@ -443,9 +467,10 @@ impl<T: Default> Table<T> {
         self.len += 1;
     }
 
-    /// Writes a slot whose value is `T::default()`, without dropping that value.
-    // Dropping the value would read the slot, which is usually not in the cache. That read took
-    // longer than the rest of an insertion.
+    /// Writes an entry into a free slot. The previous value of the slot, `T::default()`, is not
+    /// dropped.
+    // A drop of the previous value would read the slot, and the slot is usually not in the cache.
+    // This read took longer than the rest of an insertion.
     #[inline(always)]
     fn fill(&mut self, index: usize, entry: T) {
         mem::forget(mem::replace(&mut self.slots[index], entry));
@@ -462,7 +487,7 @@ impl<T: Default> Table<T> {
         if index + 1 == self.slots.len() { 0 } else { index + 1 }
     }
 
-    /// Returns the number of probes from one slot to another.
+    /// Returns the number of probes from the slot `from` to the slot `to`.
     fn probe_distance(&self, from: usize, to: usize) -> usize {
         if from <= to { to - from } else { to + self.slots.len() - from }
     }
@@ -470,9 +495,10 @@ impl<T: Default> Table<T> {
 
 /// The result of scanning a block.
 struct BlockScan {
-    /// The index and expiry of the earliest entry that may be evicted.
+    /// The index and the expiry of the entry that expires first among the entries of the block that
+    /// can be evicted.
     earliest: Option<(usize, MinExpiry)>,
-    /// The minimum expiry of all other entries.
+    /// The minimum expiry of all other entries of the block.
     others: MinExpiry,
 }
 
@@ -481,12 +507,13 @@ fn expiry_of<T>(entry: &T, info: &impl EntryInfo<T>) -> MinExpiry {
     MinExpiry::new(info.expires_at(entry), info.uses_heap(entry))
 }
 
-/// Returns the number of slots in a table with the maximum number of entries.
+/// Returns the number of slots of a fully grown table for at most `max_len` entries.
 fn max_slots(max_len: usize) -> usize {
     (max_len * 16).div_ceil(MAX_LOAD).max(8)
 }
 
-/// Returns the high 16 bits of a hash. The lowest bit is set, so that a tag is never 0.
+/// Returns the tag for a hash: the high 16 bits of the hash. The lowest bit of the tag is always
+/// set, so that a tag is never 0.
 #[inline(always)]
 fn tag(hash: u64) -> u16 {
     let [.., low, high] = hash.to_le_bytes();
@@ -507,7 +534,7 @@ mod tests {
         expires_at: u64,
     }
 
-    /// Records which entries were removed.
+    /// A list of the entries that were removed.
     struct Removed(Vec<Entry>);
 
     impl EntryInfo<Entry> for Removed {
@@ -524,8 +551,8 @@ mod tests {
         }
     }
 
-    /// Returns one of a few hashes near both ends of the table, so that runs are long and wrap
-    /// around.
+    /// Returns one of four hashes. The home slots for these hashes are near both ends of the table.
+    /// So runs of entries are long, and continue from the last slot to the first slot.
     fn hash_of_key(key: u64) -> u64 {
         [0, 1 << 60, u64::MAX, u64::MAX - (1 << 61)][usize::try_from(key % 4).unwrap()]
     }
@@ -626,9 +653,9 @@ mod tests {
         }
     }
 
-    /// Regression test: with equal expiry times, as in aligned windows, eviction always removed the
-    /// first of the equal entries. This emptied the front of the table while the rest filled up,
-    /// until probing read most of the table.
+    /// Regression test: the states of aligned windows have equal expiry times. Among entries with
+    /// equal expiry times, an eviction always removed the first entry of the table. So the front of
+    /// the table became empty while the rest filled up, until a lookup probed most of the table.
     #[test]
     fn churning_a_full_table_of_equal_expiries_keeps_its_runs_short() {
         let hash: fn(u64) -> u64 = |key| key.wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,4 +1,5 @@
-//! The conformance suite on the memory backend: with the default bounds, and with a single shard.
+//! Runs the conformance suite on the memory store, once with the default bounds, and once with a
+//! single shard.
 
 use tidegate_core::{Clock, ManualClock};
 use tidegate_memory::MemoryStore;
@@ -14,9 +15,10 @@ fn single_shard() -> impl Fixture<Store = MemoryStore<ManualClock>> {
         .with_snapshot(snapshot)
 }
 
-/// Returns all records that have not expired, sorted.
+/// Returns all records that have not expired, in sorted order.
 fn snapshot(store: &MemoryStore<impl Clock>) -> Vec<u8> {
-    // Any call may remove expired records. That is not an effect of the call itself.
+    // Any call can remove expired records. Such a removal is not an effect of the call, so all
+    // expired records are removed first.
     store.sweep();
     let mut records = Vec::new();
     store.for_each(|tenant, subject, record| {

@@ -1,4 +1,5 @@
-//! Properties of the memory backend beyond the contract of every store: bounds, eviction, expiry.
+//! Tests of the memory store that go beyond the contract of every store. They test bounds, eviction
+//! and expiry.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,8 +16,8 @@ use tidegate_memory::{
     Policy, Store, Timestamp, WhenFull,
 };
 
-/// This test compiles only if the crate exports the modules of the core. It also names types that
-/// only some backends exported in the past.
+/// This test compiles only if the crate exports the modules of the core. The test also names types
+/// that only some of the backends exported in the past.
 #[test]
 fn the_core_is_available_under_the_name_of_this_crate() {
     use tidegate_memory::{AlreadySettled, MAX_EXACT, MAX_SPAN, Settlement, Ticket, engine};
@@ -53,7 +54,8 @@ fn later_calls_remove_expired_states() {
     }
     assert_eq!(store.len(), 100_000);
     clock.advance(Duration::from_secs(2));
-    // One call sweeps a few slots, so enough calls sweep all slots.
+    // One sweep visits a few slots. After this number of calls, sweeps have visited all slots of
+    // the store.
     for subject in 0..100_000_u32 {
         assert!(
             acquire(&store, &short, &(subject % 100).to_le_bytes()).unwrap().is_allowed()
@@ -65,8 +67,8 @@ fn later_calls_remove_expired_states() {
     assert_eq!(store.len(), 100);
 }
 
-/// Regression test: a subject of a fast limit was removed and inserted again at each call, which
-/// took twice as long as the call.
+/// Regression test: the state of a subject with a fast limit was removed and inserted again at each
+/// call. Such a call took twice as long as a call without the removal.
 #[test]
 fn a_state_is_kept_for_a_moment_after_it_has_recovered() {
     let (store, clock) = store_and_clock(|b| b);
@@ -75,7 +77,7 @@ fn a_state_is_kept_for_a_moment_after_it_has_recovered() {
     for subject in 0..10_000_u32 {
         assert!(acquire(&store, &fast, &subject.to_le_bytes()).unwrap().is_allowed());
     }
-    // Enough calls to sweep all shards, for another subject.
+    // Makes enough calls for another subject to sweep all shards.
     let sweep_by_calls = || {
         for _ in 0..50_000 {
             assert!(acquire(&store, &other, b"s").unwrap().is_allowed());
@@ -88,7 +90,7 @@ fn a_state_is_kept_for_a_moment_after_it_has_recovered() {
     assert_eq!(sweep_by_calls(), 1);
 }
 
-/// A full shard does not keep recovered states.
+/// A full shard removes recovered states immediately, although a sweep keeps them for some time.
 #[test]
 fn recovered_states_make_room_immediately() {
     let (store, clock) = store_and_clock(|b| b.max_keys(1_000).when_full(WhenFull::Refuse));
@@ -102,7 +104,7 @@ fn recovered_states_make_room_immediately() {
     }
 }
 
-/// With 4,000 subjects in one shard, many pairs have equal tags.
+/// With 4,000 subjects in one shard, many pairs of subjects have the same tag in the table.
 #[test]
 fn no_two_subjects_share_a_state_in_a_shard_of_mixed_slots() {
     let policies = [
@@ -129,7 +131,7 @@ fn b46_ten_million_random_subjects_stay_within_the_bound() {
     let (store, clock) = store_and_clock(|b| b.max_keys(10_000).max_spill_bytes(100_000));
     let policies = [policy("gcra 1/1m burst 5"), policy("sliding-log 5/1m")];
     for n in 0..10_000_000_u64 {
-        // Some long subjects, which are stored outside the tables.
+        // Every seventh subject is long, so that it is stored outside the tables.
         let subject = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes().repeat(if n % 7 == 0 {
             4
         } else {
@@ -183,7 +185,7 @@ fn when_no_state_has_expired_the_earliest_expiry_is_evicted() {
     assert!(acquire(&store, &window, &[0]).unwrap().is_allowed());
 }
 
-/// New states expire soon, so they evict each other.
+/// New states expire soon, so a new state usually evicts another new state.
 #[test]
 fn a_flood_of_new_subjects_evicts_few_established_ones() {
     let (store, _) = store_and_clock(|b| b.max_keys(8_192));
@@ -200,8 +202,8 @@ fn a_flood_of_new_subjects_evicts_few_established_ones() {
     assert!((8_000..=8_192).contains(&store.len()), "{}", store.len());
     let mut left = 0;
     store.for_each(|_, subject, _| left += usize::from(subject[0] == b'r' && subject.len() == 3));
-    // Each of the two shards may have contained only established subjects when it became full. Such
-    // a shard evicts one of them.
+    // The store has two shards. When a shard became full, it possibly contained only states of
+    // established subjects. Such a shard evicts one state of an established subject.
     assert!(left >= 6_998, "{left} of 7,000 are left");
 }
 
@@ -212,7 +214,8 @@ fn a_call_never_evicts_its_own_states() {
         (policy("soon: fixed-window 5/1s anchored"), policy("late: fixed-window 5/1h anchored"));
     assert!(acquire(&store, &soon, b"alice").unwrap().is_allowed());
     assert!(acquire(&store, &late, b"bob").unwrap().is_allowed());
-    // There is no room for the second charge, and the state of the first has the earliest expiry.
+    // The store has no room for the state of the second charge. The state of the first charge has
+    // the earliest expiry.
     let both = [Charge::new(&soon, b"alice"), Charge::new(&late, b"alice")];
     let decision = store.decide_now(&Call::acquire(&both)).unwrap();
     let remaining = decision.verdicts().iter().map(|verdict| verdict.remaining());
@@ -230,12 +233,12 @@ fn a_full_store_that_refuses_returns_out_of_memory_and_writes_nothing() {
     let error = acquire(&store, &a, b"new").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     assert!(error.to_string().contains("3 states of at most 3"), "{error}");
-    // No charge of a call is written if one of them does not fit.
+    // If the state of one charge of a call does not fit, no charge of the call is written.
     let both = [Charge::new(&a, &[0]), Charge::new(&b, &[0])];
     assert_eq!(store.decide_now(&Call::acquire(&both)).unwrap_err().kind(), ErrorKind::OutOfMemory);
     let peek = store.decide_now(&Call::new(Operation::Peek, &both)).unwrap();
     assert_eq!([4, 5], [peek.verdicts()[0].remaining(), peek.verdicts()[1].remaining()]);
-    // After a state has expired, there is room.
+    // After a state has expired, the store has room for a new state.
     clock.advance(Duration::from_secs(60));
     assert!(acquire(&store, &a, b"new").unwrap().is_allowed());
 }
@@ -257,7 +260,7 @@ fn logs_and_long_subjects_stay_within_the_heap_bound() {
     assert!((25..40).contains(&admitted), "{admitted} logs of about 300 bytes in 10,000");
     // Short subjects of other policies need no heap bytes.
     assert!(acquire(&store, &policy("fixed-window 1/1m"), b"alice").unwrap().is_allowed());
-    // A store that may evict admits new logs, and evicts the logs that expire first.
+    // A store that is allowed to evict admits new logs, and evicts the logs that expire first.
     let (store, _) = store_and_clock(|b| b.max_keys(1_000).max_spill_bytes(10_000));
     for subject in 0..200_u8 {
         assert!(acquire(&store, &log, &[subject; 100]).unwrap().is_allowed());
@@ -266,13 +269,13 @@ fn logs_and_long_subjects_stay_within_the_heap_bound() {
 }
 
 /// Regression test: the bound on heap bytes applies to the whole store, and a few large subjects
-/// reach it. The shard of a new subject usually contains none of them. The store refused new
-/// subjects, although states of other shards could be evicted.
+/// reach this bound. The shard of a new subject usually contains no large subject. The store
+/// refused new subjects, although it could evict states in other shards.
 #[test]
 fn a_new_state_evicts_large_states_of_other_shards() {
     let window = policy("fixed-window 5/1m");
     for bytes in [1 << 20, 1 << 16] {
-        // There is room for about 60 large subjects in 256 shards.
+        // The store has 256 shards, and room for about 60 large subjects.
         let (store, _) = store_and_clock(|b| b.max_spill_bytes(60 * bytes));
         for subject in 0..300_u32 {
             let mut subject = subject.to_le_bytes().to_vec();
@@ -281,8 +284,8 @@ fn a_new_state_evicts_large_states_of_other_shards() {
             assert!(decision.is_allowed());
             assert!(store.bytes() <= store.max_bytes());
         }
-        // This also holds for smaller subjects. The states of a call are not evicted while it is
-        // decided.
+        // Smaller subjects are also admitted. The store does not evict the states of the call that
+        // it decides.
         let long = [9; 100];
         let charges = [Charge::new(&window, &long), Charge::new(&window, &[8; 200])];
         assert!(store.decide_now(&Call::acquire(&charges)).unwrap().is_allowed());
@@ -305,7 +308,7 @@ fn counters_beyond_four_billion_are_exact_and_stay_within_the_bound() {
     });
     assert!(kept[0] < kept[1] && kept[1] == kept[3], "{kept:?}");
     assert!(take(&store, 0, 1).unwrap().is_denied());
-    // After half of the window, half of the previous count still counts.
+    // After half of the window, the policy still counts half of the count of the previous window.
     clock.advance(Duration::from_micros(600_000 - clock.now().as_micros() % 400_000));
     assert_eq!(take(&store, 0, 0).unwrap().verdicts()[0].remaining(), 4_500_000_000);
     assert!(take(&store, 0, 4_500_000_001).unwrap().is_denied());
@@ -325,7 +328,7 @@ fn b28_a_log_of_a_million_records_is_exact() {
         assert!(acquire(&store, &log, b"a").unwrap().is_allowed(), "{n}");
         clock.advance(Duration::from_micros(1));
     }
-    // The first record is one second old and no longer counts.
+    // The first request in the log is one second old, so it does not count any more.
     assert!(acquire(&store, &log, b"a").unwrap().is_allowed());
     let denied = acquire(&store, &log, b"a").unwrap();
     assert_eq!(denied.retry_after(), Some(Duration::from_micros(1)));
@@ -411,11 +414,12 @@ fn a_panic_while_a_shard_is_locked_does_not_block_other_threads() {
 
 #[test]
 fn no_call_pauses_while_a_million_states_are_added_and_expire() {
-    // Latencies are measured in docs/benchmarks.md. This test rules out pauses for a whole table.
+    // docs/benchmarks.md reports measured latencies. This test checks only that no call pauses for
+    // work on a whole table.
     let (store, clock) = store_and_clock(|b| b.max_keys(1 << 21));
     let bucket = policy("gcra 60/1m burst 10");
-    // The test measures the CPU time of this thread, so that other load on the machine has little
-    // effect.
+    // The test measures the CPU time of this thread, so that other programs on the machine have
+    // little effect on the result.
     let cpu_time = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
     let mut slow = 0;
     for round in 0..2_u32 {
@@ -441,7 +445,7 @@ fn with_id(
     store.decide_now(&Call::acquire(&charge).with_id(CallId::new(&id, ttl)))
 }
 
-/// The test uses the rate and the time to live that the guide recommends.
+/// The test uses the rate of new ids and the time to live that the guide recommends.
 #[test]
 fn the_default_number_of_ids_fits_the_guide() {
     const RATE: u64 = 400;
@@ -477,7 +481,7 @@ fn a_full_store_refuses_a_new_id_before_anything_is_charged() {
     let left = store.decide_now(&Call::new(Operation::Peek, &charges)).unwrap();
     assert_eq!(left.verdicts()[0].remaining(), 900);
 
-    // Expired ids make room.
+    // After an hour, all ids have expired, so the store has room for new ids.
     clock.advance(hour);
     assert!(with_id(&store, &log, 100, hour).unwrap().is_allowed());
     assert!(store.remembered_ids() < 100);

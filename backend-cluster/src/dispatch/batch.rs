@@ -1,4 +1,5 @@
-//! Batches: the calls of one slot share requests, and the requests to one node share a write.
+//! Decides a batch of calls. The calls of one slot are sent in the same request, and the requests
+//! to one node are sent in the same write.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::routing::slots::{SlotPart, split_by_slot};
 
 type Answers = Vec<Option<Result<Decision, Error>>>;
 
-/// Decides calls. The result has one entry per call, in order.
+/// Decides calls. The result contains one decision or error per call, in the order of the calls.
 pub(crate) async fn decide(store: &Arc<Inner>, calls: &[Call<'_>]) -> Vec<Result<Decision, Error>> {
     let mut answers: Answers = calls.iter().map(|_| None).collect();
     for wave in waves(store, calls, &mut answers) {
@@ -33,35 +34,40 @@ pub(crate) async fn decide(store: &Arc<Inner>, calls: &[Call<'_>]) -> Vec<Result
     answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(no_answer()))).collect()
 }
 
-/// Returns the batch group of a call: the calls on one connection to one node. Returns `None` for a
-/// call that is sent alone.
+/// Returns the number of the batch group of a call. A batch group consists of the calls that are
+/// sent on the same connection to the same node. Returns `None` for a call that is sent alone.
 pub(crate) fn batch_group(store: &Inner, call: &Call<'_>) -> Option<u64> {
     if call.id.is_some() {
         return None;
     }
     let [SlotPart { slot, .. }] = split_by_slot(&store.keys, call)[..] else { return None };
     let Some(node) = store.slot_map.primary(slot) else { return Some(0) };
-    // The address in memory identifies the node. If a new node gets the address of a dropped one, a
-    // batch may contain calls for both for a moment, which is correct too.
+    // The address of the node in memory identifies the node. If a new node gets the memory address
+    // of a dropped node, one batch can contain calls for both nodes for a short time. Such a batch
+    // is also decided correctly.
     let connection = node.connections.share(|| slot);
     Some((Arc::as_ptr(&node).addr() as u64).wrapping_add(connection))
 }
 
-/// Calls that can be in flight together. The calls of `in_slots` are sent before those of `alone`.
+/// Calls that can be in flight at the same time. The calls in `in_slots` are sent before the calls
+/// in `alone`.
 #[derive(Debug, Default)]
 struct Wave {
-    /// The indices of the calls of each slot.
+    /// For each slot, the indices of the calls in this slot.
     in_slots: Vec<Places>,
-    /// The index of each slot in `in_slots`.
+    /// For each slot, the index of its calls in `in_slots`.
     groups: HashMap<Slot, usize>,
-    /// The indices of calls across slots and of calls with an id. No two of them share a slot.
+    /// The indices of the calls across slots and of the calls with an id. Two calls in this list
+    /// never have a slot in common.
     alone: Vec<usize>,
 }
 
-/// Groups calls in waves, so that calls that share a slot, and so perhaps a key, stay in order.
+/// Groups calls in waves. Two calls with a common slot possibly have a common key, so they must be
+/// executed in order.
 fn waves(store: &Inner, calls: &[Call<'_>], answers: &mut Answers) -> Vec<Wave> {
     let mut waves: Vec<Wave> = vec![];
-    // For each slot with an earlier call in `alone`, the first wave after that call.
+    // For each slot with a call in the list `alone` of a wave, the number of the wave after the
+    // last such wave.
     let mut free: HashMap<Slot, usize> = HashMap::new();
     for (place, call) in calls.iter().enumerate() {
         if let Err(error) = call.check() {

@@ -1,4 +1,5 @@
-//! Calls whose states are in several slots, which no script can decide together.
+//! Decides calls with states in several slots. No script can decide such a call, because a script
+//! can access only one slot.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +15,8 @@ use crate::routing::slots::{SlotPart, split_by_slot};
 
 /// Decides a call across slots.
 ///
-/// A task executes an acquire. If a caller that is cancelled ended it between a charge and its
-/// undo, the charge would remain.
+/// An acquire runs in its own task, so that it continues if the caller is cancelled. Otherwise, a
+/// cancellation between a charge and its undo would leave the charge in its slot.
 pub(crate) async fn decide(store: &Arc<Inner>, call: Call<'_>) -> Result<Decision, Error> {
     check(call.operation)?;
     if !call.operation.is_acquire() {
@@ -29,11 +30,12 @@ pub(crate) async fn decide(store: &Arc<Inner>, call: Call<'_>) -> Result<Decisio
     })
 }
 
-/// Checks that an operation is possible across slots, so that each part can be sent to its slot.
+/// Checks that an operation is possible across slots: that the part of the call in each slot can be
+/// sent separately.
 ///
 /// # Errors
 ///
-/// Returns [`ErrorKind::Unsupported`] if the charges must have a common amount.
+/// Returns [`ErrorKind::Unsupported`] if the operation makes all charges with the same amount.
 pub(crate) fn check(operation: Operation) -> Result<(), Error> {
     if !matches!(operation, Operation::AcquireUpTo { .. }) {
         return Ok(());
@@ -45,12 +47,13 @@ pub(crate) fn check(operation: Operation) -> Result<(), Error> {
     ))
 }
 
-/// Peeks in all slots, and makes the charges if all slots would admit theirs. Otherwise writes only
-/// blocks.
+/// Peeks in all slots, and makes the charges if every slot would admit its part. Otherwise, this
+/// function writes only the blocks of policies that refuse.
 ///
-/// Without the peek, a call that one slot refuses would charge the other slots and undo these
-/// charges. Then callers that are refused repeatedly would always occupy a part of the other
-/// limits, and would replace states that another setting has written.
+/// Without the peek, a call that one slot refuses would charge the other slots, and these charges
+/// would then be undone. So callers that are refused repeatedly would use a part of the limits in
+/// the other slots all the time. They would also replace states that were written under other
+/// settings of a policy.
 async fn peek_then_charge(store: &Inner, call: Call<'_>) -> Result<Decision, Error> {
     let peeked = peek(store, call).await?;
     if peeked.is_denied() {
@@ -68,21 +71,23 @@ async fn peek_then_charge(store: &Inner, call: Call<'_>) -> Result<Decision, Err
         send_each(store, call.operation, &mut rest).await;
         slots.extend(rest);
     }
-    // Another call may have charged a state since the peek.
+    // A slot can refuse its part after the peek, because another call has charged a state since the
+    // peek.
     if !slots.iter().all(has_admitted) {
         undo(store, &mut slots).await?;
     }
     merge(store, call, slots, Some(&peeked))
 }
 
-/// The number of charges below which a policy is scarce: it would admit fewer further charges of
-/// the same cost.
+/// A policy is scarce if it would admit fewer than this many further charges of the same cost.
 const SCARCE_BELOW: u64 = 16;
 
-/// Returns the slot of the scarcest policy, if a policy is scarce. It is charged first.
+/// Returns the index of the slot with the scarcest policy, or `None` if no policy is scarce. The
+/// caller charges this slot first.
 ///
-/// If many calls compete for the last unit of a limit, the refused calls have then charged no other
-/// slot. This costs a round trip, so it is omitted if such a competition is unlikely.
+/// If many calls compete for the last unit of a limit, this order ensures that the refused calls
+/// have not charged any other slot. But the order costs a round trip, so it is used only if such a
+/// competition is likely.
 fn scarcest(slots: &[SlotAnswer<'_>], peeked: &Decision) -> Option<usize> {
     let min_remaining = |slot: &SlotAnswer<'_>| {
         let verdicts = slot.part.places.iter().filter_map(|&place| peeked.verdicts().get(place));
@@ -105,12 +110,13 @@ async fn peek(store: &Inner, call: Call<'_>) -> Result<Decision, Error> {
 }
 
 /// Sends the denied charges of policies that block, so that the scripts write the blocks. The
-/// charges are denied again.
+/// scripts usually deny these charges again.
 async fn block_refused(store: &Inner, call: Call<'_>, peeked: Decision) -> Result<Decision, Error> {
     let all = call.charges.iter().zip(peeked.verdicts()).enumerate();
     let (places, charges): (Vec<usize>, Vec<Charge<'_>>) = all
         .filter(|(_, (charge, verdict))| {
-            // A cost above the limit does not block.
+            // A charge without a wait has a cost above the limit. Such a charge does not cause a
+            // block.
             charge.policy.block_duration().is_some()
                 && verdict.outcome() == Outcome::Denied
                 && verdict.retry_after().is_some()
@@ -123,7 +129,8 @@ async fn block_refused(store: &Inner, call: Call<'_>, peeked: Decision) -> Resul
     }
     let call = Call::new(call.operation, &charges);
     let mut answers = send(store, call).await;
-    // They may be admitted now, because a window may have ended since the peek.
+    // If a window has ended since the peek, a slot has now admitted its charges. These charges are
+    // undone, because the call is refused.
     undo(store, &mut answers).await?;
     let blocked = merge(store, call, answers, None)?;
     for (place, verdict) in places.into_iter().zip(blocked.verdicts()) {
@@ -134,14 +141,14 @@ async fn block_refused(store: &Inner, call: Call<'_>, peeked: Decision) -> Resul
     Ok(Decision::new(verdicts))
 }
 
-/// The charges of one slot, and the reply of its node.
+/// The charges of a call in one slot, and the reply of the node that serves the slot.
 struct SlotAnswer<'a> {
     part: SlotPart,
     charges: Vec<Charge<'a>>,
     answer: Result<SlotDecision, Error>,
 }
 
-/// Splits a call by slot, without sending it.
+/// Splits a call into one part per slot. Nothing is sent, so the answer of each part is an error.
 fn slot_answers<'a>(store: &Inner, call: Call<'a>) -> Vec<SlotAnswer<'a>> {
     let split_by_slot = split_by_slot(&store.keys, &call).into_iter();
     let slots = split_by_slot.map(|part| {
@@ -151,7 +158,7 @@ fn slot_answers<'a>(store: &Inner, call: Call<'a>) -> Vec<SlotAnswer<'a>> {
     slots.collect()
 }
 
-/// Sends a call to all of its slots concurrently.
+/// Splits a call into one part per slot, and sends all parts concurrently.
 async fn send<'a>(store: &Inner, call: Call<'a>) -> Vec<SlotAnswer<'a>> {
     let mut slots = slot_answers(store, call);
     send_each(store, call.operation, &mut slots).await;
@@ -165,7 +172,8 @@ async fn send_each(store: &Inner, operation: Operation, slots: &mut [SlotAnswer<
 }
 
 impl<'a> SlotAnswer<'a> {
-    /// Returns `true` if the slot admitted its charges and enough replicas have them.
+    /// Returns `true` if the slot has admitted its charges, and if enough replicas have
+    /// acknowledged the write.
     fn has_admitted(&self, store: &Inner, operation: Operation) -> bool {
         let Ok(decided) = &self.answer else { return false };
         decided.reply.decision.is_allowed()
@@ -174,7 +182,8 @@ impl<'a> SlotAnswer<'a> {
             })
     }
 
-    /// Returns the charges to undo, grouped by the time at which they were made.
+    /// Returns the charges that the slot has made and that must be undone. They are grouped by the
+    /// time at which they were made.
     fn charged(&self) -> Vec<ChargedAt<'a>> {
         let mut charged: Vec<ChargedAt<'a>> = vec![];
         let Some(SlotDecision { reply, .. }) = self.answer.as_ref().ok() else { return charged };
@@ -197,13 +206,15 @@ impl<'a> SlotAnswer<'a> {
                 }
             }
         }
-        // A charge of cost 0 changes nothing, but it may share its key with one that does.
+        // A charge of cost 0 changes nothing. It is kept if another charge of the group changes a
+        // state, because the two charges can have the same key.
         let changes = |charge: &Charge<'_>| charge.cost > 0 && !charge.is_check_only;
         charged.retain(|group| group.charges.iter().any(changes));
         charged
     }
 
-    /// Replaces the verdicts on charges that were undone.
+    /// Replaces the verdicts on the charges with the indices `places` after these charges were
+    /// undone.
     fn after_undo(&mut self, places: &[usize], undone: &Decision) {
         let Ok(decided) = &mut self.answer else { return };
         let mut verdicts = decided.reply.decision.verdicts().to_vec();
@@ -216,8 +227,8 @@ impl<'a> SlotAnswer<'a> {
     }
 }
 
-/// Charges of one slot that were made at one time, with their indices among the charges of the
-/// slot.
+/// Charges in one slot that were made at the same time. `places` contains the indices of these
+/// charges among all charges of the slot.
 struct ChargedAt<'a> {
     at: Timestamp,
     places: Vec<usize>,
@@ -231,8 +242,9 @@ impl<'a> ChargedAt<'a> {
     }
 }
 
-/// Returns the verdict on an undone charge, which its own policy admits. The remaining amount and
-/// the reset time are those after the undo, as a peek of cost 0 reports them.
+/// Returns the verdict on a charge that was undone. The verdict is "allowed", because the policy of
+/// the charge had admitted it. The remaining amount and the reset time are the values after the
+/// undo.
 fn undone_verdict(now: &Verdict) -> Verdict {
     let verdict = Verdict::new(Outcome::Allowed, now.limit())
         .with_remaining(now.remaining())
@@ -240,11 +252,12 @@ fn undone_verdict(now: &Verdict) -> Verdict {
     if now.is_shadow() { verdict.in_shadow() } else { verdict }
 }
 
-/// Undoes the charges in all slots concurrently.
+/// Undoes the charges that the slots have made, in all slots concurrently.
 ///
 /// # Errors
 ///
-/// Returns an error if an undo failed. That charge remains until its state recovers.
+/// Returns an error if an undo failed. The charge that was not undone remains until its state
+/// recovers.
 async fn undo(store: &Inner, slots: &mut [SlotAnswer<'_>]) -> Result<(), Error> {
     let charged: Vec<(usize, ChargedAt<'_>)> = slots
         .iter()
@@ -270,15 +283,16 @@ async fn undo(store: &Inner, slots: &mut [SlotAnswer<'_>]) -> Result<(), Error> 
     })
 }
 
-/// Creates an error with this cause, whose kind does not imply that nothing was charged.
+/// Creates an error with this cause. The kind of the new error never means that nothing was
+/// charged.
 fn done_in_part(why: &str, cause: Error) -> Error {
     let kind = cause.kind();
     let kind = if kind.is_definitely_not_charged() { ErrorKind::Unavailable } else { kind };
     Error::new(kind, why).with_source(cause)
 }
 
-/// Merges the replies of the slots into a decision with the verdicts in the order of the call. A
-/// charge in another slot keeps its verdict in `peeked`.
+/// Merges the replies of the slots into one decision. The verdicts have the order of the charges in
+/// `call`. A charge in a slot that is not in `slots` has the verdict that the peek has returned.
 fn merge(
     store: &Inner,
     call: Call<'_>,
@@ -304,7 +318,8 @@ fn merge(
                 continue;
             }
         };
-        // If a slot fails, the charges of an acquire are undone. A peek changes nothing.
+        // This part of the call was executed. If another slot fails, the charges of an acquire were
+        // undone, and a peek has changed nothing.
         is_done_in_part |= !call.operation.can_be_refused();
         wait = wait.max(decision.wait());
         for (place, verdict) in part.places.iter().zip(decision.verdicts()) {
@@ -320,7 +335,8 @@ fn merge(
         }
     }
     if !failures.is_empty() {
-        // The error may say that nothing was charged only if every failure says so.
+        // The returned error means that nothing was charged only if every failure means this. So an
+        // uncertain failure is preferred.
         let is_uncertain = |error: &Error| !error.is_definitely_not_charged();
         let error = failures.swap_remove(failures.iter().position(is_uncertain).unwrap_or(0));
         let why =

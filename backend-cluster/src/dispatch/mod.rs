@@ -1,4 +1,4 @@
-//! The dispatch of calls to the slots of their states. No call is executed twice.
+//! Sends calls to the nodes that serve the slots of their states. No call is executed twice.
 
 pub(crate) mod batch;
 pub(crate) mod cross_slot;

@@ -1,5 +1,5 @@
-//! Dispatches requests to their nodes: the requests to one node in one write, and all nodes
-//! concurrently.
+//! Dispatches requests to their nodes. The requests to one node are sent in one write, and all
+//! nodes are called concurrently.
 
 use std::iter::Peekable;
 use std::sync::Arc;
@@ -15,14 +15,16 @@ use crate::dispatch::request::{NodeReply, SlotDecision, SlotRequest, Target};
 use crate::inner::Inner;
 use crate::routing::node::{Node, redirect_address};
 
-/// The decisions on calls, each with the index of its call.
+/// The decisions on calls. Each decision has the index of its call.
 pub(crate) type Completed = Vec<(usize, Result<SlotDecision, Error>)>;
 
-/// The maximum number of charges in one write to a node: as many as one full request has.
+/// The maximum number of charges in one write to a node. A full request has the same number of
+/// charges.
 ///
-/// The response timeout covers a whole write, so the node must execute a write in a fraction of it.
-/// A server needs about 10 ms for this many charges. It meets the default timeout of 500 ms even if
-/// it is slowed down twentyfold. A longer write would save only one round trip per 10 ms.
+/// The response timeout applies to a whole write, so a node must need only a fraction of the
+/// timeout to execute a write. A node needs about 10 ms for this many charges. The default timeout
+/// is 500 ms, so a node can be twenty times slower than usual without a timeout. A larger write
+/// would save only one round trip per 10 ms.
 const MAX_CHARGES_PER_WRITE: usize = Batch::MAX_CHARGES;
 
 /// Requests that are dispatched together.
@@ -35,7 +37,8 @@ enum NodeBatch<'c, 'a> {
     Backoff(Box<SlotRequest<'c, 'a>>),
 }
 
-/// The result of a batch: the calls that it completed, and the requests to send next.
+/// The result of a batch: the calls that the batch has completed, and the requests that must be
+/// sent next.
 #[derive(Default)]
 struct Dispatched<'c, 'a> {
     completed: Completed,
@@ -112,7 +115,8 @@ impl Inner {
         result
     }
 
-    /// Looks up the primaries of unrouted requests. One topology refresh serves all of them.
+    /// Looks up the primaries of unrouted requests. All these requests wait for the same refresh of
+    /// the slot map.
     async fn route<'c, 'a>(
         &self,
         requests: Vec<SlotRequest<'c, 'a>>,
@@ -126,7 +130,7 @@ impl Inner {
         }
     }
 
-    /// Sends requests to a node in one write, and handles its replies.
+    /// Sends requests to a node in one write, and handles the replies of the node.
     async fn send_write<'c, 'a>(
         &self,
         node: &Arc<Node>,
@@ -137,7 +141,7 @@ impl Inner {
         let mut answers = match self.send_pipeline(node, &requests, &pipeline).await {
             Ok(answers) => answers,
             Err(error) => {
-                // The node may have been replaced.
+                // The node has failed, so another node has possibly replaced it.
                 self.topology.trigger();
                 for request in requests {
                     let error = error.clone().with_context("a node of the cluster");
@@ -160,7 +164,7 @@ impl Inner {
         }
     }
 
-    /// Returns the commands of one write, and whether the last one is WAIT.
+    /// Returns the commands of one write, and `true` if the last command is WAIT.
     fn pipeline(&self, requests: &mut [SlotRequest<'_, '_>]) -> (Pipeline, bool) {
         let mut pipeline = Pipeline::with_capacity(requests.len() + 1);
         pipeline.ignore_errors();
@@ -211,7 +215,8 @@ impl Inner {
                 }
                 return self.finish(request, replies, replicas, result);
             }
-            // A request for a single call usually has one key, and a single key is on one node.
+            // A request for several calls is split, because a request for a single call usually has
+            // only one key. A single key is always on one node.
             NodeReply::TryAgain if request.len() > 1 => {
                 return request.split().for_each(|plan| self.push_next(plan, result));
             }
@@ -222,7 +227,7 @@ impl Inner {
             }
             NodeReply::Moved(address) => self.node_at(node, &address).and_then(|node| {
                 self.slot_map.set_primary(request.slot(), &node);
-                // A slot rarely moves alone.
+                // Usually, other slots have also moved, so the whole slot map is refreshed.
                 self.topology.trigger();
                 request.redirect(Target::Node(node))
             }),
@@ -236,7 +241,8 @@ impl Inner {
         }
     }
 
-    /// Completes the calls that the replies decide, and adds the next request of the plan.
+    /// Completes the calls on which the replies contain a decision, and adds the next request of
+    /// the plan to `result`.
     fn finish<'c, 'a>(
         &self,
         request: SlotRequest<'c, 'a>,
@@ -251,7 +257,8 @@ impl Inner {
         self.push_next(plan, result);
     }
 
-    /// Adds the next request of a plan. Completes calls that fail before they are sent.
+    /// Adds the next request of a plan to `result`. If a call fails before it is sent, this
+    /// function completes the call with the error.
     fn push_next<'c, 'a>(&self, plan: Plan<'c, 'a>, result: &mut Dispatched<'c, 'a>) {
         let completed = &mut result.completed;
         let next = SlotRequest::next(plan, self.time(), &mut |place, reply| {
@@ -265,7 +272,7 @@ impl Inner {
     }
 }
 
-/// Takes as many requests as fit in one write.
+/// Takes `first` and as many further requests from `rest` as fit into one write.
 fn take_one_write<'c, 'a>(
     first: SlotRequest<'c, 'a>,
     rest: &mut Peekable<impl Iterator<Item = SlotRequest<'c, 'a>>>,
@@ -280,7 +287,8 @@ fn take_one_write<'c, 'a>(
     write
 }
 
-/// Returns `true` if another node may serve the slot now or soon.
+/// Returns `true` if this error possibly means that another node serves the slot, or will serve it
+/// soon.
 fn may_have_moved(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::ReadOnly | ErrorKind::Busy)
 }

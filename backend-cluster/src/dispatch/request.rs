@@ -1,4 +1,5 @@
-//! A request to one slot, with its redirects and retries, and the way in which its script is sent.
+//! A request to the node of one slot. It handles redirects and retries, and decides whether to send
+//! the script or its hash.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,23 +18,24 @@ use crate::routing::slots::slot_of_request;
 #[derive(Debug)]
 pub(crate) struct SlotDecision {
     pub(crate) reply: ScriptReply,
-    /// The number of replicas that had acknowledged it, if WAIT was sent.
+    /// The number of replicas that have acknowledged the write of the call, or `None` if WAIT was
+    /// not sent.
     pub(crate) replicas: Option<u64>,
 }
 
-/// The next request of a plan whose calls have their keys in one slot.
+/// The next request of a plan. All keys of the request are in one slot.
 #[derive(Debug)]
 pub(crate) struct SlotRequest<'c, 'a> {
-    /// The plan of the calls that follow this request.
+    /// The plan for the calls after this request.
     plan: Plan<'c, 'a>,
     planned: PlannedRequest<'a>,
     slot: Slot,
     /// The node to which the request is sent.
     pub(crate) target: Target,
-    /// The pause before the request is sent.
+    /// The time for which the store waits before it sends the request.
     pub(crate) backoff: Duration,
     mode: EvalMode,
-    /// The number of redirects so far.
+    /// The number of times that a node has redirected or delayed this request.
     redirects: u32,
 }
 
@@ -44,16 +46,17 @@ pub(crate) enum Target {
     Primary,
     /// The node that a MOVED redirect named.
     Node(Arc<Node>),
-    /// The node that an ASK redirect named. It imports the slot and already has the keys.
+    /// The node that an ASK redirect named. This node imports the slot and already has the keys of
+    /// the request.
     Asking(Arc<Node>),
 }
 
-/// The command that calls the script.
+/// The Redis command with which the script is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EvalMode {
-    /// EVALSHA.
+    /// EVALSHA, with the hash of the script.
     Sha,
-    /// EVALSHA if an earlier command of the same write contains the script, else EVAL.
+    /// EVALSHA if an earlier command of the same write contains the script, or otherwise EVAL.
     ShaAfterEval,
     /// EVAL, with the whole script.
     Eval,
@@ -66,26 +69,27 @@ pub(crate) enum NodeReply {
     Done(Result<Vec<wire::Reply>, Error>),
     /// MOVED: the node at this address serves the slot.
     Moved(String),
-    /// ASK: the node at this address imports the slot and already has the keys.
+    /// ASK: the node at this address imports the slot and already has the keys of the request.
     Ask(String),
-    /// TRYAGAIN: only some of the keys have moved.
+    /// TRYAGAIN: only some of the keys of the request have moved to the other node.
     TryAgain,
-    /// NOSCRIPT.
+    /// NOSCRIPT: the node does not know the script.
     NoScript,
 }
 
-/// The number of redirects after which a request fails.
+/// The maximum number of redirects of a request. After the next redirect, the request fails.
 const MAX_REDIRECTS: u32 = 8;
 
-/// The bounds of the pause before a redirected request is sent again.
+/// The minimum and the maximum of the time for which the store waits before it sends a redirected
+/// request again.
 const MIN_BACKOFF: Duration = Duration::from_millis(4);
 const MAX_BACKOFF: Duration = Duration::from_millis(64);
 
 impl<'c, 'a> SlotRequest<'c, 'a> {
     /// Creates the next request of a plan. Returns `None` if the plan has no further request.
     ///
-    /// The script uses the time `now` instead of the node's clock if it is set. Calls that fail
-    /// before they are sent are passed to `decided`.
+    /// If `now` is `Some`, the script uses this time instead of the clock of the node. If a call
+    /// fails before it is sent, its error is passed to `decided`.
     pub(crate) fn next(
         mut plan: Plan<'c, 'a>,
         now: Option<Timestamp>,
@@ -105,8 +109,8 @@ impl<'c, 'a> SlotRequest<'c, 'a> {
         }
     }
 
-    /// Passes the calls that the replies decide to `decided`, and returns the plan for the other
-    /// calls.
+    /// Calls `decided` for each call on which the replies contain a decision. Returns the plan for
+    /// the other calls.
     pub(crate) fn finish(
         self,
         replies: Result<Vec<wire::Reply>, Error>,
@@ -117,8 +121,8 @@ impl<'c, 'a> SlotRequest<'c, 'a> {
         plan
     }
 
-    /// Splits a request that was not executed into a plan for each of its calls. The last plan is
-    /// the plan of the calls that follow the request.
+    /// Splits a request that no node has executed into one plan for each call of the request. The
+    /// last returned plan is the plan for the calls after the request.
     pub(crate) fn split(self) -> impl Iterator<Item = Plan<'c, 'a>> {
         let calls: Vec<_> = self.plan.split(self.planned).collect();
         calls.into_iter().chain([self.plan])
@@ -132,15 +136,15 @@ impl<'c, 'a> SlotRequest<'c, 'a> {
         &self.planned.request
     }
 
-    /// Returns `true` if one of the calls may write something that must not be lost. A lost undo
-    /// admits nothing more.
+    /// Returns `true` if one of the calls can make a write that must not be lost. The write of an
+    /// undo is allowed to be lost, because this loss admits nothing beyond the limit.
     pub(crate) fn writes(&self) -> bool {
         let may_be_lost = |operation| matches!(operation, Operation::Peek | Operation::Undo { .. });
         !self.plan.is_peek()
             && self.plan.calls_of(&self.planned).any(|call| !may_be_lost(call.operation))
     }
 
-    /// Returns the command to send. `is_loaded` is whether an earlier command of the same write
+    /// Returns the command to send. `is_loaded` is `true` if an earlier command of the same write
     /// contains the script.
     pub(crate) fn command(&mut self, is_loaded: bool) -> Cmd {
         if self.mode == EvalMode::ShaAfterEval && !is_loaded {
@@ -156,7 +160,7 @@ impl<'c, 'a> SlotRequest<'c, 'a> {
         self.mode == EvalMode::Eval
     }
 
-    /// Reads the reply of a node.
+    /// Parses the reply of a node to this request.
     pub(crate) fn read_reply(
         &self,
         node: &NodeAddress,
@@ -182,7 +186,8 @@ impl<'c, 'a> SlotRequest<'c, 'a> {
             _ if kind(ServerErrorKind::NoScript) && self.mode != EvalMode::Eval => {
                 NodeReply::NoScript
             }
-            // A caller cannot handle the other errors of the cluster protocol.
+            // Callers of the store cannot handle the other errors of the cluster protocol, so they
+            // become protocol errors.
             _ if error.is_cluster_error() && !kind(ServerErrorKind::ClusterDown)
                 || kind(ServerErrorKind::CrossSlot) =>
             {
@@ -195,19 +200,19 @@ impl<'c, 'a> SlotRequest<'c, 'a> {
         }
     }
 
-    /// Redirects the request to a node.
+    /// Prepares the request for another attempt at the node `target`.
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::Busy`] if the request was redirected too often.
     pub(crate) fn redirect(&mut self, target: Target) -> Result<(), Error> {
-        // The first redirects are followed immediately, because the named node usually has the
-        // slot.
+        // The store follows the first two redirects immediately, because the node that a redirect
+        // names usually has the slot.
         let backoff = if self.redirects < 2 { Duration::ZERO } else { self.next_backoff() };
         self.retry(target, backoff)
     }
 
-    /// Lets the request be sent to the primary again, after a pause.
+    /// Prepares the request for another attempt at the primary of the slot, after a pause.
     ///
     /// # Errors
     ///
@@ -217,7 +222,8 @@ impl<'c, 'a> SlotRequest<'c, 'a> {
         self.retry(Target::Primary, backoff)
     }
 
-    /// Lets the request be sent to the same node again, with the script.
+    /// Prepares the request for another attempt at the same node, with the whole script. If another
+    /// request of the same write contains the script, the hash is sent.
     pub(crate) fn retry_with_script(&mut self) {
         self.backoff = Duration::ZERO;
         self.mode = match self.mode {
@@ -244,16 +250,16 @@ impl<'c, 'a> SlotRequest<'c, 'a> {
 
     fn next_backoff(&self) -> Duration {
         let backoff = MIN_BACKOFF.saturating_mul(1 << self.redirects.min(8)).min(MAX_BACKOFF);
-        // Half of the pause is random, so that callers do not retry together.
+        // Half of the pause is random, so that several callers do not retry at the same time.
         backoff / 2 + (backoff / 2).mul_f64(fastrand::f64())
     }
 
-    /// Returns the number of charges.
+    /// Returns the number of charges in all calls of the request.
     pub(crate) fn charges(&self) -> usize {
         self.plan.calls_of(&self.planned).map(|call| call.charges.len()).sum()
     }
 
-    /// Returns the number of calls.
+    /// Returns the number of calls in the request.
     pub(crate) fn len(&self) -> usize {
         self.planned.places.len()
     }

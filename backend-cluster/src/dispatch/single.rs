@@ -1,4 +1,4 @@
-//! The decision of a single call, within a slot or across slots.
+//! Decides a single call. The states of the call are in one slot or in several slots.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::routing::slots::split_by_slot;
 /// Decides a call.
 pub(crate) async fn decide(store: &Arc<Inner>, call: Call<'_>) -> Result<Decision, Error> {
     check_id(&call)?;
-    // A call of a single charge is within one slot.
+    // A call with a single charge is always within one slot.
     if call.charges.len() > 1 {
         call.check()?;
         if split_by_slot(&store.keys, &call).len() > 1 {
@@ -24,8 +24,8 @@ pub(crate) async fn decide(store: &Arc<Inner>, call: Call<'_>) -> Result<Decisio
     Replicas::check(store.replicas.as_ref(), &call, decided)
 }
 
-/// Checks that the charges of a call with an id have one hash tag, because its record is in the
-/// slot of the first charge.
+/// Checks that all charges of a call with an id have the same hash tag. Then their states are in
+/// the slot in which the id is stored: the slot of the first charge.
 fn check_id(call: &Call<'_>) -> Result<(), Error> {
     let mut charges = call.charges.iter();
     let (Some(_), Some(first)) = (call.id, charges.next()) else { return Ok(()) };

@@ -1,4 +1,5 @@
-//! Waiting for replicas to acknowledge a write, by WAIT.
+//! Requires that replicas acknowledge a write. The Redis command WAIT waits for their
+//! acknowledgement.
 
 use std::time::Duration;
 
@@ -6,7 +7,8 @@ use tidegate_core::{Call, Decision, Error, ErrorKind, Operation};
 
 use crate::dispatch::request::SlotDecision;
 
-/// The number of replicas that must acknowledge a write, and the time for it.
+/// The number of replicas that must acknowledge a write, and the maximum time that WAIT waits for
+/// them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Replicas {
     pub(crate) count: u64,
@@ -14,12 +16,14 @@ pub(crate) struct Replicas {
 }
 
 impl Replicas {
-    /// Returns the timeout of WAIT in milliseconds. It is at least 1, because 0 means no timeout.
+    /// Returns the timeout of WAIT in milliseconds. The timeout is at least 1, because WAIT with
+    /// the timeout 0 waits forever.
     pub(crate) fn millis(&self) -> u64 {
         u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX).max(1)
     }
 
-    /// Returns the decision, or an error if too few replicas have the write.
+    /// Returns the decision on a call, or an error if fewer replicas than `wanted` have
+    /// acknowledged the write of the call.
     pub(crate) fn check(
         wanted: Option<&Self>,
         call: &Call<'_>,
@@ -31,8 +35,9 @@ impl Replicas {
         }
     }
 
-    /// Returns `true` if enough replicas have the write, or if a failover that loses it would admit
-    /// nothing more, as after a refusal, a peek or an undo.
+    /// Returns `true` if enough replicas have acknowledged the write of the call. Also returns
+    /// `true` for a refused call, a peek and an undo. The loss of such a call in a failover admits
+    /// nothing beyond the limit.
     pub(crate) fn suffices(&self, call: &Call<'_>, decided: &SlotDecision) -> bool {
         let is_kept = decided.replicas.unwrap_or(0) >= self.count;
         is_kept

@@ -1,4 +1,4 @@
-//! The slot map, which assigns slots to nodes, and its refresh.
+//! The slot map (the assignment of slots to nodes), and the refresh of the slot map.
 
 pub(crate) mod cluster_slots;
 pub(crate) mod node;

@@ -1,4 +1,4 @@
-//! One node of the cluster.
+//! A node of the cluster, and the settings with which the store connects to a node.
 
 use std::fmt;
 
@@ -8,13 +8,15 @@ use tidegate_core::{Error, ErrorKind};
 use tidegate_redis::connection::error::printable;
 use tidegate_redis::connection::{ConnectionPool, Settings, Target, Tls};
 
-/// A node with its own connections, so that no other node can delay its calls.
+/// A node of the cluster. Each node has its own connections, so that no other node can delay the
+/// calls to this node.
 pub(crate) struct Node {
     pub(crate) address: NodeAddress,
     pub(crate) connections: ConnectionPool,
 }
 
-/// The settings for connecting to any node: the first URL, with any address.
+/// The settings with which the store connects to any node. `info` is the first URL of the store,
+/// and the address of the node replaces the address in it.
 #[derive(Clone)]
 pub(crate) struct Access {
     info: ConnectionInfo,
@@ -28,7 +30,7 @@ impl Access {
         Ok(Self { info, settings, tls })
     }
 
-    /// Creates a node. Its connections connect when they are needed.
+    /// Creates a node. The connections of the node connect at the first call that uses them.
     pub(crate) fn node(&self, address: NodeAddress) -> Node {
         let (host, port) = (address.host().to_owned(), address.port());
         let addr = match self.info.addr().clone() {
@@ -42,8 +44,8 @@ impl Access {
     }
 }
 
-/// Parses the address in a redirect of node `redirected_by`. An empty host is the host of that
-/// node.
+/// Parses the address in a redirect that the node `redirected_by` has sent. An empty host in the
+/// address means the host of `redirected_by`.
 pub(crate) fn redirect_address(
     text: &str,
     redirected_by: &NodeAddress,
@@ -70,7 +72,7 @@ impl fmt::Debug for Node {
 
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Omits the user and the password, because logs may contain this text.
+        // The output omits the user and the password, because logs can contain this text.
         f.debug_struct("Access").field("settings", &self.settings).finish_non_exhaustive()
     }
 }

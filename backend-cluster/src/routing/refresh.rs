@@ -1,4 +1,4 @@
-//! The refresh of the slot map, in the background.
+//! Refreshes the slot map (the assignment of slots to nodes) in a background task.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,21 +15,22 @@ use crate::routing::cluster_slots::{self, Range};
 use crate::routing::node::Node;
 use crate::routing::slot_map::SlotMap;
 
-/// The pause between two refreshes.
+/// The minimum pause between two refreshes.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Refreshes the slot map. At most one refresh runs at a time, and the callers that need its result
-/// share it.
+/// Refreshes the slot map. At most one refresh runs at a time, and all callers that wait for a
+/// refresh share its result.
 #[derive(Debug)]
 pub(crate) struct TopologyRefresh {
     slot_map: Arc<SlotMap>,
     is_running: AtomicBool,
-    /// A number that changes at the end of each refresh.
+    /// The number of refreshes that have ended. It wraps around. Callers wait until this number
+    /// changes.
     rounds: watch::Sender<u64>,
     last: Mutex<Option<Round>>,
 }
 
-/// The end of the last refresh.
+/// The time at which the last refresh ended, and the error if the refresh failed.
 #[derive(Debug)]
 struct Round {
     ended: Instant,
@@ -42,7 +43,8 @@ impl TopologyRefresh {
         Self { slot_map, is_running: AtomicBool::new(false), rounds, last: Mutex::new(None) }
     }
 
-    /// Starts a refresh unless one is running. Does not wait for it.
+    /// Starts a refresh, unless a refresh is already running. This function does not wait for the
+    /// end of the refresh.
     pub(crate) fn trigger(self: &Arc<Self>) {
         if self.is_running.swap(true, Ordering::AcqRel) {
             return;
@@ -59,12 +61,14 @@ impl TopologyRefresh {
         });
     }
 
-    /// Returns the primary of a slot, after a refresh if it is not known.
+    /// Returns the primary of a slot. If the slot map does not contain the primary, this function
+    /// first waits for a refresh.
     ///
     /// # Errors
     ///
-    /// Returns an error if no node replied, now or within the last pause, or if no node serves the
-    /// slot.
+    /// Returns an error if the refresh fails because no node replies, or if no node serves the
+    /// slot. If another refresh has ended within the last [`PAUSE`], its result is used, and this
+    /// function does not wait.
     pub(crate) async fn primary(self: &Arc<Self>, slot: Slot) -> Result<Arc<Node>, Error> {
         if let Some(primary) = self.slot_map.primary(slot) {
             return Ok(primary);
@@ -79,7 +83,7 @@ impl TopologyRefresh {
         if let Some(failure) = recent {
             return Err(failure);
         }
-        // The sender lives as long as `self`.
+        // `changed` cannot fail, because the sender lives as long as `self`.
         let _ = rounds.changed().await;
         self.slot_map.primary(slot).ok_or_else(|| {
             let last = self.last();
@@ -88,10 +92,10 @@ impl TopologyRefresh {
         })
     }
 
-    /// Queries the nodes with a short delay between them, and uses the first reply.
+    /// Queries several nodes with a short delay between two queries, and uses the first reply.
     async fn refresh(&self) -> Result<(), Error> {
         let mut nodes = self.slot_map.nodes();
-        // The order is random, so that not all clients query the same node.
+        // The order of the nodes is random, so that different clients query different nodes first.
         fastrand::shuffle(&mut nodes);
         let view = first_success(nodes.into_iter().map(query)).await.unwrap_or_else(|| {
             Err(Error::new(ErrorKind::Unavailable, "no node of the cluster is known"))
@@ -121,8 +125,8 @@ fn lookup_failed(slot: Slot, failure: &Error) -> Error {
     failure.clone().with_context(format_args!("the node that serves {slot:?} is not known"))
 }
 
-/// A guard for the time of a refresh. When the refresh ends in any way, the guard lets the next one
-/// start and wakes the waiting callers.
+/// A guard that exists while a refresh runs. When the refresh ends for any reason, the drop of the
+/// guard allows the next refresh and wakes the waiting callers.
 struct RefreshGuard(Arc<TopologyRefresh>);
 
 impl Drop for RefreshGuard {

@@ -1,4 +1,4 @@
-//! The slot map: the assignment of slots to nodes.
+//! The slot map is the assignment of slots to nodes.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -9,13 +9,13 @@ use redis::cluster_routing::Slot;
 use crate::routing::cluster_slots::Range;
 use crate::routing::node::{Access, Node};
 
-/// The known nodes, and the slots that they serve. Each call reads it. No lock is held while a node
-/// is called.
+/// The known nodes, and the slots that they serve. Each call reads the slot map. The lock of the
+/// slot map is never held while a node is called.
 #[derive(Debug)]
 pub(crate) struct SlotMap {
     access: Access,
-    /// The nodes that the application named. They stay known, regardless of the reports of other
-    /// nodes.
+    /// The nodes in the URLs of the store. The slot map always contains these nodes, regardless of
+    /// the reports of other nodes.
     seeds: Vec<Arc<Node>>,
     table: RwLock<Table>,
 }
@@ -27,18 +27,19 @@ struct Table {
 }
 
 impl SlotMap {
-    /// Creates a map without slots.
+    /// Creates a slot map with the seed nodes and without slots.
     pub(crate) fn new(access: Access, seeds: Vec<Arc<Node>>) -> Self {
         let nodes = seeds.iter().map(|seed| (seed.address.clone(), Arc::clone(seed))).collect();
         Self { access, seeds, table: RwLock::new(Table { nodes, primaries: HashMap::new() }) }
     }
 
-    /// Returns the primary of a slot, if it is known.
+    /// Returns the primary of a slot, or `None` if the slot map does not contain the primary.
     pub(crate) fn primary(&self, slot: Slot) -> Option<Arc<Node>> {
         self.read().primaries.get(&slot).cloned()
     }
 
-    /// Returns the node at an address.
+    /// Returns the node at an address. If the slot map does not contain this node, the node is
+    /// added.
     pub(crate) fn node(&self, address: &NodeAddress) -> Arc<Node> {
         if let Some(node) = self.read().nodes.get(address) {
             return Arc::clone(node);
@@ -51,7 +52,7 @@ impl SlotMap {
         self.read().nodes.values().cloned().collect()
     }
 
-    /// Returns the number of primaries.
+    /// Returns the number of nodes that serve at least one slot.
     pub(crate) fn primaries(&self) -> usize {
         let table = self.read();
         table.primaries.values().map(Arc::as_ptr).collect::<HashSet<_>>().len()
@@ -69,8 +70,9 @@ impl SlotMap {
         self.write().primaries.insert(slot, Arc::clone(to));
     }
 
-    /// Replaces the map by the report of a node. Nodes that are not in it are forgotten, and their
-    /// connections close after their calls in flight.
+    /// Replaces the slot map by the report of a node. Nodes that are not in the report are removed,
+    /// except for the seed nodes. The connections of a removed node close after the last call in
+    /// flight on them.
     pub(crate) fn update(&self, view: &[Range]) {
         let mut table = self.write();
         let mut new = Table {

@@ -1,4 +1,4 @@
-//! Hash slots of charges and calls.
+//! Computes the hash slots of charges and calls.
 
 use redis::cluster_routing::Slot;
 use smallvec::SmallVec;
@@ -14,8 +14,8 @@ pub(crate) fn slot_of(keys: &Keys, charge: &Charge<'_>) -> Slot {
 ///
 /// # Errors
 ///
-/// Returns [`ErrorKind::Protocol`] if the keys are in several slots, which the format of keys rules
-/// out.
+/// Returns [`ErrorKind::Protocol`] if the keys are in several slots. This cannot happen with keys
+/// in the format of Tidegate.
 pub(crate) fn slot_of_request(request: &Request<'_>) -> Result<Slot, Error> {
     let mut slots = request.keys().iter().map(Slot::for_key);
     let first = slots.next();
@@ -33,17 +33,19 @@ pub(crate) fn slot_of_request(request: &Request<'_>) -> Result<Slot, Error> {
     }
 }
 
-/// The charges of a call that are in one slot, by their indices.
+/// The part of a call that is in one slot. `places` contains the indices of the charges in this
+/// slot.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SlotPart {
     pub(crate) slot: Slot,
     pub(crate) places: SmallVec<[usize; 4]>,
 }
 
-/// Splits a call into one part per slot, in the order of their first charges.
+/// Splits a call into one part per slot. The parts are in the order of their first charges.
 pub(crate) fn split_by_slot(keys: &Keys, call: &Call<'_>) -> SmallVec<[SlotPart; 1]> {
     let mut parts: SmallVec<[SlotPart; 1]> = SmallVec::new();
-    // Usually all charges have one hash tag, so the slot is computed once.
+    // The slot of the last charge is reused if the hash tag is the same. Usually, all charges of a
+    // call have the same hash tag.
     let mut last: Option<(Charge<'_>, Slot)> = None;
     for (place, charge) in call.charges.iter().enumerate() {
         let slot = match last {
@@ -79,18 +81,19 @@ mod tests {
             .prop_map(|(scenario, subjects)| Scenario { subjects, ..scenario })
     }
 
-    /// Returns the slots of all keys of a request, as CLUSTER KEYSLOT computes them.
+    /// Returns the slots of all keys of a request. They are computed like the reply to CLUSTER
+    /// KEYSLOT.
     fn slots(keys: &Keys, operation: Operation, charges: &[Charge<'_>]) -> Vec<u16> {
         let request = Request::new(keys, &Call::new(operation, charges)).unwrap();
         request.keys().iter().map(|key| Cluster::slot_of(key)).collect()
     }
 
-    /// Checks that each part of a valid call has one slot, and that the parts together have all
-    /// charges.
+    /// Checks that all keys of each part of a valid call are in one slot. Also checks that the
+    /// parts together contain all charges of the call.
     fn check_parts(keys: &Keys, call: &Call<'_>, all: &[Charge<'_>]) {
         let parts = split_by_slot(keys, call);
         // The store refuses some operations across slots before it sends a part, because a part
-        // alone may be invalid.
+        // without the other parts is possibly not valid.
         let is_sent = parts.len() == 1 || cross_slot::check(call.operation).is_ok();
         let operation = if is_sent { call.operation } else { Operation::Peek };
         let mut seen = vec![];
@@ -121,11 +124,11 @@ mod tests {
     }
 
     proptest! {
-        // There are few cases, because a subject may be a mebibyte long, and the test computes
+        // The test has few cases, because a subject can be a mebibyte long, and the test computes
         // slots bit by bit.
         #![proptest_config(ProptestConfig::with_cases(24))]
 
-        /// B21: this holds for any operation on any charges.
+        /// B21: all keys of a script call are in one slot, for any operation on any charges.
         #[test]
         fn b21_the_keys_of_each_script_call_lie_in_one_slot(scenario in any_scenario()) {
             let keys = Keys::new("tidegate");

@@ -1,4 +1,5 @@
-//! Users, passwords and TLS connections to all nodes of a cluster, and the metrics of the scripts.
+//! Tests of users, passwords and TLS connections to the nodes of a cluster, and of the metrics of
+//! the scripts.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -18,7 +19,8 @@ use tidegate_testkit::servers::{Cluster, Redis, eventually};
 use crate::certificates::Certificates;
 use crate::common::{patient, policy};
 
-/// Acquires for several subjects, so that each node has some of them.
+/// Makes an acquire for each of several subjects. Each node has the states of some of these
+/// subjects.
 async fn acquire_on_all(store: &ClusterStore) -> Result<(), Error> {
     let policy = policy("p: gcra 500/1h");
     for subject in ["a", "b", "c", "d", "e", "f"] {
@@ -88,7 +90,7 @@ fn the_time_of_each_round_trip_is_taken_by_the_script() {
         });
     });
     let series = format!("{}{{script=\"token_bucket\"}}", names::SCRIPT_SECONDS.name);
-    // The first call may find that its node does not have the script. Then it needs a second round
-    // trip.
+    // If the node of the first call does not have the script yet, the first call needs a second
+    // round trip.
     assert!((3..=4).contains(&recorder.times(&series).unwrap()));
 }

@@ -1,8 +1,9 @@
-//! Calls across slots on a real cluster: a refused call does not change the other slots.
+//! Tests of calls across slots on a real cluster. If one slot refuses a call, the call must not
+//! change the states in the other slots.
 //!
-//! Earlier, such calls first charged every slot, and undid the charges if another slot refused.
-//! With many such calls in flight, the undo refunded less than was charged. A single user over its
-//! own limit thereby emptied the bucket that it shared with all other users.
+//! Regression test: a call across slots first charged every slot, and undid these charges if
+//! another slot refused. With many such calls in flight, an undo refunded less than the charge. So
+//! a single user over its own limit emptied a bucket that all users shared.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -19,19 +20,19 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use crate::common::{cluster, dump, fresh_prefix, patient, policy, subject_on, used};
 
-/// The time for which the callers of a case make calls, and the number of cases that run
+/// The time for which the callers of a test case make calls, and the number of test cases that run
 /// concurrently.
 const SPAN: Duration = Duration::from_secs(1);
 const CONCURRENT_CASES: usize = 4;
 
-/// Returns two subjects whose states are on two nodes.
+/// Returns two subjects with states on two different nodes.
 async fn two_subjects() -> [String; 2] {
     let cluster = cluster().await;
     [subject_on(cluster, 0, 0).await, subject_on(cluster, 1, 0).await]
 }
 
-/// A policy that all callers share, a policy that refuses every call, and the cost that is charged
-/// to it.
+/// A test case: a policy that all callers share, a policy that refuses every call, and the cost of
+/// the charge to the refusing policy.
 struct Case {
     shared: Policy,
     refuses: Policy,
@@ -50,8 +51,8 @@ impl Case {
             "sliding-counter 1000/1h",
             "fixed-window 1000/1h",
         ];
-        // The first limit is exhausted. The second is smaller than the cost, so that no wait can
-        // help.
+        // The limit of the first policy is exhausted. The limit of the second policy is smaller
+        // than the cost, so no wait would help.
         let refusals = [("fixed-window 1/10d anchored", 1), ("fixed-window 9/10d anchored", 10)];
         shared.into_iter().flat_map(move |shared| {
             refusals.into_iter().flat_map(move |(refuses, cost)| {
@@ -89,7 +90,7 @@ impl Case {
         let shared = Charge::new(&case.shared, &subjects[0]);
         let name = format!("{} callers, {} and {}", case.callers, case.shared, case.refuses);
         let start = Instant::now();
-        // On a busy machine it takes longer until enough calls have overlapped.
+        // On a busy machine, the callers need more time until enough calls have overlapped.
         while start.elapsed() < SPAN || refused.load(Ordering::Relaxed) < 2 * case.callers {
             sleep(Duration::from_millis(20)).await;
             assert_eq!(used(&store, shared).await, 0, "{name}");
@@ -113,8 +114,8 @@ async fn refused_calls_leave_the_limits_of_other_slots_alone() {
     }
 }
 
-/// All users share one bucket, and each user has its own limit. One user exceeds its own limit and
-/// keeps calling.
+/// All users share one bucket, and each user also has its own limit. One user exceeds its own limit
+/// and continues to make calls.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_over_its_limit_does_not_use_up_the_shared_limit() {
     let cluster = cluster().await;
@@ -127,7 +128,7 @@ async fn a_user_over_its_limit_does_not_use_up_the_shared_limit() {
 
     let is_over = Arc::new(AtomicBool::new(false));
     let mut callers = JoinSet::new();
-    // The cost of every other caller exceeds the limit of a user, so that no wait can help.
+    // Every second caller has a cost above the limit of a user, so no wait would help this caller.
     for cost in [1, 101].repeat(32) {
         let (store, all, user) = (store.clone(), all.clone(), user.clone());
         let (shared, greedy, is_over) = (shared.clone(), greedy.clone(), Arc::clone(&is_over));
@@ -158,13 +159,13 @@ async fn a_user_over_its_limit_does_not_use_up_the_shared_limit() {
     let admitted: u32 = others.join_all().await.into_iter().sum();
     is_over.store(true, Ordering::Relaxed);
     callers.join_all().await;
-    // The users need a fifth of what the bucket refills. Without the greedy user, all their calls
-    // would be admitted.
+    // The other users need only a fifth of the tokens that the bucket refills. Without the greedy
+    // user, all calls of the other users would be admitted.
     assert!(admitted * 100 >= 5 * 10 * 95, "{admitted} of 50");
 }
 
-/// Many concurrent callers see the next token of a limit that refills, and one of them gets it. The
-/// calls of the others must not have charged the limit that all users share.
+/// The peeks of many concurrent callers report the same next token of a bucket, but only one caller
+/// gets this token. The calls of the other callers must not charge the limit that all users share.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_that_race_for_the_rest_of_a_limit_leave_other_slots_alone() {
     const CALLERS: u64 = 64;
@@ -203,13 +204,14 @@ async fn callers_that_race_for_the_rest_of_a_limit_leave_other_slots_alone() {
         if text.starts_with("sliding-log") {
             assert_eq!(used, admitted, "only admitted calls may be charged");
         } else {
-            // The bucket refills five times as fast as calls are admitted.
+            // The shared bucket refills five times as fast as the calls use it, so little remains
+            // used at the end.
             assert!(used <= 10, "{text}: {used} used at the end");
         }
     }
 }
 
-/// A state that an older setting of a policy has written is replaced only by an admitted call.
+/// Only an admitted call replaces a state that was written under an older setting of a policy.
 #[tokio::test]
 async fn a_refused_call_leaves_states_of_older_settings_as_they_are() {
     let cluster = cluster().await;
@@ -263,8 +265,8 @@ async fn a_refusal_blocks_its_own_subject_and_charges_nothing_in_the_other_slot(
     }
 }
 
-/// If one slot refuses to wait, the call books no place in the queue of the other slot, regardless
-/// of the length of that queue.
+/// If one slot refuses a reservation, the store makes no reservation in the other slot. This is
+/// true for any length of the queue in the other slot.
 #[tokio::test]
 async fn a_reservation_that_one_slot_refuses_books_nothing_in_the_other() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_123));

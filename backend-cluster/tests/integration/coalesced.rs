@@ -1,4 +1,4 @@
-//! Coalesced calls on a cluster: each node has batches of its own.
+//! Tests of coalesced calls on a cluster. The calls to each node form separate batches.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
 use tidegate_cluster::{Call, Charge, ClusterStore, Error, Policy, Store, StoreExt};
@@ -58,7 +58,7 @@ async fn calls_of_many_slots_are_counted_exactly() {
                 let charges = [Charge::new(&user, "s").tenant(&tenant)];
                 let decision = store.decide(Call::acquire(&charges)).await.unwrap();
                 single += usize::from(decision.is_allowed());
-                // This call is across two slots, so that it is not batched.
+                // This is a call across two slots, so it is sent alone and not in a batch.
                 let charges = [Charge::new(&all, &tenant), Charge::new(&all, "everybody")];
                 let decision = store.decide(Call::acquire(&charges)).await.unwrap();
                 across += usize::from(decision.is_allowed());

@@ -1,5 +1,5 @@
-//! The conformance suite of the testkit, in virtual time, on a real cluster. Its subjects are
-//! spread over many slots, so that calls with several charges are decided across slots.
+//! Runs the conformance suite of the testkit on a real cluster in virtual time. The subjects of the
+//! suite are in many slots, so most calls with several charges are calls across slots.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
 use tidegate_cluster::{ClusterStore, ManualClock, StoreExt};
@@ -9,7 +9,7 @@ use crate::common::{cluster, fresh_prefix, patient};
 
 tidegate_testkit::conformance!(cluster_store, fixture: OnCluster);
 
-/// Creates stores on the shared cluster, each with its own prefix.
+/// Creates stores on the shared cluster. Each store has its own prefix.
 struct OnCluster;
 
 impl Fixture for OnCluster {

@@ -1,4 +1,4 @@
-//! A client that dies between the steps of a call across slots.
+//! Tests of a client that dies between the two steps of a call across slots.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -15,13 +15,13 @@ use tidegate_testkit::servers::{Redis, eventually};
 
 use crate::fake_nodes::node::{Node, Say};
 
-/// A time at the beginning of an hour and of a second.
+/// The virtual time at which the test starts: the beginning of an hour.
 const START: u64 = 1_790_002_800_000_000;
 
 /// The number of calls that are in flight when the client dies.
 const IN_FLIGHT: u64 = 16;
 
-/// A subject in the first half of the slots and one in the second half.
+/// A subject in the first half of the slots, and a subject in the second half of the slots.
 const LOW: &str = "low-1";
 const HIGH: &str = "high-2";
 
@@ -31,8 +31,8 @@ async fn used(store: &RedisStore, policy: &Policy) -> u64 {
     policy.limit() - peek.verdicts()[0].remaining()
 }
 
-/// Two nodes: a real one that executes every request, and a fake one that answers the peek of a
-/// call and nothing after it.
+/// A cluster of two nodes. The node `low` is a real node and executes every request. The node
+/// `high` is a fake node: it answers the peek of a call, and does not answer the charge.
 struct Halves {
     low: Redis,
     high: Node,
@@ -51,7 +51,7 @@ impl Halves {
         builder.clock(clock.clone()).build().unwrap()
     }
 
-    /// Returns another client, which reads the states of the real node.
+    /// Returns a store of another client. It reads the states directly from the real node.
     fn observer(&self, clock: &ManualClock) -> RedisStore {
         let builder = RedisStore::builder().url(self.low.url());
         let builder = builder.response_timeout(Duration::from_secs(30));
@@ -68,22 +68,23 @@ async fn charges_of_a_dead_client_recover_by_themselves_and_admit_nothing_extra(
         ("a: fixed-window 50/1h anchored", Duration::from_secs(3_600)),
         ("l: sliding-log 50/1h", Duration::from_secs(3_600)),
         ("c: sliding-counter 50/1h", Duration::from_secs(7_200)),
-        // One token per 10 ms, for 16 calls.
+        // The bucket refills one token per 10 ms, so it refills the tokens of the 16 calls in 160
+        // ms.
         ("b: token-bucket 100/1s burst 1000", refill),
         ("g: gcra 100/1s burst 1000", refill),
-        // Up to 100 tokens are refilled at the end of each period.
+        // This bucket refills up to 100 tokens at the end of each second.
         ("i: token-bucket 100/1s burst 1000 by-interval", Duration::from_secs(1)),
     ] {
         let clock = ManualClock::new(Timestamp::from_micros(START));
         let policies: [Policy; 2] =
             [wide, "other: fixed-window 900/1d"].map(|text| text.parse().unwrap());
         let observer = halves.observer(&clock);
-        // Shutting down a runtime has the effect of a killed process: unfinished tasks never run
-        // again.
+        // The test shuts down a runtime instead of killing a process. The effect is the same:
+        // unfinished tasks never run again.
         let process = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         for number in 1..=IN_FLIGHT {
-            // Each client has its own connection, because an unanswered request blocks its
-            // connection.
+            // Each client has its own connection, because an unanswered request blocks the
+            // connection on which it was sent.
             let client = halves.client(&clock);
             halves.high.says([Say::Admit, Say::Nothing]);
             let own = policies.clone();
@@ -96,7 +97,8 @@ async fn charges_of_a_dead_client_recover_by_themselves_and_admit_nothing_extra(
         }
         process.shutdown_background();
 
-        // The charges of the calls in flight remain, so that less is admitted, and never more.
+        // The charges of the calls in flight remain, so the policy admits less than its limit, and
+        // never more.
         let limit = policies[0].limit();
         let one = Charge::new(&policies[0], LOW);
         let rest = observer.decide(Call::acquire(&[one.cost(limit - IN_FLIGHT)])).await.unwrap();
@@ -105,8 +107,7 @@ async fn charges_of_a_dead_client_recover_by_themselves_and_admit_nothing_extra(
         let refund = [one.cost(limit - IN_FLIGHT)];
         let _ = observer.decide(Call::new(Operation::Refund, &refund)).await.unwrap();
         assert_eq!(used(&observer, &policies[0]).await, IN_FLIGHT, "{wide}");
-        // The charges remain until the state recovers, as if the calls had been admitted, and no
-        // longer.
+        // The charges remain until the state recovers, exactly as if the calls had been admitted.
         clock.advance(recovers - Duration::from_micros(1));
         assert!(used(&observer, &policies[0]).await >= 1, "{wide}");
         clock.advance(Duration::from_micros(1));

@@ -1,5 +1,5 @@
-//! Makes the same calls at the same virtual time on a real cluster and through the core. The
-//! decisions must be identical. The subjects are in two slots of different nodes.
+//! Makes the same calls at the same virtual time on a real cluster and on the core in memory. The
+//! decisions must be identical. The states of the subjects are in two slots on different nodes.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -12,10 +12,10 @@ use tidegate_testkit::servers::{Client, Cluster};
 
 tidegate_testkit::differential!(cluster_store, stores);
 
-/// The number of scenarios that run concurrently, each with its own keys.
+/// The number of scenarios that run concurrently. Each scenario has its own keys.
 const CONCURRENT_SCENARIOS: usize = 8;
 
-/// A store with its own prefix.
+/// A store on the cluster. Each store has its own prefix.
 struct OnCluster {
     store: ClusterStore,
     clock: ManualClock,
@@ -24,8 +24,8 @@ struct OnCluster {
 }
 
 async fn stores() -> (Vec<OnCluster>, Cluster) {
-    // Each test has its own cluster, because keys are found by scanning for their prefix, which is
-    // faster with fewer keys.
+    // Each test has its own cluster, because a test finds the keys of a store by a scan of all
+    // keys. The scan is faster with fewer keys.
     let cluster = Cluster::start().await.unwrap();
     let mut stores = vec![];
     for _ in 0..CONCURRENT_SCENARIOS {
@@ -51,8 +51,8 @@ impl DifferentialStore for OnCluster {
         &self.clock
     }
 
-    /// The scripts have been tested on a single Redis. This test is about the routing to slots, so
-    /// that it needs fewer operations.
+    /// This test needs fewer operations than the same test on a single Redis, because it tests only
+    /// the routing to slots. The test on a single Redis also tests the scripts.
     fn operations() -> usize {
         20_000
     }

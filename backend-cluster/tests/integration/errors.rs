@@ -1,4 +1,5 @@
-//! The messages of a cluster's errors, and the readiness check at the start of a program.
+//! Tests of the messages of errors of a cluster, and of the check that a program makes when it
+//! starts.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -20,8 +21,8 @@ async fn acquire(store: &ClusterStore, subject: &str) -> Result<bool, Error> {
     store.decide(Call::acquire(&charge)).await.map(|decision| decision.is_allowed())
 }
 
-/// Checks the chain of an error's sources: no text contains another one, and no text is empty or
-/// contains a password.
+/// Checks the messages of an error and of all its sources. No message contains another message, is
+/// empty, or contains a password.
 fn check_chain(error: &Error) {
     let chain: Vec<String> = std::iter::successors(Some(error as &dyn StdError), |&e| e.source())
         .map(ToString::to_string)

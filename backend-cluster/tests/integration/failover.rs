@@ -1,7 +1,8 @@
-//! Failovers: the time until calls succeed again, and the charges that are lost.
+//! Tests of failovers. They measure the time until calls succeed again, and count the charges that
+//! are lost.
 //!
-//! Replication is asynchronous. If a primary dies, the admissions that its replica had not received
-//! are lost. These tests count them.
+//! Replication is asynchronous. If a primary dies, the cluster loses the admissions that the
+//! replica of this primary had not received. These tests count the lost admissions.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -32,14 +33,15 @@ async fn admit(store: &ClusterStore, policy: &Policy, tenant: &str, count: usize
     }
 }
 
-/// Waits until the replicas of a node have received all writes so far.
+/// Waits until the replica of a node has received all writes that the node has executed.
 async fn replicate(cluster: &Cluster, node: usize, tenant: &str) {
     let mut client = cluster.node(node).client().await.unwrap();
     client.call(&["SET", &format!("{{{tenant}}}marker"), ""]).await.unwrap();
     assert_eq!(client.call(&["WAIT", "1", "9000"]).await.unwrap().text(), "1");
 }
 
-/// Disconnects a replica: its password is changed, so that its primary rejects it.
+/// Disconnects a replica from its primary. The replica gets a wrong password, so that the primary
+/// rejects the replica.
 async fn cut_off(replica: &Redis) {
     replica.command(&["CONFIG", "SET", "masterauth", "wrong"]).await.unwrap();
     replica.command(&["CLIENT", "KILL", "TYPE", "master"]).await.unwrap();
@@ -50,8 +52,8 @@ async fn cut_off(replica: &Redis) {
     eventually(SOON, "the replica to be cut off", is_cut).await.unwrap();
 }
 
-/// Kills a primary, and returns when its replica has taken over. The cluster determines how long
-/// this takes, not the store.
+/// Kills a primary, and returns when its replica has been promoted. The duration of this step
+/// depends on the cluster and not on the store.
 async fn replace(cluster: &Cluster, primary: usize, tenant: &str) {
     cluster.node(primary).kill().await.unwrap();
     let slot = Cluster::slot_of(tenant.as_bytes());
@@ -100,8 +102,8 @@ async fn a_primary_killed_under_load_is_replaced_and_calls_succeed_within_a_seco
         }
         lost += admitted.saturating_sub(used);
     }
-    // Only writes that the primary had not yet sent to the replica are lost: at most one call of
-    // each caller.
+    // The cluster loses only writes that the primary had not yet sent to the replica. These are the
+    // writes of at most one call of each caller.
     assert!(lost <= 16, "{lost} admissions are lost");
     let served = events.iter().filter(|event| event.subject < 5 && event.is_allowed());
     let served =
@@ -114,7 +116,7 @@ async fn a_primary_killed_under_load_is_replaced_and_calls_succeed_within_a_seco
     );
 }
 
-/// Checks the bound that the documentation states.
+/// Checks the documented bound: only the charges that the replica had not received are lost.
 #[tokio::test]
 async fn a_failover_loses_exactly_the_charges_that_no_replica_had() {
     let cluster = with_replicas().await;
@@ -130,7 +132,7 @@ async fn a_failover_loses_exactly_the_charges_that_no_replica_had() {
     let again = async || acquire(&store, &limit, &tenant).await.ok();
     let first = eventually(Duration::from_secs(1), "the store", again).await.unwrap();
     assert_eq!(first.verdicts()[0].remaining(), 100 - 61, "all 60 are kept, and none of the 25");
-    // So 25 calls more than the limit are admitted, and no more.
+    // In total, the cluster admits exactly 25 calls more than the limit.
     admit(&store, &limit, &tenant, 39).await;
     assert!(acquire(&store, &limit, &tenant).await.unwrap().is_denied());
 }
@@ -185,8 +187,8 @@ async fn a_failover_that_an_operator_asks_for_loses_nothing_under_load() {
     println!("{} calls, {} errors: {errors:?}", events.len(), errors.len());
 }
 
-/// After the failover, the old primary is a replica and rejects writes. A store that still uses it
-/// must find the new primary.
+/// After the failover, the old primary is a replica and rejects writes. A store that still sends
+/// calls to the old primary must find the new primary.
 #[tokio::test]
 async fn a_store_that_slept_through_a_failover_finds_the_new_primary_at_its_first_call() {
     let cluster = with_replicas().await;

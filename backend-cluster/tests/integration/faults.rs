@@ -1,4 +1,4 @@
-//! Faults of one node, which must not affect the other nodes.
+//! Tests of faults of one node. Such a fault must not affect calls to the other nodes.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -44,10 +44,11 @@ async fn b22_an_unknown_script_is_sent_again_while_another_node_is_dead() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
-/// Runs 16 callers at two nodes and 4 callers at the third node, then lets a fault happen to the
-/// third node. Returns the calls of the 16 callers since the fault, while the 4 callers continue.
+/// Starts 16 callers that call two healthy nodes, and 4 callers that call a third node. Then this
+/// function causes a fault of the third node. Returns the calls of the 16 callers after the fault.
+/// The 4 callers continue to call the faulty node.
 async fn calls_to_other_nodes(cluster: &Cluster, fault: impl AsyncFnOnce()) -> Vec<Event> {
-    // The timeouts are long enough for a busy machine, and short enough for a test.
+    // The timeouts are long enough for a busy machine, and short enough for the duration of a test.
     let builder = builder(cluster).connect_timeout(TIMEOUT).response_timeout(TIMEOUT);
     let store = builder.build().unwrap();
     let subjects =
@@ -96,23 +97,24 @@ async fn a_dead_node_does_not_affect_calls_to_other_nodes() {
     assert_undisturbed(&events);
 }
 
-/// A lost machine neither accepts nor rejects connections, so that each attempt takes until its
-/// timeout.
+/// A machine that is lost neither accepts nor rejects connections, so each attempt to connect lasts
+/// until its timeout.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unreachable_node_does_not_affect_calls_to_other_nodes() {
     let cluster = Cluster::start().await.unwrap();
     let mut listener = None;
     let events = calls_to_other_nodes(&cluster, async || {
         cluster.node(0).kill().await.unwrap();
-        // The system accepts connections to this port, but no process answers on them.
+        // The operating system accepts connections to this port, but no process answers on these
+        // connections.
         listener = Some(TcpListener::bind((Ipv4Addr::LOCALHOST, cluster.node(0).port())).unwrap());
     })
     .await;
     assert_undisturbed(&events);
 }
 
-/// After a slot has moved, the store queries the nodes for the slot map, and the paused node does
-/// not answer.
+/// After a slot has moved, the store queries the nodes for the slot map. The paused node does not
+/// answer this query.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_paused_node_does_not_affect_calls_to_other_nodes_while_slots_move() {
     let cluster = Cluster::start().await.unwrap();
@@ -127,7 +129,7 @@ async fn a_paused_node_does_not_affect_calls_to_other_nodes_while_slots_move() {
     assert_undisturbed(&events);
 }
 
-/// A client that resends a call after a timeout would have it executed several times.
+/// If the store sent a call again after a timeout, the node would execute the call several times.
 #[tokio::test]
 async fn b42_a_call_to_a_paused_node_is_executed_at_most_once() {
     let cluster = Cluster::start().await.unwrap();
@@ -136,7 +138,8 @@ async fn b42_a_call_to_a_paused_node_is_executed_at_most_once() {
     assert!(acquire(&store, &wide(), &tenant).await.unwrap().is_allowed());
     let before = command_count(cluster.node(1), "evalsha").await;
     cluster.node(1).pause().await.unwrap();
-    // The first call times out, which drops the connection. A new connection cannot be established.
+    // The first call times out, so the store drops the connection. For the second call, no new
+    // connection can be made.
     for kind in [ErrorKind::Timeout, ErrorKind::Unavailable] {
         let error = acquire(&store, &wide(), &tenant).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
@@ -148,8 +151,8 @@ async fn b42_a_call_to_a_paused_node_is_executed_at_most_once() {
     assert_eq!(used(&store, &wide(), &tenant).await, 1 + executed);
 }
 
-/// Guards against a defect that was reported for other clients, which executed a call five times
-/// while a node was paused for one second.
+/// Guards against a defect that was reported for other clients of Redis Cluster. While a node was
+/// paused for one second, such a client sent a call five times, and the node executed each of them.
 #[tokio::test]
 async fn b42_a_batch_to_a_paused_node_is_executed_at_most_once_and_its_other_half_immediately() {
     let cluster = Cluster::start().await.unwrap();
@@ -170,7 +173,7 @@ async fn b42_a_batch_to_a_paused_node_is_executed_at_most_once_and_its_other_hal
     assert!((1..=2).contains(&used), "{used}");
 }
 
-/// The charge at the node that answered must be undone, because the other node did not answer.
+/// If one node makes its charge and the other node does not answer, the store must undo the charge.
 #[tokio::test]
 async fn a_call_across_tenants_charges_nothing_if_one_node_is_dead_or_paused() {
     let cluster = Cluster::start().await.unwrap();
@@ -208,7 +211,7 @@ async fn a_cluster_that_is_down_says_so_and_serves_again_when_it_is_up() {
     let tenant = tenant_at(&cluster, 2).await;
     assert!(acquire(&store, &wide(), &tenant).await.unwrap().is_allowed());
     cluster.node(0).kill().await.unwrap();
-    // The other nodes notice the failure after a while.
+    // The other nodes notice the failed node only after some time.
     let failure = async || acquire(&store, &wide(), &tenant).await.err();
     let error = eventually(SOON, "CLUSTERDOWN", failure).await.unwrap();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -223,7 +226,7 @@ async fn a_cluster_that_is_down_says_so_and_serves_again_when_it_is_up() {
     assert_served_within_a_second(&store, &tenant).await;
 }
 
-/// Returns the number of writes that scripts have made at a node.
+/// Returns the number of writes that scripts have made on a node.
 async fn write_count(node: &Redis) -> u64 {
     command_count(node, "set").await + command_count(node, "psetex").await
 }

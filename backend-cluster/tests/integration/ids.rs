@@ -1,5 +1,5 @@
-//! Calls with an id, charges beyond the limit, acquires up to a cost and check-only charges, on a
-//! real cluster.
+//! Tests of calls with an id, charges beyond the limit, acquires up to a cost and check-only
+//! charges on a real cluster.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -20,7 +20,7 @@ use crate::scene::tenant_at;
 const HOUR: Duration = Duration::from_secs(3600);
 const SOON: Duration = Duration::from_secs(9);
 
-/// Returns a store in virtual time, and subjects on two nodes.
+/// Returns a store in virtual time, and two subjects with states on different nodes.
 async fn scene() -> (ClusterStore, [String; 2]) {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_123));
     let cluster = cluster().await;
@@ -54,7 +54,8 @@ async fn an_id_of_a_call_across_slots_is_an_error_and_charges_nothing() {
     }
 }
 
-/// Calls with an id are not batched, but they are executed in the order of the batch.
+/// Calls with an id are sent alone, but the store executes them in the order of the calls in the
+/// batch.
 #[tokio::test]
 async fn a_batch_with_ids_is_decided_in_order() {
     let (store, subjects) = scene().await;
@@ -94,7 +95,7 @@ async fn a_charge_across_slots_is_made_in_each_slot_and_its_amounts_are_in_order
         Charge::new(&p, &other).check_only(),
     ];
     let charged = store.decide(Call::new(Operation::Charge, &charges)).await.unwrap();
-    // The maximum debt takes 2^51 µs to refill, at one token per 9,600 s.
+    // The bucket refills the maximum debt in 2^51 µs. It refills one token per 9,600 s.
     let max = (1 << 51) / 9_600_000_000;
     assert_eq!(charged.amounts(), [20, max, 3, 0]);
     let refunded = store.decide(Call::new(Operation::Refund, &charges)).await.unwrap();
@@ -137,8 +138,8 @@ async fn an_acquire_up_to_a_cost_across_slots_is_unsupported() {
     }
 }
 
-/// The record of an id is in the slot of its call. It moves with the slot, and is replicated
-/// together with the charges.
+/// The record of an id is in the slot of the call. The record moves with the slot, and is
+/// replicated together with the charges.
 #[tokio::test]
 async fn an_id_is_known_after_its_slot_has_moved_and_after_a_failover_that_kept_the_data() {
     let node = Redis::builder().password("secret");

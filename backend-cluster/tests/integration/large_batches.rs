@@ -1,4 +1,4 @@
-//! Batches that are far larger than one script call or one write.
+//! Tests of batches that need many script calls and many writes.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
 use tidegate_cluster::{Call, Charge, ClusterStore, Store};
@@ -6,8 +6,8 @@ use tidegate_testkit::servers::Cluster;
 
 const CALLS: usize = 300_000;
 
-/// Guards against a defect: the store sent such a batch as a few script calls in one write. Each
-/// took several seconds, so that all calls timed out although all were charged.
+/// Guards against a defect: the store sent a large batch as a few script calls in one write. Each
+/// script call took several seconds. So all calls timed out, although all of them were charged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_call_of_a_batch_of_a_hot_subject_is_answered() {
     let cluster = Cluster::start().await.unwrap();

@@ -1,5 +1,5 @@
-//! The tests on real clusters that do not measure recovery times. Tests that do are programs of
-//! their own, so that no other test runs at the same time.
+//! Tests on clusters that do not measure recovery times. The tests that measure recovery times are
+//! separate test programs, so that no other test runs at the same time.
 
 mod access;
 mod across;

@@ -1,5 +1,5 @@
-//! Slots that move while the store decides. No call may fail, no answer may be wrong, and every
-//! admission must be charged.
+//! Tests of slots that move while the store decides calls. No call is allowed to fail, every answer
+//! must be right, and every admitted call must be charged.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -15,10 +15,12 @@ use tidegate_cluster::{Call, Charge, ErrorKind, Policy, Store};
 use tidegate_testkit::servers::Cluster;
 use tokio::task::JoinSet;
 
-/// The limit of each policy under load. It is reached soon, so that denials are tested too.
+/// The limit of each policy under load. The callers reach the limit soon, so that denials are
+/// tested too.
 const LIMIT: u64 = 300;
 
-/// Returns policies whose states for one tenant are in one slot, each under its own key.
+/// Returns several policies. For one tenant, the states of these policies are in the same slot, and
+/// each state has its own key.
 fn policies() -> Vec<Policy> {
     let texts = [
         "window: fixed-window 300/10d anchored",
@@ -29,8 +31,8 @@ fn policies() -> Vec<Policy> {
     texts.map(policy).to_vec()
 }
 
-/// Checks that each admission used one more unit of the limit, and that no unit was admitted twice
-/// or beyond the limit.
+/// Checks that each admitted call used one more unit of the limit, and that no two calls used the
+/// same unit. Also checks that the limit was not exceeded.
 fn assert_exact(events: &[Event], subjects: usize) {
     for subject in 0..subjects {
         let own = || events.iter().filter(|event| event.subject == subject);
@@ -52,7 +54,7 @@ fn assert_exact(events: &[Event], subjects: usize) {
     }
 }
 
-/// Moves a slot around all nodes, key by key, while callers use the keys.
+/// Moves a slot from node to node, through all nodes and key by key, while callers use the keys.
 async fn move_slot_under_load(callers: usize) {
     let cluster = Cluster::start().await.unwrap();
     let store =
@@ -95,7 +97,8 @@ async fn a_slot_that_moves_under_64_callers_fails_and_forgets_nothing() {
     move_slot_under_load(64).await;
 }
 
-/// While a slot moves, its new node serves a key only if the client sends ASKING before each call.
+/// While a slot moves, the new node of the slot serves a key only if the client sends ASKING before
+/// each call.
 #[tokio::test]
 async fn in_the_middle_of_a_move_each_key_is_decided_at_its_node() {
     let cluster = Cluster::start().await.unwrap();
@@ -128,7 +131,7 @@ async fn in_the_middle_of_a_move_each_key_is_decided_at_its_node() {
     }
 }
 
-/// A node replies TRYAGAIN to a call with two keys if it has only one of them.
+/// A node replies TRYAGAIN to a call with two keys if it has only one of the two keys.
 #[tokio::test]
 async fn keys_on_two_nodes_in_the_middle_of_a_move_are_decided_when_they_are_together() {
     let cluster = Cluster::start().await.unwrap();
@@ -149,7 +152,8 @@ async fn keys_on_two_nodes_in_the_middle_of_a_move_are_decided_when_they_are_tog
     assert_eq!(used(&store, &one, &tenant).await, 1);
     assert_eq!(used(&store, &other, &tenant).await, 1);
 
-    // A call that is made just before the keys are together waits until they are.
+    // The call begins shortly before the second key moves. It waits until both keys are on the same
+    // node.
     let (decision, moved) = tokio::join!(store.decide(Call::acquire(&both)), async {
         tokio::time::sleep(Duration::from_millis(20)).await;
         cluster.finish_moving_slot(slot, 0).await
@@ -185,8 +189,8 @@ async fn a_node_that_joins_and_takes_slots_under_load_is_used_and_nothing_fails(
     assert!(decided > 100, "{decided} decisions at the new node");
 }
 
-/// The states of two tenants are in two slots, so that the call charges both, and undoes a charge
-/// if only one slot admits.
+/// The states of the two tenants are in two slots. The store charges both tenants, and undoes a
+/// charge if only one slot admits its charge.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_across_tenants_charge_both_or_neither_while_one_slot_moves() {
     let cluster = Cluster::start().await.unwrap();
@@ -227,7 +231,8 @@ async fn calls_across_tenants_charge_both_or_neither_while_one_slot_moves() {
     assert_eq!(used(&store, &narrow, &staying).await, 200);
 }
 
-/// The redirect that shows that the slot map is outdated also corrects it immediately.
+/// A redirect shows that the slot map is outdated. The store corrects the slot map immediately from
+/// this redirect.
 #[tokio::test]
 async fn a_moved_slot_costs_one_redirect() {
     let cluster = Cluster::start().await.unwrap();
@@ -238,7 +243,7 @@ async fn a_moved_slot_costs_one_redirect() {
     for _ in 0..10 {
         assert!(acquire(&store, &wide(), &tenant).await.unwrap().is_allowed());
     }
-    // Redis counts redirects since version 6.2.
+    // Only Redis 6.2 and later count redirects.
     assert_eq!(crate::scene::error_count(cluster.node(0), "MOVED").await, 1);
     assert_eq!(used(&store, &wide(), &tenant).await, 11);
 }

@@ -1,4 +1,5 @@
-//! A hot tenant on a real cluster, whose limit is split over shards on all nodes.
+//! Tests of a hot tenant on a real cluster. The limit of the tenant is split over shards, and the
+//! shards are on all nodes.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -13,15 +14,15 @@ use crate::common::{cluster, fresh_prefix, patient, policy};
 
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
-/// Returns stores that share their states, like several processes.
+/// Returns several stores that share their states, like the stores of several processes.
 async fn clients(count: usize, prefix: &str, clock: &ManualClock) -> Vec<ClusterStore> {
     let cluster = cluster().await;
     let builder = || patient(cluster).prefix(prefix).clock(clock.clone());
     (0..count).map(|_| builder().build().unwrap()).collect()
 }
 
-/// Makes `requests` concurrent requests with the clients in turn, and returns the number of
-/// admitted requests.
+/// Makes `requests` concurrent requests, and returns the number of admitted requests. The requests
+/// use the clients in turn.
 async fn admitted(clients: &[ClusterStore], policy: &Policy, requests: usize) -> u64 {
     let mut tasks = JoinSet::new();
     for number in 0..requests {
@@ -62,7 +63,8 @@ async fn a_limit_in_shards_is_kept_exactly_by_many_clients_at_once() {
     ] {
         let prefix = fresh_prefix();
         let clients = clients(4, &prefix, &clock).await;
-        // There are many more requests than the limit, so that every shard is exhausted.
+        // The number of requests is much higher than the limit, so that the requests exhaust every
+        // shard.
         let admitted = admitted(&clients, &policy(text), 40 * limit).await;
         assert_eq!(admitted, u64::try_from(limit).unwrap(), "{text}");
         let shards: usize = keys(&prefix).await.iter().sum();
@@ -105,6 +107,7 @@ async fn a_call_combines_a_sharded_and_an_unsharded_limit() {
         admitted += u64::from(decision.is_allowed());
     }
     assert_eq!(admitted, 15, "five users, three each");
-    // Requests that a user's limit refused were undone in the tenant's limit.
+    // If the limit of a user refused a request, the charge of this request to the limit of the
+    // tenant was undone.
     assert_eq!(self::admitted(&clients, &hot, 400).await, 25);
 }

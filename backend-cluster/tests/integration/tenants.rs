@@ -1,4 +1,4 @@
-//! Tenants, batches and calls across slots, on a real cluster.
+//! Tests of tenants, batches and calls across slots on a real cluster.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -15,7 +15,7 @@ use tidegate_testkit::servers::Cluster;
 
 use crate::common::{builder, cluster, fresh_prefix, patient, policy, store_at, subject_on, used};
 
-/// Returns the number of script calls that each node has executed, by EVALSHA and by EVAL.
+/// Returns the number of script calls (EVALSHA and EVAL) that each node has executed.
 async fn script_calls(cluster: &Cluster) -> Vec<u64> {
     let mut calls = vec![];
     for node in cluster.nodes() {
@@ -86,8 +86,8 @@ async fn a_batch_for_many_tenants_is_one_script_call_for_each() {
     }
 }
 
-/// Returns a store, two policies and subjects on two nodes. The second policy is exhausted after
-/// two calls.
+/// Returns a store, two policies, and two subjects with states on different nodes. The second
+/// policy admits only two calls.
 async fn wide_and_narrow(clock: &ManualClock) -> (ClusterStore, [Policy; 2], [String; 2]) {
     let store = store_at(clock).await;
     let cluster = cluster().await;
@@ -128,8 +128,8 @@ async fn a_reservation_across_slots_waits_for_the_last_and_books_in_all_or_none(
         waits.push(decision.is_allowed().then_some(decision.wait().as_secs()));
     }
     assert_eq!(waits, [Some(0), Some(10), None, Some(20)]);
-    // The place that the refused reservation had booked in the first bucket is free again: three
-    // places are booked.
+    // The refused reservation has no place in the queue of the first bucket, so only three
+    // places in this queue are reserved.
     let next = store.decide(Call::new(reserve(100), &charges[..1])).await.unwrap();
     assert_eq!(next.wait(), Duration::from_secs(3));
 }
@@ -190,7 +190,8 @@ async fn callers_that_charge_two_tenants_never_exceed_either_limit() {
     }
 }
 
-/// A cancelled call, as at a timeout, must not stay half executed.
+/// A call can be cancelled, for example by a timeout. Such a call must not remain charged in only
+/// one of its slots.
 #[tokio::test]
 async fn a_cancelled_call_across_slots_is_completed() {
     let store = builder().await.build().unwrap();
@@ -208,7 +209,8 @@ async fn a_cancelled_call_across_slots_is_completed() {
             tokio::task::yield_now().await;
         }
     }
-    // Some calls were dropped before they were sent. Each of the others must charge both subjects.
+    // Some calls were dropped before the store sent them. Each call that was sent must charge both
+    // subjects.
     let in_both = async || {
         let (one, other) = (used(&store, charges[0]).await, used(&store, charges[1]).await);
         (one == other && one > 0).then_some(())

@@ -1,5 +1,5 @@
-//! Batches of usual calls on a real cluster: their script leaves a state that it does not know to
-//! the general script.
+//! Tests of usual batches on a real cluster. The script for usual batches does not know some
+//! states, and leaves these states to the general script.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -1,4 +1,4 @@
-//! The faults of the matrix.
+//! The faults that the matrix causes between the store and its servers.
 
 use std::time::Duration;
 
@@ -10,31 +10,31 @@ use crate::ledger::{Ledger, Outcome};
 use crate::load::Load;
 use crate::place::{Backend, Place};
 
-/// The duration of a temporary fault. It is longer than the timeout of a call.
+/// The duration of a temporary fault. A fault lasts longer than the timeout of a call.
 const SPAN: Duration = Duration::from_millis(700);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// All open connections fall silent forever. New connections work.
+    /// All open connections stop transferring data forever. New connections work.
     Silent,
-    /// All connections are closed, and new ones take longer to set up than a caller waits.
+    /// All connections are closed. The setup of a new connection takes longer than a caller waits.
     SlowSetUp,
     /// Connections are closed while no call is in flight.
     ClosedWhileIdle,
-    /// The server is killed and restarts with its data.
+    /// The server is killed, and then restarts with the same data.
     Killed,
     /// The server is paused (SIGSTOP) and resumed.
     Paused,
-    /// The server executes calls, but their connections are reset before the answer.
+    /// The server executes calls, but the connection of a call is reset before the answer arrives.
     AnswersReset,
     /// The server executes calls, but all answers are dropped until the connections are reset.
     AnswersSwallowed,
-    /// The callers wait at most 9 ms for their answers, from the first call on.
+    /// The callers wait at most 9 ms for each answer, from the beginning of the fault on.
     CallersGiveUp,
-    /// Calls alternate between two settings of one policy, as during a rollout. There is no other
-    /// fault.
+    /// Calls alternate between two settings of the same policy, as during a rollout of a new
+    /// setting. The connections and servers have no fault.
     SettingsInTurns,
-    /// The first Sentinel hangs, and connections are closed.
+    /// The first Sentinel hangs, and the connections to the server are closed.
     HungSentinel,
 }
 
@@ -55,7 +55,8 @@ impl Fault {
         all.into_iter().chain(hung)
     }
 
-    /// Runs the fault. Returns the time from which the store can decide again.
+    /// Causes the fault and waits for its end. Returns the time from which the store can decide
+    /// again.
     pub(crate) async fn run(self, place: &Place, load: &Load) -> Instant {
         let proxy = &place.proxy;
         match self {
@@ -93,7 +94,8 @@ impl Fault {
                 proxy.set(Mode::SwallowAnswers).await.unwrap();
                 sleep(SPAN).await;
                 proxy.set(Mode::Pass).await.unwrap();
-                // A stream from which bytes are missing cannot continue.
+                // The connections are reset, because a connection with missing bytes cannot be used
+                // again.
                 proxy.cut(End::Reset);
             }
             Self::CallersGiveUp => {
@@ -102,7 +104,8 @@ impl Fault {
                 proxy.set(mode).await.unwrap();
                 proxy.cut(End::Close);
                 load.set_impatient(true);
-                // From now on at the latest, some calls must be answered.
+                // From this time on, the store must decide some calls, even though the callers do
+                // not wait long.
                 let end = Instant::now();
                 sleep(SPAN).await;
                 return end;
@@ -120,7 +123,7 @@ impl Fault {
         Instant::now()
     }
 
-    /// Removes the remaining effects of the fault.
+    /// Removes the effects of the fault that remain after [`run`](Self::run).
     pub(crate) async fn clear(self, place: &Place) {
         place.proxy.set(Mode::Pass).await.unwrap();
         if self == Self::HungSentinel {
@@ -128,12 +131,13 @@ impl Fault {
         }
     }
 
-    /// Returns the violations that are specific to this fault, among the calls since `since`.
+    /// Checks the calls since `since`. Returns violations of properties that only apply to this
+    /// fault.
     pub(crate) fn violations(self, ledger: &Ledger, since: Instant) -> Vec<String> {
         if self != Self::ClosedWhileIdle {
             return vec![];
         }
-        // Nothing was sent on the lost connections, so that no call may fail.
+        // No call was in flight on the closed connections, so no call is allowed to fail.
         let lost = Outcome::Failed(ErrorKind::Unavailable);
         let entries = ledger.entries().into_iter();
         let failed =

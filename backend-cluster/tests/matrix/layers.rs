@@ -1,4 +1,4 @@
-//! The layers around a store.
+//! The compositions of layers around a store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,8 @@ use tidegate_cluster::{Breaker, DenyCache};
 use tidegate_cluster::{Share, Store, StoreExt};
 use tidegate_memory::MemoryStore;
 
-/// A composition of layers as in the README. Each variant adds a layer to the previous variant.
+/// A composition of layers, as in the README of the project. Each variant adds layers to the
+/// previous variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layers {
     None,
@@ -17,7 +18,7 @@ pub(crate) enum Layers {
     Whole,
 }
 
-/// The time for which the circuit stays open before it probes the store.
+/// The time for which the circuit of the breaker stays open before the breaker probes the store.
 const OPEN_FOR: Duration = Duration::from_millis(200);
 
 impl Layers {
@@ -40,11 +41,13 @@ impl Layers {
         }
     }
 
-    /// Returns the additional time that the layers take to use a recovered store again.
+    /// Returns the maximum additional time that the layers need until they use a recovered store
+    /// again.
     pub(crate) fn delay(self) -> Duration {
         match self {
             Self::None | Self::Timeout => Duration::ZERO,
-            // A probe that is in flight may fail, and then the circuit opens once more.
+            // A probe that is in flight at the end of the fault can fail. Then the circuit opens
+            // once more.
             _ => OPEN_FOR * 2,
         }
     }

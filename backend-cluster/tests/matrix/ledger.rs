@@ -1,4 +1,5 @@
-//! The outcome of each call, according to the callers and according to the server.
+//! A ledger of all calls. It compares the outcome of each call for its caller with the states on
+//! the servers.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,14 +12,14 @@ use tokio::time::Instant;
 
 use crate::fault::Fault;
 
-/// The outcome of a call for its caller.
+/// The outcome of a call, as its caller sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Admitted,
     Refused,
-    /// An error, or a degraded decision, which was made because of an error.
+    /// The call failed with an error, or a layer made a degraded decision because of an error.
     Failed(ErrorKind),
-    /// The caller did not wait for the answer.
+    /// The caller stopped waiting before the answer arrived.
     GivenUp,
 }
 
@@ -52,12 +53,13 @@ pub(crate) struct Entry {
 /// All calls of a row of the matrix.
 pub(crate) struct Ledger {
     tenant: String,
-    /// A tenant in another slot, at another node. Some calls charge both tenants.
+    /// A second tenant. Its slot is served by another node than the slot of `tenant`. Some calls
+    /// charge both tenants.
     other_tenant: Option<String>,
-    /// The policy of the subjects that are used by one call each.
+    /// The policy for subjects that only one call uses.
     own: Policy,
-    /// The policies of the subject that is used by many calls. If there are several settings, they
-    /// alternate.
+    /// The settings of the policy for the subject that many calls share. If the list has several
+    /// settings, the calls alternate between them.
     shared: Vec<Policy>,
     next: AtomicUsize,
     entries: Mutex<Vec<Entry>>,
@@ -65,10 +67,10 @@ pub(crate) struct Ledger {
 
 /// Every fourth call is for the shared subject.
 const SHARED: usize = 4;
-/// Every fifth call is across slots if there is another tenant.
+/// Every fifth call is a call across slots, if the ledger has another tenant.
 const ACROSS: usize = 5;
-/// The limit of a subject that one call uses. It is greater than one, so that a second charge is
-/// detected.
+/// The limit of a subject that only one call uses. The limit is greater than 1, so that the test
+/// detects a call that is charged twice.
 const OWN_LIMIT: u64 = 9;
 const SHARED_LIMIT: u64 = 20;
 
@@ -91,13 +93,13 @@ impl Ledger {
         }
     }
 
-    /// Returns the numbers of the next `count` calls.
+    /// Reserves and returns the numbers of the next `count` calls.
     pub(crate) fn next(&self, count: usize) -> Range<usize> {
         let first = self.next.fetch_add(count, Ordering::Relaxed);
         first..first + count
     }
 
-    /// Makes the calls with these numbers, in one batch if there are several.
+    /// Makes the calls with these numbers. Several calls are made in one batch.
     pub(crate) async fn call(
         &self,
         store: &dyn Store,
@@ -143,8 +145,8 @@ impl Ledger {
         self.other_tenant.is_some() && !is_shared(number) && number % ACROSS == 1
     }
 
-    /// Compares the entries with the states of the servers. Each observer reads the states of one
-    /// tenant. Returns the violations.
+    /// Compares the entries of the ledger with the states on the servers, and returns the
+    /// violations. Each observer is a store that reads the states of one tenant.
     pub(crate) async fn check(&self, observers: &[Box<dyn Store>]) -> Vec<String> {
         let entries = self.entries();
         let is_own = |entry: &&Entry| !is_shared(entry.number);
@@ -214,7 +216,7 @@ async fn shared_used(observer: &dyn Store, policy: &Policy, tenant: &str) -> u64
     used(observer, policy, tenant, &["shared".to_owned()]).await[0]
 }
 
-/// Returns the amount that is used of the limit of each subject.
+/// Returns the used amount of the limit for each subject.
 async fn used(
     observer: &dyn Store,
     policy: &Policy,
@@ -229,7 +231,7 @@ async fn used(
     answers.map(|answer| policy.limit() - answer.unwrap().verdicts()[0].remaining()).collect()
 }
 
-/// Checks the ledger itself, with entries that contradict the server.
+/// Tests the ledger itself, with entries that contradict the states on the server.
 #[tokio::test]
 async fn an_entry_that_contradicts_the_server_is_reported() {
     for (charges, outcome, finding) in [
@@ -254,7 +256,8 @@ async fn an_entry_that_contradicts_the_server_is_reported() {
             let (number, tenant) = if across { (ACROSS + 1, "u") } else { (2, "t") };
             let (policy, subject) = (&ledger.own, subject_for(number));
             if across {
-                // The entry of the first slot is right.
+                // The entry agrees with the state in the first slot, and only contradicts the state
+                // in the second slot.
                 let right = u64::from(outcome == Outcome::Admitted);
                 let first = [Charge::new(policy, &subject).tenant("t").cost(right)];
                 let _ = store.decide(Call::acquire(&first)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Callers that make calls until the load is stopped.
+//! The load of a test: callers that make calls until the load is stopped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,11 +12,12 @@ use crate::ledger::{Ledger, Outcome};
 
 const CALLERS: usize = 3;
 
-/// One of `BATCHED` turns of a caller is a batch of `BATCH` calls.
+/// Every `BATCHED`th turn of a caller is a batch of `BATCH` calls. The other turns are single
+/// calls.
 const BATCHED: usize = 4;
 const BATCH: usize = 5;
 
-/// The pause of a caller between two calls, which leaves time for the servers.
+/// The pause of a caller between two turns, so that the callers do not overload the servers.
 const PAUSE: Duration = Duration::from_millis(6);
 
 /// The interval at which the ledger is checked while a test waits.
@@ -65,13 +66,14 @@ impl Load {
         self.shared.is_idle.store(false, Ordering::SeqCst);
     }
 
-    /// Makes the callers wait at most 9 ms for each answer, or makes them patient again.
+    /// Sets whether the callers are impatient. An impatient caller waits at most 9 ms for each
+    /// answer.
     pub(crate) fn set_impatient(&self, is_impatient: bool) {
         self.shared.is_impatient.store(is_impatient, Ordering::SeqCst);
     }
 
-    /// Waits until the store has decided a call that was made at or after `from`, and returns the
-    /// time since `from`. Returns `None` if this takes longer than the bound.
+    /// Waits until the store has decided a call that a caller made at or after `from`. Returns the
+    /// time between `from` and this decision, or `None` if this time is longer than `bound`.
     pub(crate) async fn until_decided(&self, from: Instant, bound: Duration) -> Option<Duration> {
         loop {
             let entries = self.shared.ledger.entries();
@@ -98,7 +100,8 @@ async fn call_again_and_again(shared: Arc<Shared>) {
     let mut turn = 0;
     while !shared.is_over.load(Ordering::SeqCst) {
         shared.in_flight.fetch_add(1, Ordering::SeqCst);
-        // Either `pause` sees that this call is in flight, or this task sees that it must pause.
+        // This task has counted its next call as in flight before it reads `is_idle`. So either
+        // `pause` waits for this call, or this task sees that it must not make the call.
         if !shared.is_idle.load(Ordering::SeqCst) {
             turn = (turn + 1) % BATCHED;
             let numbers = shared.ledger.next(if turn == 0 { BATCH } else { 1 });

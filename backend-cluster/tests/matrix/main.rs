@@ -1,25 +1,27 @@
-//! Every composition of layers, on every store, under every fault. Other tests cover each part by
-//! itself; this matrix covers the compositions that applications use.
+//! A matrix of tests: every composition of layers is tested on every store under every fault. Other
+//! tests cover each layer, store and fault separately. This matrix covers the combinations that
+//! applications use.
 //!
-//! | dimension | |
+//! | dimension | values |
 //! |---|---|
-//! | layers | none, a timeout, a breaker around it, a deny cache around that, the whole store of the README |
+//! | layers | no layer; a timeout; timeout and breaker; timeout, breaker and deny cache; all layers of the README |
 //! | stores | one Redis, the primary of a Sentinel group, a node of a cluster |
-//! | faults | see [`Fault`] |
+//! | faults | the variants of [`Fault`] |
 //!
-//! In each row, callers keep making calls while the fault begins and ends: single calls, batches,
-//! and, on a cluster, calls across slots. Most calls have a subject of their own. Afterwards the
-//! states of all subjects are read directly from the servers, without the fault, so that the
-//! outcome of each single call is known ([`Ledger`](ledger::Ledger)):
+//! A row of the matrix is one combination. In each row, callers make calls before, during and after
+//! the fault: single calls, batches, and, on a cluster, calls across slots. Most calls have a
+//! subject that no other call uses. After the fault, the test reads the states of all subjects
+//! directly from the servers. So the [`Ledger`](ledger::Ledger) knows for each call whether it was
+//! charged. The test checks these properties:
 //!
 //! * No call is charged twice.
 //! * Every admitted call is charged.
-//! * A call that failed with an error that says that it is definitely not charged is not charged.
-//! * For the subject that all callers share, no more calls are admitted than the limit.
+//! * If the error of a call means that the call is definitely not charged, the call is not charged.
+//! * For the subject that all callers share, the store does not admit more than the limit.
 //! * The store decides again soon after the fault, and does not make hundreds of connections during
-//!   it.
+//!   the fault.
 //!
-//! The test runs all rows, and then fails with a list of all violations.
+//! The test runs all rows. If there are violations, it then fails with a list of all violations.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -44,28 +46,32 @@ use ledger::Ledger;
 use load::Load;
 use place::{Backend, Place};
 
-/// The time for which a call waits for an answer: the default of the stores.
+/// The maximum time for which a call waits for an answer. It is the default response timeout of the
+/// stores.
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The additional time that may pass until the store decides again.
+/// The maximum additional time between the end of a fault and the first decision of the store.
 const RECOVERY: Duration = Duration::from_millis(200);
 
-/// The delay that a busy machine may add.
+/// The additional delay that is allowed because the machine is possibly busy.
 const MARGIN: Duration = Duration::from_millis(800);
 
-/// The maximum number of connections in a row. Connection attempts are spaced out, regardless of
-/// the callers, so that more connections would be a connection storm.
+/// The maximum number of connections that a store is allowed to make in a row of the matrix. The
+/// store waits between connection attempts, regardless of the number of callers, so it must not
+/// exceed this number.
 const MAX_CONNECTIONS: u64 = 60;
 
-/// The time for which the callers make calls before and after the fault.
+/// The time for which the callers make calls before the fault, and again after the store has
+/// recovered.
 const CALM: Duration = Duration::from_millis(100);
 
-/// The number of attempts for a row that is too late, because a machine that stalls for a second
-/// has the same effect. A violation in the ledger counts in every attempt.
+/// The maximum number of attempts for a row in which the store recovers too late. A row is repeated
+/// because a machine that stalls for a second has the same effect. A violation that the ledger
+/// reports fails the test, even if a later attempt succeeds.
 const ATTEMPTS: usize = 3;
 
-/// Runs one row of the matrix. Returns the violations, and the time until the store decided again
-/// if that was within the bound.
+/// Runs one row of the matrix. Returns the violations, and the time until the store decided again.
+/// The time is `None` if it was not within the bound.
 async fn row(
     place: &Place,
     layers: Layers,
@@ -98,8 +104,8 @@ async fn row(
     (findings, took)
 }
 
-/// Runs all rows of a store. Each composition of layers has its own servers, on which its rows run
-/// one after another.
+/// Runs all rows of a store. Each composition of layers has its own servers, and the rows with this
+/// composition run on these servers one after another.
 async fn all_rows(backend: Backend) {
     let mut lanes = JoinSet::new();
     for layers in Layers::ALL {

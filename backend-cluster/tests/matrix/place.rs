@@ -1,4 +1,4 @@
-//! The servers of a row, and the connection to them.
+//! The servers of a row of the matrix, and the stores that connect to these servers.
 
 use std::time::Duration;
 
@@ -14,13 +14,15 @@ pub(crate) enum Backend {
     Cluster,
 }
 
-/// Servers. One of them is reached through a proxy.
+/// The servers of a row. The store under test reaches one of these servers through a proxy.
 pub(crate) struct Place {
     servers: Servers,
     pub(crate) proxy: Proxy,
-    /// The tenant of all keys. In a cluster, its slot is at the node behind the proxy.
+    /// The tenant of the calls. In a cluster, the node behind the proxy serves the slot of this
+    /// tenant.
     pub(crate) tenant: String,
-    /// A tenant whose slot is at another node of the cluster.
+    /// A second tenant. In a cluster, another node serves the slot of this tenant. `None` for other
+    /// stores.
     pub(crate) other_tenant: Option<String>,
 }
 
@@ -30,7 +32,7 @@ enum Servers {
     Cluster(Cluster),
 }
 
-/// The name under which the Sentinels know the proxy.
+/// The name of the Sentinel group that consists of the proxy.
 const GROUP: &str = "behind-the-proxy";
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -43,7 +45,8 @@ impl Place {
                 Servers::Sentinel(Sentinel::builder().replicas(1).start().await.unwrap())
             }
             Backend::Cluster => {
-                // The other nodes must not react to a temporary fault.
+                // The timeout is long, so that the other nodes do not react to a temporary fault of
+                // the node behind the proxy.
                 let cluster = Cluster::builder().config("cluster-node-timeout", "5000");
                 Servers::Cluster(cluster.start().await.unwrap())
             }
@@ -56,7 +59,8 @@ impl Place {
             _ => ("t".to_owned(), None),
         };
         let place = Self { servers, proxy, tenant, other_tenant };
-        // With an append-only file, a killed server still has all writes that it has acknowledged.
+        // With an append-only file, a server that is killed and restarted still has all writes that
+        // it has acknowledged.
         place.set("appendonly", "yes").await;
         place.set("appendfsync", "no").await;
         place.lead_through_the_proxy().await;
@@ -68,14 +72,16 @@ impl Place {
         self.node().command(&["CONFIG", "SET", name, value]).await.unwrap();
     }
 
-    /// Makes the other servers announce the proxy instead of the server.
+    /// Makes the Sentinels or the other nodes announce the address of the proxy instead of the
+    /// address of the server.
     async fn lead_through_the_proxy(&self) {
         let port = self.proxy.port().to_string();
         match &self.servers {
             Servers::Redis(_) => {}
             Servers::Sentinel(group) => {
-                // The replica is killed, because the Sentinels would otherwise fail over to it.
-                // Then the Sentinels forget the group and watch the proxy.
+                // The replica is killed, because the Sentinels would otherwise fail over to the
+                // replica. Then each Sentinel removes the original group and monitors the proxy as
+                // a new group.
                 group.nodes()[1].kill().await.unwrap();
                 for sentinel in group.sentinels() {
                     let remove = ["SENTINEL", "REMOVE", group.master_name()];
@@ -115,12 +121,12 @@ impl Place {
         }
     }
 
-    /// Returns the number of connections through the proxy so far.
+    /// Returns the number of connections that were made through the proxy.
     pub(crate) fn connections(&self) -> u64 {
         self.proxy.counts().connections
     }
 
-    /// Returns a new store that has not connected yet.
+    /// Returns a new store under test. The store has not connected yet.
     pub(crate) fn store(&self, prefix: &str) -> Box<dyn Store> {
         match &self.servers {
             Servers::Redis(_) => {
@@ -140,7 +146,8 @@ impl Place {
         }
     }
 
-    /// Returns stores with the same keys that bypass the proxy: one for each tenant.
+    /// Returns one store for each tenant. These stores use the same keys as the store under test,
+    /// and do not connect through the proxy.
     pub(crate) fn observers(&self, prefix: &str) -> Vec<Box<dyn Store>> {
         let mut nodes = vec![self.node()];
         if let Servers::Cluster(cluster) = &self.servers {
@@ -154,8 +161,8 @@ impl Place {
         nodes.into_iter().map(observer).collect()
     }
 
-    /// Waits until the server accepts writes. A restarted node of a cluster rejects them for a
-    /// while.
+    /// Waits until the server accepts writes. A restarted node of a cluster rejects writes for some
+    /// time.
     pub(crate) async fn until_it_writes(&self) {
         let key = format!("{{{}}}", self.tenant);
         eventually(PATIENCE, "the server to take writes", async || {

@@ -8,8 +8,8 @@ use crate::lock::PaddedLock;
 use crate::shard::Shard;
 use crate::shared::{Shared, WhenFull};
 
-/// The approximate number of states per shard. It is small enough that a table grows within a
-/// fraction of a millisecond.
+/// The approximate number of states per part of the store (shard). The number is small, so that the
+/// table of a shard grows within a fraction of a millisecond.
 const KEYS_PER_SHARD: usize = 4096;
 
 /// A builder for [`MemoryStore`].
@@ -51,18 +51,21 @@ impl<C: Clock> MemoryStoreBuilder<C> {
 
     /// Sets the maximum number of states, at least 1. Default: 1,048,576.
     ///
-    /// The states are distributed evenly over shards, and each shard has an equal part of the
-    /// bound. A shard may be full slightly before the store is.
+    /// The store distributes its states evenly over its parts (shards), and each shard is allowed
+    /// an equal fraction of `keys`. A shard is possibly full slightly before the whole store is
+    /// full.
     pub fn max_keys(self, keys: usize) -> Self {
         Self { max_keys: keys.max(1), ..self }
     }
 
-    /// Sets the maximum number of heap bytes outside the tables. Default: 256 MiB.
+    /// Sets the maximum number of heap bytes that the store uses outside its tables. Default: 256
+    /// MiB.
     ///
-    /// [Remembered ids](Self::max_ids) need such bytes. A state needs them in these cases:
+    /// [Remembered ids](Self::max_ids) need heap bytes outside the tables. A state needs such bytes
+    /// in these cases:
     ///
-    /// * It is a log, or a sliding counter with 2^32 or more in one window.
-    /// * Its subject is blocked or has holds.
+    /// * The state is a log, or a sliding counter with a count of 2^32 or more in one window.
+    /// * The subject of the state is blocked or has holds.
     /// * The tenant and the subject together are longer than 20 bytes (19 with a tenant).
     pub fn max_spill_bytes(self, bytes: usize) -> Self {
         Self { max_heap: bytes, ..self }
@@ -71,8 +74,9 @@ impl<C: Clock> MemoryStoreBuilder<C> {
     /// Sets the maximum number of remembered [ids](tidegate_core::CallId), at least 1. Default:
     /// 262,144.
     ///
-    /// The store needs as many ids as there are new ids per second, times their time to live in
-    /// seconds. Add a tenth, because the ids are distributed over shards:
+    /// The number of ids that the store must remember is the number of new ids per second, times
+    /// their time to live in seconds. Add a tenth to this number, because the ids are distributed
+    /// over shards:
     ///
     /// | time to live | new ids per second with the default |
     /// |---|---|
@@ -81,17 +85,20 @@ impl<C: Clock> MemoryStoreBuilder<C> {
     /// | an hour | 66 |
     /// | a day | 2 |
     ///
-    /// An id of a [hold](tidegate_core::Operation::Hold) is remembered for twice its time to live.
-    /// A refused call leaves no id.
+    /// The store remembers the id of a [hold](tidegate_core::Operation::Hold) for twice its time to
+    /// live. It does not remember the id of a refused call.
     ///
-    /// An id of a call with one or two charges needs at most 700 bytes of
-    /// [`max_spill_bytes`](Self::max_spill_bytes), and each further charge 48 more. It needs less
-    /// if the call has no amounts. Expired ids are removed first. If none has expired, a call with
-    /// a new id fails with [`ErrorKind::OutOfMemory`](crate::ErrorKind::OutOfMemory), and nothing
-    /// is charged. An id is never removed early, because its call could then be executed twice.
+    /// The id of a call with one or two charges needs at most 700 bytes of
+    /// [`max_spill_bytes`](Self::max_spill_bytes). Each further charge needs 48 bytes more. The id
+    /// needs fewer bytes if the decision contains no amounts.
     ///
-    /// The ids are distributed evenly over shards, and each shard has an equal part of the bound. A
-    /// shard may be full slightly before the store is.
+    /// The store removes expired ids first. If it has no room and no id has expired, a call with a
+    /// new id fails with [`ErrorKind::OutOfMemory`](crate::ErrorKind::OutOfMemory), and nothing is
+    /// charged. The store never removes an id before it has expired, because the call with that id
+    /// could then be executed twice.
+    ///
+    /// The store distributes the ids evenly over shards, and each shard is allowed an equal
+    /// fraction of `ids`. A shard is possibly full of ids slightly before the whole store is.
     pub fn max_ids(self, ids: usize) -> Self {
         Self { max_ids: ids.max(1), ..self }
     }
@@ -102,7 +109,7 @@ impl<C: Clock> MemoryStoreBuilder<C> {
         Self { when_full, ..self }
     }
 
-    /// Builds the store. Its tables are allocated as states are added.
+    /// Builds the store. The store allocates the memory of its tables when states are added.
     #[must_use]
     pub fn build(self) -> MemoryStore<C> {
         let count = (self.max_keys / KEYS_PER_SHARD).next_power_of_two();

@@ -1,8 +1,8 @@
-//! The fast path: `Acquire` of one charge.
+//! The fast path decides an `Acquire` of one charge.
 //!
 //! [`decide_by`](MemoryStore::decide_by) is inlined into the callers of
-//! [`MemoryStore::decide_now`], `Store::decide` and `Limiter::acquire`. A charge is decided by the
-//! first of these functions that applies:
+//! [`MemoryStore::decide_now`], `Store::decide` and `Limiter::acquire`. The first function in this
+//! table that can decide a charge decides it:
 //!
 //! | function | code | decides if |
 //! |---|---|---|
@@ -11,36 +11,41 @@
 //! | [`acquire_single`](MemoryStore::acquire_single) | two calls | any key; new or boxed records; contended shard; sweep due |
 //! | [full path](super::full) | | blocks, eviction because of the heap budget, a changed policy, calls that are not valid |
 //!
-//! A charge is *short and known* if all of this is true:
+//! A charge is *short and known* if it meets all of these conditions:
 //!
 //! * Tenant and subject together have at most 20 bytes (19 with a tenant).
-//! * The record exists, and the same [`Policy`] object wrote it.
-//! * Its state is packed into two words, or is a log that need not grow.
-//! * The lock of the shard is free, and no sweep is due.
+//! * The record of the charge exists, and it was written for the same [`Policy`] object.
+//! * The state in the record is packed into two words, or is a log that need not grow.
+//! * The lock of the record's shard is free, and no sweep of that shard is due.
 //!
 //! # Semantics
 //!
-//! The decisions are the same as those of [`engine::decide`](tidegate_core::engine::decide). The
-//! property in `core/tests/integration/fast_path.rs` compares packed states and logs with the
-//! engine, and the conformance suite (`tests/conformance.rs`) compares the whole store with the
-//! oracle.
+//! The fast path decides exactly like [`engine::decide`](tidegate_core::engine::decide). The
+//! property in `core/tests/integration/fast_path.rs` compares the decisions on packed states and
+//! logs with the decisions of the engine. The conformance suite (`tests/conformance.rs`) compares
+//! the whole store with the oracle.
 //!
 //! # Code generation
 //!
-//! The structure of this module is chosen for the generated code. A hot call executes a few hundred
-//! instructions, so a spilled register or a decision that is built in memory is measurable.
-//! The module `engine::fast` of the core explains the reasons. In short:
+//! The structure of this module was chosen for the machine code that the compiler generates. A call
+//! with a hot key executes a few hundred instructions. So it is measurably slower if a register is
+//! spilled or if the decision is built in memory. The module `engine::fast` of the core explains
+//! the structure. In short:
 //!
 //! * The algorithm is a type parameter (`A: PackedAlgorithm`), and each algorithm has its own call
-//!   of `answer`. Paths that merge before `answer` merge in memory.
-//! * Functions that are not inlined take scalars, and calls of them are tail calls. A reference to
-//!   the [`Call`] would force it into memory, and values that live across a call are spilled.
-//! * [`decide_out_of_line`](MemoryStore::decide_out_of_line) returns its own type, [`OutOfLine`].
-//! * [`Attempt`] costs as much as `Result<FastOutcome, Option<Lookup>>` would. A hot call executes
-//!   279 instead of 276 instructions through the store, and 269 instead of 275 through a limiter.
+//!   of `answer`. If the code paths of several algorithms merged before `answer`, the decision
+//!   would be written to memory.
+//! * Functions that are not inlined take scalars, because a reference to the [`Call`] would force
+//!   the `Call` into memory. They are called in tail position, because values that are used after a
+//!   function call are spilled.
+//! * [`decide_out_of_line`](MemoryStore::decide_out_of_line) has its own return type [`OutOfLine`].
+//!   The comment on that type gives the reason.
+//! * The enum [`Attempt`] is about as fast as a `Result<FastOutcome, Option<Lookup>>` would be.
+//!   With the enum, a call through the store executes 279 instead of 276 instructions for a hot
+//!   key. A call through a limiter executes 269 instead of 275 instructions.
 //!
-//! `try_acquire_by_rule` repeats a part of `acquire_single`, because it is faster. Without it, a
-//! call with one hot key costs:
+//! `try_acquire_by_rule` does a part of the work of `acquire_single`, but does it faster. Without
+//! `try_acquire_by_rule`, a call with one hot key costs more:
 //!
 //! | charge | instructions (callgrind) | CPU time (rounded, medians of 3) |
 //! |---|--:|--:|
@@ -48,7 +53,8 @@
 //! | bucket by intervals | + 62 % | + 75 % |
 //! | token bucket with a tenant | + 64 % | + 60 % |
 //!
-//! After a change, run these together with the binaries from before the change:
+//! After a change of this module, run these benchmarks. At the same time, run the binaries of the
+//! benchmarks from before the change:
 //!
 //! * `cargo bench -p tidegate-memory --bench store`
 //! * `cargo bench -p tidegate-memory --bench requests`
@@ -66,35 +72,39 @@ use crate::lock::PaddedLock;
 use crate::shard::{MissReason, Shard};
 use crate::slot::{AnyKey, KeyQuery};
 
-/// The return type of the out-of-line path.
-// If this were `Result<Decision, Error>` itself, the compiler would let the callee write into the
-// result slot of the caller. The slot would then exist on the inline path too, and the decision
-// would be built in memory regardless of whether the caller reads it.
+/// The return type of [`MemoryStore::decide_out_of_line`].
+// If the function returned a `Result<Decision, Error>`, the compiler would let it write into the
+// memory for the result of its caller. That memory would then be used on the inline path too. So
+// the decision would be built in memory even if the caller does not read it.
 struct OutOfLine {
     decision: Result<Decision, Error>,
     _time: Timestamp,
 }
 
-/// A locked shard, and the result of the lookup of a key in it.
+/// A locked shard, the hash of a key, and the reason for which the fast path did not decide a
+/// charge with this key.
 struct Lookup<'a> {
     shard: ShardGuard<'a>,
     hash: u64,
     reason: MissReason,
 }
 
-/// The result of an attempt to decide without waiting.
+/// The result of an attempt to decide on a charge without waiting for a lock.
 enum Attempt<'a> {
     Decided(FastOutcome),
-    /// The shard is locked, and nothing has changed.
+    /// The shard was locked and the key was looked up, but the charge was not decided. No state has
+    /// changed.
     Undecided(Lookup<'a>),
-    /// No key was looked up, because the key is long, the lock is held, or a sweep is due.
+    /// The shard is not locked, and no state has changed. Possible reasons are a long key, a lock
+    /// that another thread holds, and a sweep that is due. Calls with several policies and some
+    /// charges to logs are not tried either.
     NotTried,
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// Decides on a call, and passes the decision to `answer`.
-    // Each inlined algorithm adds about 1.5 kB of code to the caller, so rare algorithms are not
-    // inlined.
+    /// Decides on a call, and passes the decision to `answer`. Returns the result of `answer`.
+    // Each inlined algorithm adds about 1.5 kB of code to the caller of this function, so rare
+    // algorithms are not inlined.
     #[inline(always)]
     pub(super) fn decide_by<T>(
         &self,
@@ -143,7 +153,8 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Decides on one charge without a tenant, for a rule whose type is known at compile time.
+    /// Decides on one charge without a tenant. The type `A` of the policy's rule is known at
+    /// compile time.
     #[inline(always)]
     fn decide_inline<A: PackedAlgorithm, T>(
         &self,
@@ -156,7 +167,8 @@ impl<C: Clock> MemoryStore<C> {
     ) -> T {
         let charge = Charge::new(policy, subject).cost(cost);
         let key = self.short_key(&charge);
-        // The clock is read here, because this overlaps with the latency of the hash.
+        // The clock is read after the hash was started, so that the processor executes both at the
+        // same time.
         let time = clock.now();
         let lookup = match self.try_acquire(&charge, rule, key, time) {
             Attempt::Decided(outcome) => {
@@ -168,7 +180,7 @@ impl<C: Clock> MemoryStore<C> {
         answer(self.decide_out_of_line((policy, &[]), &[], subject, cost, time, lookup).decision)
     }
 
-    /// Acquires one charge by any algorithm, without waiting.
+    /// Acquires one charge by any algorithm, without waiting for a lock.
     #[inline(never)]
     fn try_acquire_by_rule(
         &self,
@@ -191,7 +203,7 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Acquires one charge with a short key by a packed algorithm, without waiting.
+    /// Acquires one charge with a short key by a packed algorithm, without waiting for a lock.
     #[inline(always)]
     fn try_acquire<A: PackedAlgorithm>(
         &self,
@@ -208,7 +220,7 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Acquires one charge to an existing log, without waiting.
+    /// Acquires one charge to an existing log, without waiting for a lock.
     #[inline]
     fn try_acquire_log(
         &self,
@@ -221,8 +233,8 @@ impl<C: Clock> MemoryStore<C> {
         shard.acquire_log(hash, key, charge, time.as_micros(), &self.shared)
     }
 
-    /// Decides on one charge with the same tenant, subject and cost to each policy. `lookup` is the
-    /// result of the inline path, if that path has locked the shard.
+    /// Decides on a call with one charge per policy. All charges have the same tenant, subject and
+    /// cost. `lookup` is `Some` if an earlier attempt has locked the shard of the only charge.
     #[inline(never)]
     fn decide_out_of_line(
         &self,
@@ -267,7 +279,8 @@ impl<C: Clock> MemoryStore<C> {
         shard.acquire_single(hash, key, charge, now, &self.shared, reason)
     }
 
-    /// Locks the shard of a hash, counts the call, and sweeps if a sweep is due.
+    /// Locks the shard of a hash and counts the call. If a sweep is due, this function first
+    /// removes expired states.
     #[inline(always)]
     fn lock_shard(&self, hash: u64, now: u64) -> Option<ShardGuard<'_>> {
         let number = self.shard_of(hash);
@@ -281,8 +294,10 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Sweeps one group of this shard and one of the shard `other`.
-    // The shard is unlocked for this, because a thread never holds two locks out of order.
+    /// Removes the expired states from one group of slots of `shard`, and from one group of slots
+    /// of the shard with the number `other`.
+    // `shard` is unlocked before `other` is locked, because a thread that holds a lock must not
+    // lock a shard with a lower number.
     #[inline(never)]
     fn sweep_and_relock<'s>(
         &'s self,

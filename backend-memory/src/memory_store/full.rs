@@ -1,4 +1,4 @@
-//! The full path: any call, through [`engine::decide`].
+//! The full path decides any call. It calls [`engine::decide`].
 
 use smallvec::SmallVec;
 use tidegate_core::engine;
@@ -10,8 +10,9 @@ use crate::interner::PolicyInterner;
 use crate::shared::WhenFull;
 use crate::slot::{AnyKey, KeyQuery, Slot};
 
-/// The maximum number of attempts at a call that does not fit into the heap budget. Between an
-/// eviction and the next attempt, other calls may use the bytes that the eviction freed.
+/// The maximum number of attempts to decide a call that does not fit into the heap budget. Several
+/// attempts can be needed, because other calls can use the bytes that an eviction freed before the
+/// next attempt.
 const MAX_ATTEMPTS: u32 = 4;
 
 impl<C: Clock> MemoryStore<C> {
@@ -21,7 +22,8 @@ impl<C: Clock> MemoryStore<C> {
         if let Some(decision) = self.acquire_multi(call, time) {
             return Ok(decision);
         }
-        // The paths above do not accept calls that are not valid, so such calls arrive here.
+        // The faster paths pass every call that is not valid to this function, so only this
+        // function checks the call.
         call.check()?;
         let mut last = self.decide_locked(call, time);
         for _ in 1..MAX_ATTEMPTS {
@@ -35,8 +37,8 @@ impl<C: Clock> MemoryStore<C> {
         last.0
     }
 
-    /// Decides on a valid call. If the call failed because the heap budget is exhausted, also
-    /// returns the number of bytes that it needs.
+    /// Decides on a valid call. If the call fails because the heap budget is exhausted, this
+    /// function also returns the number of bytes that the call needs.
     fn decide_locked(
         &self,
         call: &Call<'_>,
@@ -57,7 +59,7 @@ impl<C: Clock> MemoryStore<C> {
         for slot in &mut slots {
             slot.shard = numbers.binary_search(&slot.shard).unwrap_or(0);
         }
-        // Like all calls, this locks the id before any shard of states, so that two calls cannot
+        // Every call locks its id before it locks any shard of states, so that two calls cannot
         // deadlock.
         let id = self.calls.lock(call);
         let mut locked = LockedCall {
@@ -66,7 +68,8 @@ impl<C: Clock> MemoryStore<C> {
             id,
             shared: &self.shared,
             now,
-            // Blocks and charges beyond the limit may write records that cannot be packed.
+            // An operation that cannot be refused (a block, or a charge beyond the limit) possibly
+            // writes records that cannot be packed.
             may_box: !call.operation.can_be_refused(),
             is_of_hold: call.operation.is_of_hold(),
             unpacked: None,
@@ -89,11 +92,12 @@ impl<C: Clock> MemoryStore<C> {
         (decision, missing_bytes)
     }
 
-    /// Evicts entries that use the heap, in the order of their expiry over all shards, until
-    /// `bytes` fit into the heap budget. Returns `false` if they cannot fit. Entries of the call
-    /// itself are kept.
-    // The budget applies to the store and not to the shard. The shard of a new entry may have
-    // nothing to evict, while other shards have such entries. Shards are locked one at a time.
+    /// Evicts entries of the tables that use the heap, until `bytes` more bytes fit into the heap
+    /// budget. Among all shards, the entries that expire first are evicted first. Returns `false`
+    /// if the bytes cannot fit. The entries for the charges of `call` are kept.
+    // The heap budget applies to the whole store. The shard of a new entry can be without entries
+    // that use the heap, while other shards contain such entries. This function locks one shard at
+    // a time.
     #[cold]
     #[inline(never)]
     fn evict_heap_entries(&self, bytes: usize, call: &Call<'_>, now: u64) -> bool {

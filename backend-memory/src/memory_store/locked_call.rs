@@ -1,4 +1,4 @@
-//! The records of one call while its shards are locked.
+//! Gives the engine access to the records of a call while the shards of these records are locked.
 
 use smallvec::SmallVec;
 use tidegate_core::engine::{Record, Records, RememberedCall};
@@ -11,7 +11,7 @@ use crate::shard::Shard;
 use crate::shared::Shared;
 use crate::slot::{AnyKey, BoxedEntry, KeyQuery, Slot, Uncommon};
 
-/// A charge with the place of its record.
+/// A charge, and the data with which the record of the charge is found.
 pub(super) struct ChargeSlot<'s> {
     pub(super) charge: Charge<'s>,
     pub(super) key: AnyKey<'s>,
@@ -26,26 +26,28 @@ impl ChargeSlot<'_> {
     }
 }
 
-/// A call whose shards are locked, each of them once.
+/// A call, and the locks of the shards that contain its records. Each of these shards is locked
+/// once, even if several charges use it.
 pub(super) struct LockedCall<'s> {
     /// The locked shards and their numbers, in ascending order.
     pub(super) shards: SmallVec<[(usize, ShardGuard<'s>); 4]>,
-    /// The place of the call's id, if it has one.
+    /// The locked id of the call, or `None` for a call without an id.
     pub(super) id: Option<LockedId<'s>>,
     pub(super) shared: &'s Shared,
     pub(super) slots: SmallVec<[ChargeSlot<'s>; 4]>,
     pub(super) now: u64,
-    /// Whether the call may write records that are not packed. Acquires usually do not.
+    /// Whether the call can write records that are not packed. Acquires usually write packed
+    /// records.
     pub(super) may_box: bool,
     /// Whether the call is an operation on a hold.
     pub(super) is_of_hold: bool,
-    /// The last record that [`get`](Records::get) has unpacked. It is stored here because `get`
-    /// returns a reference.
+    /// The last record that [`get`](Records::get) has unpacked. The record is stored in this field
+    /// because `get` returns a reference to it.
     pub(super) unpacked: Option<Record>,
-    /// The bytes that are reserved in the heap budget. They are released on drop.
+    /// The number of bytes that this call has reserved in the heap budget. `drop` releases them.
     pub(super) reserved: usize,
-    /// The number of bytes that did not fit into the heap budget, if this was the reason for a
-    /// failure.
+    /// The number of bytes that did not fit into the heap budget, or `None` if the heap budget has
+    /// not caused a failure.
     pub(super) missing_bytes: Option<usize>,
 }
 
@@ -156,7 +158,8 @@ impl Drop for LockedCall<'_> {
     }
 }
 
-/// Returns the maximum number of heap bytes that the next write to a slot may add.
+/// Returns the maximum number of heap bytes that the next write of the charge's record can add.
+/// `slot` is the slot of the record in the table, or `None` for a new record.
 fn max_heap_growth(
     slot: Option<&Slot>,
     own: &ChargeSlot<'_>,

@@ -1,6 +1,6 @@
-//! The store: shards with one lock each.
+//! The store consists of parts (shards). Each shard is a table of states with its own lock.
 //!
-//! A call takes the cheapest of three paths that applies:
+//! A call takes the first path in this table that applies to it:
 //!
 //! | path | calls |
 //! |---|---|
@@ -33,8 +33,8 @@ type ShardGuard<'a> = crate::lock::Guard<'a, Shard>;
 
 /// An in-memory store with bounded memory.
 ///
-/// States are distributed over shards, and each shard has its own lock. A call waits only for the
-/// locks of shards, and there is no background thread.
+/// States are distributed over parts of the store (shards), and each shard has its own lock. A call
+/// waits only for the locks of the shards that contain its states. There is no background thread.
 ///
 /// ```
 /// use tidegate_memory::{Call, Charge, MemoryStore, Policy};
@@ -75,12 +75,13 @@ impl Default for MemoryStore {
 impl<C: Clock> MemoryStore<C> {
     /// Decides on one call, synchronously.
     ///
-    /// The call is inlined, with about 6 kB of code. If many places need it, wrap it in a function.
+    /// This function is inlined and adds about 6 kB of code to its caller. An application that
+    /// calls it in many places should wrap it in a function.
     ///
     /// # Errors
     ///
-    /// Returns the same errors as [`Store::decide`]. The only kind that originates in this store
-    /// itself is [`ErrorKind::OutOfMemory`].
+    /// Returns the same errors as [`Store::decide`]. The memory store itself causes only errors of
+    /// the kind [`ErrorKind::OutOfMemory`].
     #[inline(always)]
     pub fn decide_now(&self, call: &Call<'_>) -> Result<Decision, Error> {
         self.decide_by(call, &self.clock, |decision| decision)
@@ -105,7 +106,7 @@ impl<C: Clock> MemoryStore<C> {
         self.len() == 0
     }
 
-    /// Returns the bytes in use, including free slots of the tables.
+    /// Returns the number of bytes that the store uses, including the free slots of its tables.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.fixed_bytes() + self.each_shard(Shard::bytes).sum::<usize>() + self.shared.heap.used()
@@ -113,16 +114,17 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Returns an upper bound on [`bytes`](Self::bytes).
     ///
-    /// While the table of a shard grows, the old and the new table exist at the same time. For each
-    /// thread that is growing a table, this adds at most the shard's part of the bound.
+    /// While the table of a shard grows, the old and the new table exist at the same time. Each
+    /// thread that is growing a table therefore adds memory beyond this bound: at most the bound
+    /// divided by the number of shards.
     #[must_use]
     pub fn max_bytes(&self) -> usize {
         let shards = self.each_shard(Shard::max_bytes).sum::<usize>();
         self.fixed_bytes() + shards + self.shared.heap.max()
     }
 
-    /// Removes all expired states and ids. Calling this is optional, because each call sweeps a
-    /// little.
+    /// Removes all expired states and ids. An application need not call this function, because the
+    /// calls on the store also remove expired states and ids.
     pub fn sweep(&self) {
         let now = self.clock.now().as_micros();
         for shard in &self.shards {
@@ -133,7 +135,8 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Calls `see` with the tenant, the subject and the record of each state, in unspecified order.
     ///
-    /// A shard is locked while its states are visited, so `see` must not call the store.
+    /// While `see` is called for the states of a shard, that shard is locked. So `see` must not
+    /// call the store.
     pub fn for_each(&self, mut see: impl FnMut(&[u8], &[u8], &Record)) {
         for shard in &self.shards {
             for (slot, record) in shard.lock().records() {
@@ -142,29 +145,32 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Returns the hash and the key of a charge, if the key is short.
+    /// Returns the hash and the key of a charge, or `None` if the key is longer than a
+    /// [`ShortKey`].
     #[inline(always)]
     fn short_key(&self, charge: &Charge<'_>) -> Option<(u64, ShortKey)> {
         let key = ShortKey::new(charge.tenant, charge.state_subject())?;
         Some((key.hash(self.shared.hasher(charge.policy)), key))
     }
 
-    /// Returns the number of the shard for a hash, computed from the high bits.
+    /// Returns the number of the shard for a hash. The number is computed from the high bits of the
+    /// hash.
     #[inline]
     fn shard_of(&self, hash: u64) -> usize {
         let scaled = (u128::from(hash) * self.shards.len() as u128) >> 64;
         usize::try_from(scaled).unwrap_or(0)
     }
 
-    /// Locks the shard of a hash and counts the call. Returns `None` if the lock is held or if a
-    /// sweep is due first.
+    /// Locks the shard of a hash and counts the call. Returns `None` if another thread holds the
+    /// lock, or if the call must first remove expired states (a sweep).
     #[inline(always)]
     fn try_lock_shard(&self, hash: u64) -> Option<ShardGuard<'_>> {
         let mut shard = self.shards.get(self.shard_of(hash))?.try_lock()?;
         shard.count_unless_sweep_due().then_some(shard)
     }
 
-    /// Sweeps one group of a shard, unless its lock is held.
+    /// Removes the expired states from one group of slots of a shard, unless another thread holds
+    /// the lock of the shard.
     fn sweep_elsewhere(&self, number: usize, now: u64) {
         if let Some(mut shard) = self.shards[number % self.shards.len()].try_lock() {
             shard.sweep_step(now, &self.shared);
@@ -175,7 +181,7 @@ impl<C: Clock> MemoryStore<C> {
         self.shards.iter().map(move |shard| f(&shard.lock()))
     }
 
-    /// Returns the bytes that do not depend on the number of states.
+    /// Returns the number of bytes that the store uses regardless of the number of states.
     fn fixed_bytes(&self) -> usize {
         size_of::<Self>() + size_of_val(&*self.shards) + self.calls.fixed_bytes()
     }
@@ -206,8 +212,8 @@ impl<C: Clock> Store for MemoryStore<C> {
     }
 
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
-        // A growing log needs up to twice its capacity, in addition to its old memory while it
-        // moves.
+        // A log that grows is copied into memory of up to twice its capacity. During the copy, the
+        // old memory is also in use.
         let records = usize::try_from(policy.rule().max_records()).unwrap_or(usize::MAX);
         let needed = records.saturating_mul(2 * 16);
         if needed <= self.shared.heap.max() {
@@ -224,7 +230,7 @@ impl<C: Clock> Store for MemoryStore<C> {
     }
 }
 
-/// A clock that returns one time for all calls of a batch.
+/// A clock that always returns the same time, so that all calls of a batch are decided at one time.
 #[derive(Debug)]
 struct BatchClock(Timestamp);
 

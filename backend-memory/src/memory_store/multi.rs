@@ -1,9 +1,10 @@
-//! The path for two to four charges, all to existing records with short keys and packed states.
+//! The path for acquires of two to four charges. All charges must be to existing records with short
+//! keys and packed states.
 //!
-//! This is the usual case for a request with several policies. Each charge is evaluated on the
-//! packed state, and the results are written if all enforced policies admit their charges. The
-//! [full path](super::full) decides all other calls. The conformance suite compares both paths with
-//! the oracle.
+//! Most requests with several policies take this path. It evaluates each charge on the packed
+//! state. It writes the results if all enforced policies admit their charges. The [full
+//! path](super::full) decides all other calls with several charges. The conformance suite compares
+//! the decisions of both paths with the oracle.
 
 use smallvec::SmallVec;
 use tidegate_core::no_semver::Evaluation;
@@ -12,12 +13,13 @@ use tidegate_core::{Call, Charge, Clock, Decision, Operation, Timestamp};
 use super::{MemoryStore, ShardGuard};
 use crate::key::ShortKey;
 
-/// The maximum number of charges on this path.
+/// The maximum number of charges of a call on this path.
 const MAX_CHARGES: usize = 4;
 
 type Few<T> = SmallVec<[T; MAX_CHARGES]>;
 
-/// A charge, the key of its record, its hashes, and the number of its shard.
+/// A charge, the key and the hashes with which its record is found, and the number of the record's
+/// shard.
 struct ChargeKey<'a> {
     charge: Charge<'a>,
     state_hash: u64,
@@ -26,7 +28,7 @@ struct ChargeKey<'a> {
     shard: usize,
 }
 
-/// An evaluated charge, and the place for its result.
+/// An evaluated charge, and the slot of the table into which the new state is written.
 struct Evaluated {
     /// The position of the shard among the locked shards.
     shard: usize,
@@ -35,8 +37,8 @@ struct Evaluated {
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// Makes all charges if all enforced policies admit theirs, or no charge otherwise. Returns
-    /// `None` and changes nothing if the call needs the full path.
+    /// Makes all charges of the call if every enforced policy admits its charge, and otherwise no
+    /// charge. Returns `None` and changes nothing if the call needs the full path.
     pub(super) fn acquire_multi(&self, call: &Call<'_>, time: Timestamp) -> Option<Decision> {
         if call.id.is_some() {
             return None;
@@ -51,7 +53,7 @@ impl<C: Clock> MemoryStore<C> {
                 return None;
             }
             let state_hash = charge.policy.state_hash();
-            // Charges to the same state depend on each other, so the engine executes them.
+            // Two charges to the same state depend on each other, so the call needs the engine.
             if keys.iter().any(|key| key.state_hash == state_hash) {
                 return None;
             }
@@ -83,8 +85,9 @@ impl<C: Clock> MemoryStore<C> {
         })))
     }
 
-    /// Locks each shard once. Returns `None` if a lock is held or if a sweep is due.
-    // The shards may be locked in any order, because this never waits for a lock.
+    /// Locks the shards of all keys, each shard once. Returns `None` if another thread holds one of
+    /// the locks, or if a sweep is due in one of the shards.
+    // The order of the locks does not matter, because this function never waits for a lock.
     fn try_lock_shards(&self, keys: &[ChargeKey<'_>]) -> Option<Few<(usize, ShardGuard<'_>)>> {
         let mut shards: Few<(usize, ShardGuard<'_>)> = SmallVec::new();
         for key in keys {

@@ -1,4 +1,5 @@
-//! The cluster that all tests of this program share, and stores on it.
+//! The cluster that all tests of this test program share, and helpers that create stores on this
+//! cluster.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,8 +11,8 @@ use tidegate_cluster::{
 use tidegate_testkit::servers::Cluster;
 use tokio::sync::OnceCell;
 
-/// Returns the shared cluster of three primaries. It is started on first use and ends with the
-/// program.
+/// Returns the shared cluster of three primaries. The first call starts the cluster. The cluster
+/// stops at the end of the test program.
 pub(crate) async fn cluster() -> &'static Cluster {
     static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
     CLUSTER.get_or_init(async || Cluster::start().await.unwrap()).await
@@ -23,19 +24,21 @@ pub(crate) fn fresh_prefix() -> String {
     format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Returns a builder for a store with long timeouts, because the machine may be slow and few tests
-/// depend on a timeout.
+/// Returns a builder for a store with long timeouts. The timeouts are long because the machine is
+/// possibly slow, and few tests depend on a timeout.
 pub(crate) fn patient(cluster: &Cluster) -> ClusterStoreBuilder {
     let builder = ClusterStore::builder().urls(cluster.urls());
     builder.response_timeout(Duration::from_secs(30)).connect_timeout(Duration::from_secs(10))
 }
 
-/// Returns a builder for a store on the shared cluster with a prefix of its own.
+/// Returns a builder for a store on the shared cluster. The store has a prefix that no other store
+/// uses.
 pub(crate) async fn builder() -> ClusterStoreBuilder {
     patient(cluster().await).prefix(fresh_prefix())
 }
 
-/// Returns a store on the shared cluster, with a prefix of its own and in virtual time.
+/// Returns a store on the shared cluster. The store has a prefix that no other store uses, and
+/// takes the time from `clock`.
 pub(crate) async fn store_at(clock: &ManualClock) -> ClusterStore {
     builder().await.clock(clock.clone()).build().unwrap()
 }
@@ -44,13 +47,14 @@ pub(crate) fn policy(text: &str) -> Policy {
     text.parse().unwrap()
 }
 
-/// Returns the amount that is used of the limit of `charge`.
+/// Returns the used amount of the limit of `charge`.
 pub(crate) async fn used(store: &ClusterStore, charge: Charge<'_>) -> u64 {
     let peek = store.decide(Call::new(Operation::Peek, &[charge.cost(0)])).await.unwrap();
     charge.policy.limit() - peek.verdicts()[0].remaining()
 }
 
-/// Returns the dumps of all nodes. Two dumps are equal if no key with the prefix has changed.
+/// Returns the dumps of all keys with the prefix, from all nodes. Two dumps are equal if no such
+/// key has changed between them.
 pub(crate) async fn dump(cluster: &Cluster, prefix: &str) -> Vec<u8> {
     let mut dumps = vec![];
     for node in cluster.nodes() {
@@ -59,8 +63,8 @@ pub(crate) async fn dump(cluster: &Cluster, prefix: &str) -> Vec<u8> {
     dumps
 }
 
-/// Returns a subject without a tenant whose state is on this node. Subjects of different
-/// `number`s are different.
+/// Returns a subject without a tenant. The state of the subject is on the given node. Different
+/// numbers give different subjects.
 pub(crate) async fn subject_on(cluster: &Cluster, node: usize, number: usize) -> String {
     let mut found = 0;
     for n in 0.. {

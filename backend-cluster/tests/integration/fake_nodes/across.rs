@@ -1,4 +1,5 @@
-//! Calls across slots, step by step: the requests to each node, and the outcome if a step fails.
+//! Tests of each step of calls across slots. They check the requests to each node, and the outcome
+//! if a step fails.
 
 use std::time::Duration;
 
@@ -8,12 +9,12 @@ use tidegate_testkit::servers::eventually;
 use super::node::Say;
 use super::{HIGH, LOW, two_nodes};
 
-/// Returns a policy whose limit is far from exhausted.
+/// Returns a policy with a limit that no test comes near to.
 fn policy() -> Policy {
     "p: fixed-window 1000/1s".parse().unwrap()
 }
 
-/// Returns a charge in each half of the slots.
+/// Returns two charges: a charge in the first half of the slots, and a charge in the second half.
 fn across(policy: &Policy) -> [Charge<'_>; 2] {
     [LOW, HIGH].map(|subject| Charge::new(policy, subject))
 }
@@ -50,20 +51,21 @@ async fn a_refusal_that_blocks_sends_one_more_request_to_its_own_slot_only() {
     assert_eq!(decision.refused_by().collect::<Vec<_>>(), [1]);
     assert_eq!((low.calls(), high.calls()), (1, 2));
 
-    // If the second request is admitted, its charge is undone, and the call stays refused.
+    // If the slot refuses in the peek but admits the charge that is sent to write the block, this
+    // charge is undone. The call is still refused.
     high.says([Say::Refuse, Say::Admit, Say::Admit]);
     assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_denied());
     assert_eq!((low.calls(), high.calls()), (2, 5));
 
-    // A cost above the limit does not block.
+    // A charge with a cost above the limit does not cause a block.
     high.says([Say::Refuse]);
     let charges = [charges[0], charges[1].cost(11)];
     assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_denied());
     assert_eq!((low.calls(), high.calls()), (3, 6));
 }
 
-/// Many concurrent calls may see the last unit of a limit. That limit is charged first, so that all
-/// but one of these calls charge no other limit.
+/// The peeks of many concurrent calls can report the same last unit of a limit. The store charges
+/// this limit first, so that only one of these calls charges other limits.
 #[tokio::test]
 async fn a_nearly_exhausted_limit_is_charged_first() {
     let [plenty, little] = ["plenty: fixed-window 16/1s", "little: fixed-window 15/1s"]
@@ -71,7 +73,8 @@ async fn a_nearly_exhausted_limit_is_charged_first() {
     for charges in [
         [Charge::new(&plenty, LOW), Charge::new(&little, HIGH)],
         [Charge::new(&little, HIGH), Charge::new(&plenty, LOW)],
-        // A limit also counts as nearly exhausted if the cost is large compared with it.
+        // A limit also counts as nearly exhausted if the cost of the call is large compared with
+        // the limit.
         [Charge::new(&plenty, LOW).cost(8), Charge::new(&little, HIGH).cost(8)],
     ] {
         let (low, high, store) = two_nodes().await;
@@ -84,7 +87,7 @@ async fn a_nearly_exhausted_limit_is_charged_first() {
         assert_eq!(refused, [charges.iter().position(|charge| charge.policy == &little).unwrap()]);
         assert_eq!((low.calls(), high.calls()), (3, 4), "the other limit is not charged");
 
-        // If the other slot refuses, the first charge is undone.
+        // If the other slot refuses its charge, the charge in the first slot is undone.
         low.says([Say::Admit, Say::Refuse]);
         assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_denied());
         assert_eq!((low.calls(), high.calls()), (5, 7));
@@ -106,7 +109,8 @@ async fn a_failed_undo_is_an_error_and_never_a_plain_refusal() {
     for (say, kind) in [
         (Say::Close, ErrorKind::Unavailable),
         (Say::Nothing, ErrorKind::Timeout),
-        // The failed undo has changed nothing, but the call was charged before.
+        // The error means that the undo has changed nothing. But the charge that it should undo
+        // remains.
         (Say::Error("OOM command not allowed".to_owned()), ErrorKind::Unavailable),
     ] {
         let (low, high, store) = two_nodes().await;
@@ -141,8 +145,9 @@ async fn all_charges_are_undone_if_a_slot_does_not_answer() {
     assert_eq!((low.calls(), high.calls()), (3, 2));
 }
 
-/// One slot reports that nothing was written, and the other does not answer. The call as a whole
-/// may be charged, regardless of the order of the two slots.
+/// One slot reports that it has written nothing, and the other slot does not answer. So a part of
+/// the call is possibly charged, and the store must not return an error that means "nothing was
+/// charged". The test tries both orders of the two slots.
 #[tokio::test]
 async fn a_call_is_definitely_not_charged_only_if_no_slot_may_be_charged() {
     let policy = policy();
@@ -166,7 +171,7 @@ async fn a_refund_that_one_slot_executed_is_not_reported_as_unwritten() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(format!("{error:#}").contains("OOM"), "{error}");
 
-    // If every slot reports that nothing was written, the call is definitely not charged.
+    // If every slot reports that it has written nothing, the call is definitely not charged.
     for node in [&low, &high] {
         node.says([Say::Error("OOM command not allowed".to_owned())]);
     }
@@ -174,8 +179,8 @@ async fn a_refund_that_one_slot_executed_is_not_reported_as_unwritten() {
     assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
 }
 
-/// A caller may be cancelled, for example by a timeout, after its call was charged and before it is
-/// undone.
+/// A caller can be cancelled, for example by a timeout, between a charge of its call and the undo
+/// of this charge.
 #[tokio::test]
 async fn the_charges_of_a_cancelled_call_are_undone() {
     let (low, high, store) = two_nodes().await;

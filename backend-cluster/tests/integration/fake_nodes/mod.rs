@@ -1,4 +1,4 @@
-//! Routes calls to fake nodes, whose replies a test determines.
+//! Tests of the routing of calls. The nodes are fake, and each test sets the replies of its nodes.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -18,11 +18,11 @@ use tidegate_cluster::{Call, Charge, ClusterStore, Decision, Error, Policy, Stor
 
 use node::Node;
 
-/// A subject in the first half of the slots, and one in the second half.
+/// A subject in the first half of the slots, and a subject in the second half of the slots.
 const LOW: &str = "low-1";
 const HIGH: &str = "high-2";
 
-/// Starts two nodes, each with half of the slots, and a store on them.
+/// Starts two fake nodes and a store on these nodes. Each node serves half of the slots.
 async fn two_nodes() -> (Node, Node, ClusterStore) {
     let (low, high) = (Node::start().await, Node::start().await);
     for node in [&low, &high] {
@@ -50,7 +50,8 @@ async fn acquire(store: &ClusterStore, subject: &str) -> Result<Decision, Error>
 /// Returns the slot of a subject without a tenant.
 fn slot(subject: &str) -> u16 {
     let tag = subject.as_bytes();
-    // The CRC16 that the specification of Redis Cluster defines, computed bit by bit.
+    // `crc` is the CRC16 that the specification of Redis Cluster defines. It is computed bit by
+    // bit.
     let crc = tag.iter().fold(0_u16, |crc, byte| {
         (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
             if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
@@ -61,7 +62,7 @@ fn slot(subject: &str) -> u16 {
 
 #[test]
 fn the_subjects_of_these_tests_lie_in_different_halves() {
-    // The slots that CLUSTER KEYSLOT returns for these keys.
+    // CLUSTER KEYSLOT returns these slots for the two keys.
     assert_eq!((slot("foo"), slot("123456789")), (12_182, 12_739));
     assert!(slot(LOW) < 8_192 && slot(HIGH) >= 8_192, "{} {}", slot(LOW), slot(HIGH));
 }

@@ -1,4 +1,5 @@
-//! A fake node that replies as a test determines and records the commands that it receives.
+//! A fake node of a cluster. A test sets the replies of the node, and the node records the commands
+//! that it receives.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,18 +14,18 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// A reply to a script call.
+/// A reply of the fake node to a script call.
 #[derive(Debug, Clone)]
 pub(crate) enum Say {
     /// A decision that admits the call.
     Admit,
     /// A decision that refuses the call.
     Refuse,
-    /// An error, such as `MOVED 7 127.0.0.1:7000`.
+    /// An error with this text, such as `MOVED 7 127.0.0.1:7000`.
     Error(String),
-    /// No reply. The connection stays open and never replies again.
+    /// The node sends no reply. The connection stays open, and the node never replies on it again.
     Nothing,
-    /// No reply. The connection is closed.
+    /// The node sends no reply, and closes the connection.
     Close,
 }
 
@@ -38,15 +39,16 @@ pub(crate) struct Received {
 #[derive(Debug, Default)]
 struct Shared {
     received: Mutex<Vec<Received>>,
-    /// The replies to the next script calls. After that, all calls are admitted.
+    /// The replies to the next script calls. After these replies, the node admits all calls.
     says: Mutex<VecDeque<Say>>,
-    /// The reply to CLUSTER SLOTS: first slot, last slot, host and port of each range.
+    /// The reply to CLUSTER SLOTS: for each range of slots, the first slot, the last slot, the host
+    /// and the port.
     view: Mutex<Vec<(u16, u16, String, u16)>>,
-    /// The number of replicas that WAIT reports.
+    /// The number of replicas in the reply to WAIT.
     replicas: Mutex<u64>,
 }
 
-/// A fake node. It ends when it is dropped.
+/// A fake node. The node stops when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) port: u16,
@@ -79,13 +81,14 @@ impl Node {
         self.sees_ports(&view.collect::<Vec<_>>());
     }
 
-    /// Sets the reply to CLUSTER SLOTS, which may name any servers on this machine by their ports.
+    /// Sets the reply to CLUSTER SLOTS. The reply can name any servers on this machine by their
+    /// ports.
     pub(crate) fn sees_ports(&self, view: &[(u16, u16, u16)]) {
         let view = view.iter().map(|(first, last, port)| (*first, *last, String::new(), *port));
         *self.shared.view.lock().unwrap() = view.collect();
     }
 
-    /// Sets the replies to the next script calls.
+    /// Adds the replies to the next script calls.
     pub(crate) fn says(&self, says: impl IntoIterator<Item = Say>) {
         self.shared.says.lock().unwrap().extend(says);
     }
@@ -103,8 +106,8 @@ impl Node {
         self.shared.received.lock().unwrap().clone()
     }
 
-    /// Returns the first word of each command, except the commands at the start of every
-    /// connection.
+    /// Returns the first word of each received command, without the commands that every connection
+    /// sends when it starts.
     pub(crate) fn commands(&self) -> Vec<String> {
         let commands = self.received().into_iter().map(|command| command.words[0].clone());
         commands.filter(|word| word != "CLIENT").collect()
@@ -181,8 +184,9 @@ fn view(view: &[(u16, u16, String, u16)]) -> String {
     reply
 }
 
-/// Returns the reply of the scripts, at five microseconds past 1970: one verdict for each key of a
-/// state, and the amount 0 for each charge that is refunded or undone.
+/// Returns a reply in the format of the general script. Its time is five microseconds after the
+/// start of 1970. It contains one verdict for each key of a state, and the amount 0 for each charge
+/// that is refunded or undone.
 fn verdicts(words: &[String], outcome: u8) -> Vec<u8> {
     const REFUND: u8 = 3;
     const UNDO: u8 = 6;
@@ -191,13 +195,14 @@ fn verdicts(words: &[String], outcome: u8) -> Vec<u8> {
         return usual_verdicts(words, outcome);
     }
     let keys: usize = words[2].parse().unwrap();
-    // The first byte is the operation and the second the number of charges. A request of a script
-    // for a single charge begins with a small cost instead.
+    // The first byte of the argument is the operation, and the second byte is the number of
+    // charges. In a request of the script for a single charge, the argument begins with a small
+    // cost instead.
     let has_amounts =
         matches!(words[3 + keys].as_bytes(), [REFUND | UNDO, count, ..] if *count > 0);
     let mut answer = vec![0];
     answer.extend(&5_u64.to_le_bytes()[..7]);
-    // A key that ends in `%h` holds an epoch, not a state.
+    // The value of a key that ends in `%h` is an epoch and not a state, so it gets no verdict.
     for _ in words[3..3 + keys].iter().filter(|key| !key.ends_with("%h")) {
         answer.extend([0, outcome]);
         answer.extend([0; 35]);
@@ -208,8 +213,8 @@ fn verdicts(words: &[String], outcome: u8) -> Vec<u8> {
     bulk(&answer)
 }
 
-/// Returns the reply of the script for usual batches. Each key has a charge that was admitted to an
-/// aligned fixed window, or a charge that was denied without a state.
+/// Returns a reply in the format of the script for usual batches. For each key, the reply reports a
+/// charge that an aligned fixed window has admitted, or a charge that was denied without a state.
 fn usual_verdicts(words: &[String], outcome: u8) -> Vec<u8> {
     const FIXED_ALIGNED: u8 = 0x91;
     const EMPTY: u8 = 4;

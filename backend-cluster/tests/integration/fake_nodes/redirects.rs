@@ -1,4 +1,4 @@
-//! Nodes that redirect or lose a call.
+//! Tests of nodes that redirect a call or do not reply to it.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,8 @@ async fn a_slot_that_moved_is_followed_and_remembered() {
     low.says([high.redirect("MOVED", slot(LOW))]);
     for _ in 0..3 {
         assert!(acquire(&store, LOW).await.unwrap().is_allowed());
-        // From now on the nodes report the new owner, like a real cluster.
+        // After the redirect, both nodes report the new owner of the slots, like the nodes of a
+        // real cluster.
         low.sees(&[(0, 16_383, &high)]);
         high.sees(&[(0, 16_383, &high)]);
     }

@@ -1,4 +1,4 @@
-//! Admissions that replicas must acknowledge.
+//! Tests of stores that require that replicas acknowledge each write.
 
 use std::time::Duration;
 

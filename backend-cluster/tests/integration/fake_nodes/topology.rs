@@ -1,4 +1,4 @@
-//! Learning which node serves which slots.
+//! Tests of the queries with which the store learns the assignment of slots to nodes.
 
 use std::time::{Duration, Instant};
 
@@ -31,8 +31,8 @@ async fn the_slots_are_queried_again_but_not_after_every_error() {
     assert!(acquire(&store, LOW).await.unwrap().is_allowed());
     low.says(vec![Say::Error("CLUSTERDOWN The cluster is down".to_owned()); 10_000]);
     let four_rounds = async || {
-        // On a busy machine, a call may time out before the round of queries for which it waits
-        // begins.
+        // A call waits for a round of queries. On a busy machine, the call can time out before this
+        // round begins.
         let kind = acquire(&store, LOW).await.unwrap_err().kind();
         assert!(matches!(kind, ErrorKind::Unavailable | ErrorKind::Timeout), "{kind:?}");
         let mut times = [low.received(), high.received()].concat();
@@ -49,8 +49,9 @@ async fn the_slots_are_queried_again_but_not_after_every_error() {
 
 #[tokio::test]
 async fn a_redirected_call_does_not_wait_for_a_new_slot_map() {
-    // The second round of queries begins 100 ms after the first one. A call that does not wait for
-    // it ends before. If the machine is too slow for that, the test tries again.
+    // The second round of queries begins 100 ms after the first round. A call that does not wait
+    // for the second round ends before it begins. On a slow machine, the call can end later, so the
+    // test makes several attempts.
     for _ in 0..20 {
         let (low, high, store) = two_nodes().await;
         assert!(acquire(&store, LOW).await.unwrap().is_allowed());
@@ -88,7 +89,7 @@ async fn one_node_that_answers_is_enough() {
     for _ in 0..5 {
         let urls = [closed.clone(), silent.url(), high.url()];
         let store = ClusterStore::new(urls).unwrap();
-        // The silent node reports that it knows no slots, so that the store needs the third node.
+        // The second node replies that it knows no slots, so the store must query the third node.
         assert!(acquire(&store, LOW).await.unwrap().is_allowed());
     }
 }
@@ -102,7 +103,8 @@ async fn b48_a_cluster_that_is_down_delays_no_building_and_fails_calls_soon() {
         let error = acquire(&store, LOW).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     }
-    // The first call waits for the connections to fail. Most later calls fail immediately.
+    // The first call waits until the attempts to connect have failed. Most later calls fail
+    // immediately.
     assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
 }
 

@@ -1,4 +1,4 @@
-//! Callers that make calls until the load is stopped.
+//! The load of a test: callers that make calls until the load is stopped.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::SOON;
 
-/// The outcome of a call.
+/// The outcome of a call of the load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Allowed { remaining: u64 },
@@ -18,17 +18,18 @@ pub(crate) enum Outcome {
     Failed(ErrorKind, String),
 }
 
-/// A call.
+/// A call of the load that has ended.
 #[derive(Debug, Clone)]
 pub(crate) struct Event {
-    /// The index of the call's subject in the load.
+    /// The index of the call's subject in the list of subjects of the load.
     pub(crate) subject: usize,
     pub(crate) started: Instant,
     pub(crate) duration: Duration,
     pub(crate) outcome: Outcome,
 }
 
-/// Callers that make calls for the load's subjects in turn. A subject is a policy and a tenant.
+/// Callers that make calls for a list of subjects in turn. Each element of the list is a policy and
+/// a tenant.
 pub(crate) struct Load {
     callers: JoinSet<()>,
     shared: Arc<Shared>,
@@ -44,7 +45,8 @@ struct Shared {
 }
 
 impl Load {
-    /// Starts the callers, and returns when as many calls have ended as there are subjects.
+    /// Starts the callers. Returns when the number of ended calls is at least the number of
+    /// subjects.
     pub(crate) async fn start(
         store: &ClusterStore,
         subjects: Vec<(Policy, String)>,
@@ -53,7 +55,7 @@ impl Load {
         let shared = Arc::new(Shared {
             store: store.clone(),
             subjects,
-            // The pause between two calls of a caller, which leaves time for the servers.
+            // A caller pauses between two calls, so that the callers do not overload the servers.
             pause: Duration::from_millis(1),
             next: AtomicUsize::new(0),
             is_over: AtomicBool::new(false),
@@ -68,7 +70,7 @@ impl Load {
         load
     }
 
-    /// Waits until `calls` more calls have ended.
+    /// Waits until `calls` more calls of the load have ended.
     pub(crate) async fn wait_for_calls(&self, calls: usize) {
         let count = || self.shared.events.lock().unwrap().len();
         let wanted = count() + calls;
@@ -76,7 +78,7 @@ impl Load {
         eventually(SOON, "more calls", is_enough).await.unwrap();
     }
 
-    /// Stops the callers and returns all calls in the order of their answers.
+    /// Stops the callers, and returns all calls in the order in which their answers arrived.
     pub(crate) async fn stop(self) -> Vec<Event> {
         self.shared.is_over.store(true, Ordering::Relaxed);
         // A caller that panicked has already printed its message.

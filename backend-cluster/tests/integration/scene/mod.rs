@@ -1,4 +1,4 @@
-//! Helpers of the tests in which a cluster fails or changes.
+//! Helpers for tests in which nodes of a cluster fail or slots move.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -17,19 +17,20 @@ use tidegate_testkit::servers::{Cluster, Redis, eventually};
 
 pub(crate) use load::{Event, Load, Outcome};
 
-/// The maximum time for steps that are not the subject of a test.
+/// The maximum time for a step of a test if the test does not check the duration of this step.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 pub(crate) fn policy(text: &str) -> Policy {
     text.parse().unwrap()
 }
 
-/// Returns a policy that never refuses during a test and whose states never recover during a test.
+/// Returns a policy that never refuses during a test. The states of this policy do not recover
+/// during a test.
 pub(crate) fn wide() -> Policy {
     policy("wide: fixed-window 1000000/10d anchored")
 }
 
-/// Returns a builder for a store whose timeouts are just long enough for a busy machine.
+/// Returns a builder for a store with short timeouts that are just long enough for a busy machine.
 pub(crate) fn builder(cluster: &Cluster) -> ClusterStoreBuilder {
     let builder = ClusterStore::builder().urls(cluster.urls());
     builder.connect_timeout(Duration::from_millis(500)).response_timeout(Duration::from_secs(1))
@@ -39,7 +40,7 @@ pub(crate) fn store(cluster: &Cluster) -> ClusterStore {
     builder(cluster).build().unwrap()
 }
 
-/// Returns tenants whose keys are on a node.
+/// Returns `count` tenants with keys on the given node.
 pub(crate) async fn tenants_at(cluster: &Cluster, node: usize, count: usize) -> Vec<String> {
     let slots = cluster.slots_of(node).await.unwrap();
     let is_there = |tenant: &String| {
@@ -61,8 +62,8 @@ pub(crate) async fn acquire(
     store.decide(Call::acquire(&[Charge::new(policy, "s").tenant(tenant)])).await
 }
 
-/// Returns the amount that is used of the limit of a tenant's only subject. After a failed
-/// connection attempt, calls fail for a moment. Therefore this function retries until the store
+/// Returns the used amount of the limit of a tenant with a single subject. After a failed
+/// connection attempt, calls fail for a short time. So this function retries until the store
 /// decides.
 pub(crate) async fn used(store: &ClusterStore, policy: &Policy, tenant: &str) -> u64 {
     let charges = [Charge::new(policy, "s").tenant(tenant).cost(0)];
@@ -71,7 +72,7 @@ pub(crate) async fn used(store: &ClusterStore, policy: &Policy, tenant: &str) ->
     policy.limit() - peek.verdicts()[0].remaining()
 }
 
-/// Returns `true` if a change of the cluster may cause errors of this kind.
+/// Returns `true` if a failed node or a moving slot can cause errors of this kind.
 pub(crate) fn is_caused_by_change(kind: ErrorKind) -> bool {
     use ErrorKind::{Busy, ReadOnly, Timeout, Unavailable};
     matches!(kind, Timeout | Unavailable | ReadOnly | Busy)
