@@ -173,8 +173,8 @@ pub(super) fn a_block_of_at_least_a_span_shortens_none<F: Fixture>(fixture: &F) 
     });
 }
 
-/// Rule 9: a refusal blocks the subject for the time that the policy defines. Refusals during the
-/// block do not extend it.
+/// Rule 9 of the design: a refusal blocks the subject for the time that the policy defines.
+/// Refusals during the block do not extend it.
 pub(super) fn a_refusal_blocks_and_the_block_is_not_extended<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let policy = policy.block_for(us(50)).expect("within the bounds");
@@ -197,7 +197,8 @@ pub(super) fn a_refusal_blocks_and_the_block_is_not_extended<F: Fixture>(fixture
     });
 }
 
-/// Rule 9: a denial writes only the block of the policy that refused, to that policy's own key.
+/// Rule 9 of the design: a denial writes only the block of the policy that refused, to that
+/// policy's own key.
 pub(super) fn a_penalty_is_all_that_a_denial_writes<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let strict = harness.hourly("strict", 1, " block 50us");
@@ -211,7 +212,7 @@ pub(super) fn a_penalty_is_all_that_a_denial_writes<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Rule 9: a shadow counts and reports, and never refuses.
+/// Rule 9 of the design: a shadow counts and reports, and never refuses.
 pub(super) fn a_shadow_reports_and_never_refuses<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let shadow = policy.shadow();
@@ -241,7 +242,7 @@ pub(super) fn a_shadow_reports_and_never_refuses<F: Fixture>(fixture: &F) {
     });
 }
 
-/// B53, B54: a changed limit applies from the next decision. The usage is kept.
+/// Defects B53 and B54: a changed limit applies from the next decision. The usage is kept.
 pub(super) fn b53_b54_a_changed_limit_keeps_what_was_used<F: Fixture>(fixture: &F) {
     for (before, wider, narrower) in [
         ("fixed-window 5/1h", "fixed-window 8/1h", "fixed-window 3/1h"),
@@ -291,9 +292,9 @@ const SHAPES: [&str; 12] = [
     "p: token-bucket 5/2h by-interval",
 ];
 
-/// B60, rule 8: two policies of one name with different windows or algorithms have separate
-/// states. In turns, they admit the sum of their limits. A call under one policy, such as a block,
-/// does not change the state of the other.
+/// Defect B60, and rule 8 of the design: two policies of one name with different windows or
+/// algorithms have separate states. In turns, they admit the sum of their limits. A call under one
+/// policy, such as a block, does not change the state of the other.
 pub(super) fn b60_another_window_or_algorithm_has_a_state_of_its_own<F: Fixture>(fixture: &F) {
     for from in SHAPES {
         for to in SHAPES.into_iter().filter(|&to| to != from) {
@@ -320,7 +321,7 @@ pub(super) fn b60_another_window_or_algorithm_has_a_state_of_its_own<F: Fixture>
     }
 }
 
-/// Rule 8: a block continues after the limit is changed.
+/// Rule 8 of the design: a block continues after the limit is changed.
 pub(super) fn a_block_survives_a_changed_limit<F: Fixture>(fixture: &F) {
     for (before, after) in [
         ("p: fixed-window 5/1h", "p: fixed-window 9/1h"),
@@ -340,8 +341,8 @@ pub(super) fn a_block_survives_a_changed_limit<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Rule 8: a bucket recovers at the time computed under the policy that last charged it, whether
-/// or not the store has dropped its state.
+/// Rule 8 of the design: a bucket recovers at the time computed under the policy that last charged
+/// it, whether or not the store has dropped its state.
 pub(super) fn a_lowered_rate_counts_from_the_next_charge<F: Fixture>(fixture: &F) {
     for (fast, slow) in [
         ("p: token-bucket 1/1us burst 5", "p: token-bucket 1/1h burst 5"),
@@ -369,7 +370,7 @@ pub(super) fn a_lowered_rate_counts_from_the_next_charge<F: Fixture>(fixture: &F
     }
 }
 
-/// B61: policies without a name share a state only if they are equal.
+/// Defect B61: policies without a name share a state only if they are equal.
 pub(super) fn b61_policies_without_a_name_share_states_only_if_equal<F: Fixture>(fixture: &F) {
     let texts = [
         "fixed-window 5/1h",

@@ -27,7 +27,7 @@ fn sharded(policy: &Policy, shards: Shards) -> Policy {
         .unwrap_or_else(|error| panic!("`{policy}` cannot have shards: {error}"))
 }
 
-/// B29: one subject can use the whole limit of a policy with shards, and no more.
+/// Defect B29: one subject can use the whole limit of a policy with shards, and no more.
 pub(super) fn b29_a_limit_in_shards_is_all_of_the_limit<F: Fixture>(fixture: &F) {
     for policy in each() {
         for count in [1, 2, 3, 8] {

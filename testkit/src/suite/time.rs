@@ -11,7 +11,7 @@ use super::report::{check, check_eq};
 use crate::generate::any_policy;
 use crate::show;
 
-/// B30: the store decides by its own clock, and returns the time of that clock.
+/// Defect B30: the store decides by its own clock, and returns the time of that clock.
 pub(super) fn b30_the_clock_that_counts_is_the_stores<F: Fixture>(fixture: &F) {
     use tidegate_core::{Clock, Store};
     case(fixture, async |harness| {
@@ -30,8 +30,8 @@ fn requests() -> impl Strategy<Value = (Policy, Vec<(u64, u64)>)> {
         .prop_map(|(text, requests)| (policy(text), requests))
 }
 
-/// B31: a step back of the clock admits nothing more. When the clock shows the earlier time again,
-/// the verdict is the same as before.
+/// Defect B31: a step back of the clock admits nothing more. When the clock shows the earlier time
+/// again, the verdict is the same as before.
 pub(super) fn b31_a_step_back_mints_nothing_and_costs_at_most_the_step<F: Fixture>(fixture: &F) {
     let steps = prop_oneof![1..30_u64, Just(1_000_000), Just(START)];
     cases(fixture, (requests(), steps), async |harness, ((policy, requests), step)| {
@@ -73,7 +73,8 @@ pub(super) fn b31_a_step_back_mints_nothing_and_costs_at_most_the_step<F: Fixtur
     });
 }
 
-/// B31: jumps of years in both directions admit nothing more than the limit, and cause no panic.
+/// Defect B31: jumps of years in both directions admit nothing more than the limit, and cause no
+/// panic.
 pub(super) fn b31_jumps_of_years_are_survived<F: Fixture>(fixture: &F) {
     const YEAR: u64 = 365 * 86_400_000_000;
     each_case(fixture, async |harness, policy| {
@@ -119,8 +120,8 @@ async fn use_up<F: Fixture>(
     now
 }
 
-/// B39, rule 4: if no other call is made, a request succeeds after a wait of `retry_after`, and
-/// fails one microsecond earlier.
+/// Defect B39, and rule 4 of the design: if no other call is made, a request succeeds after a wait
+/// of `retry_after`, and fails one microsecond earlier.
 pub(super) fn b39_waiting_retry_after_succeeds_and_less_does_not<F: Fixture>(fixture: &F) {
     cases(fixture, (wild(), 1..4_u64), async |harness, ((policy, requests), cost)| {
         let now = use_up(harness, requests, policy).await;
@@ -156,7 +157,7 @@ pub(super) fn b39_waiting_retry_after_succeeds_and_less_does_not<F: Fixture>(fix
     });
 }
 
-/// Rule 4: a cost of `remaining` is admitted, and a cost greater by 1 is not.
+/// Rule 4 of the design: a cost of `remaining` is admitted, and a cost greater by 1 is not.
 pub(super) fn a_cost_of_remaining_passes_and_one_more_does_not<F: Fixture>(fixture: &F) {
     cases(fixture, wild(), async |harness, (policy, requests)| {
         use_up(harness, requests, policy).await;
@@ -175,8 +176,8 @@ pub(super) fn a_cost_of_remaining_passes_and_one_more_does_not<F: Fixture>(fixtu
     });
 }
 
-/// B40: a request of time `t` does not count at `t + window`. It still counts one microsecond
-/// earlier.
+/// Defect B40: a request of time `t` does not count at `t + window`. It still counts one
+/// microsecond earlier.
 pub(super) fn b40_the_end_of_a_window_is_outside_of_it<F: Fixture>(fixture: &F) {
     let window = 1_000;
     for text in ["p: sliding-log 1/1ms", "p: fixed-window 1/1ms anchored", "p: token-bucket 1/1ms"]
@@ -217,7 +218,7 @@ async fn admitted<F: Fixture>(
     admitted
 }
 
-/// Rule 3: no more is admitted than the policy allows, over any window of time.
+/// Rule 3 of the design: no more is admitted than the policy allows, over any window of time.
 pub(super) fn never_more_is_admitted_than_the_policy_says<F: Fixture>(fixture: &F) {
     cases(fixture, requests(), async |harness, (policy, requests)| {
         let admitted = admitted(harness, policy, requests).await;
@@ -248,8 +249,8 @@ pub(super) fn never_more_is_admitted_than_the_policy_says<F: Fixture>(fixture: &
     });
 }
 
-/// Rule 3: no less is admitted than the policy allows. A subject with continuous requests gets the
-/// long-run rate, regardless of the interval between its requests.
+/// Rule 3 of the design: no less is admitted than the policy allows. A subject with continuous
+/// requests gets the long-run rate, regardless of the interval between its requests.
 pub(super) fn the_long_run_rate_is_met_however_often_it_is_asked<F: Fixture>(fixture: &F) {
     for policy in each() {
         for every in [1, 3, 7] {

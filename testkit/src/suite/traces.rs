@@ -54,14 +54,15 @@ pub(super) fn several_charges_are_decided_as_by_the_oracle<F: Fixture>(fixture: 
     play(fixture, traces, ClockKind::Forwards);
 }
 
-/// B31: calls with up to four charges are decided as by the oracle under a clock that jumps both
-/// ways.
+/// Defect B31: calls with up to four charges are decided as by the oracle under a clock that jumps
+/// both ways.
 pub(super) fn several_charges_under_a_jumping_clock<F: Fixture>(fixture: &F) {
     let moves = fixture.moves_with_several();
     play(fixture, scenario(several_policies(), moves, 25, 4), moves);
 }
 
-/// B53, B54: a policy that changes and keeps its name also keeps its usage, or has a fresh state.
+/// Defects B53 and B54: a policy that changes and keeps its name also keeps its usage, or has a
+/// fresh state.
 pub(super) fn b53_changed_policies_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let policies = Kind::any().prop_flat_map(|kind| related_policies(kind, "p"));
     let traces = scenario(policies, ClockKind::Jumping, 30, 1);
@@ -78,7 +79,7 @@ pub(super) fn batches_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     });
 }
 
-/// B17: traces with unusual subjects are decided as by the oracle.
+/// Defect B17: traces with unusual subjects are decided as by the oracle.
 pub(super) fn b17_hostile_subjects_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let subjects = prop::collection::vec((hostile_subject(), hostile_subject()), 1..5);
     let traces = scenario(several_policies(), ClockKind::Forwards, 12, 2);
@@ -87,7 +88,7 @@ pub(super) fn b17_hostile_subjects_are_decided_as_by_the_oracle<F: Fixture>(fixt
     play(fixture, traces, ClockKind::Forwards);
 }
 
-/// Rule 1: two stores that receive the same calls return the same answers.
+/// Rule 1 of the design: two stores that receive the same calls return the same answers.
 pub(super) fn the_same_calls_get_the_same_answers<F: Fixture>(fixture: &F) {
     use super::harness::Harness;
     use crate::generate::Trace;

@@ -154,8 +154,8 @@ pub(super) fn an_undo_later_takes_nothing_from_others<F: Fixture>(fixture: &F) {
     }
 }
 
-/// B59: any number of charges of one instant can be undone later. Each is refunded in full, up to
-/// the amount that is still charged.
+/// Defect B59: any number of charges of one instant can be undone later. Each is refunded in full,
+/// up to the amount that is still charged.
 pub(super) fn b59_many_takes_are_undone_in_full<F: Fixture>(fixture: &F) {
     for text in [
         "p: token-bucket 10/1s burst 100",
@@ -260,8 +260,8 @@ fn steps() -> impl Strategy<Value = (Policy, Vec<Step>)> {
         .prop_map(|(text, steps)| (policy(text), steps))
 }
 
-/// Rule 3: in any sequence of acquires and undos, the charges that were not undone never exceed
-/// what the policy allows.
+/// Rule 3 of the design: in any sequence of acquires and undos, the charges that were not undone
+/// never exceed what the policy allows.
 pub(super) fn never_more_is_admitted_whatever_is_undone<F: Fixture>(fixture: &F) {
     cases(fixture, steps(), async |harness, (policy, steps)| {
         let phase = Charge::new(policy, "s").phase();
