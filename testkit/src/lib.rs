@@ -29,8 +29,8 @@
 //!   [`with_snapshot`](FromFn::with_snapshot). Then the suite also checks, byte for byte, that a
 //!   denial writes nothing.
 //! * If your store [supports](tidegate_core::Store::supports) only some policies, the suite uses
-//!   only the supported policies. A property that needs an unsupported policy passes, and prints
-//!   `not run: …`.
+//!   only the supported policies. If the store supports no policy that a property needs, the
+//!   property passes and prints `not run: …`.
 //!
 //! # Read a failure
 //!
