@@ -76,8 +76,8 @@ pub(super) fn holds_of_several_charges_are_decided_as_by_the_oracle<F: Fixture>(
     });
 }
 
-/// The store decides a random trace of holds under policies with `refund-lapsed` like the oracle.
-/// The oracle refunds a hold at the time of its lapse.
+/// Checks that the store decides a random trace of holds under policies with `refund-lapsed` like
+/// the oracle. The oracle refunds a hold at the time of its lapse.
 pub(super) fn lapses_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let any = |name| {
         (any_policy(name), prop::bool::weighted(0.8)).prop_map(|(policy, refunds)| match refunds {
@@ -270,9 +270,9 @@ enum Shared {
     Reset,
 }
 
-/// The end of a hold (a settlement, a cancellation or a lapse) never refunds the usage of other
-/// callers, even after a reset or a refund. If no caller refunds, the usage is exactly the sum of
-/// the amounts that all callers have used since the last reset.
+/// Checks that the end of a hold (a settlement, a cancellation or a lapse) never refunds the usage
+/// of other callers, even after a reset or a refund. If no caller refunds, the usage is exactly the
+/// sum of the amounts that all callers have used since the last reset.
 pub(super) fn b100_a_settlement_never_refunds_other_callers<F: Fixture>(fixture: &F) {
     let policies: Vec<Policy> = ["", " refund-lapsed"]
         .into_iter()
@@ -544,9 +544,9 @@ pub(super) fn a_hold_gives_back_no_more_than_is_owed<F: Fixture>(fixture: &F) {
     }
 }
 
-/// The remaining amount after a settlement is at most the amount that would remain if all callers
-/// had charged their actual costs only. This is true for all charges of other callers during the
-/// hold.
+/// Checks that the remaining amount after a settlement is at most the amount that would remain if
+/// all callers had charged their actual costs only. This is true for all charges of other callers
+/// during the hold.
 pub(super) fn holds_never_make_room_for_more<F: Fixture>(fixture: &F) {
     let step = (0..6_u64, 0..4_u64, prop_oneof![Just(0), 1..4_u64]);
     // Policies are excluded if their windows and periods begin with the first charge, or differ
@@ -588,7 +588,7 @@ pub(super) fn holds_never_make_room_for_more<F: Fixture>(fixture: &F) {
     });
 }
 
-/// A call holds all its charges or none. Each charge is settled at its own cost.
+/// Checks that a call holds all its charges or none. Each charge is settled at its own cost.
 pub(super) fn several_charges_are_held_together<F: Fixture>(fixture: &F) {
     for first in each() {
         case(fixture, async |harness| {
@@ -630,8 +630,8 @@ pub(super) fn a_shadow_that_refuses_holds_nothing<F: Fixture>(fixture: &F) {
     });
 }
 
-/// A "hold up to" holds the remaining amount if this amount is less than the cost. The hold is then
-/// settled at the held amount.
+/// Checks that a "hold up to" holds the remaining amount if this amount is less than the cost. The
+/// hold is then settled at the held amount.
 pub(super) fn as_much_as_there_is_can_be_held<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         harness.take(&policy, 2).await;

@@ -82,7 +82,8 @@ pub(super) fn an_id_makes_a_call_happen_once<F: Fixture>(fixture: &F) {
     }
 }
 
-/// The store forgets an id after its time to live. Repeated calls do not prolong this time.
+/// Checks that the store forgets an id after its time to live. Repeated calls do not prolong this
+/// time.
 pub(super) fn an_id_is_forgotten_after_its_time<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let policy = harness.hourly("p", 9, "");

@@ -13,7 +13,7 @@ const fn us(micros: u64) -> Duration {
     Duration::from_micros(micros)
 }
 
-/// A peek returns the outcome and the same wait as an acquire would return.
+/// Checks that a peek returns the same outcome and the same wait as an acquire would return.
 pub(super) fn a_peek_says_what_an_acquire_would<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         for cost in [1, 3, 2, 1, 1, 6] {
@@ -25,8 +25,8 @@ pub(super) fn a_peek_says_what_an_acquire_would<F: Fixture>(fixture: &F) {
     });
 }
 
-/// The calls of a batch get the same answers as calls that are made one after another, even if the
-/// calls share a key.
+/// Checks that the calls of a batch get the same answers as calls that are made one after another,
+/// even if the calls share a key.
 pub(super) fn a_batch_is_answered_as_its_calls_one_by_one<F: Fixture>(fixture: &F) {
     use tidegate_core::{Call, Store};
     each_case(fixture, async |harness, policy| {
@@ -417,7 +417,7 @@ pub(super) fn b61_policies_without_a_name_share_states_only_if_equal<F: Fixture>
     });
 }
 
-/// A call that is not valid gets an error of the right kind, and never a denial.
+/// Checks that a call that is not valid gets an error that names the reason, and never a denial.
 pub(super) fn a_wrong_call_is_an_error_and_not_a_denial<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let log = harness.hourly("p", 100, "");

@@ -49,7 +49,7 @@ pub(super) fn b29_a_limit_in_shards_is_all_of_the_limit<F: Fixture>(fixture: &F)
     }
 }
 
-/// All subjects of a tenant share one limit. Different tenants have separate limits.
+/// Checks that all subjects of a tenant share one limit. Different tenants have separate limits.
 pub(super) fn a_limit_of_a_tenant_is_one_for_all_its_subjects<F: Fixture>(fixture: &F) {
     for policy in each() {
         for count in [1, 3, 8] {

@@ -48,7 +48,7 @@ kinds! {
     gcra_decides_as_the_oracle, gcra_under_a_jumping_clock: Gcra;
 }
 
-/// The store decides calls with up to four charges to three policies like the oracle.
+/// Checks that the store decides calls with up to four charges to three policies like the oracle.
 pub(super) fn several_charges_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let traces = scenario(several_policies(), ClockKind::Forwards, 25, 4);
     play(fixture, traces, ClockKind::Forwards);
@@ -69,8 +69,8 @@ pub(super) fn b53_changed_policies_are_decided_as_by_the_oracle<F: Fixture>(fixt
     play(fixture, traces, ClockKind::Jumping);
 }
 
-/// The store decides the calls of a batch like the oracle, which decides the calls one after
-/// another.
+/// Checks that the store decides the calls of a batch like the oracle, which decides the calls one
+/// after another.
 pub(super) fn batches_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let moves = fixture.moves_with_several();
     let traces = scenario(several_policies(), moves, 30, 2);
