@@ -1,12 +1,13 @@
-//! Random policies. Most have numbers so small that traces reach every boundary, and a few have
-//! numbers of any size.
+//! Random policies. Most policies have numbers so small that traces reach every boundary. A few
+//! policies have numbers of any size.
 
 use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_core::{Algorithm, FixedWindow, Policy, SlidingCounter, SlidingLog, TokenBucket};
 
-/// The algorithms, with the variants that decide differently.
+/// The kinds of algorithms. A variant of an algorithm that decides differently is a kind of its
+/// own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "named as in tidegate_core")]
 #[non_exhaustive]
@@ -61,8 +62,8 @@ pub fn several_policies() -> impl Strategy<Value = Vec<Policy>> {
     (any_policy("p"), any_policy("q"), any_policy("r")).prop_map(|(p, q, r)| vec![p, q, r])
 }
 
-/// Returns a strategy for two to four policies of one name, with different limits. Some have
-/// another algorithm or window.
+/// Returns a strategy for two to four policies with the same name and different limits. Some of
+/// these policies also have another algorithm or window.
 pub fn related_policies(kind: Kind, name: &'static str) -> impl Strategy<Value = Vec<Policy>> {
     let one = (numbers(), variant());
     let related = (one, prop::collection::vec(change(), 1..4));
@@ -123,11 +124,12 @@ fn algorithm(kind: Kind) -> impl Strategy<Value = Algorithm> {
     })
 }
 
-/// Returns a strategy for numbers. Most are small, and some are as large as possible.
+/// Returns a strategy for the numbers of an algorithm. Most numbers are small, and some are as
+/// large as possible.
 fn numbers() -> impl Strategy<Value = Numbers> {
     let small = (0..7_u64, 1..8_u64, 1..13_u64);
-    // Rates whose intervals are not whole microseconds, windows that share no divisor with the
-    // limit, and ticks longer than 1 µs.
+    // Special numbers: rates whose intervals are not whole microseconds, windows that have no
+    // common divisor with the limit, and ticks longer than 1 µs.
     let known = prop::sample::select(vec![
         (1_000_000, 1_000_000, 1_000_000),
         (5, 300_000, 1_000_000),
@@ -163,8 +165,8 @@ fn variant() -> impl Strategy<Value = (u8, u64)> {
     (0..3_u8, prop_oneof![1 => Just(0), 2 => 1..7_u64])
 }
 
-/// Builds the algorithm. Returns `None` if a number is 0 and must be at least 1. The variant
-/// selects the start of a fixed window, and the number of grains in a log's window.
+/// Builds an algorithm. Returns `None` if a number is 0 that must be at least 1. The last argument
+/// selects the start of a fixed window and the number of grains in the window of a sliding log.
 fn build(kind: Kind, numbers: Numbers, (start, grains): (u8, u64)) -> Option<Algorithm> {
     let Numbers { limit, count, span } = numbers;
     let window = Duration::from_micros(span);
