@@ -6,8 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate_core::{Algorithm, FixedWindow, Policy, SlidingCounter, SlidingLog, TokenBucket};
 
-/// The kinds of algorithms. A variant of an algorithm that decides differently is a kind of its
-/// own.
+/// The kinds of algorithms. A token bucket that refills by intervals is a kind of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "named as in tidegate_core")]
 #[non_exhaustive]

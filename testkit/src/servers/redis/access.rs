@@ -1,9 +1,10 @@
-//! The users and passwords of a server, and the URLs of its connections.
+//! The access to a server: its passwords, its encryption, and the URLs for connections.
 
 use std::fmt::Write;
 use std::path::Path;
 
-/// The password of the default user, if it has one, and whether TCP connections are encrypted.
+/// The password of the default user, if this user has a password, and whether TCP connections are
+/// encrypted.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Access {
     pub(super) password: Option<String>,
