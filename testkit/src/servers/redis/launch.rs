@@ -70,7 +70,7 @@ impl Redis {
     }
 
     /// Starts the server again, on the same port and with the same settings. If the server still
-    /// runs, stops it first.
+    /// runs, ends the running process first.
     ///
     /// # Errors
     /// Returns an error if the server does not end, or does not start.
