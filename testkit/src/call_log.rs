@@ -9,7 +9,7 @@ use crate::show;
 /// The maximum number of calls that a message shows.
 const MAX_CALLS: usize = 10;
 
-/// A log of the calls to a store and of their answers. It keeps the last [`MAX_CALLS`] calls.
+/// A log of the calls to a store and of their answers. It keeps the last `MAX_CALLS` calls.
 #[derive(Default)]
 pub(crate) struct CallLog {
     made: usize,

@@ -47,9 +47,8 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts the shell. The shell will run `command` in the directory `dir` when
-    /// [`start`](Self::start) is called. From now on, the shell owns `dir`, and removes `dir` at
-    /// its end.
+    /// Starts the shell. The shell will run `command` in the directory `dir` when `start` is
+    /// called. From now on, the shell owns `dir`, and removes `dir` at its end.
     pub(super) fn new(dir: PathBuf, command: &[&Path]) -> Result<Self, Error> {
         let mut shell = Command::new("sh")
             .args(["-c", SCRIPT, "tidegate-watchdog"])

@@ -18,7 +18,7 @@ use super::server::StoreServer;
 use super::time::{Time, micros};
 
 /// The server and the nodes of a simulation. `S` is the store of the server. `D` is the store of a
-/// node: the layers under test around a [`LinkStore`]. Clones share the same world.
+/// node: the layers under test around a `LinkStore`. Clones share the same world.
 #[derive(Debug)]
 pub struct World<S, D>(pub(super) Arc<Inner<S, D>>);
 

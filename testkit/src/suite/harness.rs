@@ -142,7 +142,7 @@ impl<'f, F: Fixture> Harness<'f, F> {
     }
 
     /// Returns a policy that admits at most `limit` per hour. Its algorithm is the first algorithm
-    /// of [`ALIKE`] that the store supports. The text of the policy ends with `more`.
+    /// of `ALIKE` that the store supports. The text of the policy ends with `more`.
     pub(super) fn hourly(&self, name: &str, limit: u64, more: &str) -> Policy {
         let texts = ALIKE.map(|text| text.replace('N', &limit.to_string()));
         let mut policies = texts.iter().map(|text| policy(&format!("{name}: {text}{more}")));
@@ -352,8 +352,8 @@ fn runtime() -> tokio::runtime::Runtime {
         .expect("a runtime can be built")
 }
 
-/// Runs one case on several threads. Fails the property if the case takes longer than
-/// [`Fixture::patience`].
+/// Runs one case on several threads. Fails the property if the case takes longer than the fixture's
+/// `patience`.
 pub(super) fn threads<F: Fixture>(fixture: &F, check: impl AsyncFnOnce(&Harness<'_, F>)) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(8)

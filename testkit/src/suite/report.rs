@@ -137,7 +137,7 @@ pub(super) enum Ended {
     Failed(String),
 }
 
-/// Converts the result of a case, or its panic, to an [`Ended`]. The message of a failure ends with
+/// Converts the result of a case, or its panic, to an `Ended`. The message of a failure ends with
 /// the last calls of the case.
 pub(super) fn ended(result: Result<Result<(), String>, Payload>, calls: &CallLog) -> Ended {
     let message = match result {

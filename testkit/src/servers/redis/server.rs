@@ -256,7 +256,7 @@ impl Redis {
     }
 }
 
-/// Converts a reply of the server that reports an error to an [`Error`]. Returns all other replies
+/// Converts a reply of the server that reports an error to an `Error`. Returns all other replies
 /// unchanged.
 fn accepted(command: &str, reply: Reply) -> Result<Reply, Error> {
     match reply {
