@@ -1,9 +1,9 @@
 //! Random traces of calls with few policies and subjects. Many calls are made at a time at which
 //! the answer changes, or a microsecond before or after this time.
 //!
-//! A step defines its time and its costs relative to the last answer of the store, such as "a
-//! microsecond before `retry_after` is over" or "one more than `remaining`". So traces reach
-//! boundaries by design. The type [`Trace`] converts steps into calls.
+//! A step defines its time and its costs relative to the last answer of the store. For example, the
+//! time is a microsecond before `retry_after` is over, or the cost is `remaining` plus 1. So traces
+//! reach boundaries by design. The type [`Trace`] converts steps into calls.
 
 use std::fmt;
 use std::time::Duration;

@@ -16,7 +16,7 @@
 //! | `record` | the record of one key: past charges, block, and policy of the last write |
 //! | `ledger` | the execution of a whole call, with several charges, blocks and shadows |
 //! | `holds` | holds and their settlements, by id |
-//! | `refunds` | refunds that may have refunded a hold |
+//! | `refunds` | refunds that have possibly refunded a hold |
 //! | `reply` | a form of an answer that can be compared |
 
 mod bucket;
@@ -75,7 +75,7 @@ pub struct Oracle {
     /// duplicates. `None` is the record of a fresh key.
     keys: BTreeMap<Key, Vec<Option<Record>>>,
     holds: BTreeMap<HoldKey, Hold>,
-    /// The refunds that may have refunded a hold.
+    /// The refunds that have possibly refunded a hold, by key.
     refunds: BTreeMap<Key, KeyRefunds>,
     /// The number of changes to holds so far.
     turns: u64,

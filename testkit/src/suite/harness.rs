@@ -35,8 +35,8 @@ use crate::show;
 /// begins or ends at this time.
 pub(super) const START: u64 = 1_790_000_000_000_123;
 
-/// One policy of each algorithm and variant. Each policy admits at most 5 immediately. At most 20
-/// µs after these 5, it admits 5 again.
+/// One policy of each algorithm and variant. Each policy admits at most 5 immediately. After at
+/// most 20 µs, it admits 5 again.
 pub(super) const EACH: [&str; 9] = [
     "p: fixed-window 5/10us",
     "p: fixed-window 5/10us phased",

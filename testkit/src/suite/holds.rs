@@ -185,8 +185,8 @@ pub(super) fn a_peek_says_what_is_held_and_not_spent<F: Fixture>(fixture: &F) {
         "p: token-bucket 60/1h by-interval",
     ];
     let policies = texts.map(|text| super::harness::policy(text).refund_lapsed()).to_vec();
-    // Each job describes a hold: the cost of the hold, the amount that is reported as used, whether
-    // the hold is extended, and whether it is settled.
+    // Each job describes a hold. It has the cost of the hold, the amount that is reported as used,
+    // and whether the hold is extended and settled.
     let jobs = prop::collection::vec((1..9_u64, 0..12_u64, any::<bool>(), any::<bool>()), 1..5);
     let inputs = (prop::sample::select(policies), jobs, any::<bool>(), lost(24));
     cases(fixture, inputs, async |harness, (policy, jobs, is_reset, plan)| {
@@ -270,9 +270,9 @@ enum Shared {
     Reset,
 }
 
-/// Checks that the end of a hold (a settlement, a cancellation or a lapse) never refunds the usage
-/// of other callers, even after a reset or a refund. If no caller refunds, the usage is exactly the
-/// sum of the amounts that all callers have used since the last reset.
+/// Defect B100: the end of a hold never refunds the usage of other callers, even after a reset or a
+/// refund. A hold ends by a settlement, a cancellation or a lapse. If no caller refunds, the usage
+/// is exactly the sum of the amounts that all callers have used since the last reset.
 pub(super) fn b100_a_settlement_never_refunds_other_callers<F: Fixture>(fixture: &F) {
     let policies: Vec<Policy> = ["", " refund-lapsed"]
         .into_iter()
@@ -691,7 +691,7 @@ pub(super) fn a_made_up_hold_gives_nothing_back<F: Fixture>(fixture: &F) {
                 check_eq!(kind, ErrorKind::IdReused, "{operation:?} {charges:?}");
             }
         }
-        // The id of a hold cannot be used for a call that is not a hold, and the id of such a call
+        // The id of a hold cannot be used for another kind of call. The id of another kind of call
         // cannot be used for a hold.
         let kind = must_fail(harness, Operation::Acquire, &[charge_to(&policy)]).await.kind();
         check_eq!(kind, ErrorKind::IdReused);

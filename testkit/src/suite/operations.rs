@@ -25,8 +25,8 @@ pub(super) fn a_peek_says_what_an_acquire_would<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Checks that the calls of a batch get the same answers as calls that are made one after another,
-/// even if the calls share a key.
+/// Checks that the calls of a batch get the same answers as calls that are made one after another.
+/// The calls can share a key.
 pub(super) fn a_batch_is_answered_as_its_calls_one_by_one<F: Fixture>(fixture: &F) {
     use tidegate_core::{Call, Store};
     each_case(fixture, async |harness, policy| {

@@ -122,8 +122,8 @@ async fn use_up<F: Fixture>(
     now
 }
 
-/// Defect B39, and rule 4 of the design: if no other call is made, a request succeeds after a wait
-/// of `retry_after`, and fails one microsecond earlier.
+/// Defect B39, and rule 4 of the design: a request succeeds after a wait of `retry_after`, and
+/// fails one microsecond earlier. This is true if no other call is made during the wait.
 pub(super) fn b39_waiting_retry_after_succeeds_and_less_does_not<F: Fixture>(fixture: &F) {
     cases(fixture, (wild(), 1..4_u64), async |harness, ((policy, requests), cost)| {
         let now = use_up(harness, requests, policy).await;

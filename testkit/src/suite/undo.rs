@@ -187,8 +187,8 @@ pub(super) fn b59_many_takes_are_undone_in_full<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Checks that an undo refunds nothing if the charge was not made: on a fresh subject, at another
-/// time, above the limit, or at a cost of 0.
+/// Checks that an undo refunds nothing if the charge was not made. The cases are a fresh subject,
+/// another time, a charge above the limit, and a cost of 0.
 pub(super) fn what_was_not_taken_is_not_undone<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let charge = Charge::new(&policy, "s");
@@ -266,8 +266,8 @@ fn steps() -> impl Strategy<Value = (Policy, Vec<Step>)> {
         .prop_map(|(text, steps)| (policy(text), steps))
 }
 
-/// Rule 3 of the design: in any sequence of acquires and undos, the sum of the charges that were
-/// not undone never exceeds the amount that the policy allows.
+/// Rule 3 of the design: an undo never makes room for more than the policy allows. In any sequence
+/// of acquires and undos, the charges that were not undone are within the policy.
 pub(super) fn never_more_is_admitted_whatever_is_undone<F: Fixture>(fixture: &F) {
     cases(fixture, steps(), async |harness, (policy, steps)| {
         let phase = Charge::new(policy, "s").phase();

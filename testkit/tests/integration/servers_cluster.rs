@@ -205,8 +205,8 @@ async fn a_paused_node_counts_as_dead_until_it_is_resumed() {
     })
     .await
     .unwrap();
-    // The method `primary_of_slot` does not query the paused node, because this query would take 10
-    // s.
+    // The method `primary_of_slot` does not query the paused node, because this query would take
+    // ten seconds.
     assert_eq!(cluster.primary_of_slot(16_383).await.unwrap(), 2);
     cluster.node(2).resume().await.unwrap();
     cluster.wait_until_ok().await.unwrap();

@@ -31,9 +31,9 @@ impl ClusterBuilder {
 
     /// Sets the settings of each node.
     ///
-    /// The defaults differ from those of Redis. A node that does not answer counts as dead after 1
-    /// s (`cluster-node-timeout`). If some slots are not served, all other slots are still served
-    /// (`cluster-require-full-coverage`).
+    /// The defaults differ from the defaults of Redis. After 1 s without an answer, a node counts
+    /// as dead (`cluster-node-timeout`). If some slots are not served, all other slots are still
+    /// served (`cluster-require-full-coverage`).
     pub fn node(mut self, node: RedisBuilder) -> Self {
         self.node = node;
         self

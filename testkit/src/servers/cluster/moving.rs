@@ -22,9 +22,8 @@ impl Cluster {
         self.finish_moving_slot(slot, to).await
     }
 
-    /// Begins to move a slot to the node `to`. From now on, the old node serves only the keys of
-    /// the slot that it still has, and replies `ASK` for all other keys of the slot. No key is
-    /// moved yet.
+    /// Begins to move a slot to the node `to`. From now on, the old node serves only the keys that
+    /// it still has. For all other keys of the slot, it replies `ASK`. No key is moved yet.
     ///
     /// # Errors
     /// Returns an error if the node `to` already owns the slot, or if a node rejects a command.

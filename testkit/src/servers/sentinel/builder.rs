@@ -45,8 +45,8 @@ impl SentinelBuilder {
         self
     }
 
-    /// Sets the time after which a primary that does not answer counts as dead. The default is 500
-    /// ms.
+    /// Sets the time after which a primary that does not answer counts as dead. By default, this
+    /// time is 500 ms.
     pub fn down_after(mut self, down_after: Duration) -> Self {
         self.down_after = down_after;
         self

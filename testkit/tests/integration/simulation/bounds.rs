@@ -114,8 +114,9 @@ proptest! {
         }
     }
 
-    /// Checks the bound of a bucket with burst `B` and rate `R`. The cost that is admitted in any
-    /// time `t` is at most `B + R·(t + span)` with leases, and at most `B + R·t` without leases.
+    /// Checks the bound of a bucket with burst `B` and rate `R`. With leases, the cost that is
+    /// admitted in any time `t` is at most `B + R·(t + span)`. Without leases, it is at most `B +
+    /// R·t`.
     #[test]
     fn a_bucket_is_shifted_by_the_span_at_most(scenario in scenarios(), burst in 20..200_u64, rate in 50..2_000_u64) {
         let ledger = play(&scenario, &policy(&format!("p: token-bucket {rate}/1s burst {burst}")));

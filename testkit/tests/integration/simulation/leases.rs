@@ -1,5 +1,5 @@
-//! Tests of leases under difficult loads: a high rate after a low rate, resets, a small share of
-//! other operations, and coalescing outside of the leases.
+//! Tests of leases under difficult loads. Examples are a high rate after a low rate, resets, and a
+//! small share of other operations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
