@@ -119,7 +119,7 @@ pub(crate) fn answer(answer: &Result<Decision, impl fmt::Display>) -> String {
     format!("{outcome}{wait} ({}){amounts}{unspent}", verdicts.join("; "))
 }
 
-/// Formats a call, its time and its answer on one line.
+/// Formats a call as one line, with the time and the answer of the call.
 pub(crate) fn answered_call(
     now: Timestamp,
     call: &Call<'_>,

@@ -33,7 +33,7 @@ pub trait DifferentialStore: Send + 'static {
     /// Returns the store.
     fn store(&self) -> &Self::Store;
 
-    /// Returns the clock from which the store takes its time.
+    /// Returns the clock that the store uses.
     fn clock(&self) -> &ManualClock;
 
     /// Removes everything that the store contains.
@@ -58,7 +58,7 @@ pub trait DifferentialStore: Send + 'static {
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Run {
-    /// Calls with one charge to a policy of this kind.
+    /// Calls with one charge. The charge is under a policy of this kind.
     One(Kind),
     /// Calls with several charges to several policies.
     Several,

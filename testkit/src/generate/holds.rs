@@ -11,10 +11,10 @@ use crate::show;
 
 /// Policies, and a trace of calls that charge these policies for one subject of one tenant.
 ///
-/// The output of `{:?}` is one line, and the output of `{:#?}` fits on a screen.
+/// The `Debug` output of a scenario is one line with `{:?}`, and fits on a screen with `{:#?}`.
 #[derive(Clone)]
 pub struct HoldScenario {
-    /// The policies, each with its own name.
+    /// The policies. All policies have different names.
     pub policies: Vec<Policy>,
     /// The time at which the trace starts, in microseconds since 1970.
     pub(crate) start: u64,
@@ -39,7 +39,7 @@ pub(crate) struct HoldStep {
     pub(crate) passes: u64,
     /// The operation.
     pub(crate) does: HoldDoes,
-    /// The id of the hold, 0 to 2. It is ignored if the operation does not name a hold.
+    /// The id of the hold, from 0 to 2. If the operation does not name a hold, the id is ignored.
     pub(crate) id: u8,
     /// The time to live of the id, in microseconds.
     pub(crate) ttl: u64,

@@ -44,8 +44,8 @@ struct Numbers {
     span: u64,
 }
 
-/// Returns a strategy for a policy of a kind, with a name. One in four policies blocks after a
-/// refusal, and one in eight is a shadow.
+/// Returns a strategy for a policy of this kind, with this name. One in four policies blocks after
+/// a refusal, and one in eight is a shadow.
 pub fn policy(kind: Kind, name: &'static str) -> impl Strategy<Value = Policy> {
     (algorithm(kind), block(), prop::bool::weighted(0.125))
         .prop_map(move |(algorithm, block, shadow)| finish(name, algorithm, block, shadow))
@@ -56,7 +56,8 @@ pub fn any_policy(name: &'static str) -> impl Strategy<Value = Policy> {
     Kind::any().prop_flat_map(move |kind| policy(kind, name))
 }
 
-/// Returns a strategy for three policies of any kinds, each with its own name.
+/// Returns a strategy for three policies of any kinds. The policies have the names `p`, `q` and
+/// `r`.
 pub fn several_policies() -> impl Strategy<Value = Vec<Policy>> {
     (any_policy("p"), any_policy("q"), any_policy("r")).prop_map(|(p, q, r)| vec![p, q, r])
 }

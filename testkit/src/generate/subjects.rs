@@ -20,8 +20,8 @@ pub fn hostile_subject() -> impl Strategy<Value = Bytes> {
     bytes.prop_map(Bytes::from)
 }
 
-/// Returns a strategy for two different pairs of a tenant and a subject. A store that joins tenant
-/// and subject carelessly would give them the same key.
+/// Returns a strategy for two different pairs of a tenant and a subject. A store that joins the
+/// tenant and the subject carelessly would give both pairs the same key.
 pub fn confusable_pair() -> impl Strategy<Value = [(Bytes, Bytes); 2]> {
     let part = || prop::collection::vec(prop::sample::select(&b"ab{}:*%_\0\xff"[..]), 0..4);
     let joint = prop_oneof![

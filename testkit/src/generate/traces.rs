@@ -26,7 +26,7 @@ pub enum ClockKind {
 
 /// Policies, subjects, and a trace of calls that charge them.
 ///
-/// The output of `{:?}` is one line, and the output of `{:#?}` fits on a screen.
+/// The `Debug` output of a scenario is one line with `{:?}`, and fits on a screen with `{:#?}`.
 #[derive(Clone)]
 pub struct Scenario {
     /// The policies. Several policies can have the same name.

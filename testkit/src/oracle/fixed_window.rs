@@ -39,7 +39,7 @@ impl Window {
         let shift = match self.start {
             Start::Aligned => 0,
             Start::Phased => self.phase % self.window,
-            // The window is anchored: it starts with the first charge.
+            // An anchored window starts with its first charge.
             _ => return now + self.window,
         };
         // A window ends at each time for which `time + shift` is a multiple of the window.

@@ -1,4 +1,4 @@
-//! Executes a whole call on the records of its keys.
+//! The execution of a whole call on the records of the call's keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -95,7 +95,7 @@ pub(super) fn execute(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> Reply {
             }
             look(ledger, &charges, now)
         }
-        // The oracle does not know the operation, so it accepts no answer.
+        // The oracle does not know this operation. No answer to it is accepted.
         _ => Reply::Error(vec![]),
     }
 }

@@ -1,5 +1,5 @@
-//! The oracle: a slow and obvious second implementation that shares no code with the core's
-//! algorithms.
+//! The oracle: a slow and obvious second implementation of the decisions. It shares no code with
+//! the algorithms of the core.
 //!
 //! The oracle reads only the settings of a policy and its tick. It keeps every cost separately, and
 //! keeps fractions of tokens as exact fractions. The core computes the following values. The oracle
@@ -220,7 +220,8 @@ impl Oracle {
         self.holds.values().any(|hold| hold.is_known_on(&key, now))
     }
 
-    /// Refunds the lapsed holds, one by one, each at the time of its lapse.
+    /// Lets all holds lapse whose time is over at `now`. Each hold is refunded as of the time of
+    /// its lapse.
     fn lapse(&mut self, now: u64) {
         let Self { keys, holds, refunds, .. } = self;
         loop {

@@ -105,7 +105,8 @@ impl Reply {
 }
 
 impl Reply {
-    /// Returns the fields that differ from the expected answer, one per line.
+    /// Returns the fields in which this answer differs from the expected answer, with one line per
+    /// field.
     pub(super) fn differences(&self, expected: &Self) -> String {
         let (
             Self::Decision { allowed, wait, verdicts, amounts, charged, unspent },

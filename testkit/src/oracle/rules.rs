@@ -69,7 +69,8 @@ pub(super) struct Take {
     pub(super) cost: u64,
 }
 
-/// Returns the rules of a charge's policy for its subject.
+/// Returns the rules that apply to a charge: the rules of the charge's policy, for the charge's
+/// subject.
 pub(super) fn rules_of(charge: &Charge<'_>) -> Box<dyn Rules> {
     let tick = charge.policy.rule().tick();
     match charge.policy.algorithm() {

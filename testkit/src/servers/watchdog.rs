@@ -30,7 +30,8 @@ pub(super) enum State {
     Exited,
 }
 
-/// A directory and the server process that runs in it, supervised by `watchdog.sh`.
+/// A server process, and the directory in which it runs. The shell script `watchdog.sh` supervises
+/// the process.
 ///
 /// The watchdog is a shell script, because a script needs no unsafe code and works on every Unix.
 /// The parent-death signal of Linux does not suffice. The kernel sends this signal when the

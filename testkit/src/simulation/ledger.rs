@@ -41,7 +41,7 @@ pub struct Request {
     pub node: usize,
     /// The operation.
     pub operation: Operation,
-    /// The subject of the first charge, by its number.
+    /// The number of the subject of the first charge. [`Ledger::subject`] returns the subject.
     pub subject: u32,
     /// The cost of the first charge. For an "acquire up to", this is the amount that was acquired.
     pub cost: u64,
@@ -70,7 +70,7 @@ pub struct SentCall {
     pub message: usize,
     /// The operation.
     pub operation: Operation,
-    /// The subject of the first charge, by its number.
+    /// The number of the subject of the first charge. [`Ledger::subject`] returns the subject.
     pub subject: u32,
     /// The cost of the first charge.
     pub cost: u64,
@@ -79,7 +79,7 @@ pub struct SentCall {
     /// The execution of the call by the server. It is `None` if the call did not arrive, or has not
     /// arrived so far.
     pub executed: Option<Executed>,
-    /// The fate of the call for its sender.
+    /// The fate of the call, as the node that sent the call sees it.
     pub fate: Fate,
 }
 
@@ -93,7 +93,8 @@ pub struct Executed {
     pub server_time: u64,
     /// The answer of the server.
     pub reply: Reply,
-    /// The amount of the first charge that was charged or refunded, if the answer contains it.
+    /// The amount of the first charge in the answer: the charged or refunded amount. It is `None`
+    /// if the answer has no amounts.
     pub amount: Option<u64>,
 }
 
@@ -122,13 +123,13 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Returns all requests, in the order in which they were made.
+    /// Returns all requests, in the order of their time.
     #[must_use]
     pub fn requests(&self) -> &[Request] {
         &self.requests
     }
 
-    /// Returns all calls to the server, in the order in which they were sent.
+    /// Returns all calls to the server, in the order of sending.
     #[must_use]
     pub fn calls(&self) -> &[SentCall] {
         &self.calls
@@ -400,12 +401,12 @@ impl Book {
         }
     }
 
-    /// Records that a message or its answers were lost.
+    /// Records that a message was lost, or that the answers to a message were lost.
     pub(super) fn lost(&self, message: usize) {
         lock(&self.0).message_calls(message).iter_mut().for_each(|call| call.fate = Fate::Lost);
     }
 
-    /// Records that a node will receive no answers to its pending calls.
+    /// Records that a node will receive no answer to any of its pending calls.
     pub(super) fn lose_pending_calls(&self, node: usize) {
         let mut entries = lock(&self.0);
         let pending = |call: &&mut SentCall| call.node == node && call.fate == Fate::Pending;

@@ -129,8 +129,8 @@ impl Simulation {
         self
     }
 
-    /// Sets the virtual time after which [`run`](Self::run) panics if the scenario has not ended.
-    /// Default: one hour.
+    /// Sets the maximum virtual time of a simulation. If the scenario has not ended after this
+    /// time, [`run`](Self::run) panics. Default: one hour.
     pub fn max_time(mut self, time: Duration) -> Self {
         self.max_time = micros(time);
         self

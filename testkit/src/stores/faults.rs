@@ -16,7 +16,7 @@ use super::with_context::decide_one_by_one;
 pub enum Fault {
     /// The call has no fault.
     None,
-    /// The call fails before the store executes it.
+    /// The call fails with this error, and the store does not execute the call.
     Before(ErrorKind),
     /// The store executes the call, but the answer is lost: the caller gets this error instead.
     After(ErrorKind),
@@ -64,9 +64,9 @@ struct State {
 /// A call or an answer that is delivered later.
 #[derive(Debug)]
 enum Message {
-    /// A call, and the channel to its caller.
+    /// A call that the store has not executed yet, and the channel to its caller.
     Call(OwnedCall, oneshot::Sender<Result<Decision, Error>>),
-    /// An answer, and the channel to its caller.
+    /// An answer of the store, and the channel to the caller of the call.
     Answer(Result<Decision, Error>, oneshot::Sender<Result<Decision, Error>>),
 }
 

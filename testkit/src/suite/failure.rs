@@ -57,7 +57,8 @@ async fn unless_late<T>(faulty: &FaultyStore<impl Store>, answer: &mut Answer<'_
         match polled {
             Poll::Ready(answer) => return Some(answer),
             Poll::Pending if faulty.as_layer().in_flight() > kept_back => return None,
-            // The answer of a store on a server arrives after the runtime has polled its socket.
+            // If the store lives on a server, its answer arrives after the runtime has polled the
+            // socket.
             Poll::Pending => tokio::task::yield_now().await,
         }
     }

@@ -10,7 +10,7 @@ use tidegate_core::{ManualClock, Store};
 use crate::env::from_env;
 use crate::generate::ClockKind;
 
-/// Opens the stores that the suite tests, and reads their contents.
+/// A fixture, which opens the stores that the suite tests and reads the contents of these stores.
 ///
 /// For most stores, a closure is enough: see [`fixture`](crate::fixture()). Implement this trait
 /// for a store that lives on a server, or that is opened asynchronously. The method `open` is
@@ -118,14 +118,15 @@ pub trait Fixture {
     }
 }
 
-/// A fixture that opens stores with a closure. [`fixture`](crate::fixture()) creates it.
+/// A fixture that opens stores with a closure. The function [`fixture`](crate::fixture()) creates
+/// such a fixture.
 #[derive(Debug, Clone)]
 pub struct FromFn<M, L> {
     make: M,
     snapshot: L,
 }
 
-/// Returns everything that a store contains, or `None` if the store cannot list it.
+/// Returns the complete contents of a store, or `None` if the store cannot list its contents.
 type Snapshot<S> = fn(&S) -> Option<Vec<u8>>;
 
 /// Creates a fixture for a store that a closure can create without waiting.

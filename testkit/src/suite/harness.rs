@@ -257,7 +257,7 @@ impl<'f, F: Fixture> Harness<'f, F> {
     }
 }
 
-/// Runs one case.
+/// Runs one case of a property, with a newly opened store.
 pub(super) fn case<F: Fixture>(fixture: &F, check: impl AsyncFnOnce(&Harness<'_, F>)) {
     let end = runtime().block_on(async {
         let harness = Harness::open(fixture).await;
@@ -409,8 +409,8 @@ where
 
 /// Runs a case. Returns `true` if the case ends within `patience`.
 ///
-/// A separate thread measures the time, because the timers of a runtime stop if all of its threads
-/// are blocked.
+/// A separate thread measures the time. The timers of a runtime would stop if all threads of the
+/// runtime are blocked.
 async fn watched(patience: Duration, case: impl Future<Output = ()>) -> bool {
     let (alarm, mut late) = tokio::sync::oneshot::channel::<()>();
     let (done, ended) = mpsc::channel::<()>();

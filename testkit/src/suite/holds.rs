@@ -414,7 +414,8 @@ pub(super) fn a_hold_is_settled_once<F: Fixture>(fixture: &F) {
     }
 }
 
-/// A settled hold cannot be settled at other costs. The error contains the first settlement.
+/// Checks that a settled hold cannot be settled again at other costs. The error contains the first
+/// settlement.
 pub(super) fn a_settled_hold_has_one_settlement<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         for (name, cost) in [("settled", 3), ("cancelled", 0)] {
@@ -504,8 +505,8 @@ pub(super) fn a_hold_is_settled_so_far_in_totals<F: Fixture>(fixture: &F) {
             check_eq!(so_far.amounts(), [amount], "{policy}, {total}");
             check_eq!(so_far.verdicts()[0].remaining(), remaining, "{policy}, {total}");
         }
-        // A final settlement refunds the unspent part of the hold. It does not refund the
-        // overage that was charged before.
+        // A final settlement refunds the unspent part of the hold. The overage that was charged
+        // before is not refunded.
         let settled = must(harness, Operation::Settle, &[held[0].cost(1)]).await;
         check_eq!(settled.amounts(), [1], "{policy}");
         check_eq!(settled.verdicts()[0].remaining(), 1, "{policy}");
@@ -549,8 +550,8 @@ pub(super) fn a_hold_gives_back_no_more_than_is_owed<F: Fixture>(fixture: &F) {
 /// during the hold.
 pub(super) fn holds_never_make_room_for_more<F: Fixture>(fixture: &F) {
     let step = (0..6_u64, 0..4_u64, prop_oneof![Just(0), 1..4_u64]);
-    // Policies are excluded if their windows and periods begin with the first charge, or differ
-    // between subjects.
+    // Some policies are excluded: policies whose windows or periods begin with the first charge, or
+    // differ between subjects.
     let is_aligned = |policy: &Policy| {
         let text = policy.to_string();
         !["phased", "anchored", "by-interval"].iter().any(|word| text.contains(word))
@@ -734,7 +735,8 @@ pub(super) fn a_hold_that_is_not_valid_is_an_error<F: Fixture>(fixture: &F) {
     });
 }
 
-/// If the limit of a policy changes, a hold is settled in the state to which it was charged.
+/// Checks that a hold is settled in the state to which the hold was charged, even if the limit of
+/// the policy has changed.
 pub(super) fn a_hold_of_a_changed_policy_is_settled_where_it_was_taken<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let (before, after) = (harness.hourly("p", 9, ""), harness.hourly("p", 7, ""));
@@ -802,7 +804,8 @@ fn may_be_repeated(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Unavailable)
 }
 
-/// Many concurrent callers that settle one hold get the same answer, and the hold is settled once.
+/// Checks that a hold is settled once if many concurrent callers settle it. All callers with the
+/// cost of the first settlement succeed, and all others get an error.
 pub(super) fn a_hold_of_many_callers_is_settled_once<F: Fixture>(fixture: &F) {
     threads(fixture, async |harness| {
         let policy = harness.hourly("p", 900, "");

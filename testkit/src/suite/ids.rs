@@ -149,8 +149,8 @@ pub(super) fn an_id_of_another_call_is_an_error<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Checks that an id belongs to a tenant or, without a tenant, to a subject. A reset of the
-/// subject does not remove its ids.
+/// Checks that an id belongs to a tenant or, without a tenant, to a subject. A reset of a subject
+/// does not remove the ids of this subject.
 pub(super) fn an_id_belongs_to_a_tenant_or_a_subject<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let policy = harness.hourly("p", 9, "");

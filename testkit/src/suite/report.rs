@@ -95,7 +95,7 @@ macro_rules! check {
 }
 
 /// Fails the property if the actual value differs from the expected value. The message shows the
-/// expression of the actual value, both values and the given context.
+/// expression of the actual value, the actual value, the expected value, and the given context.
 macro_rules! check_eq {
     ($actual:expr, $expected:expr $(,)?) => {
         check_eq!($actual, $expected, "a value differs")

@@ -266,8 +266,8 @@ fn steps() -> impl Strategy<Value = (Policy, Vec<Step>)> {
         .prop_map(|(text, steps)| (policy(text), steps))
 }
 
-/// Rule 3 of the design: an undo never makes room for more than the policy allows. In any sequence
-/// of acquires and undos, the charges that were not undone are within the policy.
+/// Rule 3 of the design: an undo never makes room for more than the policy allows. The sum of the
+/// charges that were not undone stays within the limit, in any sequence of acquires and undos.
 pub(super) fn never_more_is_admitted_whatever_is_undone<F: Fixture>(fixture: &F) {
     cases(fixture, steps(), async |harness, (policy, steps)| {
         let phase = Charge::new(policy, "s").phase();

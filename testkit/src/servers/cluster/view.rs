@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use crate::servers::error::Error;
 use crate::servers::redis::Redis;
 
-/// The nodes of the cluster, as one node knows them.
+/// The nodes of a cluster, as one node of the cluster knows them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct View(Vec<Member>);
 

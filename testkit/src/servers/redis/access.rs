@@ -37,7 +37,7 @@ impl Access {
     }
 }
 
-/// Percent-encodes every byte that is not a letter or a digit.
+/// Returns a text for a URL, in which every byte except letters and digits is percent-encoded.
 fn escape(text: &str) -> String {
     text.bytes().fold(String::new(), |mut escaped, byte| {
         if byte.is_ascii_alphanumeric() {

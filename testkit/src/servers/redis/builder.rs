@@ -91,7 +91,7 @@ impl RedisBuilder {
     }
 
     /// Returns the settings of a sentinel that runs the same program with the same TLS settings.
-    /// All other settings have their defaults.
+    /// All other settings of the sentinel have their default values.
     pub(in crate::servers) fn into_sentinel(self) -> Self {
         let access = Access { password: None, ..self.access };
         Self { binary: self.binary, sentinel: true, access, tls: self.tls, ..Self::default() }
@@ -114,7 +114,7 @@ impl RedisBuilder {
         self.binary.as_deref()
     }
 
-    /// Returns the value of a setting, if it was set.
+    /// Returns the value of a setting, or `None` if the setting was not set.
     pub(in crate::servers) fn setting(&self, wanted: &str) -> Option<&str> {
         let last = self.lines.iter().rfind(|(name, _)| name == wanted);
         last.map(|(_, value)| value.as_str())

@@ -50,7 +50,7 @@ impl Redis {
         self.run().await.map_err(Error::from)
     }
 
-    /// Creates the directory and the settings of a server, without starting it.
+    /// Creates the directory and the settings of a server. The server is not started.
     pub(in crate::servers) fn prepare(
         builder: &RedisBuilder,
         binary: &Binary,
@@ -92,7 +92,7 @@ impl Redis {
         .await?
     }
 
-    /// Removes the files in which the server saved its data.
+    /// Removes the files in which the server has saved its data.
     fn forget(&self) -> Result<(), Error> {
         let remove = |result: io::Result<()>, name: &str| match result {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {

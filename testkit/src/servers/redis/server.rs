@@ -23,8 +23,8 @@ pub enum Data {
     Lost,
 }
 
-/// A Redis (or Valkey) server that belongs to one test. It listens on 127.0.0.1 and on a unix
-/// socket.
+/// A Redis (or Valkey) server that belongs to one test. The server listens on 127.0.0.1 and on a
+/// unix socket.
 ///
 /// By default the server does not write its data to disk, and the command `DEBUG` is enabled.
 /// Dropping this value kills the server.

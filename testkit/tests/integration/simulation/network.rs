@@ -58,7 +58,7 @@ fn timers_of_layers_end_in_time() {
         },
     );
     assert_eq!(ledger.requests()[0].reply, Some((6_000, Reply::Failed(ErrorKind::Timeout))));
-    // The call of the cancelled caller was still executed by the server.
+    // The caller had timed out before the answer arrived, but the server executed the call.
     assert_eq!(ledger.calls()[0].executed.map(|executed| executed.at), Some(40_300));
     assert_eq!(ledger.calls()[0].fate, Fate::Answered(80_300));
 }
