@@ -41,7 +41,7 @@ pub struct Request {
     pub node: usize,
     /// The operation.
     pub operation: Operation,
-    /// The number of the subject of the first charge. [`Ledger::subject`] returns the subject.
+    /// The number of the subject of the first charge. `Ledger::subject` returns the subject.
     pub subject: u32,
     /// The cost of the first charge. For an "acquire up to", this is the amount that was acquired.
     pub cost: u64,
@@ -70,7 +70,7 @@ pub struct SentCall {
     pub message: usize,
     /// The operation.
     pub operation: Operation,
-    /// The number of the subject of the first charge. [`Ledger::subject`] returns the subject.
+    /// The number of the subject of the first charge. `Ledger::subject` returns the subject.
     pub subject: u32,
     /// The cost of the first charge.
     pub cost: u64,
