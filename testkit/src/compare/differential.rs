@@ -30,7 +30,7 @@ pub trait DifferentialStore: Send + 'static {
     /// The type of the store.
     type Store: Store;
 
-    /// Returns the store.
+    /// Returns the store that is compared with the core.
     fn store(&self) -> &Self::Store;
 
     /// Returns the clock that the store uses.
@@ -125,7 +125,7 @@ async fn play_all<E: DifferentialStore>(
     }
 }
 
-/// The settings of a run.
+/// The settings of a differential run.
 #[derive(Debug, Clone, Copy)]
 struct Replay {
     moves: ClockKind,

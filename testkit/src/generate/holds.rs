@@ -37,7 +37,7 @@ impl fmt::Debug for HoldScenario {
 pub(crate) struct HoldStep {
     /// The time before the call, in microseconds.
     pub(crate) passes: u64,
-    /// The operation.
+    /// The operation of the call.
     pub(crate) does: HoldDoes,
     /// The id of the hold, from 0 to 2. If the operation does not name a hold, the id is ignored.
     pub(crate) id: u8,
@@ -64,7 +64,7 @@ impl fmt::Debug for HoldStep {
     }
 }
 
-/// An operation.
+/// The operation of a step.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum HoldDoes {
     Hold,
@@ -137,14 +137,14 @@ fn step() -> impl Strategy<Value = HoldStep> {
     )
 }
 
-/// A call of a scenario.
+/// A call of a scenario of holds.
 #[derive(Debug, Clone)]
 pub struct HoldCall<'s> {
     /// The time of the call.
     pub now: Timestamp,
-    /// The operation.
+    /// The operation of the call.
     pub operation: Operation,
-    /// The charges.
+    /// The charges of the call.
     pub charges: Vec<Charge<'s>>,
     /// The id of the hold and its time to live, if the operation names a hold.
     pub id: Option<([u8; 1], Duration)>,

@@ -20,7 +20,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds.
+    /// All kinds of algorithms.
     pub const ALL: [Self; 6] = [
         Self::FixedWindow,
         Self::SlidingLog,
@@ -30,7 +30,7 @@ impl Kind {
         Self::Gcra,
     ];
 
-    /// Returns a strategy for any kind.
+    /// Returns a strategy for any kind of algorithm.
     pub fn any() -> impl Strategy<Value = Self> {
         prop::sample::select(&Self::ALL[..])
     }

@@ -14,7 +14,7 @@ use tidegate_core::{Charge, Decision, Operation, Policy, Timestamp};
 use super::Bytes;
 use crate::show;
 
-/// The movement of a clock.
+/// The movements that a clock is allowed to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClockKind {
@@ -75,7 +75,7 @@ impl Scenario {
 pub struct Step {
     /// The movement of the clock before the call.
     pub passes: Passes,
-    /// The operation.
+    /// The operation of the call.
     pub does: Does,
     /// The charges of the call. Each charge has the index of a policy, the index of a subject, and
     /// a cost.
@@ -91,7 +91,7 @@ impl fmt::Debug for Step {
     }
 }
 
-/// A movement of the clock.
+/// The movement of the clock before a call.
 #[derive(Debug, Clone, Copy)]
 pub enum Passes {
     /// The clock stands still.
@@ -109,7 +109,7 @@ pub enum Passes {
     Boundary(u64, i64),
 }
 
-/// A cost.
+/// The cost of a charge.
 #[derive(Debug, Clone, Copy)]
 pub enum Cost {
     /// The cost is this number.
@@ -120,7 +120,7 @@ pub enum Cost {
     Remaining(i64),
 }
 
-/// An operation.
+/// The operation of a step.
 #[derive(Debug, Clone, Copy)]
 #[expect(missing_docs, reason = "named as in Operation")]
 pub enum Does {
@@ -264,7 +264,7 @@ impl<'s> Trace<'s> {
         Self { scenario, clock, now: scenario.start, last: None, takes: vec![] }
     }
 
-    /// Returns the current time.
+    /// Returns the current time of the trace.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         Timestamp::from_micros(self.now)

@@ -15,9 +15,9 @@ pub(super) enum Reply {
     Error(Vec<ErrorKind>),
     /// A decision.
     Decision {
-        /// Whether the call is allowed.
+        /// Whether the decision allows the call.
         allowed: bool,
-        /// The wait of a reservation.
+        /// The wait of a reservation. For other operations, it is zero.
         wait: Duration,
         /// The verdicts, in the order of the charges.
         verdicts: Vec<ReplyVerdict>,

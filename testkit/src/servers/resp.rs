@@ -28,7 +28,7 @@ pub enum Reply {
     Bytes(Vec<u8>),
     /// An error of the server, such as `WRONGTYPE …`.
     Error(String),
-    /// Several replies.
+    /// A list of replies.
     List(Vec<Reply>),
 }
 
@@ -59,7 +59,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
 
 type Stream = BufReader<Box<dyn Socket>>;
 
-/// One connection to a server.
+/// One connection of a client to a server.
 pub struct Client {
     stream: Stream,
 }

@@ -10,7 +10,7 @@ use super::time::micros;
 pub struct Admission {
     /// The true time of the admission, in microseconds since the simulation began.
     pub at: u64,
-    /// The admitted cost.
+    /// The cost of the admitted request.
     pub cost: u64,
 }
 

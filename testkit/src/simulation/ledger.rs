@@ -16,7 +16,7 @@ pub enum Reply {
     /// The call was admitted. For an operation that is always allowed, such as a refund, this means
     /// that the operation was executed.
     Admitted,
-    /// The call was refused.
+    /// The call was refused by the decision.
     Refused,
     /// The call failed with an error of this kind.
     Failed(ErrorKind),
@@ -37,9 +37,9 @@ impl Reply {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Request {
-    /// The number of the node.
+    /// The number of the node that received the request.
     pub node: usize,
-    /// The operation.
+    /// The operation of the request.
     pub operation: Operation,
     /// The number of the subject of the first charge. `Ledger::subject` returns the subject.
     pub subject: u32,
@@ -63,16 +63,16 @@ pub struct Request {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SentCall {
-    /// The number of the node.
+    /// The number of the node that sent the call.
     pub node: usize,
     /// The number of the message that contains the call. A message contains one call, or all calls
     /// of a batch.
     pub message: usize,
-    /// The operation.
+    /// The operation of the call.
     pub operation: Operation,
     /// The number of the subject of the first charge. `Ledger::subject` returns the subject.
     pub subject: u32,
-    /// The cost of the first charge.
+    /// The cost of the first charge of the call.
     pub cost: u64,
     /// The time at which the call was sent.
     pub sent_at: u64,
@@ -110,7 +110,7 @@ pub enum Fate {
     Lost,
 }
 
-/// The history of a simulation.
+/// The history of a simulation: all requests and all calls.
 ///
 /// The text of a ledger, which its `Display` writes, has one line for each request and one line for
 /// each call. All runs of a simulation with the same seed produce the same text, byte for byte.
@@ -262,7 +262,7 @@ pub(super) struct Book(Arc<Mutex<Entries>>);
 struct Entries {
     ledger: Ledger,
     numbers: HashMap<Vec<u8>, u32>,
-    /// The calls of each message.
+    /// The calls of each message, as a range of indices into the calls of the ledger.
     messages: Vec<Range<usize>>,
     /// The admissions by the server that have arrived at a node and are not yet matched with a
     /// request. Each admission has its time and the number of its call.

@@ -109,7 +109,7 @@ impl Simulation {
         Self { seed, nodes: 1, link: Link::new(), ppm: 0, max_time: 3_600_000_000 }
     }
 
-    /// Sets the number of nodes.
+    /// Sets the number of nodes of the simulation.
     pub fn nodes(mut self, nodes: usize) -> Self {
         self.nodes = nodes;
         self

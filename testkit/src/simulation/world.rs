@@ -97,7 +97,7 @@ impl<S: Store, D: Store> World<S, D> {
         self.0.server.is_away.store(is_away, SeqCst);
     }
 
-    /// Returns all nodes.
+    /// Returns all nodes, in the order of their numbers.
     #[must_use]
     pub fn nodes(&self) -> &[Node<D>] {
         &self.0.nodes

@@ -14,7 +14,7 @@ use super::fixture::Fixture;
 use crate::generate::ClockKind;
 use crate::stores::{Context, StoreWithContext};
 
-/// A fixture of any type.
+/// A fixture whose type is erased.
 pub(super) struct Erased<'f>(&'f dyn ErasedFixture<'f>);
 
 impl<'f> Erased<'f> {

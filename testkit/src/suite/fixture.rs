@@ -41,7 +41,7 @@ use crate::generate::ClockKind;
 /// # fn main() {}
 /// ```
 pub trait Fixture {
-    /// The type of the store.
+    /// The type of the store under test.
     type Store: Store + 'static;
 
     /// The type of the guard, a value that must live as long as the store. For example, a guard

@@ -49,7 +49,7 @@ pub(super) const EACH: [&str; 9] = [
     "p: gcra 5/10us burst 5",
 ];
 
-/// Parses a policy.
+/// Parses a policy. Panics if the text is not a valid policy.
 pub(super) fn policy(text: &str) -> Policy {
     text.parse().unwrap_or_else(|error| panic!("the policy `{text}` is not valid: {error}"))
 }

@@ -40,7 +40,7 @@ pub(super) fn a_charge_beyond_the_limit_is_paid_for<F: Fixture>(fixture: &F) {
 /// Checks that a charge beyond the limit records at most the maximum that a state can contain. The
 /// answer contains the recorded amount.
 pub(super) fn a_charge_stops_at_what_a_state_can_hold<F: Fixture>(fixture: &F) {
-    // 2^51 µs are 2,251,799,813 s.
+    // A span of 2^51 µs is 2,251,799,813 s, rounded down.
     for (text, holds) in [
         ("p: fixed-window 5/1h", MAX_EXACT),
         ("p: sliding-log 5/1h", MAX_EXACT),

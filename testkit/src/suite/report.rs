@@ -61,7 +61,7 @@ pub(super) fn fail_as_case(message: String) -> ! {
     resume_unwind(Box::new(Broken(message)))
 }
 
-/// Ends the case without a result.
+/// Ends the case without a result. The reason says which policy is not supported.
 pub(super) fn leave_out(reason: String) -> ! {
     resume_unwind(Box::new(LeftOut(reason)))
 }

@@ -10,7 +10,7 @@ use crate::servers::redis::Redis;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct View(Vec<Member>);
 
-/// One node in a view.
+/// One node of a cluster, as the reporting node knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Member {
     pub(super) id: String,

@@ -1,4 +1,4 @@
-//! One connection through a proxy.
+//! One connection of a client through a proxy.
 
 use std::future::pending;
 use std::io;

@@ -10,9 +10,9 @@ pub enum Mode {
     Pass,
     /// Forwards all bytes after a delay. The order of the bytes is kept.
     Delay {
-        /// The delay of requests.
+        /// The delay of the bytes that clients send.
         requests: Duration,
-        /// The delay of answers.
+        /// The delay of the bytes that the server sends.
         answers: Duration,
     },
     /// Forwards all bytes, but delays the first bytes that the server sends on each connection.

@@ -32,7 +32,7 @@ pub struct RedisBuilder {
     home: Option<PathBuf>,
 }
 
-/// The files of a server's certificate.
+/// The PEM files of a server's certificate.
 #[derive(Debug, Clone)]
 struct Tls {
     certificate: PathBuf,
