@@ -1,4 +1,4 @@
-//! A log of the last calls to a store. The messages of failures contain it.
+//! A log of the last calls to a store. The messages of failures contain this log.
 
 use std::collections::VecDeque;
 

@@ -289,8 +289,8 @@ impl Oracle {
     }
 }
 
-/// Adds the records that are possible because a store can drop recovered parts of a record at
-/// `now`.
+/// Adds the possible records of a key after the time `now`. At `now`, a store can drop the
+/// recovered parts of each record.
 fn forget(pasts: &mut Vec<Option<Record>>, now: u64) {
     let forgotten: Vec<_> =
         pasts.iter().flatten().flat_map(|record| record.possibly_forgotten(now)).collect();

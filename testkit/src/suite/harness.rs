@@ -119,15 +119,15 @@ impl<'f, F: Fixture> Harness<'f, F> {
         self.store.supports(policy).is_ok()
     }
 
-    /// Leaves the case out if the store does not support a policy that the case needs.
+    /// Skips the case if the store does not support `policy`, which the case needs.
     pub(super) fn needs(&self, policy: &Policy) {
         if let Err(error) = self.store.supports(policy) {
             leave_out(format!("`{policy}` ({error})"));
         }
     }
 
-    /// Executes a call with an id. Leaves the case out if the store does not support ids, or does
-    /// not support one of the policies.
+    /// Executes a call with an id. Skips the case if the store does not support ids, or does not
+    /// support one of the policies.
     pub(super) async fn once(
         &self,
         id: CallId<'_>,
@@ -156,8 +156,8 @@ impl<'f, F: Fixture> Harness<'f, F> {
         }
     }
 
-    /// Returns the scenario with only the policies that the store supports. Leaves the case out if
-    /// the store supports none of its policies.
+    /// Returns the scenario with only the policies that the store supports. Skips the case if the
+    /// store supports none of the scenario's policies.
     pub(super) fn supported<'s>(&self, scenario: &'s Scenario) -> Cow<'s, Scenario> {
         if scenario.policies.iter().all(|policy| self.supports(policy)) {
             return Cow::Borrowed(scenario);

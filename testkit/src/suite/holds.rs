@@ -46,7 +46,7 @@ async fn must_fail<F: Fixture>(
     }
 }
 
-/// Leaves the case out if the store supports no ids.
+/// Skips the case if the store supports no ids.
 async fn needs_ids<F: Fixture>(harness: &Harness<'_, F>, policy: &Policy) {
     let charge = [Charge::new(policy, "none")];
     let _ = harness.once(CallId::new("none", TTL), Operation::Extend, &charge).await;

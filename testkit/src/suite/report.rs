@@ -66,8 +66,7 @@ pub(super) fn leave_out(reason: String) -> ! {
     resume_unwind(Box::new(LeftOut(reason)))
 }
 
-/// Returns the answer of a store. If the store does not support the call, leaves the case out
-/// instead.
+/// Returns the answer of a store. If the store does not support the call, skips the case instead.
 pub(super) fn unless_unsupported<T>(answer: Result<T, Error>) -> Result<T, Error> {
     match answer {
         Err(error) if error.kind() == ErrorKind::Unsupported => leave_out(error.to_string()),

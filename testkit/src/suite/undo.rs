@@ -117,11 +117,11 @@ pub(super) fn what_is_undone_at_once_is_as_if_never_taken<F: Fixture>(fixture: &
 /// Checks that an undo at a later time refunds only the part of the charge that still counts. It
 /// refunds no charge of another call.
 pub(super) fn an_undo_later_takes_nothing_from_others<F: Fixture>(fixture: &F) {
-    // Each case has six values. The first three are the policy, and the time and the cost of
-    // another caller's charge. The undo is made at the same time, and the fourth value is the
-    // remaining amount after the undo. The last two values are a later time and the remaining
-    // amount at the later time. An aligned window ends 7 µs after the start, and an anchored window
-    // ends 10 µs after the start.
+    // The undone charge has a cost of 3, and is made at the start. Each case has six values. The
+    // first three are the policy, and the time and the cost of another caller's charge. The undo is
+    // made at the same time, and the fourth value is the remaining amount after the undo. The last
+    // two values are a later time and the remaining amount at the later time. An aligned window
+    // ends 7 µs after the start, and an anchored window ends 10 µs after the start.
     for (text, when, cost, remains, later, remains_later) in [
         ("p: fixed-window 5/10us", 6, 2, 3, 7, 5),
         ("p: fixed-window 5/10us", 7, 4, 1, 16, 1),

@@ -1,5 +1,5 @@
-//! Tests of the life of a server. A server is stopped, killed, paused and restarted. After its end,
-//! no process and no file of the server remains.
+//! Tests of the life of a server. A server is stopped, killed, paused and restarted. After the end
+//! of a server, no process and no file of the server remains.
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "helper functions of tests fail by panicking, like tests")]
 
