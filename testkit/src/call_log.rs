@@ -1,4 +1,4 @@
-//! The last calls to a store, for the messages of failures.
+//! A log of the last calls to a store. The messages of failures contain this log.
 
 use std::collections::VecDeque;
 
@@ -9,14 +9,15 @@ use crate::show;
 /// The maximum number of calls that a message shows.
 const MAX_CALLS: usize = 10;
 
-/// Records the calls to a store and their answers, and keeps the last of them.
+/// A log of the calls to a store and of their answers. It keeps the last `MAX_CALLS` calls.
 #[derive(Default)]
 pub(crate) struct CallLog {
     made: usize,
     last: VecDeque<LoggedCall>,
 }
 
-/// A call and its answer. They are formatted only if the case fails.
+/// A call and its answer. The log formats a call only if the case fails, because formatting is
+/// slow.
 struct LoggedCall {
     now: Timestamp,
     call: OwnedCall,
@@ -42,7 +43,7 @@ impl CallLog {
         }
     }
 
-    /// Formats the last calls, one per line. Returns an empty text if there were none.
+    /// Formats the last calls, one per line. Returns an empty text if there were no calls.
     pub(crate) fn show(&self) -> String {
         let mut text = match (self.made, self.last.len()) {
             (0, _) => return String::new(),

@@ -14,30 +14,33 @@
 //! # fn main() {}
 //! ```
 //!
-//! The closure creates an empty store that takes its time from the given
-//! [`ManualClock`](tidegate_core::ManualClock). The suite moves this clock, so that no test
-//! sleeps. `cargo test --test conformance` runs one test per property, such as
+//! The closure creates an empty store. The store must take its time from the given
+//! [`ManualClock`](tidegate_core::ManualClock). The suite moves this clock by hand, so that no test
+//! sleeps. The command `cargo test --test conformance` runs one test per property, such as
 //! `my_store::b01_a_denial_writes_nothing`.
 //!
-//! A store need not compute decisions: it keeps records, and [`tidegate_core::engine`] decides.
-//! [`ModelStore`] is the smallest example, and `examples/sqlite` in the repository keeps its
-//! records in a database.
+//! Your store does not need to compute decisions: it only keeps records, and the functions of
+//! [`tidegate_core::engine`] decide. [`ModelStore`] is the smallest example. The store of
+//! `examples/sqlite` in the repository keeps its records in a database.
 //!
-//! * If your store lives on a server, implement [`Fixture`]. [`StoreWithContext`] adds data to a
-//!   store that the fixture needs, such as a key prefix.
-//! * If your store can list its contents, add them with [`with_snapshot`](FromFn::with_snapshot).
-//!   Then the suite also checks, byte for byte, that a denial writes nothing.
+//! * If your store lives on a server, implement [`Fixture`]. If the fixture needs data about a
+//!   store, such as its key prefix, [`StoreWithContext`] keeps this data together with the store.
+//! * If your store can list its contents, pass a function that lists them to
+//!   [`with_snapshot`](FromFn::with_snapshot). Then the suite also checks, byte for byte, that a
+//!   denial writes nothing.
 //! * If your store [supports](tidegate_core::Store::supports) only some policies, the suite uses
-//!   only these. A property without such a policy passes, and prints `not run: …`.
+//!   only the supported policies. If the store supports no policy that a property needs, the
+//!   property passes and prints `not run: …`.
 //!
 //! # Read a failure
 //!
-//! A failure names the guarantee of [`Store`](tidegate_core::Store) that is broken, the expected
-//! and the actual value, and the last calls before it. [`suite`] lists the properties and explains
-//! their ids.
+//! The message of a failure names the broken guarantee of [`Store`](tidegate_core::Store), the
+//! expected value and the actual value. It also shows the last calls before the failure. The
+//! documentation of [`suite`] lists the properties and explains ids such as `b01`.
 //!
-//! Random cases are reduced to the smallest case that fails. Their seeds are stored in
-//! `proptest-regressions/conformance`, and are tried first in the next run. Commit these files.
+//! A random case that fails is reduced to the smallest case that still fails. The suite stores the
+//! seed of the failing case in the directory `proptest-regressions/conformance`. The next run tries
+//! the stored seeds first. Commit the files of this directory.
 //!
 //! # Settings
 //!
@@ -47,14 +50,15 @@
 //! | `TIDEGATE_STEPS` | the number of calls in the longest case | 1,000,000 |
 //! | `PROPTEST_RNG_SEED` | the seed of the random cases | 1 |
 //!
-//! The same seed gives the same cases in each run, so that a test that passes continues to pass.
-//! To try other cases, change the seed:
+//! With the same seed, each run has the same random cases, so that a test that passes continues to
+//! pass. To try other cases, change the seed:
 //!
 //! ```sh
 //! PROPTEST_RNG_SEED=$RANDOM cargo test
 //! ```
 //!
-//! The seed does not determine the order in which threads run, or the seeds of hash maps.
+//! The variable `PROPTEST_RNG_SEED` does not determine the order in which threads run, or the seeds
+//! of hash maps.
 //!
 //! # Other tools
 //!
@@ -69,8 +73,8 @@
 //! | start real Redis servers (feature `servers`) | `servers` |
 //! | test a layer on up to 1,000 nodes in virtual time (feature `simulation`) | `simulation` |
 //!
-//! The modules `servers` and `simulation` are outside semantic versioning: a patch release may
-//! change them.
+//! The modules `servers` and `simulation` are outside semantic versioning: a patch release can
+//! change them incompatibly.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod call_log;

@@ -1,7 +1,8 @@
 //! A metrics recorder for tests.
 //!
-//! `metrics_util::debugging::DebuggingRecorder` does not fit these tests. It cannot look up a
-//! series by its text or list the labels of a metric, and its snapshot resets histograms.
+//! The recorder `metrics_util::debugging::DebuggingRecorder` does not fit these tests. It cannot
+//! look up a series by the series' text, and cannot list the labels of a metric. Its snapshot also
+//! resets histograms.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -10,9 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, SharedString, Unit};
 
-/// A recorder that keeps all metrics in memory. Clones share them.
+/// A recorder that keeps all metrics in memory. Clones share the metrics.
 ///
-/// Series are written as in Prometheus, with labels ordered by name.
+/// A series is a metric with the values of its labels. Its text has the format of Prometheus, with
+/// labels ordered by name.
 ///
 /// ```
 /// use tidegate_testkit::Recorder;
@@ -30,7 +32,7 @@ pub struct Recorder(Arc<Mutex<Metrics>>);
 #[derive(Debug, Default)]
 struct Metrics {
     counters: BTreeMap<String, Arc<AtomicU64>>,
-    /// The bits of each floating-point number.
+    /// The value of each gauge, as the bits of a floating-point number.
     gauges: BTreeMap<String, Arc<AtomicU64>>,
     histograms: BTreeMap<String, Arc<Times>>,
     /// The label names of each metric.
@@ -38,7 +40,7 @@ struct Metrics {
     help: BTreeMap<String, String>,
 }
 
-/// The number of recorded values.
+/// The number of values that a histogram has recorded.
 #[derive(Debug, Default)]
 struct Times(AtomicU64);
 
@@ -104,7 +106,7 @@ impl Recorder {
 }
 
 impl Metrics {
-    /// Registers the labels of a key, and returns its series.
+    /// Records the label names of a key. Returns the text of the key's series.
     fn series(&mut self, key: &Key) -> String {
         let labels: BTreeMap<_, _> =
             key.labels().map(|label| (label.key(), label.value())).collect();

@@ -4,19 +4,19 @@ use std::fmt::{self, Write};
 
 use tidegate_core::{Call, Charge, Decision, Operation, Timestamp, Verdict};
 
-/// The maximum number of bytes of a subject that are shown.
+/// The maximum number of bytes of a subject that a message shows.
 const MAX_SUBJECT: usize = 24;
 
-/// The maximum number of parts of a scenario that are shown.
+/// The maximum number of parts, such as steps, of a scenario that a message shows.
 const MAX_PARTS: usize = 40;
 
-/// The maximum number of bytes of a scenario that are shown.
+/// The maximum number of bytes of a scenario that a message shows.
 const MAX_SCENARIO: usize = 6_000;
 
-/// The maximum number of charges of a call that are shown.
+/// The maximum number of charges of a call that a message shows.
 const MAX_CHARGES: usize = 4;
 
-/// Formats bytes as text if they are short and printable. Otherwise, formats the first of them as
+/// Formats bytes as text if they are short and printable. Otherwise, formats the first bytes as
 /// hexadecimal digits.
 pub(crate) fn bytes(bytes: &[u8]) -> String {
     let is_text = bytes.iter().all(|byte| (b' '..=b'~').contains(byte) && !b"\"\\".contains(byte));
@@ -31,7 +31,7 @@ pub(crate) fn bytes(bytes: &[u8]) -> String {
     text + if bytes.len() > MAX_SUBJECT { " …" } else { "" }
 }
 
-/// Formats a charge: `` `p: gcra 5/1s burst 5`, subject "alice", cost 2 ``.
+/// Formats a charge, for example as `` `p: gcra 5/1s burst 5`, subject "alice", cost 2 ``.
 pub(crate) fn charge(charge: &Charge<'_>) -> String {
     let mut text = format!("`{}`, ", charge.policy);
     if !charge.tenant.is_empty() {
@@ -41,7 +41,7 @@ pub(crate) fn charge(charge: &Charge<'_>) -> String {
     text + if charge.is_check_only { ", check only" } else { "" }
 }
 
-/// Formats a call: `acquire (…) and (…)`.
+/// Formats a call, for example as `acquire (…) and (…)`. Each pair of brackets contains a charge.
 pub(crate) fn call(call: &Call<'_>) -> String {
     let operation = match call.operation {
         Operation::Acquire => "acquire".to_owned(),
@@ -119,7 +119,7 @@ pub(crate) fn answer(answer: &Result<Decision, impl fmt::Display>) -> String {
     format!("{outcome}{wait} ({}){amounts}{unspent}", verdicts.join("; "))
 }
 
-/// Formats a call, its time and its answer on one line.
+/// Formats a call as one line, with the time and the answer of the call.
 pub(crate) fn answered_call(
     now: Timestamp,
     call: &Call<'_>,
@@ -128,8 +128,8 @@ pub(crate) fn answered_call(
     cut(&format!("at {now:?}: {} -> {}", self::call(call), self::answer(answer)), 1, 700)
 }
 
-/// Formats a list of parts so that it fits on a screen: on one line, or with `{:#?}` on a line
-/// each.
+/// Formats a list of parts so that the list fits on a screen. With `{:#?}`, each part is on its own
+/// line. Otherwise, the list is one line.
 pub(crate) fn list(
     f: &mut fmt::Formatter<'_>,
     name: &str,
@@ -149,8 +149,8 @@ pub(crate) fn list(
     f.write_str(&text)
 }
 
-/// Cuts a text after `max_lines` lines and `max_bytes` bytes, and adds the number of omitted
-/// bytes.
+/// Shortens a text to at most `max_lines` lines and `max_bytes` bytes. If text is omitted, adds the
+/// number of omitted bytes.
 pub(crate) fn cut(text: &str, max_lines: usize, max_bytes: usize) -> String {
     let mut end =
         text.match_indices('\n').nth(max_lines - 1).map_or(text.len(), |(place, _)| place);

@@ -1,5 +1,5 @@
-//! Differential runs: a store and the core receive the same calls at the same virtual times, and
-//! must return identical decisions.
+//! Differential runs. In a run, a store and the core receive the same calls at the same virtual
+//! times. They must return identical decisions.
 #![expect(
     clippy::panic,
     clippy::expect_used,
@@ -24,30 +24,31 @@ use crate::generate::{
 use crate::show;
 use crate::stores::ModelStore;
 
-/// A store in virtual time that can be emptied. [`differential!`](crate::differential!) compares
-/// it with the core.
+/// A store in virtual time that can be emptied. The macro [`differential!`](crate::differential!)
+/// compares such a store with the core.
 pub trait DifferentialStore: Send + 'static {
     /// The type of the store.
     type Store: Store;
 
-    /// Returns the store.
+    /// Returns the store that is compared with the core.
     fn store(&self) -> &Self::Store;
 
-    /// Returns the clock from which the store takes its time.
+    /// Returns the clock that the store uses.
     fn clock(&self) -> &ManualClock;
 
-    /// Removes everything that is stored.
+    /// Removes everything that the store contains.
     fn empty(&mut self) -> impl Future<Output = ()> + Send;
 
-    /// Returns how the clock moves. The default moves it both ways. The core keeps all states in
-    /// these runs. A store that drops recovered states must return [`ClockKind::Forwards`],
-    /// because its answers differ after the clock steps back.
+    /// Returns how the clock moves in a run. By default, the clock moves forwards and back. The
+    /// core keeps all states in these runs. If your store drops recovered states, return
+    /// [`ClockKind::Forwards`]: its answers would differ from those of the core after the clock
+    /// steps back.
     fn moves(_: Run) -> ClockKind {
         ClockKind::Jumping
     }
 
-    /// Returns the minimum number of operations per test. The variable `TIDEGATE_OPERATIONS`
-    /// overrides it.
+    /// Returns the minimum number of operations per test. If the variable `TIDEGATE_OPERATIONS` is
+    /// set, its value is used instead.
     fn operations() -> usize {
         100_000
     }
@@ -57,24 +58,25 @@ pub trait DifferentialStore: Send + 'static {
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Run {
-    /// Calls with one charge to a policy of this kind.
+    /// Calls with one charge. The charge is under a policy of this kind.
     One(Kind),
     /// Calls with several charges to several policies.
     Several,
     /// Batches of calls with up to two charges each.
     Batches,
-    /// Calls to policies that change and keep their name.
+    /// Calls under policies whose limit, algorithm or window changes, while the name stays the
+    /// same.
     Changed,
 }
 
 /// Executes random scenarios on all stores concurrently, until enough operations are executed. The
-/// stores must share no state. Several stores are faster than one, because a store with a network
-/// does not wait for the answers of the others.
+/// stores must share no state. With several stores, the run is faster: while one store waits for an
+/// answer from the network, the other stores continue.
 ///
 /// # Panics
 ///
 /// Panics if a decision of a store differs from the decision of the core. The message contains the
-/// smallest scenario that differs, with its last calls.
+/// smallest scenario in which the decisions differ, and the last calls of this scenario.
 pub async fn differ(stores: Vec<impl DifferentialStore>, run: Run) {
     let (policies, charges) = match run {
         Run::One(kind) => (policy(kind, "p").prop_map(|p| vec![p]).boxed(), 1),
@@ -123,7 +125,7 @@ async fn play_all<E: DifferentialStore>(
     }
 }
 
-/// The settings of a run.
+/// The settings of a differential run.
 #[derive(Debug, Clone, Copy)]
 struct Replay {
     moves: ClockKind,
@@ -132,8 +134,8 @@ struct Replay {
 }
 
 impl Replay {
-    /// Executes a scenario on an empty store. Returns the number of calls, or a description of the
-    /// first difference.
+    /// Empties the store and executes a scenario on it. Returns the number of calls, or an error
+    /// that describes the first difference.
     async fn play(
         self,
         subject: &mut impl DifferentialStore,
@@ -183,7 +185,7 @@ impl Replay {
         Ok(made)
     }
 
-    /// Returns the error of the smallest scenario of a tree that still fails.
+    /// Searches for the smallest scenario that still fails. Returns the error of this scenario.
     async fn smallest(
         self,
         store: &mut impl DifferentialStore,
@@ -191,7 +193,7 @@ impl Replay {
         mut error: String,
     ) -> String {
         let mut has_more = tree.simplify();
-        // The variable `PROPTEST_MAX_SHRINK_ITERS` applies here too.
+        // The search is bounded by 2,000 steps, and by the variable `PROPTEST_MAX_SHRINK_ITERS`.
         for _ in 0..Config::default().max_shrink_iters.min(2_000) {
             if !has_more {
                 break;
@@ -208,12 +210,12 @@ impl Replay {
     }
 }
 
-/// Generates a module of tests: one differential run for each algorithm, and one each for several
-/// charges, batches and changed policies.
+/// Generates a module of tests: one differential run for each algorithm, one for several charges,
+/// one for batches, and one for changed policies.
 ///
 /// The first argument is the name of the module. The second argument is an async function that
-/// opens the stores and returns them with a guard that lives as long as they do. It may return any
-/// number of stores, which must share no state.
+/// opens the stores. It returns the stores, and a guard that lives as long as the stores. The
+/// function can return any number of stores. The stores must share no state.
 #[macro_export]
 macro_rules! differential {
     ($module:ident, $open:expr) => {

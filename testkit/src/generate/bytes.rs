@@ -7,8 +7,8 @@ use crate::show;
 
 /// Bytes whose `Debug` output is one short line.
 ///
-/// proptest prints the input of a failing property with `{:#?}`. A `Vec<u8>` then has a line per
-/// byte, so that the longest subject would print a million lines.
+/// proptest prints the input of a failing property with `{:#?}`. In this format, a `Vec<u8>` has
+/// one line for each byte. The longest subject would have a million lines.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(Vec<u8>);
 

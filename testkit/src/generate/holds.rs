@@ -1,5 +1,5 @@
-//! Random traces of holds that are made, extended and settled under few ids, with other calls in
-//! between.
+//! Random traces of holds. The holds are made, extended and settled under few ids, and other calls
+//! are made between these operations.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use tidegate_core::{Charge, Operation, Policy, Timestamp};
 
 use crate::show;
 
-/// Policies, and the calls to them for one subject of a tenant.
+/// Policies, and a trace of calls that charge these policies for one subject of one tenant.
 ///
-/// The output of `{:?}` is one line, and the output of `{:#?}` fits on a screen.
+/// The `Debug` output of a scenario is one line with `{:?}`, and fits on a screen with `{:#?}`.
 #[derive(Clone)]
 pub struct HoldScenario {
-    /// The policies, each with its own name.
+    /// The policies. All policies have different names.
     pub policies: Vec<Policy>,
-    /// The start time, in microseconds since 1970.
+    /// The time at which the trace starts, in microseconds since 1970.
     pub(crate) start: u64,
-    /// The steps, in order.
+    /// The steps of the trace, in order.
     pub(crate) steps: Vec<HoldStep>,
 }
 
@@ -32,22 +32,24 @@ impl fmt::Debug for HoldScenario {
     }
 }
 
-/// A call, and the time that passes before it.
+/// A step: a call, and the time that passes before the call.
 #[derive(Clone)]
 pub(crate) struct HoldStep {
     /// The time before the call, in microseconds.
     pub(crate) passes: u64,
-    /// The operation.
+    /// The operation of the call.
     pub(crate) does: HoldDoes,
-    /// The id of the hold, 0 to 2. It is ignored if the operation does not name a hold.
+    /// The id of the hold, from 0 to 2. If the operation does not name a hold, the id is ignored.
     pub(crate) id: u8,
     /// The time to live of the id, in microseconds.
     pub(crate) ttl: u64,
-    /// The costs of the policies, in their order. A policy with `None` is not charged.
+    /// The cost of each policy, in the order of the policies. The call does not charge a policy
+    /// with `None`.
     pub(crate) costs: Vec<Option<u64>>,
-    /// Whether the last charge is check-only.
+    /// Whether the last charge of the call is check-only.
     pub(crate) checks_last: bool,
-    /// Whether the call that names a hold has the charges of that hold, at these costs.
+    /// Whether a call that names a hold has the same charges as this hold, at these costs.
+    /// Otherwise, the costs alone determine the charges.
     pub(crate) fits: bool,
 }
 
@@ -62,11 +64,12 @@ impl fmt::Debug for HoldStep {
     }
 }
 
-/// An operation.
+/// The operation of a step.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum HoldDoes {
     Hold,
-    /// A hold up to its costs. Its minimum is this number, but at most the smallest cost.
+    /// A "hold up to". The minimum of the operation is this number, or the smallest cost if that is
+    /// less.
     HoldUpTo(u64),
     Settle,
     SettleSoFar,
@@ -79,7 +82,7 @@ pub(crate) enum HoldDoes {
     Block(u64),
 }
 
-/// Returns a strategy for scenarios with these policies, of at most `steps` steps.
+/// Returns a strategy for scenarios with these policies and at most `steps` steps.
 pub fn hold_scenario(
     policies: impl Strategy<Value = Vec<Policy>>,
     steps: usize,
@@ -134,16 +137,16 @@ fn step() -> impl Strategy<Value = HoldStep> {
     )
 }
 
-/// A call of a scenario.
+/// A call of a scenario of holds.
 #[derive(Debug, Clone)]
 pub struct HoldCall<'s> {
     /// The time of the call.
     pub now: Timestamp,
-    /// The operation.
+    /// The operation of the call.
     pub operation: Operation,
-    /// The charges.
+    /// The charges of the call.
     pub charges: Vec<Charge<'s>>,
-    /// The id and its time to live, if the operation names a hold.
+    /// The id of the hold and its time to live, if the operation names a hold.
     pub id: Option<([u8; 1], Duration)>,
 }
 

@@ -1,12 +1,12 @@
-//! Random policies. Most have numbers so small that traces reach every boundary, and a few have
-//! numbers of any size.
+//! Random policies. Most policies have numbers so small that traces reach every boundary. A few
+//! policies have numbers of any size.
 
 use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_core::{Algorithm, FixedWindow, Policy, SlidingCounter, SlidingLog, TokenBucket};
 
-/// The algorithms, with the variants that decide differently.
+/// The kinds of algorithms. A token bucket that refills by intervals is a kind of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "named as in tidegate_core")]
 #[non_exhaustive]
@@ -20,7 +20,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds.
+    /// All kinds of algorithms.
     pub const ALL: [Self; 6] = [
         Self::FixedWindow,
         Self::SlidingLog,
@@ -30,7 +30,7 @@ impl Kind {
         Self::Gcra,
     ];
 
-    /// Returns a strategy for any kind.
+    /// Returns a strategy for any kind of algorithm.
     pub fn any() -> impl Strategy<Value = Self> {
         prop::sample::select(&Self::ALL[..])
     }
@@ -44,8 +44,8 @@ struct Numbers {
     span: u64,
 }
 
-/// Returns a strategy for a policy of a kind, with a name. One in four policies blocks after a
-/// refusal, and one in eight is a shadow.
+/// Returns a strategy for a policy of this kind, with this name. One in four policies blocks after
+/// a refusal, and one in eight is a shadow.
 pub fn policy(kind: Kind, name: &'static str) -> impl Strategy<Value = Policy> {
     (algorithm(kind), block(), prop::bool::weighted(0.125))
         .prop_map(move |(algorithm, block, shadow)| finish(name, algorithm, block, shadow))
@@ -56,13 +56,14 @@ pub fn any_policy(name: &'static str) -> impl Strategy<Value = Policy> {
     Kind::any().prop_flat_map(move |kind| policy(kind, name))
 }
 
-/// Returns a strategy for three policies of any kinds, each with its own name.
+/// Returns a strategy for three policies of any kinds. The policies have the names `p`, `q` and
+/// `r`.
 pub fn several_policies() -> impl Strategy<Value = Vec<Policy>> {
     (any_policy("p"), any_policy("q"), any_policy("r")).prop_map(|(p, q, r)| vec![p, q, r])
 }
 
-/// Returns a strategy for two to four policies of one name, with different limits. Some have
-/// another algorithm or window.
+/// Returns a strategy for two to four policies with the same name and different limits. Some of
+/// these policies also have another algorithm or window.
 pub fn related_policies(kind: Kind, name: &'static str) -> impl Strategy<Value = Vec<Policy>> {
     let one = (numbers(), variant());
     let related = (one, prop::collection::vec(change(), 1..4));
@@ -123,11 +124,12 @@ fn algorithm(kind: Kind) -> impl Strategy<Value = Algorithm> {
     })
 }
 
-/// Returns a strategy for numbers. Most are small, and some are as large as possible.
+/// Returns a strategy for the numbers of an algorithm. Most numbers are small, and some are as
+/// large as possible.
 fn numbers() -> impl Strategy<Value = Numbers> {
     let small = (0..7_u64, 1..8_u64, 1..13_u64);
-    // Rates whose intervals are not whole microseconds, windows that share no divisor with the
-    // limit, and ticks longer than 1 µs.
+    // Special numbers: rates whose intervals are not whole microseconds, windows that have no
+    // common divisor with the limit, and ticks longer than 1 µs.
     let known = prop::sample::select(vec![
         (1_000_000, 1_000_000, 1_000_000),
         (5, 300_000, 1_000_000),
@@ -163,8 +165,8 @@ fn variant() -> impl Strategy<Value = (u8, u64)> {
     (0..3_u8, prop_oneof![1 => Just(0), 2 => 1..7_u64])
 }
 
-/// Builds the algorithm. Returns `None` if a number is 0 and must be at least 1. The variant
-/// selects the start of a fixed window, and the number of grains in a log's window.
+/// Builds an algorithm. Returns `None` if a number is 0 that must be at least 1. The last argument
+/// selects the start of a fixed window and the number of grains in the window of a sliding log.
 fn build(kind: Kind, numbers: Numbers, (start, grains): (u8, u64)) -> Option<Algorithm> {
     let Numbers { limit, count, span } = numbers;
     let window = Duration::from_micros(span);

@@ -1,4 +1,4 @@
-//! Subjects with bytes that a store may handle wrongly.
+//! Random subjects and tenants with bytes that a careless store handles wrongly.
 
 use proptest::prelude::*;
 
@@ -7,8 +7,8 @@ use super::Bytes;
 /// Bytes that are separators, escapes, wildcards or terminators in common formats.
 const SPECIAL: &[u8] = b"{}:*%?[]\\/_-.,;|\"'` \0\n\r\t\x7f\x80\xc3\xff";
 
-/// Returns a strategy for a subject or a tenant: empty, of special characters, not UTF-8, of any
-/// bytes, or 1 MiB long.
+/// Returns a strategy for a subject or a tenant. The bytes are empty, special characters, not
+/// UTF-8, arbitrary, or 1 MiB long.
 pub fn hostile_subject() -> impl Strategy<Value = Bytes> {
     let bytes = prop_oneof![
         1 => Just(vec![]),
@@ -20,8 +20,8 @@ pub fn hostile_subject() -> impl Strategy<Value = Bytes> {
     bytes.prop_map(Bytes::from)
 }
 
-/// Returns a strategy for two different pairs of a tenant and a subject. A store that joins tenant
-/// and subject carelessly would give them the same key.
+/// Returns a strategy for two different pairs of a tenant and a subject. A store that joins the
+/// tenant and the subject carelessly would give both pairs the same key.
 pub fn confusable_pair() -> impl Strategy<Value = [(Bytes, Bytes); 2]> {
     let part = || prop::collection::vec(prop::sample::select(&b"ab{}:*%_\0\xff"[..]), 0..4);
     let joint = prop_oneof![
@@ -31,7 +31,8 @@ pub fn confusable_pair() -> impl Strategy<Value = [(Bytes, Bytes); 2]> {
         Just(b"}:{".to_vec()),
     ];
     (part(), joint, part(), part()).prop_filter_map("the same", |(a, joint, b, c)| {
-        // For example, the pair "a" and "b-c", and the pair "a-b" and "c".
+        // For example, one pair has the tenant "a" and the subject "b-c". The other pair has the
+        // tenant "a-b" and the subject "c".
         let left = (a.clone(), [&b[..], &joint, &c].concat());
         let right = ([&a[..], &joint, &b].concat(), c);
         (left != right).then(|| [left, right].map(|(a, b)| (Bytes::from(a), Bytes::from(b))))

@@ -1,9 +1,9 @@
-//! Random traces: calls to few policies and subjects, at times on and next to the times at which
-//! an answer changes.
+//! Random traces of calls with few policies and subjects. Many calls are made at a time at which
+//! the answer changes, or a microsecond before or after this time.
 //!
-//! A step defines its time and its costs relative to the last answer of the store, such as "a
-//! microsecond before `retry_after` is over" or "one more than `remaining`". So traces reach
-//! boundaries by design. [`Trace`] converts steps into calls.
+//! A step defines its time and its costs relative to the last answer of the store. For example, the
+//! time is a microsecond before `retry_after` is over, or the cost is `remaining` plus 1. So traces
+//! reach boundaries by design. The type [`Trace`] converts steps into calls.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,28 +14,28 @@ use tidegate_core::{Charge, Decision, Operation, Policy, Timestamp};
 use super::Bytes;
 use crate::show;
 
-/// The movement of a clock.
+/// The movements that a clock is allowed to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClockKind {
-    /// Forwards only.
+    /// The clock moves forwards only.
     Forwards,
-    /// Both ways, by microseconds and by years.
+    /// The clock moves forwards and back, by microseconds and by years.
     Jumping,
 }
 
-/// Policies, subjects, and the calls to them.
+/// Policies, subjects, and a trace of calls that charge them.
 ///
-/// The output of `{:?}` is one line, and the output of `{:#?}` fits on a screen.
+/// The `Debug` output of a scenario is one line with `{:?}`, and fits on a screen with `{:#?}`.
 #[derive(Clone)]
 pub struct Scenario {
-    /// The policies; several may have one name.
+    /// The policies. Several policies can have the same name.
     pub policies: Vec<Policy>,
     /// Pairs of a tenant and a subject.
     pub subjects: Vec<(Bytes, Bytes)>,
-    /// The start time, in microseconds since 1970.
+    /// The time at which the trace starts, in microseconds since 1970.
     pub start: u64,
-    /// The steps, in order.
+    /// The steps of the trace, in order.
     pub steps: Vec<Step>,
 }
 
@@ -54,12 +54,13 @@ impl fmt::Debug for Scenario {
 }
 
 impl Scenario {
-    /// Formats a step. Policies and subjects are shown by their index in the lists.
+    /// Formats a step. The text contains the index of each policy and subject in the lists of the
+    /// scenario.
     fn show(&self, step: &Step) -> String {
         let Step { passes, does, charges, checks_last } = step;
         let charges = charges.iter().map(|(policy, subject, cost)| {
             let (policies, subjects) = (self.policies.len(), self.subjects.len());
-            // An index into an empty list panics.
+            // The method `index` panics if the list is empty.
             let (policy, subject) = (policy.index(policies.max(1)), subject.index(subjects.max(1)));
             format!("(policy {policy}, subject {subject}, {cost:?})")
         });
@@ -69,16 +70,17 @@ impl Scenario {
     }
 }
 
-/// A call, and the time that passes before it.
+/// A step: a call, and the movement of the clock before the call.
 #[derive(Clone)]
 pub struct Step {
     /// The movement of the clock before the call.
     pub passes: Passes,
-    /// The operation.
+    /// The operation of the call.
     pub does: Does,
-    /// The charges: policy, subject and cost of each.
+    /// The charges of the call. Each charge has the index of a policy, the index of a subject, and
+    /// a cost.
     pub charges: Vec<(prop::sample::Index, prop::sample::Index, Cost)>,
-    /// Whether the last charge is check-only.
+    /// Whether the last charge of the call is check-only.
     pub checks_last: bool,
 }
 
@@ -89,33 +91,36 @@ impl fmt::Debug for Step {
     }
 }
 
-/// A movement of the clock.
+/// The movement of the clock before a call.
 #[derive(Debug, Clone, Copy)]
 pub enum Passes {
     /// The clock stands still.
     Nothing,
-    /// Moves by this many microseconds, forwards or back.
+    /// The clock moves by this many microseconds, forwards or back.
     Micros(i64),
-    /// Moves to the end of the last answer's `retry_after`, plus this many microseconds.
+    /// The clock moves to the end of the `retry_after` in the last answer, plus this many
+    /// microseconds.
     Retry(i64),
-    /// Moves to the end of the last answer's `reset_after`, plus this many microseconds.
+    /// The clock moves to the end of the `reset_after` in the last answer, plus this many
+    /// microseconds.
     Reset(i64),
-    /// Moves to a multiple of the first policy's window or period, plus this many microseconds.
+    /// The clock moves to a multiple of the first policy's window or period, plus the microseconds
+    /// of the second number. The first number selects the multiple.
     Boundary(u64, i64),
 }
 
-/// A cost.
+/// The cost of a charge.
 #[derive(Debug, Clone, Copy)]
 pub enum Cost {
-    /// This cost.
+    /// The cost is this number.
     Just(u64),
-    /// The policy's limit, plus this number.
+    /// The cost is the policy's limit plus this number.
     Limit(i64),
-    /// The remaining amount in the last answer, plus this number.
+    /// The cost is the remaining amount in the last answer plus this number.
     Remaining(i64),
 }
 
-/// An operation.
+/// The operation of a step.
 #[derive(Debug, Clone, Copy)]
 #[expect(missing_docs, reason = "named as in Operation")]
 pub enum Does {
@@ -124,18 +129,18 @@ pub enum Does {
     Refund,
     /// A charge beyond the limit.
     Charge,
-    /// An acquire up to the costs. Its minimum is the smallest cost minus this number, and at
-    /// least 1.
+    /// An "acquire up to". The minimum of the operation is the smallest cost minus this number, but
+    /// at least 1.
     AcquireUpTo(u64),
-    /// An undo of the charges of an earlier step.
+    /// An undo of the charges that an earlier step has made.
     Undo {
-        /// The number of charging steps between that step and this one.
+        /// The number of charging steps between the earlier step and this undo.
         ago: usize,
-        /// Whether the undo names the charges of that step. Otherwise, it names the charges of
-        /// this step.
+        /// Whether the undo names the charges of the earlier step. Otherwise, the undo names the
+        /// charges of its own step.
         same: bool,
-        /// The difference between the time that the undo names and the time of that step, in
-        /// microseconds.
+        /// The undo names the time of a charge. This is the difference between the named time and
+        /// the time of the earlier step, in microseconds.
         beside: i64,
     },
     Reset,
@@ -146,8 +151,8 @@ pub enum Does {
     ReserveRetry(i64),
 }
 
-/// Returns a strategy for scenarios with these policies, of at most `steps` steps with at most
-/// `max_charges` charges each.
+/// Returns a strategy for scenarios with these policies and at most `steps` steps. Each step has at
+/// most `max_charges` charges.
 pub fn scenario(
     policies: impl Strategy<Value = Vec<Policy>>,
     clock: ClockKind,
@@ -248,24 +253,24 @@ pub struct Trace<'s> {
     clock: ClockKind,
     now: u64,
     last: Option<Decision>,
-    /// The time and the charges of each call that charges.
+    /// The time and the charges of each call so far that charges.
     takes: Vec<(u64, Vec<Charge<'s>>)>,
 }
 
 impl<'s> Trace<'s> {
-    /// Starts a scenario.
+    /// Creates a trace at the start of a scenario.
     #[must_use]
     pub fn new(scenario: &'s Scenario, clock: ClockKind) -> Self {
         Self { scenario, clock, now: scenario.start, last: None, takes: vec![] }
     }
 
-    /// Returns the current time.
+    /// Returns the current time of the trace.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         Timestamp::from_micros(self.now)
     }
 
-    /// Records the answer to the last call.
+    /// Records the decision on the last call.
     pub fn answered(&mut self, decision: &Decision) {
         self.last = Some(decision.clone());
     }

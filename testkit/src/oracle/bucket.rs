@@ -1,7 +1,7 @@
-//! Token bucket with continuous refill, and GCRA.
+//! The rules of a token bucket with continuous refill, and of GCRA.
 //!
-//! The debt is an exact fraction of tokens. Its denominator is the policy's period in
-//! microseconds, so that the refill of one microsecond is a whole numerator.
+//! The debt is an exact fraction of tokens. The denominator of this fraction is the policy's period
+//! in microseconds. In one microsecond, the numerator therefore changes by a whole number.
 
 use tidegate_core::Algorithm;
 
@@ -12,7 +12,7 @@ const MAX_PARTS: u128 = 1 << 52;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Past {
-    /// The time at which the debt was `debt`.
+    /// The time to which `debt` refers.
     time: u64,
     /// The debt in tokens, multiplied by `Bucket::period`.
     debt: u128,
@@ -27,8 +27,8 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// Creates the bucket of a `token-bucket` or `gcra` policy. For another algorithm, creates a
-    /// bucket in which nothing fits.
+    /// Creates the bucket of a `token-bucket` or `gcra` policy. For any other algorithm, creates a
+    /// bucket that admits nothing.
     pub(super) fn new(algorithm: &Algorithm, tick: u64) -> Self {
         let (capacity, refill, period) = match algorithm {
             Algorithm::TokenBucket(spec) => (spec.capacity(), spec.refill(), micros(spec.period())),
@@ -37,11 +37,11 @@ impl Bucket {
         Self { capacity, refill, period, tick }
     }
 
-    /// Converts a debt to the bucket `older` into a debt to this bucket.
+    /// Converts the debt of the bucket `older` into a debt of this bucket.
     ///
-    /// A store counts in parts of a token, so that the refill of a tick is a whole number of
-    /// parts. It rounds the debt up to such a part. If the product would exceed 2^52, it rounds up
-    /// to a whole token.
+    /// A store counts a debt in parts of a token. The parts are so small that the refill of a tick
+    /// is a whole number of parts. The store rounds the converted debt up to a whole part. If the
+    /// number of parts would exceed 2^52, the store rounds the debt up to a whole token.
     pub(super) fn adopt(&self, past: &Past, older: &Self) -> Past {
         let (parts, older_parts) = (self.parts_of_a_token(), older.parts_of_a_token());
         let debt = past.debt * older_parts / u128::from(older.period);
@@ -59,8 +59,8 @@ impl Bucket {
         Past { time: past.time, debt: debt * u128::from(self.period) / parts }
     }
 
-    /// Returns the number of parts of a token for which the refill of a tick is a whole number of
-    /// parts.
+    /// Returns the number of parts into which a token is divided, so that the refill of a tick is a
+    /// whole number of parts.
     fn parts_of_a_token(&self) -> u128 {
         let ticks = u128::from(self.period / self.tick);
         let refill = u128::from(self.refill);
@@ -142,9 +142,10 @@ impl Rules for Bucket {
         let rules::Past::Bucket(written) = past else {
             return None;
         };
-        // The time of a bucket moves in ticks and never back. If `take` is not in this past, the
-        // past has an earlier time. The refill between the charge and the last write may have
-        // repaid this charge alone, so only the rest of the charge is undone.
+        // The time of a bucket moves in ticks and never back. If the time of the past is earlier
+        // than the time of `take`, the past does not contain this charge. The tokens that were
+        // refilled between the charge and the last write have possibly repaid this charge only. So
+        // only the rest of the charge is undone.
         let time = written.time.div_ceil(self.tick) * self.tick;
         let since = time.checked_sub(self.on_grid(take.at))?;
         let refilled = u128::from(since) * u128::from(self.refill);

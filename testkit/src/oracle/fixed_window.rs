@@ -1,11 +1,11 @@
-//! Fixed window: the costs of the current window are at most the limit.
+//! The rules of a fixed window: the sum of the costs in the current window is at most the limit.
 
 use tidegate_core::FixedWindow;
 use tidegate_core::algorithm::fixed_window::Start;
 
 use super::rules::{self, MAX_COUNT, Rules, Take, micros};
 
-/// The costs that were charged in a window.
+/// A window, and the costs that were charged in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Past {
     ends: u64,
@@ -25,7 +25,8 @@ impl Window {
         Self { limit: spec.limit(), window: micros(spec.window()), start: spec.start(), phase }
     }
 
-    /// Returns the window that contains `now`. A time before its start is still in the window.
+    /// Returns the current window, or `None` if the window of the past has ended. A time before the
+    /// start of the window belongs to this window too.
     fn current(&self, past: &rules::Past, now: u64) -> Option<Past> {
         match past {
             rules::Past::FixedWindow(past) if now < past.ends => Some(past.clone()),
@@ -38,10 +39,10 @@ impl Window {
         let shift = match self.start {
             Start::Aligned => 0,
             Start::Phased => self.phase % self.window,
-            // The window is anchored: it starts with the first charge.
+            // An anchored window starts with its first charge.
             _ => return now + self.window,
         };
-        // Windows end where the sum of time and shift is a multiple of the window.
+        // A window ends at each time for which `time + shift` is a multiple of the window.
         ((now + shift) / self.window + 1) * self.window - shift
     }
 }

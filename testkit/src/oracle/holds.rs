@@ -1,4 +1,5 @@
-//! Holds: the charges that were made under an id, and their settlement.
+//! Holds of the oracle: the charges that were made under an id, and the settlement of these
+//! charges.
 
 use std::collections::BTreeMap;
 
@@ -10,33 +11,37 @@ use super::refunds::KeyRefunds;
 use super::reply::Reply;
 use super::rules::{Take, micros};
 
-/// The key of a hold: the slot key of its first charge, and its id.
+/// The key of a hold. It consists of the slot key of the hold's first charge, and the id of the
+/// hold.
 pub(super) type HoldKey = (Vec<u8>, Vec<u8>);
 
-/// A charge without its cost: policy, tenant, subject, and whether it is check-only.
+/// A charge without its cost. The fields are the policy, the tenant, the subject, and whether the
+/// charge is check-only.
 type HeldCharge = (String, Vec<u8>, Vec<u8>, bool);
 
 /// A hold that has not expired.
 #[derive(Debug, Clone)]
 pub(super) struct Hold {
     charges: Vec<HeldCharge>,
-    /// The minimum of a hold up to its costs, and the costs.
+    /// The minimum, if the operation was "hold up to", and the requested costs.
     requested: (Option<u64>, Vec<u64>),
     reply: Reply,
     made_at: u64,
     lapses_at: u64,
     expires_at: u64,
-    /// The number of changes to holds before this hold was made. If two holds lapse together, the
-    /// older one lapses first. `None` if the hold was just made.
+    /// The number of changes to holds before this hold was made. If two holds lapse at the same
+    /// time, the hold with the smaller number lapses first. It is `None` until the oracle has
+    /// recorded the hold.
     turn: Option<u64>,
-    /// The held amount of each charge. `None` if a shadow denied it.
+    /// The held amount of each charge. It is `None` for a charge that a shadow denied.
     held: Vec<Option<u64>>,
     spent: Vec<u64>,
     settled: Option<(Vec<u64>, Reply)>,
-    /// The amount of each charge that was refunded when the hold lapsed. `None` before it lapses.
+    /// The amount of each charge that was refunded when the hold lapsed. It is `None` before the
+    /// lapse.
     lapsed: Option<Vec<u64>>,
-    /// For each charge, whether it was reset after the hold was made. In that case, the hold of
-    /// that charge has ended, and a settlement charges the whole cost.
+    /// For each charge, whether its state was reset after the hold was made. If so, nothing of this
+    /// charge is held any more, and a settlement charges its whole cost.
     reset: Vec<bool>,
 }
 
@@ -54,7 +59,7 @@ fn held_charges(charges: &[Charge<'_>]) -> Vec<HeldCharge> {
     charges.iter().map(held_charge).collect()
 }
 
-/// Executes a call that names a hold. Returns the answer, and the hold after the call.
+/// Executes a call that names a hold by its id. Returns the answer, and the hold after the call.
 pub(super) fn execute(
     ledger: &mut Ledger,
     refunds: &mut BTreeMap<Key, KeyRefunds>,
@@ -166,19 +171,21 @@ pub(super) fn execute(
 }
 
 impl Hold {
-    /// Returns the time and the turn in which the hold lapses. Returns `None` if it has lapsed or
-    /// is settled.
+    /// Returns the time at which the hold lapses, and its turn. Returns `None` if the hold has
+    /// already lapsed or is settled.
     pub(super) fn lapses_at(&self) -> Option<(u64, Option<u64>)> {
         let is_open = self.settled.is_none() && self.lapsed.is_none();
         is_open.then_some((self.lapses_at, self.turn))
     }
 
-    /// Returns `true` if a state records the hold and still knows it.
+    /// Returns `true` if the state of `key` records the hold, and the hold is neither settled nor
+    /// expired.
     pub(super) fn is_known_on(&self, key: &Key, now: u64) -> bool {
         self.settled.is_none() && now < self.expires_at && self.is_recorded_on(key)
     }
 
-    /// Returns `true` if a state records the hold, and the hold has not lapsed.
+    /// Returns `true` if the state of `key` records the hold, and the hold is neither settled nor
+    /// lapsed.
     pub(super) fn is_open_on(&self, key: &Key) -> bool {
         self.lapses_at().is_some() && self.is_recorded_on(key)
     }
@@ -192,8 +199,8 @@ impl Hold {
         })
     }
 
-    /// Returns the unspent part of the hold on a key that records it. It is 0 after the hold has
-    /// lapsed.
+    /// Returns the unspent part of the hold in the state of `key`. It is 0 if this state does not
+    /// record the hold, or if the hold has lapsed.
     pub(super) fn unspent_of(&self, key: &Key) -> u64 {
         let mut unspent = 0;
         for (place, (policy, tenant, subject, _)) in self.charges.iter().enumerate() {
@@ -207,12 +214,12 @@ impl Hold {
         unspent
     }
 
-    /// Records the turn in which the hold was made.
+    /// Records the turn of a hold that has just been made.
     pub(super) fn set_turn(&mut self, turn: u64) {
         self.turn = self.turn.or(Some(turn));
     }
 
-    /// Records a reset of the charges of a call.
+    /// Records that the states of a call's charges were reset.
     pub(super) fn reset(&mut self, call: &Call<'_>) {
         for ((policy, tenant, subject, _), reset) in self.charges.iter().zip(&mut self.reset) {
             let Ok(policy) = policy.parse::<Policy>() else { continue };
@@ -221,8 +228,8 @@ impl Hold {
         }
     }
 
-    /// Lets the hold lapse: refunds its unspent part if its policy says so. `change` refunds it at
-    /// the time of the lapse.
+    /// Lets the hold lapse. Under each policy with `refund-lapsed`, its unspent part is refunded.
+    /// The function `change` makes the refund, at the time of the lapse.
     pub(super) fn lapse(&mut self, mut change: impl FnMut(&Charge<'_>, Change) -> u64) {
         let refund = |(place, charge): (usize, &HeldCharge)| {
             let (policy, tenant, subject, _) = charge;

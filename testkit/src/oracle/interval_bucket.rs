@@ -1,4 +1,5 @@
-//! Token bucket that refills by intervals: it adds its tokens after each whole period.
+//! The rules of a token bucket that refills by intervals: the bucket adds tokens at the end of each
+//! period.
 
 use tidegate_core::TokenBucket;
 
@@ -9,7 +10,7 @@ const MAX_DEBT: u128 = 1 << 52;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Past {
-    /// The time from which periods are counted.
+    /// The time at which the period of the last write began.
     anchor: u64,
     /// The number of tokens that are missing from a full bucket.
     debt: u128,
@@ -92,8 +93,8 @@ impl Rules for IntervalBucket {
         if take.at >= written.anchor + self.period {
             return None; // This past does not contain the charge.
         }
-        // Each period that began between the charge and the last write added a refill. The number
-        // of these periods is computed from the last one.
+        // Each period that began between the charge and the last write has added its refill. The
+        // search counts these periods, beginning with the last period.
         let began = |periods: u64| written.anchor.saturating_sub(periods * self.period);
         let periods =
             first(0, written.anchor / self.period + 1, |periods| began(periods) <= take.at);

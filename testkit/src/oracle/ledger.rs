@@ -1,4 +1,4 @@
-//! Executes a whole call on the records of its keys.
+//! The execution of a whole call on the records of the call's keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,11 +10,12 @@ use super::reply::{Reply, ReplyVerdict};
 use super::rules::{self, Past, Take, rules_of};
 use super::{Key, rules::micros};
 
-/// The records of the keys of a call.
+/// The records of the keys of a call. `None` is the record of a fresh key.
 pub(super) type Ledger = BTreeMap<Key, Option<Record>>;
 
-/// Returns the key of a charge's state. Policies of one name share a state if their algorithm and
-/// window are equal, regardless of their limits. The name of a policy without a name is its text.
+/// Returns the key of a charge's state. Policies with the same name share a state if their
+/// algorithms and windows are equal, regardless of their limits. If a policy has no name, the text
+/// of the policy is used as its name.
 pub(super) fn key_of(charge: &Charge<'_>) -> Key {
     use Algorithm::{FixedWindow, SlidingCounter, SlidingLog, TokenBucket};
     let shape = match charge.policy.algorithm() {
@@ -39,7 +40,7 @@ pub(super) fn execute(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> Reply {
         Operation::Peek => peek(ledger, &charges, now),
         Operation::Acquire => acquire(ledger, &charges, None, now),
         Operation::Reserve { max_wait } => {
-            // A wait is at most the maximum span.
+            // A larger `max_wait` is reduced to 2^51 µs, the maximum span.
             let max_wait = max_wait.min(Duration::from_micros(1 << 51));
             acquire(ledger, &charges, Some(max_wait), now)
         }
@@ -54,7 +55,8 @@ pub(super) fn execute(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> Reply {
         }
         Operation::Undo { at } => {
             let before = ledger.clone();
-            // The amount that was undone on a key is divided among its charges in their order.
+            // If several charges have the same key, the undone amount of this key is divided among
+            // these charges, in their order.
             let mut undone: BTreeMap<Key, u64> = BTreeMap::new();
             for charge in &charges {
                 let amount = undo(ledger, &before, &charges, charge, at.as_micros(), now);
@@ -93,19 +95,20 @@ pub(super) fn execute(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> Reply {
             }
             look(ledger, &charges, now)
         }
-        // The oracle does not know the operation, so it accepts no answer.
+        // The oracle does not know this operation. No answer to it is accepted.
         _ => Reply::Error(vec![]),
     }
 }
 
-/// Returns the end of a block, or `None` if its span is zero. Spans are rounded up to
-/// microseconds, and are at most 2^51 µs.
+/// Returns the time at which a block with this span ends, or `None` if the span is zero. The span
+/// is rounded up to a microsecond, and is reduced to at most 2^51 µs.
 fn block_ends(span: Duration, now: u64) -> Option<u64> {
     let span = span.as_nanos().div_ceil(1_000).min(1 << 51);
     (span > 0).then(|| u64::try_from(span).map_or(u64::MAX, |span| now + span))
 }
 
-/// Returns the kinds of errors that apply to a call. A store may return any of them.
+/// Returns the kinds of errors that apply to a call. If there are several, a store is allowed to
+/// return any of them.
 pub(super) fn mistakes(operation: Operation, charges: &[Charge<'_>]) -> Vec<ErrorKind> {
     let mut mistakes = vec![];
     let too_long = |bytes: &[u8]| bytes.len() > 1 << 20;
@@ -141,11 +144,11 @@ pub(super) fn mistakes(operation: Operation, charges: &[Charge<'_>]) -> Vec<Erro
     mistakes
 }
 
-/// The decision of one policy on all charges of a call to one key.
+/// The decision of one policy. It applies to the sum of all charges that a call makes to one key.
 struct Opinion {
     cost: u64,
     outcome: Outcome,
-    /// The time until the cost fits, regardless of a block. `None` if it never fits.
+    /// The time until the cost fits, if blocks are ignored. It is `None` if the cost never fits.
     wait: Option<u64>,
 }
 
@@ -193,7 +196,8 @@ fn acquire(
         || charges.iter().zip(&opinions).filter(|(charge, _)| !charge.policy.is_shadow());
     let allowed = enforced().all(|(_, opinion)| opinion.outcome == Outcome::Allowed);
     for (charge, opinion) in charges.iter().zip(&opinions) {
-        // From the records as they were, so that two charges to one key write the same thing twice.
+        // The new record is computed from the record before the call. If two charges have the same
+        // key, both write the same new record.
         let mut record = record_of(&before, charge);
         match (opinion.outcome, charge.policy.block_duration()) {
             _ if opinion.cost == 0 => continue,
@@ -215,8 +219,8 @@ fn acquire(
     report(ledger, charges, &opinions, Duration::from_micros(booked), now)
 }
 
-/// Acquires the largest amount that all policies admit, found by search. If that is less than
-/// `min`, acquires `min`, which is refused.
+/// Acquires the largest amount that all policies admit. A search finds this amount. If the amount
+/// is less than `min`, the function tries to acquire `min`, and the call is refused.
 fn acquire_up_to(ledger: &mut Ledger, charges: &[Charge<'_>], min: u64, now: u64) -> Reply {
     let is_taken = |charge: &Charge<'_>| !charge.is_check_only;
     let costs = charges.iter().filter(|charge| is_taken(charge)).map(|charge| charge.cost);
@@ -244,7 +248,8 @@ fn acquire_up_to(ledger: &mut Ledger, charges: &[Charge<'_>], min: u64, now: u64
     reply.with_amounts(amounts)
 }
 
-/// Charges up to the cost, as far as there is room. Returns the charged amount.
+/// Charges the cost beyond the limit, but at most the maximum that the state can record. Returns
+/// the charged amount.
 fn overcharge(ledger: &mut Ledger, charge: &Charge<'_>, now: u64) -> u64 {
     let record = record_of(ledger, charge);
     let (rules, past) = (rules_of(charge), record.past_under(charge, now));
@@ -262,7 +267,7 @@ fn peek(ledger: &Ledger, charges: &[Charge<'_>], now: u64) -> Reply {
     report(ledger, charges, &opinions, Duration::ZERO, now)
 }
 
-/// Returns the reply to a peek at a cost of 0.
+/// Returns the reply to a peek in which all costs are 0.
 pub(super) fn look(ledger: &Ledger, charges: &[Charge<'_>], now: u64) -> Reply {
     let charges: Vec<_> = charges.iter().map(|charge| charge.cost(0)).collect();
     peek(ledger, &charges, now)
@@ -281,7 +286,7 @@ fn refund(ledger: &mut Ledger, charge: &Charge<'_>, now: u64) -> u64 {
 }
 
 /// Undoes the charges to one key, and returns the undone amount. The new record is computed from
-/// the old one, so that two charges to one key write the same record twice.
+/// the record before the call. If two charges have the same key, both write the same new record.
 fn undo(
     ledger: &mut Ledger,
     before: &Ledger,
@@ -304,12 +309,12 @@ fn undo(
     amount
 }
 
-/// Applies a change of a settlement, and returns the charged or refunded amount.
+/// Applies the change that a settlement makes to a key. Returns the charged or refunded amount.
 pub(super) fn settle(ledger: &mut Ledger, charge: &Charge<'_>, change: Change, now: u64) -> u64 {
     match change {
         Change::Nothing => 0,
         Change::Charge(cost) => {
-            // A settlement also charges a charge that was check-only in the hold.
+            // If a charge was check-only in the hold, the settlement still charges its cost.
             let charge = Charge::new(charge.policy, charge.subject).tenant(charge.tenant);
             overcharge(ledger, &charge.cost(cost), now)
         }
@@ -345,7 +350,8 @@ fn report(
         let (rules, past) = (rules_of(charge), record.past_under(charge, now));
         let (policy, limit) = (charge.policy, charge.policy.limit());
         let blocked = record.blocked_until.saturating_sub(now);
-        // Until the next write, the past ends when it ends under the policy that wrote it.
+        // Until the next write, the past ends at the time that was computed under the policy of the
+        // last write.
         let ends_after = match past {
             Past::Nothing => 0,
             _ => record.recovers_at.saturating_sub(now),

@@ -1,23 +1,23 @@
-//! The oracle: a slow and obvious second implementation that shares no code with the core's
-//! algorithms.
+//! The oracle: a slow and obvious second implementation of the decisions. It shares no code with
+//! the algorithms of the core.
 //!
-//! It reads only the settings of a policy and its tick. It keeps every cost separately, and
-//! fractions of tokens as exact fractions. The oracle searches for the values that the core
-//! computes:
+//! The oracle reads only the settings of a policy and its tick. It keeps every cost separately, and
+//! keeps fractions of tokens as exact fractions. The core computes the following values. The oracle
+//! finds them by search:
 //!
 //! * `remaining` is the largest cost that fits.
 //! * `retry_after` is the time until the cost fits for the first time.
-//! * `reset_after` is the time until the state cannot be distinguished from a fresh one.
+//! * `reset_after` is the time until the state cannot be distinguished from a fresh state.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `fixed_window`, `sliding_log`, `sliding_counter`, `bucket`, `interval_bucket` | the rules of each algorithm, and the past that it keeps |
-//! | `rules` | the trait of the algorithms, and the searches |
-//! | `record` | one key: its past, its block, and its policy, which may change |
-//! | `ledger` | a whole call: several charges, penalties, shadows |
+//! | `rules` | the trait that each algorithm implements, and the searches |
+//! | `record` | the record of one key: past charges, block, and policy of the last write |
+//! | `ledger` | the execution of a whole call, with several charges, blocks and shadows |
 //! | `holds` | holds and their settlements, by id |
-//! | `refunds` | refunds that may have refunded a hold |
-//! | `reply` | an answer that can be compared |
+//! | `refunds` | refunds that have possibly refunded a hold |
+//! | `reply` | a form of an answer that can be compared |
 
 mod bucket;
 mod fixed_window;
@@ -43,15 +43,16 @@ use reply::Reply;
 
 use crate::show;
 
-/// The key of a state: policy name and shape, tenant, subject.
+/// The key of a state. It consists of the policy's name and shape, the tenant, and the subject.
 type Key = (String, Vec<u8>, Vec<u8>);
 
 /// Predicts every answer of a store that starts empty and receives only the calls that the oracle
 /// sees.
 ///
-/// A store may drop a state that has recovered by its clock, or keep it. If the clock then steps
-/// back, the two possibilities lead to different answers. The oracle therefore keeps both, and
-/// removes each possibility that an answer contradicts.
+/// If a state has recovered by the store's clock, the store is allowed to drop the state or to keep
+/// it. If the clock then steps back, a dropped state and a kept state lead to different answers.
+/// The oracle therefore keeps both possibilities, and removes each possibility that contradicts an
+/// answer.
 ///
 /// ```
 /// use tidegate_core::{Call, Charge, Clock, ManualClock, Store};
@@ -70,23 +71,24 @@ type Key = (String, Vec<u8>, Vec<u8>);
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Oracle {
-    /// The possible records of each key: at least one, without duplicates. `None` is a fresh key.
+    /// The possible records of each key. Each key has at least one possible record, and no
+    /// duplicates. `None` is the record of a fresh key.
     keys: BTreeMap<Key, Vec<Option<Record>>>,
     holds: BTreeMap<HoldKey, Hold>,
-    /// The refunds that may have refunded a hold.
+    /// The refunds that have possibly refunded a hold, by key.
     refunds: BTreeMap<Key, KeyRefunds>,
     /// The number of changes to holds so far.
     turns: u64,
 }
 
-/// A possible result of a call.
+/// A possible result of a call: an answer, and the state of the oracle after the call.
 struct Future {
     reply: Reply,
-    /// The records of the keys of the call.
+    /// The records of the call's keys after the call.
     ledger: Ledger,
     /// The hold after the call, if the call names a hold.
     hold: Option<Hold>,
-    /// The refunds of the keys of the call.
+    /// The refunds of the call's keys after the call.
     refunds: BTreeMap<Key, KeyRefunds>,
 }
 
@@ -97,13 +99,13 @@ impl Oracle {
         Self::default()
     }
 
-    /// Checks that the store may give `answer` to `call` now, and updates the possible states
-    /// accordingly.
+    /// Checks that `answer` is a correct answer to `call` at the time `now`. Then removes the
+    /// possible states that contradict the answer.
     ///
     /// # Errors
     ///
-    /// Returns an error if the store may not give this answer. The error contains the call, the
-    /// expected and the actual answer, and the fields that differ.
+    /// Returns an error if the answer is not correct. The error contains the call, the expected
+    /// answers, the actual answer, and the fields that differ.
     pub fn check(
         &mut self,
         call: &Call<'_>,
@@ -113,8 +115,8 @@ impl Oracle {
         self.check_reply(call, now, &Reply::from_answer(answer), |reply| reply)
     }
 
-    /// Like [`check`](Self::check), but ignores the times in verdicts. A store may reduce them by
-    /// the holds that will lapse.
+    /// Checks an answer like [`check`](Self::check), but ignores the times in verdicts. A store is
+    /// allowed to return shorter times if open holds will lapse and be refunded.
     ///
     /// # Errors
     ///
@@ -155,7 +157,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Returns each possible answer, with the records of the call's keys after it.
+    /// Returns the possible results of a call.
     fn futures(&mut self, call: &Call<'_>, now: u64) -> Vec<Future> {
         self.lapse(now);
         for pasts in self.keys.values_mut() {
@@ -197,8 +199,8 @@ impl Oracle {
             .collect()
     }
 
-    /// Returns the unspent part of the holds of each charge of a peek. The result is empty unless
-    /// one of the policies records its holds in its states.
+    /// Returns, for each charge of a peek, the unspent part of the holds on the state of the
+    /// charge. The result is empty if no policy of the peek records holds in its states.
     fn unspent(&self, call: &Call<'_>) -> Vec<Option<u64>> {
         let knows = |charge: &Charge<'_>| charge.policy.refunds_lapsed();
         if call.operation != Operation::Peek || !call.charges.iter().any(|charge| knows(&charge)) {
@@ -211,13 +213,15 @@ impl Oracle {
         call.charges.iter().map(|charge| knows(&charge).then(|| unspent(charge))).collect()
     }
 
-    /// Returns `true` if the state of a charge records a hold, lapsed or not.
+    /// Returns `true` if the state of a charge records a hold. Lapsed holds count until they
+    /// expire.
     fn is_any_known(&self, charge: &Charge<'_>, now: u64) -> bool {
         let key = ledger::key_of(charge);
         self.holds.values().any(|hold| hold.is_known_on(&key, now))
     }
 
-    /// Refunds the lapsed holds, one by one, each at the time of its lapse.
+    /// Lets all holds lapse whose time is over at `now`. Each hold is refunded as of the time of
+    /// its lapse.
     fn lapse(&mut self, now: u64) {
         let Self { keys, holds, refunds, .. } = self;
         loop {
@@ -241,8 +245,8 @@ impl Oracle {
         }
     }
 
-    /// Keeps the futures that match the answer. If several match, the hold and the refunds of the
-    /// first one are kept.
+    /// Updates the oracle from `futures`, the possible results that match the answer. It keeps the
+    /// records of all these results, and the hold and the refunds of the first result.
     fn learn(&mut self, call: &Call<'_>, now: u64, mut futures: Vec<Future>) {
         let Some(first) = futures.first_mut() else { return };
         if call.operation == Operation::Refund
@@ -251,8 +255,8 @@ impl Oracle {
             for (charge, amount) in call.charges.iter().zip(amounts) {
                 let key = ledger::key_of(&charge);
                 let is_any_open = self.holds.values().any(|hold| hold.is_open_on(&key));
-                // A refund of all the debt includes a part of a token, which the amount does not
-                // show.
+                // A refund of the whole debt can include a fraction of a token. The refunded amount
+                // is in whole tokens and does not include the fraction.
                 let has_part = *amount < charge.cost
                     && !charge.is_check_only
                     && matches!(charge.policy.algorithm(), Algorithm::TokenBucket(spec) if !spec.is_by_interval());
@@ -285,7 +289,8 @@ impl Oracle {
     }
 }
 
-/// Adds the records that a key may have if a store drops what has recovered at `now`.
+/// Adds the possible records of a key after the time `now`. At `now`, a store can drop the
+/// recovered parts of each record.
 fn forget(pasts: &mut Vec<Option<Record>>, now: u64) {
     let forgotten: Vec<_> =
         pasts.iter().flatten().flat_map(|record| record.possibly_forgotten(now)).collect();

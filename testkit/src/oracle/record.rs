@@ -1,17 +1,17 @@
-//! One key: its past, its block, and the policy of its last write.
+//! The record of one key: its past, its block, and the policy of its last write.
 
 use tidegate_core::{Charge, Policy};
 
 use super::bucket::Bucket;
 use super::rules::{Past, Rules, rules_of};
 
-/// The record that a store keeps under one key.
+/// The record that the oracle keeps for one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) policy: Policy,
     pub(super) past: Past,
     pub(super) blocked_until: u64,
-    /// The time from which on the past no longer matters to the policy that wrote it.
+    /// The time at which the past has recovered, computed under the policy of the last write.
     pub(super) recovers_at: u64,
 }
 
@@ -21,8 +21,8 @@ impl Record {
         Self { policy: policy.clone(), past: Past::Nothing, blocked_until: 0, recovers_at: 0 }
     }
 
-    /// Returns the past as the policy of `charge` sees it. Returns [`Past::Nothing`] if the past
-    /// no longer matters to the policy that wrote it.
+    /// Converts the past to the policy of `charge`, and returns the result. Returns
+    /// [`Past::Nothing`] if the past has recovered under the policy of the last write.
     pub(super) fn past_under(&self, charge: &Charge<'_>, now: u64) -> Past {
         let (older, newer) = (&self.policy, charge.policy);
         if self.recovers_at <= now {
@@ -38,7 +38,7 @@ impl Record {
         }
     }
 
-    /// Returns the record with another past, written under the policy of `charge`.
+    /// Returns the record after a write of `past` under the policy of `charge`.
     pub(super) fn with_past(&self, charge: &Charge<'_>, past: Past) -> Self {
         let rules: Box<dyn Rules> = rules_of(charge);
         Self {
@@ -54,8 +54,8 @@ impl Record {
         self.past == Past::Nothing && self.blocked_until == 0
     }
 
-    /// Returns the records that this record may become when the store's clock has shown `now`:
-    /// without its past if that has recovered, without its block if that is over, or without both.
+    /// Returns the possible records after the store's clock has shown `now`. The store can drop the
+    /// past if the past has recovered, and the block if the block is over.
     pub(super) fn possibly_forgotten(&self, now: u64) -> Vec<Option<Self>> {
         let mut forgotten = vec![self.clone()];
         if self.recovers_at <= now {

@@ -1,4 +1,4 @@
-//! An answer in a form that can be compared.
+//! The reply: an answer in a form that can be compared.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,26 +10,28 @@ use crate::show;
 /// An answer of a store, or an answer that the oracle expects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// An error of one of these kinds.
+    /// An error. An expected error has one of these kinds, and the answer of a store has exactly
+    /// one kind.
     Error(Vec<ErrorKind>),
     /// A decision.
     Decision {
-        /// Whether the call is allowed.
+        /// Whether the decision allows the call.
         allowed: bool,
-        /// The wait of a reservation.
+        /// The wait of a reservation. For other operations, it is zero.
         wait: Duration,
         /// The verdicts, in the order of the charges.
         verdicts: Vec<ReplyVerdict>,
         /// The amount of each charge that was refunded, recorded or acquired.
         amounts: Vec<u64>,
-        /// The indices of the amounts that a settlement has charged.
+        /// The indices of the amounts that a settlement has charged. The other amounts were
+        /// refunded.
         charged: Vec<usize>,
-        /// The unspent part of the holds of each charge.
+        /// For each charge of a peek, the unspent part of the holds on its state.
         unspent: Vec<Option<u64>>,
     },
 }
 
-/// A verdict. [`Verdict`] describes the fields.
+/// A verdict in a form that can be compared. The documentation of [`Verdict`] describes the fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ReplyVerdict {
     pub(super) outcome: Outcome,
@@ -80,7 +82,7 @@ impl Reply {
         self
     }
 
-    /// Returns the reply without the times in its verdicts.
+    /// Removes the times from the verdicts of the reply.
     pub(super) fn without_times(mut self) -> Self {
         if let Self::Decision { verdicts, .. } = &mut self {
             for verdict in verdicts {
@@ -90,8 +92,8 @@ impl Reply {
         self
     }
 
-    /// Returns `true` if this answer is the expected one, or an error of one of the expected
-    /// kinds.
+    /// Returns `true` if this answer equals the expected answer, or is an error of one of the
+    /// expected kinds.
     pub(super) fn is_one_of(&self, expected: &Self) -> bool {
         match (self, expected) {
             (Self::Error(actual), Self::Error(expected)) => {
@@ -103,7 +105,8 @@ impl Reply {
 }
 
 impl Reply {
-    /// Returns the fields that differ from the expected answer, one per line.
+    /// Returns the fields in which this answer differs from the expected answer, with one line per
+    /// field.
     pub(super) fn differences(&self, expected: &Self) -> String {
         let (
             Self::Decision { allowed, wait, verdicts, amounts, charged, unspent },
@@ -142,7 +145,7 @@ impl Reply {
 }
 
 impl ReplyVerdict {
-    /// Returns the names and the values of the fields.
+    /// Returns the names and the values of the verdict's fields, as text.
     fn fields(&self) -> [(&'static str, String); 7] {
         let retry_after = match self.retry_after {
             Some(wait) => format!("{wait:?}"),

@@ -1,4 +1,5 @@
-//! The trait of the algorithms, and the searches that replace their arithmetic.
+//! The trait that each algorithm implements, and the searches that the oracle uses instead of the
+//! arithmetic of the core.
 
 use std::fmt;
 
@@ -12,7 +13,7 @@ pub(super) const MAX_COUNT: u64 = 1 << 52;
 /// The maximum time in which a debt is repaid, in microseconds.
 pub(super) const MAX_REPAY_TIME: u64 = 1 << 51;
 
-/// The past of a key, as far as its algorithm needs it.
+/// The past of a key: the charges that the algorithm still needs, in the form of the algorithm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Past {
     /// The past of a fresh key.
@@ -26,8 +27,8 @@ pub(super) enum Past {
 
 /// The rules of an algorithm, with the settings of one policy.
 pub(super) trait Rules: fmt::Debug {
-    /// Returns `true` if `cost` is admitted. While nothing else happens, a cost that fits once
-    /// fits at each later time, and so does each smaller cost.
+    /// Returns `true` if `cost` fits into the limit at the time `now`. A cost that fits also fits
+    /// at each later time, as long as the past does not change. Each smaller cost then fits too.
     fn fits(&self, past: &Past, cost: u64, now: u64) -> bool;
 
     /// Returns the past after `cost` is charged.
@@ -45,28 +46,31 @@ pub(super) trait Rules: fmt::Debug {
     /// Returns the past after `cost` is refunded, and the refunded amount in whole units.
     fn refund(&self, past: &Past, cost: u64, now: u64) -> (Past, u64);
 
-    /// Returns the past after the part of `cost` is undone that is still charged by `take`, and
-    /// the undone amount in whole units. Returns `None` if no part is still charged.
+    /// Undoes `cost` of the charge `take`, but at most the part of this charge that still counts.
+    /// Returns the past after the undo, and the undone amount in whole units. Returns `None` if no
+    /// part of the charge counts any more.
     fn undo(&self, past: &Past, cost: u64, take: Take, now: u64) -> Option<(Past, u64)>;
 
-    /// Returns the time from which on the past no longer matters.
+    /// Returns the first time at which the past has no effect on decisions any more.
     fn recovers_at(&self, past: &Past) -> u64;
 
-    /// Returns `true` if a debt that is greater by `cost` is still exact.
+    /// Returns `true` if a reservation of `cost` is possible: the algorithm is a bucket, and can
+    /// store the debt with `cost` exactly.
     fn can_book(&self, past: &Past, cost: u64, now: u64) -> bool {
         let _ = (past, cost, now);
         false
     }
 }
 
-/// A charge of the past.
+/// A charge that was made in the past.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Take {
     pub(super) at: u64,
     pub(super) cost: u64,
 }
 
-/// Returns the rules of a charge's policy for its subject.
+/// Returns the rules that apply to a charge: the rules of the charge's policy, for the charge's
+/// subject.
 pub(super) fn rules_of(charge: &Charge<'_>) -> Box<dyn Rules> {
     let tick = charge.policy.rule().tick();
     match charge.policy.algorithm() {
@@ -80,27 +84,27 @@ pub(super) fn rules_of(charge: &Charge<'_>) -> Box<dyn Rules> {
     }
 }
 
-/// Returns the largest cost that fits, which is at most `limit`. Returns 0 if a cost of 1 does not
-/// fit.
+/// Returns the largest cost up to `limit` that fits. Returns 0 if a cost of 1 does not fit.
 pub(super) fn remaining(rules: &dyn Rules, past: &Past, limit: u64, now: u64) -> u64 {
     // The smallest cost that does not fit is in 1..=limit + 1.
     first(1, limit.saturating_add(1), |cost| cost > limit || !rules.fits(past, cost, now)) - 1
 }
 
-/// Returns the shortest wait after which `cost` fits. Returns `None` if `cost` exceeds `limit`, so
-/// that it never fits.
+/// Returns the shortest wait after which `cost` fits. Returns `None` if `cost` never fits, because
+/// it exceeds `limit`.
 pub(super) fn wait(rules: &dyn Rules, past: &Past, limit: u64, cost: u64, now: u64) -> Option<u64> {
     if cost > limit {
         return None;
     }
     let latest = rules.recovers_at(past).max(now);
     let wait = first(now, latest, |time| rules.fits(past, cost, time)) - now;
-    // A greater wait is beyond the last representable time.
+    // A wait of `u64::MAX` means that the cost does not fit before the last representable time.
     Some(wait).filter(|&wait| wait < u64::MAX)
 }
 
 /// Returns the first number in `from..=to` for which a condition is true. The condition must be
-/// true for `to`, and for all numbers after one for which it is true.
+/// true for `to`. If the condition is true for a number, it must also be true for all greater
+/// numbers.
 pub(super) fn first(from: u64, to: u64, is_true: impl Fn(u64) -> bool) -> u64 {
     let (mut from, mut to) = (from, to);
     while from < to {
@@ -114,7 +118,7 @@ pub(super) fn first(from: u64, to: u64, is_true: impl Fn(u64) -> bool) -> u64 {
     to
 }
 
-/// Returns a policy's duration in whole microseconds.
+/// Returns the number of whole microseconds in a duration.
 pub(super) fn micros(span: std::time::Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }

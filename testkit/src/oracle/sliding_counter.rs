@@ -1,5 +1,6 @@
-//! Sliding counter: the cost of the current window, and the cost of the previous window weighted
-//! by its overlap with the last window.
+//! Sliding counter. It adds the cost of the current window and a part of the cost of the previous
+//! window. This part is the share of the previous window that the interval of one window before
+//! `now` overlaps.
 
 use tidegate_core::SlidingCounter;
 
@@ -25,8 +26,8 @@ impl Counter {
         Self { limit: spec.limit(), window: micros(spec.window()), tick }
     }
 
-    /// Returns the past with the windows of the time `now`, or `None` if nothing of it counts any
-    /// more.
+    /// Returns the past, with the window that contains `now` as the current window. Returns `None`
+    /// if no cost of the past counts any more.
     fn rolled(&self, past: &rules::Past, now: u64) -> Option<Past> {
         let rules::Past::SlidingCounter(past) = past else {
             return None;
@@ -44,7 +45,8 @@ impl Rules for Counter {
         let Some(past) = self.rolled(past, now) else {
             return cost <= self.limit;
         };
-        // All times are in ticks. A time before the start of the window counts as its start.
+        // All times are in ticks. If `now` is before the start of the window, the start of the
+        // window is used instead.
         let window = u128::from(self.window / self.tick);
         let start = past.ends - self.window;
         let elapsed = u128::from(now.saturating_sub(start) / self.tick);

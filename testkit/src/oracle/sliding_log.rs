@@ -6,11 +6,12 @@ use tidegate_core::SlidingLog;
 
 use super::rules::{self, MAX_COUNT, Rules, Take, micros};
 
-/// The admitted requests that were not pruned: the time at which each counts, and its cost. The
-/// oldest comes first.
+/// The admitted requests that were not pruned, beginning with the oldest request. Each request has
+/// the time at which it counts, and its cost.
 pub(super) type Past = Vec<(u64, u64)>;
 
-/// The number of newest times of a log in which an undo searches for its charge.
+/// The maximum number of records that an undo searches for its charge, beginning with the newest
+/// record of the log. All requests that count at the same time share one record.
 const MAX_UNDO: usize = 128;
 
 #[derive(Debug)]
@@ -30,7 +31,8 @@ impl Log {
         }
     }
 
-    /// Returns `now`, or the time of the newest request if the clock has stepped back before it.
+    /// Returns `now`. If the clock has stepped back to before the newest request, returns the time
+    /// of the newest request instead.
     fn effective(&self, past: &rules::Past, now: u64) -> u64 {
         match past {
             rules::Past::SlidingLog(log) => {
@@ -40,7 +42,7 @@ impl Log {
         }
     }
 
-    /// Returns the time at which a request of `time` counts.
+    /// Returns the time at which a request counts if it was made at `time`.
     fn stamp(&self, time: u64) -> u64 {
         match self.grain {
             0 => time,
@@ -49,7 +51,7 @@ impl Log {
         }
     }
 
-    /// Returns the requests that still count.
+    /// Returns the requests that still count at `now`.
     fn counting(&self, past: &rules::Past, now: u64) -> Past {
         let now = self.effective(past, now);
         match past {
@@ -80,8 +82,9 @@ impl Rules for Log {
         u64::try_from(u128::from(MAX_COUNT).saturating_sub(taken)).unwrap_or(0)
     }
 
-    /// Admitted requests can have a limited number of different times, and a log keeps no more
-    /// times than that. If it has reached this number, the newest requests are moved to `now`.
+    /// Charges `cost` beyond the limit. A log keeps a limited number of different times, which is
+    /// the maximum that admitted requests can have. If the log already has this many times, the
+    /// requests with the newest time are moved to `now`.
     fn charge(&self, past: &rules::Past, cost: u64, now: u64) -> rules::Past {
         let mut log = self.counting(past, now);
         let stamp = self.stamp(self.effective(past, now));

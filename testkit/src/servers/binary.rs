@@ -1,4 +1,4 @@
-//! The server program, and its version.
+//! The server program that tests run, and the version of this program.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -7,7 +7,8 @@ use std::process::Command;
 
 use super::error::Error;
 
-/// The environment variable that names a server program to use instead of `redis-server`.
+/// The environment variable with the path of a server program. This program is used instead of
+/// `redis-server`.
 const VARIABLE: &str = "TIDEGATE_REDIS_SERVER";
 
 /// A server program that can be run on this machine.
@@ -18,8 +19,8 @@ pub(super) struct Binary {
 }
 
 impl Binary {
-    /// Finds the program: `path`, or else the one that the environment variable names, or else
-    /// `redis-server`.
+    /// Finds the server program. This is `path` if it is given, or else the program that the
+    /// environment variable names, or else `redis-server`.
     pub(super) fn find(path: Option<&Path>) -> Result<Self, Error> {
         let path = match path {
             Some(path) => path.to_owned(),
@@ -40,7 +41,7 @@ impl Binary {
     }
 }
 
-/// The version of a server.
+/// The name and the version of a server program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version {
     name: String,
@@ -68,7 +69,7 @@ impl Version {
         &self.name
     }
 
-    /// Returns the major, minor and patch number.
+    /// Returns the major, minor and patch number of the version.
     pub fn numbers(&self) -> [u32; 3] {
         self.numbers
     }

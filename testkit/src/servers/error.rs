@@ -1,11 +1,12 @@
-//! The error type of the servers.
+//! The error type of the module `servers`.
 
 use std::{error, fmt, io};
 
-/// A server could not be started, reached or commanded.
+/// The error that a server could not be started or reached, or that a command has failed.
 ///
-/// The type is opaque: a test that gets this error fails, and the message says what to do. `Debug`
-/// prints the message and the cause, so that the panic message of `unwrap` is readable.
+/// The type is opaque, because a test that gets this error fails. The message says what to do. The
+/// `Debug` output contains the message and the cause, so that the panic message of `unwrap` is
+/// readable.
 pub struct Error {
     message: String,
     source: Option<io::Error>,
@@ -16,7 +17,8 @@ impl Error {
         Self { message: message.into(), source: None }
     }
 
-    /// Creates an error for a failed system call. `attempt` says what was attempted.
+    /// Creates an error for a failed system call. The argument `attempt` is a message that says
+    /// what was attempted.
     pub(super) fn io(attempt: impl Into<String>, source: io::Error) -> Self {
         Self { message: attempt.into(), source: Some(source) }
     }

@@ -1,23 +1,25 @@
-//! Real servers, which are started for a test and removed after it.
+//! Real servers for tests. A test starts its servers, and all processes and files of the servers
+//! are removed after the test.
 //!
-//! | type | what it is |
+//! | type | contents |
 //! |---|---|
-//! | [`Redis`] | one server on a free port, which can be stopped, killed, paused and restarted |
-//! | [`Sentinel`] | a primary, its replicas and three sentinels that watch them |
-//! | [`Cluster`] | a Redis Cluster, which can fail over, add and remove nodes, and move slots |
+//! | [`Redis`] | one Redis server on a free port; a test can stop, kill, pause and restart it |
+//! | [`Sentinel`] | a primary, its replicas, and three sentinels that watch these servers |
+//! | [`Cluster`] | a Redis Cluster; a test can fail over, add and remove nodes, and move slots |
 //! | [`Program`] | any other server program |
-//! | [`Proxy`] | a TCP proxy that can delay and drop bytes, cut connections and refuse new ones |
+//! | [`Proxy`] | a TCP proxy that can delay and drop bytes, cut connections, and refuse new connections |
 //!
-//! A test that needs a server fails if the server program is missing; no test is skipped. The
-//! program is `redis-server` from the `PATH`, or the one that the environment variable
-//! `TIDEGATE_REDIS_SERVER` names.
+//! The server program is `redis-server` from the `PATH`. To use another program, set the
+//! environment variable `TIDEGATE_REDIS_SERVER` to its path. If the program is missing, each test
+//! that needs a server fails, and is not skipped.
 //!
-//! However a test ends, its servers end too. Dropping a server kills its process and removes its
-//! directory before the drop returns. If the test panics, the directory is kept and the end of the
-//! server's log is printed. If the test process dies without running destructors, a small shell
-//! script cleans up: it reads from a pipe of the test process and notices that the pipe was closed.
+//! When a test ends, its servers end too, even if the test fails. Dropping a server kills the
+//! server's process and removes its directory. The drop returns when this is done. If the test
+//! panics, the directory is kept, and the end of the server's log is printed. If the test process
+//! dies without running destructors, a small shell script cleans up. The script reads from a pipe
+//! of the test process, and notices that the pipe was closed.
 //!
-//! This module is outside semantic versioning: a patch release may change it.
+//! This module is outside semantic versioning: a patch release can change it incompatibly.
 
 mod binary;
 mod cluster;

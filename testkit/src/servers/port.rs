@@ -1,4 +1,4 @@
-//! Free ports.
+//! Free ports for the servers of tests.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{Ipv4Addr, TcpListener};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use super::error::Error;
 
-/// The first port of the range from which ports are picked, and the number of ports in the range.
+/// The range from which ports are picked: its first port, and its number of ports.
 ///
 /// The whole range is below the ports that operating systems assign to outgoing connections (from
 /// 32768 on Linux, from 49152 on macOS). Therefore no outgoing connection takes the port of a
@@ -15,8 +15,8 @@ use super::error::Error;
 const FIRST: u16 = 10_000;
 const COUNT: u16 = 22_000;
 
-/// Counts up from a random number, so that two servers of one process never try the same port, and
-/// servers of two processes rarely do.
+/// The next number of a count that starts at a random number. So two servers of one process never
+/// try the same port. Two servers of different processes rarely try the same port.
 static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| {
     let [low, high, ..] = RandomState::new().build_hasher().finish().to_le_bytes();
     AtomicU16::new(u16::from_le_bytes([low, high]))
@@ -24,8 +24,8 @@ static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| {
 
 /// Returns a port on 127.0.0.1 that is free now.
 ///
-/// Another process may take the port before it is used. The caller must then call this function
-/// again.
+/// Another process can take the port before the caller uses it. If this happens, the caller must
+/// call this function again.
 ///
 /// # Errors
 /// Returns an error if no port of the range is free.

@@ -1,12 +1,12 @@
-//! A server of any other kind.
+//! Server programs other than Redis.
 
 use std::path::{Path, PathBuf};
 
 use super::error::Error;
 use super::watchdog::{State, Watchdog};
 
-/// A server process of a kind that this crate does not know, in a directory of its own. Dropping
-/// the value kills the process and removes the directory.
+/// A server process that runs any program, in its own directory. Dropping this value kills the
+/// process and removes the directory.
 ///
 /// ```
 /// use tidegate_testkit::servers::Program;
@@ -21,9 +21,9 @@ use super::watchdog::{State, Watchdog};
 pub struct Program(Watchdog);
 
 impl Program {
-    /// Starts the command that `prepare` returns. `prepare` receives the directory in which the
-    /// server will run, and may create files there. The server is not ready yet when this function
-    /// returns.
+    /// Starts the command that the function `prepare` returns. The function `prepare` receives the
+    /// directory in which the server will run. It is allowed to create files in this directory.
+    /// When `start` returns, the server is not ready yet.
     ///
     /// # Errors
     /// Returns an error if the directory cannot be created, if `prepare` fails, or if the command
@@ -35,7 +35,7 @@ impl Program {
         let dir = dir.map_err(|error| Error::io("cannot make a directory", error))?;
         let command = prepare(dir.path()).map_err(|error| Error::io("cannot prepare", error))?;
         let command: Vec<&Path> = command.iter().map(PathBuf::as_path).collect();
-        // From here on the shell removes the directory, even if this process is killed.
+        // From now on, the shell script removes the directory, even if the test process is killed.
         let process = Watchdog::new(dir.keep(), &command)?;
         process.start()?;
         Ok(Self(process))

@@ -1,5 +1,5 @@
-//! A minimal Redis client, so that tests control their servers without the client library under
-//! test.
+//! A minimal Redis client. With it, tests control their servers without the client library that
+//! they test.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -12,7 +12,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::error::Error;
 
-/// The maximum time for a reply. It ends the wait for a paused server, which never replies.
+/// The maximum time to wait for a reply. Without it, a call to a paused server would wait forever.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The reply of a server.
@@ -26,14 +26,14 @@ pub enum Reply {
     Integer(i64),
     /// Bytes, such as a value.
     Bytes(Vec<u8>),
-    /// A refusal, such as `WRONGTYPE …`.
+    /// An error of the server, such as `WRONGTYPE …`.
     Error(String),
-    /// Several replies.
+    /// A list of replies.
     List(Vec<Reply>),
 }
 
 impl Reply {
-    /// Returns the reply as text. A nil and a list are empty text.
+    /// Returns the reply as text. For a nil or a list, the text is empty.
     pub fn text(&self) -> String {
         match self {
             Self::Status(text) | Self::Error(text) => text.clone(),
@@ -59,7 +59,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
 
 type Stream = BufReader<Box<dyn Socket>>;
 
-/// One connection to a server.
+/// One connection of a client to a server.
 pub struct Client {
     stream: Stream,
 }
@@ -89,8 +89,8 @@ impl Client {
         Self { stream: BufReader::new(Box::new(socket)) }
     }
 
-    /// Sends a command and waits up to 10 s for its reply. An error reply of the server is a
-    /// [`Reply`], not an [`Error`].
+    /// Sends a command and waits up to 10 s for its reply. If the server replies with an error,
+    /// this function returns it as a [`Reply`], not as an [`Error`].
     pub async fn call(&mut self, command: &[impl AsRef<[u8]>]) -> Result<Reply, Error> {
         let name = command.first().map(|name| String::from_utf8_lossy(name.as_ref()));
         let name = name.unwrap_or_default();
@@ -117,7 +117,8 @@ fn encode(command: &[impl AsRef<[u8]>]) -> Vec<u8> {
     request
 }
 
-/// Reads one reply. The future is boxed because a list contains replies.
+/// Reads one reply. The future is boxed, because the function calls itself for each reply in a
+/// list.
 fn read(stream: &mut Stream) -> Pin<Box<dyn Future<Output = io::Result<Reply>> + Send + '_>> {
     Box::pin(async move {
         let mut line = String::new();
@@ -147,7 +148,7 @@ fn read(stream: &mut Stream) -> Pin<Box<dyn Future<Output = io::Result<Reply>> +
     })
 }
 
-/// Reads `length` bytes and the line end that follows them.
+/// Reads `length` bytes and the end of the line after these bytes.
 async fn read_bytes(stream: &mut Stream, length: u64) -> io::Result<Vec<u8>> {
     let mut bytes = vec![];
     stream.take(length).read_to_end(&mut bytes).await?;

@@ -1,4 +1,4 @@
-//! Waits for conditions, so that tests need not sleep.
+//! Waiting for conditions, so that tests do not need to sleep.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use super::error::Error;
 /// The time between two checks of a condition.
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// Polls `condition` until it returns a value. Returns an error that names `what` if it returned
-/// none `within` the time.
+/// Polls `condition` until it returns a value. If `condition` returns no value `within` the given
+/// time, returns an error that contains the text `what`.
 ///
-/// The time is measured in real time even if tokio's clock is paused, because the condition depends
+/// The function measures real time even if tokio's clock is paused, because the condition depends
 /// on other processes.
 ///
 /// ```
@@ -24,8 +24,9 @@ const INTERVAL: Duration = Duration::from_millis(5);
 /// assert_eq!(answer.unwrap(), "here");
 /// # });
 /// ```
-// This takes a plain closure that returns a future, not an `AsyncFnMut`: a caller that spawns this
-// function could not prove that the futures of an `AsyncFnMut` are `Send`.
+// The condition is a plain closure that returns a future, and not an `AsyncFnMut`. A caller that
+// spawns this function needs a `Send` future, and cannot require this of the futures of an
+// `AsyncFnMut`.
 pub async fn eventually<T, F: Future<Output = Option<T>>>(
     within: Duration,
     what: &str,

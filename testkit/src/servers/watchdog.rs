@@ -1,4 +1,5 @@
-//! A server process that ends with the process that started it, even if that process is killed.
+//! A watchdog for a server process. When the test process that started the server ends, the server
+//! ends too, even if the test process is killed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -13,39 +14,42 @@ use super::wait::eventually;
 
 const SCRIPT: &str = include_str!("watchdog.sh");
 
-/// The maximum number of lines of a log that an error or panic shows.
+/// The maximum number of lines of a server's log that the message of an error or a panic contains.
 const TAIL: usize = 20;
 
 /// The state of the server process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// The process is about to start.
+    /// The process has not started yet.
     Idle,
-    /// The process runs under this process id.
+    /// The process runs and has this process id.
     Running(u32),
-    /// The process is stopped by SIGSTOP.
+    /// The process with this process id is stopped by SIGSTOP.
     Paused(u32),
     /// The process has ended.
     Exited,
 }
 
-/// A directory and the server process that runs in it, supervised by `watchdog.sh`.
+/// A server process, and the directory in which it runs. The shell script `watchdog.sh` supervises
+/// the process.
 ///
-/// A shell script needs no unsafe code and works on every Unix. Linux's parent-death signal does
-/// not suffice: the kernel sends it when the *thread* that started the server ends, and a server
-/// that several tests share outlives the thread of the first test.
+/// The watchdog is a shell script, because a script needs no unsafe code and works on every Unix.
+/// The parent-death signal of Linux does not suffice. The kernel sends this signal when the
+/// *thread* that started the server ends. A server that several tests share must live longer than
+/// the thread of the first test.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     dir: PathBuf,
     shell: Child,
-    /// The shell's input. Closing it ends the server. It is `None` after that.
+    /// The input of the shell. Closing the input ends the server. It is `None` after the input was
+    /// closed.
     orders: Mutex<Option<ChildStdin>>,
     state: Arc<Mutex<State>>,
 }
 
 impl Watchdog {
-    /// Starts the shell, which will run `command` in `dir`. From now on the shell owns `dir` and
-    /// removes it at the end.
+    /// Starts the shell. The shell will run `command` in the directory `dir` when `start` is
+    /// called. From now on, the shell owns `dir`, and removes `dir` at its end.
     pub(super) fn new(dir: PathBuf, command: &[&Path]) -> Result<Self, Error> {
         let mut shell = Command::new("sh")
             .args(["-c", SCRIPT, "tidegate-watchdog"])
@@ -55,8 +59,8 @@ impl Watchdog {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
-            // Ctrl-C in a terminal must reach the tests only, not the watchdog, which cleans up
-            // after the tests.
+            // Ctrl-C in a terminal must end the tests only. It must not end the shell, which cleans
+            // up after the tests.
             .process_group(0)
             .spawn()
             .map_err(|error| Error::io("cannot run `sh`", error))?;
@@ -77,13 +81,14 @@ impl Watchdog {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the server, which must not be running. The state is `Idle` until the process runs.
+    /// Starts the server. The server must not be running. The state is `Idle` until the process
+    /// runs.
     pub(super) fn start(&self) -> Result<(), Error> {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State::Idle;
         self.order("start")
     }
 
-    /// Sends the signal with this name. Does nothing if the server has ended.
+    /// Sends the signal with this name to the server. Does nothing if the server has ended.
     pub(super) fn signal(&self, name: &str) -> Result<(), Error> {
         self.order(name)
     }
@@ -109,7 +114,7 @@ impl Watchdog {
             .await
     }
 
-    /// Returns the server's output so far, from the byte at `offset`.
+    /// Returns the output of the server so far, beginning with the byte at `offset`.
     pub(super) fn log(&self, offset: usize) -> String {
         let log = fs::read(self.log_path()).unwrap_or_default();
         String::from_utf8_lossy(log.get(offset..).unwrap_or_default()).into_owned()
@@ -124,7 +129,8 @@ impl Watchdog {
         self.dir.join("server.log")
     }
 
-    /// Keeps the directory, and prints the end of the log, because the test has failed.
+    /// Keeps the directory of the server and prints the end of its log. This is called if the test
+    /// has failed.
     fn keep(&self) {
         let kept = fs::write(self.dir.join("keep"), "");
         let hint = if kept.is_ok() { "kept" } else { "not kept" };
@@ -141,7 +147,7 @@ impl Drop for Watchdog {
         if thread::panicking() {
             self.keep();
         }
-        // Closing the input makes the shell clean up. The shell ends when it has finished.
+        // When the input is closed, the shell cleans up and ends.
         self.orders.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let _ = self.shell.wait();
     }
@@ -166,6 +172,6 @@ fn follow(events: impl BufRead, state: &Mutex<State>) {
         };
     };
     events.lines().map_while(Result::ok).for_each(|event| set(&event));
-    // Without the shell, the state of the server is unknown. The server counts as ended.
+    // The shell has ended, so that the state of the server is unknown. The server counts as ended.
     set("exited");
 }

@@ -2,23 +2,23 @@
 #
 #   watchdog.sh DIR COMMAND...
 #
-# Standard input contains one order per line. `start` runs COMMAND; the name of a signal sends that
-# signal to COMMAND. At the end of the input the script kills the server and removes DIR, unless DIR
-# contains a file named `keep`. The input ends when the other process closes it or dies for any
-# reason.
+# Standard input contains one order per line. The order `start` runs COMMAND, which is the server.
+# The name of a signal sends this signal to the server. At the end of the input, the script kills
+# the server and removes DIR, unless DIR contains a file named `keep`. The input ends when the
+# process that started this script closes the input, or dies for any reason.
 #
 # Standard output reports each event: `running PID`, `paused`, `resumed`, `exited STATUS`.
 
 dir=$1
 shift
 exec 3<&0 </dev/null
-# The reader of the output may be dead. The script must clean up nevertheless, so it ignores
-# SIGPIPE.
+# If the process that reads the output is dead, a write causes SIGPIPE. The script ignores SIGPIPE,
+# because it must still clean up.
 trap '' PIPE
 
 # Executes the orders that arrive while the server runs. The server is a child of the main shell,
-# and only the main shell reaps it. Therefore no other process can have the server's process id
-# while this function runs.
+# and only the main shell reaps the server. Therefore no other process can have the process id of
+# the server while this function runs.
 obey() {
     while read -r signal <&3; do
         kill -s "$signal" "$server"

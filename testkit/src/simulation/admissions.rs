@@ -1,21 +1,21 @@
-//! The admissions of a simulation, and the bounds that they keep.
+//! The admissions of a simulation, and functions that compute the maximum usage of a limit.
 
 use std::time::Duration;
 
 use super::time::micros;
 
-/// An admission.
+/// An admission of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct Admission {
-    /// The true time, in microseconds since the simulation began.
+    /// The true time of the admission, in microseconds since the simulation began.
     pub at: u64,
-    /// The admitted cost.
+    /// The cost of the admitted request.
     pub cost: u64,
 }
 
-/// All admissions, in the order of time. The methods compute the maximum usage of a limit from the
-/// whole history, without the code of any limiter.
+/// Admissions of a simulation, in the order of time. The methods compute the maximum usage of a
+/// limit from the whole history. They use no code of a limiter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admissions(Vec<Admission>);
 
@@ -38,9 +38,10 @@ impl Admissions {
         self.0.iter().map(|admission| admission.cost).sum()
     }
 
-    /// Returns the admitted cost of each window of this length, from the start of the simulation to
-    /// the last window with an admission. A simulation begins at midnight. Therefore these windows
-    /// are also the fixed windows of a policy whose window divides a day.
+    /// Divides the simulation into windows of this length. Returns the sum of the admitted costs in
+    /// each window, up to the last window with an admission. A simulation begins at midnight. If a
+    /// day is a multiple of `window`, these windows are therefore the windows of a fixed-window
+    /// policy.
     #[must_use]
     pub fn in_windows(&self, window: Duration) -> Vec<u64> {
         let length = micros(window).max(1);
@@ -55,7 +56,8 @@ impl Admissions {
         windows
     }
 
-    /// Returns the maximum cost that was admitted in any half-open interval of this length.
+    /// Returns the maximum sum of costs that were admitted in any half-open interval of this
+    /// length.
     #[must_use]
     pub fn max_within(&self, time: Duration) -> u64 {
         let length = micros(time);
@@ -71,11 +73,11 @@ impl Admissions {
         max
     }
 
-    /// Returns the minimum burst `B` such that at most `B + rate · t` was admitted in any interval
-    /// of length `t`. The rate is per second.
+    /// Returns the minimum burst `B` for which the admissions fit into a bucket. This means that in
+    /// any interval of `t` seconds, at most `B + rate · t` was admitted.
     #[must_use]
     pub fn burst_above(&self, rate: u64) -> u64 {
-        // The debt of a bucket, in millionths.
+        // The debt of a bucket that is refilled at `rate`, in millionths.
         let (mut debt, mut last, mut max) = (0_u128, 0, 0);
         for admission in &self.0 {
             debt = debt.saturating_sub(u128::from(rate) * u128::from(admission.at - last));
@@ -106,7 +108,7 @@ mod tests {
 
     #[test]
     fn the_burst_is_the_excess_over_the_rate() {
-        // One admission per 10 µs is 100,000 per second.
+        // One admission per 10 µs is a rate of 100,000 admissions per second.
         let steady = at(&[(0, 1), (10, 1), (20, 1), (30, 1)]);
         assert_eq!(steady.burst_above(100_000), 1);
         assert_eq!(steady.burst_above(50_000), 3);

@@ -1,4 +1,4 @@
-//! The clocks of a simulation.
+//! The clocks of a simulation's nodes and server.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use tidegate_core::{Clock, Timestamp};
 
 use super::time::Time;
 
-/// A clock in virtual time. It can run slow or fast, and can be stepped. Clones are the same clock.
+/// A clock in virtual time. It can run slow or fast, and a test can step it. Clones share the same
+/// clock.
 #[derive(Clone)]
 pub struct SimulatedClock {
     time: Time,
@@ -23,12 +24,13 @@ impl SimulatedClock {
         Self { time, start, ppm, stepped: Arc::default() }
     }
 
-    /// Steps the clock, forwards or backwards.
+    /// Steps the clock by this many microseconds: forwards, or backwards if the number is negative.
     pub fn step(&self, micros: i64) {
         self.stepped.fetch_add(micros, SeqCst);
     }
 
-    /// Returns the error of the clock's rate in millionths. It is negative if the clock runs slow.
+    /// Returns the error of the clock's rate, in millionths. The error is negative if the clock
+    /// runs slow.
     #[must_use]
     pub fn ppm(&self) -> i64 {
         self.ppm

@@ -1,4 +1,4 @@
-//! The ledger of a simulation: each request of a caller, and each call to the server.
+//! The ledger of a simulation, which records each request of a caller and each call to the server.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -10,12 +10,13 @@ use tidegate_core::{Call, Decision, Error, ErrorKind, Operation, OwnedCall};
 use super::admissions::{Admission, Admissions};
 use super::time::lock;
 
-/// The part of an answer that the ledger keeps.
+/// The result of a request or of a call: the part of an answer that the ledger records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reply {
-    /// The call was admitted. An operation that does not ask for admission was executed.
+    /// The call was admitted. For an operation that is always allowed, such as a refund, this means
+    /// that the operation was executed.
     Admitted,
-    /// The call was refused.
+    /// The call was refused by the decision.
     Refused,
     /// The call failed with an error of this kind.
     Failed(ErrorKind),
@@ -31,83 +32,88 @@ impl Reply {
     }
 }
 
-/// A request of a caller to the store of its node. Times are microseconds since the simulation
-/// began, in true time.
+/// A request that a caller makes to the store of a node. All times are in microseconds of true time
+/// since the simulation began.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Request {
-    /// The number of the node.
+    /// The number of the node that received the request.
     pub node: usize,
-    /// The operation.
+    /// The operation of the request.
     pub operation: Operation,
-    /// The subject of the first charge, by its number.
+    /// The number of the subject of the first charge. `Ledger::subject` returns the subject.
     pub subject: u32,
-    /// The cost of the first charge, or the amount that was acquired by an acquire up to a cost.
+    /// The cost of the first charge. For an "acquire up to", this is the amount that was acquired.
     pub cost: u64,
-    /// The time of the request.
+    /// The time at which the request was made.
     pub made_at: u64,
-    /// The time and kind of the answer. It is `None` if the node was killed or the simulation ended
-    /// before the answer.
+    /// The time of the answer, and the result of the request. It is `None` if the node was killed,
+    /// or if the simulation ended, before the answer arrived.
     pub reply: Option<(u64, Reply)>,
-    /// Whether the store answered without waiting.
+    /// Whether the node's store answered immediately, without waiting for anything.
     pub is_immediate: bool,
-    /// The time of the admission, if the request was admitted: the time at which the server
-    /// executed the call, or the time of the reply if the node admitted the request by itself.
+    /// The time of the admission, or `None` if the request was not admitted. If the server admitted
+    /// the request, this is the time at which the server executed the call. If the node admitted
+    /// the request by itself, this is the time of the node's answer.
     pub admitted_at: Option<u64>,
 }
 
-/// A call that was sent to the server. Times are microseconds since the simulation began, in true
-/// time.
+/// A call that a node has sent to the server. Times are in microseconds of true time since the
+/// simulation began.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SentCall {
-    /// The number of the node.
+    /// The number of the node that sent the call.
     pub node: usize,
-    /// The number of the message. A message contains one call, or all calls of a batch.
+    /// The number of the message that contains the call. A message contains one call, or all calls
+    /// of a batch.
     pub message: usize,
-    /// The operation.
+    /// The operation of the call.
     pub operation: Operation,
-    /// The subject of the first charge, by its number.
+    /// The number of the subject of the first charge. `Ledger::subject` returns the subject.
     pub subject: u32,
-    /// The cost of the first charge.
+    /// The cost of the first charge of the call.
     pub cost: u64,
     /// The time at which the call was sent.
     pub sent_at: u64,
-    /// The result on the server, if the call arrived.
+    /// The execution of the call by the server. It is `None` if the call did not arrive, or has not
+    /// arrived so far.
     pub executed: Option<Executed>,
-    /// The fate of the call for its sender.
+    /// The fate of the call, as the node that sent the call sees it.
     pub fate: Fate,
 }
 
-/// A call that the server has executed.
+/// The execution of a call by the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Executed {
-    /// The true time.
+    /// The true time of the execution, in microseconds since the simulation began.
     pub at: u64,
-    /// The time of the server's clock, in microseconds since 1970.
+    /// The time that the server's clock showed at the execution, in microseconds since 1970.
     pub server_time: u64,
-    /// The answer.
+    /// The answer of the server.
     pub reply: Reply,
-    /// The amount of the first charge that was charged or refunded, if the answer contains it.
+    /// The amount of the first charge in the answer: the charged or refunded amount. It is `None`
+    /// if the answer has no amounts.
     pub amount: Option<u64>,
 }
 
-/// The fate of a call for its sender.
+/// The fate of a call, as the node that sent the call sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// No answer has arrived so far.
     Pending,
-    /// An answer arrived at this time. It may be the error of an unavailable server.
+    /// An answer arrived at this time. The answer is possibly the error of an unavailable server.
     Answered(u64),
-    /// The call or its answer was lost or too late, or the node of the sender was killed.
+    /// No answer will arrive. The call or the answer was lost or too late, or the node that sent
+    /// the call was killed.
     Lost,
 }
 
-/// The history of a simulation.
+/// The history of a simulation: all requests and all calls.
 ///
-/// Displayed as text, it has one line for each request and each call. All runs with the same seed
-/// produce the same text, byte for byte.
+/// The text of a ledger, which its `Display` writes, has one line for each request and one line for
+/// each call. All runs of a simulation with the same seed produce the same text, byte for byte.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ledger {
     requests: Vec<Request>,
@@ -117,13 +123,13 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Returns all requests, in the order in which they were made.
+    /// Returns all requests, in the order of their time.
     #[must_use]
     pub fn requests(&self) -> &[Request] {
         &self.requests
     }
 
-    /// Returns all calls to the server, in the order in which they were sent.
+    /// Returns all calls to the server, in the order of sending.
     #[must_use]
     pub fn calls(&self) -> &[SentCall] {
         &self.calls
@@ -141,7 +147,7 @@ impl Ledger {
         self.count_requests(|request| request.admitted_at.is_some())
     }
 
-    /// Returns the number of requests that were admitted without waiting.
+    /// Returns the number of requests that a node's store admitted immediately, without waiting.
     #[must_use]
     pub fn admitted_at_once(&self) -> usize {
         self.count_requests(|request| request.is_immediate && request.admitted_at.is_some())
@@ -165,14 +171,14 @@ impl Ledger {
         self.count_requests(|request| request.reply.is_none())
     }
 
-    /// Returns the number of calls that were sent.
+    /// Returns the number of calls that nodes have sent to the server.
     #[must_use]
     pub fn sent(&self) -> usize {
         self.calls.len()
     }
 
-    /// Returns the number of messages in which the calls were sent, which is the number of round
-    /// trips.
+    /// Returns the number of messages in which the calls were sent. Each message is one round trip
+    /// to the server.
     #[must_use]
     pub fn messages(&self) -> usize {
         self.messages
@@ -184,13 +190,13 @@ impl Ledger {
         self.count_calls(|call| call.executed.is_some())
     }
 
-    /// Returns the number of calls that were answered.
+    /// Returns the number of calls whose answer arrived at the node.
     #[must_use]
     pub fn answered(&self) -> usize {
         self.count_calls(|call| matches!(call.fate, Fate::Answered(_)))
     }
 
-    /// Returns the number of calls that were lost, or whose answers were lost.
+    /// Returns the number of calls that were lost, including the calls whose answer was lost.
     #[must_use]
     pub fn lost(&self) -> usize {
         self.count_calls(|call| call.fate == Fate::Lost)
@@ -248,7 +254,7 @@ impl fmt::Display for Ledger {
     }
 }
 
-/// The ledger of a simulation that is still running. Clones are the same ledger.
+/// The ledger of a simulation that is still running. Clones share the same ledger.
 #[derive(Clone, Default)]
 pub(super) struct Book(Arc<Mutex<Entries>>);
 
@@ -256,21 +262,21 @@ pub(super) struct Book(Arc<Mutex<Entries>>);
 struct Entries {
     ledger: Ledger,
     numbers: HashMap<Vec<u8>, u32>,
-    /// The calls of each message.
+    /// The calls of each message, as a range of indices into the calls of the ledger.
     messages: Vec<Range<usize>>,
-    /// Answered admissions by the server that are not yet matched with a request, each as its
-    /// time and the number of its call.
+    /// The admissions by the server that have arrived at a node and are not yet matched with a
+    /// request. Each admission has its time and the number of its call.
     admitted: HashMap<RequestKey, BTreeSet<(u64, usize)>>,
 }
 
 /// The node, operation, subject and cost of a request. Requests with the same key cannot be
-/// distinguished, so that an admission by the server is matched with any waiting request of the
+/// distinguished. So an admission by the server is matched with any waiting request that has the
 /// same key.
 type RequestKey = (usize, Operation, u32, u64);
 
 impl Entries {
-    /// Returns the operation of a call, and the number of the subject and the cost of its first
-    /// charge.
+    /// Returns three values: the operation of a call, and the subject's number and the cost of the
+    /// call's first charge.
     fn first_charge(&mut self, call: &Call<'_>) -> (Operation, u32, u64) {
         let (subject, cost) =
             call.charges.get(0).map_or((&[][..], 0), |charge| (charge.subject, charge.cost));
@@ -291,7 +297,7 @@ impl Entries {
 }
 
 impl Book {
-    /// Records a request that is made now, and returns its number.
+    /// Records a request that is made at `now`. Returns the number of the request.
     pub(super) fn made(&self, node: usize, call: &Call<'_>, now: u64) -> usize {
         let mut entries = lock(&self.0);
         let (operation, subject, cost) = entries.first_charge(call);
@@ -339,7 +345,7 @@ impl Book {
         }
     }
 
-    /// Records a message that is sent now, and returns its number.
+    /// Records a message that a node sends at `now`. Returns the number of the message.
     pub(super) fn sent(&self, node: usize, calls: &[OwnedCall], now: u64) -> usize {
         let mut entries = lock(&self.0);
         let (message, first) = (entries.messages.len(), entries.ledger.calls.len());
@@ -362,7 +368,7 @@ impl Book {
         message
     }
 
-    /// Records that the server has executed a message.
+    /// Records that the server has executed the calls of a message.
     pub(super) fn executed(
         &self,
         message: usize,
@@ -395,12 +401,12 @@ impl Book {
         }
     }
 
-    /// Records that a message or its answers were lost.
+    /// Records that a message was lost, or that the answers to a message were lost.
     pub(super) fn lost(&self, message: usize) {
         lock(&self.0).message_calls(message).iter_mut().for_each(|call| call.fate = Fate::Lost);
     }
 
-    /// Records that a node will receive no answers to its pending calls.
+    /// Records that a node will receive no answer to any of its pending calls.
     pub(super) fn lose_pending_calls(&self, node: usize) {
         let mut entries = lock(&self.0);
         let pending = |call: &&mut SentCall| call.node == node && call.fate == Fate::Pending;
@@ -412,7 +418,8 @@ impl Book {
     }
 }
 
-/// Returns `true` if the operation asks for admission.
+/// Returns `true` if the operation is an acquire, so that the store admits or refuses it. Holds are
+/// not included.
 fn asks_admission(operation: Operation) -> bool {
     operation.is_acquire() && !operation.is_of_hold()
 }

@@ -16,47 +16,50 @@ use super::random::Random;
 use super::server::Server;
 use super::time::{Time, lock, micros};
 
-/// The delays and losses of a link.
+/// The settings of a link: its delays and losses.
 ///
-/// By default each direction takes 100 to 300 µs, no message is lost, and a caller waits up to a
-/// second for an answer.
+/// By default, a message takes 100 to 300 µs in each direction, and no message is lost. A caller
+/// waits up to a second for an answer.
 #[derive(Debug, Clone, Copy)]
 #[must_use = "a link does nothing until a simulation has it"]
 pub struct Link {
-    /// The minimum and maximum delay of one direction, in microseconds.
+    /// The minimum and the maximum delay of a message in one direction, in microseconds.
     delay: (u64, u64),
-    /// The share of messages that take longer, and the maximum time that they take.
+    /// The share of slow messages, and the maximum delay of a slow message in microseconds.
     tail: Option<(Share, u64)>,
     lost: Option<Share>,
     timeout: u64,
 }
 
 impl Link {
-    /// Creates a link with the defaults.
+    /// Creates a link with the default settings.
     pub fn new() -> Self {
         Self { delay: (100, 300), tail: None, lost: None, timeout: 1_000_000 }
     }
 
-    /// Sets the delay of one direction. It is distributed uniformly over this range.
+    /// Sets the range of the delay of a message in one direction. Delays are distributed uniformly
+    /// over this range.
     pub fn delay(mut self, delay: RangeInclusive<Duration>) -> Self {
         self.delay = (micros(*delay.start()), micros(*delay.end()));
         self
     }
 
-    /// Lets this share of messages take longer than usual in one direction, up to `max`.
+    /// Makes this share of the messages slow. The delay of a slow message in one direction is
+    /// longer than usual, up to `max`.
     pub fn tail(mut self, share: Share, max: Duration) -> Self {
         self.tail = Some((share, micros(max)));
         self
     }
 
-    /// Loses this share of the messages in each direction, so that a call or its answer is lost.
+    /// Sets the share of messages that are lost in each direction. A lost message is a call, or the
+    /// answer to a call.
     pub fn lost(mut self, share: Share) -> Self {
         self.lost = Some(share);
         self
     }
 
-    /// Sets the time for which a caller waits for an answer. After that, the call fails with
-    /// [`ErrorKind::Timeout`].
+    /// Sets the maximum time for which a caller waits for an answer. After this time, the call
+    /// fails with [`ErrorKind::Timeout`].
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = micros(timeout);
         self
@@ -84,10 +87,11 @@ impl Default for Link {
     }
 }
 
-/// A node's end of its link. It is a store, to which layers are added. Clones are the same link.
+/// The store at a node's end of its link. It sends all calls to the server. The layers under test
+/// are added to this store. Clones share the same link.
 ///
-/// The server executes a call even if its caller has been cancelled while the call was in flight,
-/// like a real server.
+/// If a caller is cancelled while its call is in flight, the server still executes the call, like a
+/// real server.
 #[derive(Clone)]
 pub struct LinkStore(Arc<Inner>);
 
@@ -131,10 +135,10 @@ impl LinkStore {
         *lock(&self.0.link) = link;
     }
 
-    /// Sends a message of one or more calls, and returns their answers.
+    /// Sends a message with one or more calls. Returns the answers to these calls.
     async fn send(&self, calls: Vec<OwnedCall>) -> Answers {
         if self.0.is_killed.load(SeqCst) {
-            // A killed process sends nothing.
+            // A killed node sends no messages.
             return std::future::pending().await;
         }
         let count = calls.len();
@@ -167,7 +171,8 @@ impl Inner {
         });
     }
 
-    /// Executes the calls of a message that arrives at the server, and schedules the answer.
+    /// Executes the calls of a message that arrives at the server. Then schedules the arrival of
+    /// the answers at the node.
     fn arrive(
         self: &Arc<Self>,
         calls: &[OwnedCall],
@@ -194,7 +199,8 @@ impl Inner {
             }
             if let Some(sender) = lock(&sender).take() {
                 this.book.answered(message, this.time.now());
-                // Sending fails if the caller has been cancelled. Then no answer is needed.
+                // Sending the answers to the caller fails if the caller has been cancelled. This
+                // failure is ignored, because a cancelled caller needs no answers.
                 let _ = sender.send(answers);
             }
         });

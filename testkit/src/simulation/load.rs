@@ -1,4 +1,4 @@
-//! A load of requests by many callers.
+//! Loads. A load is a stream of requests by many callers.
 
 use std::future::Future;
 use std::ops::{Range, RangeInclusive};
@@ -13,18 +13,19 @@ use super::random::Random;
 use super::time::micros;
 use super::world::{Node, World, poll_once};
 
-/// Requests that arrive at random times, independently of the answers to earlier requests, as from
-/// many callers that make few requests each.
+/// The settings of a load. The requests of a load arrive at random times and do not depend on the
+/// answers to earlier requests. This is the load of many callers that make few requests each.
 ///
-/// By default 1,000 requests per second arrive for one second, at all nodes together. Each is an
-/// acquire of cost 1 for the one subject `s0`.
+/// By default, 1,000 requests per second arrive at all nodes together, for one second. Each request
+/// is an acquire of cost 1 for the subject `s0`.
 #[derive(Debug, Clone)]
 #[must_use = "a load does nothing until a world runs it"]
 pub struct Load {
     policies: Vec<Policy>,
     operation: Operation,
     rate: u64,
-    /// The alternate rate, and the duration of each rate in microseconds.
+    /// The second rate, which alternates with `rate`, and the duration of each rate in
+    /// microseconds.
     alternate: Option<(u64, u64)>,
     lasting: u64,
     requests: u64,
@@ -39,8 +40,8 @@ impl Load {
         Self::with_policies([policy.clone()])
     }
 
-    /// Creates a load whose requests are charged under each of these policies, all for the same
-    /// subject.
+    /// Creates a load whose requests are charged under all of these policies. The subject of a
+    /// request is the same under all policies.
     pub fn with_policies(policies: impl IntoIterator<Item = Policy>) -> Self {
         Self {
             policies: policies.into_iter().collect(),
@@ -55,18 +56,19 @@ impl Load {
         }
     }
 
-    /// Sets the average number of requests per second at all nodes together. The arrivals at each
+    /// Sets the average number of requests per second, at all nodes together. The arrivals at each
     /// node are a Poisson process.
     pub fn per_second(mut self, rate: u64) -> Self {
         self.rate = rate.max(1);
         self
     }
 
-    /// Alternates this rate with the rate of [`per_second`](Self::per_second), which is the first.
-    /// Each lasts for `period`.
+    /// Sets a second rate. The rate of [`per_second`](Self::per_second) and the second rate apply
+    /// in turns, beginning with the rate of `per_second`. Each turn lasts for `period`.
     ///
-    /// If the first rate is low, a layer has unused budget when a window ends. The high rate then
-    /// shows whether the layer uses this budget in addition to the limit of the next window.
+    /// Use a low first rate and a high second rate to test a layer with leases. At the low rate,
+    /// the layer has unused budget when a window ends. At the high rate, the ledger shows whether
+    /// the layer wrongly adds this budget to the limit of the next window.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -81,7 +83,8 @@ impl Load {
         self
     }
 
-    /// Returns the rate at a time since the start, and the end of this rate, in nanoseconds.
+    /// Returns the rate at `time`, and the time at which this rate ends. Times are in nanoseconds
+    /// since the start of the load.
     fn rate_at(&self, time: u64) -> (u64, u64) {
         let Some((other, period)) = self.alternate else { return (self.rate, u64::MAX) };
         let period = period.saturating_mul(1_000);
@@ -90,26 +93,27 @@ impl Load {
         (rate, (index + 1).saturating_mul(period))
     }
 
-    /// Sets the time for which requests are made.
+    /// Sets the duration of the load.
     pub fn lasting(mut self, time: Duration) -> Self {
         self.lasting = micros(time);
         self
     }
 
-    /// Sets the maximum number of requests at all nodes together. It is split evenly over the
-    /// nodes.
+    /// Sets the maximum number of requests at all nodes together. This number is split evenly over
+    /// the nodes.
     pub fn requests(mut self, requests: u64) -> Self {
         self.requests = requests;
         self
     }
 
-    /// Sets the number of subjects. They are called `s0`, `s1` and so on, and are equally frequent.
+    /// Sets the number of subjects. The subjects are `s0`, `s1` and so on. All subjects are equally
+    /// frequent.
     pub fn subjects(mut self, subjects: u64) -> Self {
         self.subjects = subjects.max(1);
         self
     }
 
-    /// Sets the range of costs, which are equally likely.
+    /// Sets the range of the costs. All costs of the range are equally frequent.
     pub fn cost(mut self, cost: RangeInclusive<u64>) -> Self {
         self.cost = cost;
         self
@@ -121,7 +125,7 @@ impl Load {
         self
     }
 
-    /// Sets the nodes at which requests arrive. Default: all.
+    /// Sets the nodes at which requests arrive, as a range of node numbers. Default: all nodes.
     pub fn nodes(mut self, nodes: Range<usize>) -> Self {
         self.nodes = nodes;
         self
@@ -135,7 +139,7 @@ impl Load {
     }
 }
 
-/// A load that has been started.
+/// A load that has been started. To wait for its end, await this value.
 #[derive(Debug)]
 #[must_use = "a load ends when it is awaited or the simulation ends"]
 pub struct RunningLoad(JoinHandle<()>);
@@ -151,7 +155,7 @@ impl Future for RunningLoad {
     }
 }
 
-/// Propagates the panic of a task to the task that awaits it.
+/// Panics in the current task if the awaited task has panicked.
 fn resume_panic(result: Result<(), tokio::task::JoinError>) {
     if let Err(error) = result
         && let Ok(panic) = error.try_into_panic()
@@ -161,12 +165,13 @@ fn resume_panic(result: Result<(), tokio::task::JoinError>) {
 }
 
 impl<S: Store + 'static, D: Store + 'static> World<S, D> {
-    /// Runs a load until all its requests are answered or their nodes are killed.
+    /// Runs a load to its end: until each request is answered, or the node of the request is
+    /// killed.
     pub async fn run(&self, load: Load) {
         self.start(load).await;
     }
 
-    /// Starts a load, which runs concurrently with the scenario.
+    /// Starts a load. The load runs concurrently with the scenario.
     pub fn start(&self, load: Load) -> RunningLoad {
         let nodes: Vec<_> = {
             let last = load.nodes.end.min(self.nodes().len());
@@ -190,14 +195,15 @@ impl<S: Store + 'static, D: Store + 'static> World<S, D> {
     }
 }
 
-/// Returns the time of the next request after `at` at one of `nodes` nodes. Times are
-/// nanoseconds since the start, so that many requests may arrive within a microsecond.
+/// Returns the time of the next request after `at` at one node of a load with `nodes` nodes. Times
+/// are in nanoseconds since the start of the load, so that many requests can arrive within a
+/// microsecond.
 fn next_arrival(load: &Load, nodes: u64, mut at: u64, random: &mut Random) -> u64 {
     loop {
         let (rate, ends_at) = load.rate_at(at);
         let mean = nodes.saturating_mul(1_000_000_000) / rate;
         let next = at.saturating_add(random.exponential(mean));
-        // A Poisson process has no memory, so that it can begin again when the rate changes.
+        // A Poisson process has no memory. So a new process can begin when the rate changes.
         if next < ends_at || ends_at == u64::MAX || ends_at / 1_000 >= load.lasting {
             return next;
         }
@@ -205,7 +211,7 @@ fn next_arrival(load: &Load, nodes: u64, mut at: u64, random: &mut Random) -> u6
     }
 }
 
-/// Makes the requests at one of `nodes` nodes.
+/// Makes the requests of one node, of a load with `nodes` nodes.
 async fn arrivals<S: Store + 'static, D: Store + 'static>(
     world: World<S, D>,
     node: Node<D>,

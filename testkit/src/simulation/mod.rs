@@ -1,9 +1,10 @@
-//! Simulates many nodes with one server in virtual time, for authors of layers: links are slow and
-//! lose messages, clocks run slow or fast, and nodes are killed. The seed determines a run
-//! completely, so that it can be repeated.
+//! Simulations of many nodes and one server in virtual time, for authors of layers. In a
+//! simulation, links are slow and lose messages, clocks run slow or fast, and nodes are killed. The
+//! seed determines a run completely, so that the run can be repeated.
 //!
-//! The layers under test are the real ones. They are added to a [`LinkStore`], which sends calls to
-//! the server. The [`Ledger`] records each request of a caller and each call to the server.
+//! The layers under test are the layers that a real program uses. They are added to a
+//! [`LinkStore`], a store that sends calls to the simulated server. The [`Ledger`] records each
+//! request of a caller and each call to the server.
 //!
 //! ```
 //! use std::time::Duration;
@@ -34,23 +35,23 @@
 //!
 //! # Time
 //!
-//! Nothing sleeps: when no task can run, the time moves to the next event. Requests, links and
-//! clocks are exact to the microsecond. The timers of layers are Tokio's, and end at the next whole
-//! millisecond, as in a real program. Neither the tasks' computations nor the server's take any
-//! time.
+//! A simulation never sleeps: when no task can run, the time moves to the next event. Requests,
+//! links and clocks are exact to the microsecond. The layers use the timers of Tokio, which end at
+//! the next whole millisecond, as in a real program. Computations of tasks and of the server take
+//! no virtual time.
 //!
 //! # Repeatable runs
 //!
-//! One thread runs all tasks in turn, and the seed determines all random numbers: delays, losses,
-//! arrivals, the seeds of the hash tables in Tidegate's layers, and the pauses of callers that
-//! wait. A layer must not read any clock other than that of its [`Host`], use other randomness, or
-//! depend on the order of a `HashMap` of the standard library. The server's store must answer
-//! immediately. It must not be so full that it evicts states, because random hashes decide which
-//! states it evicts.
+//! One thread runs all tasks in turn. The seed determines all random numbers: delays, losses,
+//! arrivals, the seeds of the hash tables in Tidegate's layers, and the pauses of waiting callers.
+//! A layer must read only the clock of its [`Host`]. It must not use other randomness, and must not
+//! depend on the order of a `HashMap` of the standard library. The store of the server must answer
+//! immediately. This store must not be so full that it evicts states, because random hashes
+//! determine the evicted states.
 //!
 //! # Stability
 //!
-//! This module is outside semantic versioning: a patch release may change it.
+//! This module is outside semantic versioning: a patch release can change it incompatibly.
 
 mod admissions;
 mod clock;
@@ -89,9 +90,9 @@ use self::time::{Time, micros};
 /// simulation begins.
 const START: u64 = 20_700 * 86_400 * 1_000_000;
 
-/// A simulation: see [the module](self).
+/// The settings of a simulation. [The module](self) explains simulations.
 ///
-/// By default it has one node, whose clock runs at the true rate.
+/// By default, a simulation has one node, and the clock of this node runs at the true rate.
 #[derive(Debug, Clone)]
 #[must_use = "a simulation does nothing until it is run"]
 pub struct Simulation {
@@ -108,37 +109,39 @@ impl Simulation {
         Self { seed, nodes: 1, link: Link::new(), ppm: 0, max_time: 3_600_000_000 }
     }
 
-    /// Sets the number of nodes.
+    /// Sets the number of nodes of the simulation.
     pub fn nodes(mut self, nodes: usize) -> Self {
         self.nodes = nodes;
         self
     }
 
-    /// Sets the link of each node. [`Node::set_link`] changes the link of one node.
+    /// Sets the delays and losses of the links of all nodes. During the simulation,
+    /// [`Node::set_link`] changes the link of one node.
     pub fn link(mut self, link: Link) -> Self {
         self.link = link;
         self
     }
 
-    /// Makes the clock of each node run slow or fast by this many millionths. Regardless of this
-    /// setting, the clocks of nodes start at random times.
+    /// Sets the error of the nodes' clocks, in millionths. The seed determines whether a clock runs
+    /// slow or fast. Regardless of this setting, each clock starts at a random time.
     pub fn clock_error(mut self, ppm: u32) -> Self {
         self.ppm = i64::from(ppm.min(1_000_000));
         self
     }
 
-    /// Sets the virtual time after which [`run`](Self::run) panics if the scenario has not ended.
-    /// Default: one hour.
+    /// Sets the maximum virtual time of a simulation. If the scenario has not ended after this
+    /// time, [`run`](Self::run) panics. Default: one hour.
     pub fn max_time(mut self, time: Duration) -> Self {
         self.max_time = micros(time);
         self
     }
 
-    /// Runs a simulation to the end of `scenario`. `server` creates the server's store and receives
-    /// the server's clock. `node` creates the store of each node from the parts of a [`Host`].
+    /// Runs the simulation until `scenario` ends, and returns the ledger. The function `server`
+    /// receives the server's clock and creates the server's store. The function `node` receives the
+    /// [`Host`] of a node and creates the store of this node.
     ///
-    /// The simulation runs in its own thread, so that this function can be called from anywhere,
-    /// even from a Tokio runtime.
+    /// The simulation runs in its own thread. So a test can call this function anywhere, even in a
+    /// Tokio runtime.
     ///
     /// # Panics
     ///
@@ -154,7 +157,7 @@ impl Simulation {
         D: Store + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
-        // The random seeds are thread-local, so that the simulation needs its own thread.
+        // The simulation needs its own thread, because the random seeds are thread-local.
         let run = || self.run_here(server, node, scenario);
         let ended = std::thread::scope(|scope| scope.spawn(run).join());
         ended.unwrap_or_else(|panic| resume_unwind(panic))
@@ -191,8 +194,9 @@ impl Simulation {
                 let driver = time.clone();
                 let mut driver = tokio::spawn(async move { driver.drive(end).await });
                 let mut scenario = tokio::spawn(scenario);
-                // The scenario and the driver are spawned. The runtime does not count the task of
-                // `block_on` when it determines whether a task can run.
+                // The scenario and the driver (the task that moves the time) are spawned tasks.
+                // When the runtime determines whether a task can run, it ignores the task of
+                // `block_on`.
                 poll_fn(|context| {
                     if let Poll::Ready(ended) = pin!(&mut scenario).poll(context) {
                         return Poll::Ready(ended);

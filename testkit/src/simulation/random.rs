@@ -1,47 +1,47 @@
-//! Random numbers that are determined by a seed and are the same on every machine.
+//! Random numbers. A seed determines them, so that they are the same on every machine.
 
 use tidegate_core::no_semver::split_mix;
 
-/// A random number generator that is determined by its seed: SplitMix64.
+/// A random number generator with the algorithm SplitMix64. Its seed determines all its numbers.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// Creates the generator of a seed.
+    /// Creates a generator with this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Returns an independent generator. Its numbers do not depend on how many numbers of this
-    /// generator were used.
+    /// Returns a new generator. Its numbers depend only on `number` and on the current state of
+    /// this generator.
     pub(super) fn fork(&self, number: u64) -> Self {
         let mut fork = Self(self.0 ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93));
         Self(fork.number())
     }
 
-    /// Returns the next number.
+    /// Returns the next random number.
     pub fn number(&mut self) -> u64 {
         split_mix(&mut self.0)
     }
 
-    /// Returns a number below `bound`, or 0 if `bound` is 0.
+    /// Returns a random number below `bound`, or 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         // The result is at most `bound`, so that it fits into 64 bits.
         u64::try_from((u128::from(self.number()) * u128::from(bound)) >> 64).unwrap_or(0)
     }
 
-    /// Returns a number from `min` to `max`, inclusive.
+    /// Returns a random number from `min` to `max`, inclusive.
     pub fn within(&mut self, min: u64, max: u64) -> u64 {
         min.saturating_add(self.below(max.saturating_sub(min).saturating_add(1)))
     }
 
-    /// Returns an exponentially distributed number with this mean: the time between two arrivals of
-    /// a Poisson process.
+    /// Returns an exponentially distributed random number with this mean. The time between two
+    /// arrivals of a Poisson process has this distribution.
     ///
-    /// The algorithm only compares uniform numbers (J. von Neumann, "Various techniques used in
-    /// connection with random digits", 1951), so that the result does not depend on a machine's
-    /// rounding.
+    /// The algorithm only compares uniformly distributed numbers, so that the result does not
+    /// depend on the rounding of a machine. Its source is J. von Neumann, "Various techniques used
+    /// in connection with random digits", 1951.
     pub fn exponential(&mut self, mean: u64) -> u64 {
         let mut whole = 0_u64;
         loop {
@@ -81,7 +81,7 @@ mod tests {
         let drawn: Vec<_> = (0..100_000).map(|_| random.exponential(1_000_000)).collect();
         let mean = drawn.iter().sum::<u64>() / 100_000;
         assert!((990_000..1_010_000).contains(&mean), "{mean}");
-        // exp(-1) and exp(-3).
+        // The expected shares of numbers above 1 and 3 times the mean are exp(-1) and exp(-3).
         let above = |times: u64| drawn.iter().filter(|number| **number > times * 1_000_000).count();
         assert!((36_300..37_300).contains(&above(1)), "{}", above(1));
         assert!((4_800..5_200).contains(&above(3)), "{}", above(3));

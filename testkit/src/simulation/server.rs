@@ -1,4 +1,4 @@
-//! The server of a simulation. Its store decides calls when they arrive.
+//! The server of a simulation. The store of the server decides each call when the call arrives.
 
 use std::fmt;
 use std::pin::pin;
@@ -11,7 +11,7 @@ use tidegate_core::{
 
 use super::clock::SimulatedClock;
 
-/// A server, independent of the type of its store.
+/// A server of a simulation. The trait hides the type of the server's store.
 pub(super) trait Server: fmt::Debug + Send + Sync {
     fn execute(&self, calls: &[OwnedCall]) -> Vec<Result<Decision, Error>>;
     fn is_away(&self) -> bool;
@@ -49,7 +49,7 @@ impl<S: Store> Server for StoreServer<S> {
     }
 }
 
-/// Returns the answer if it is ready.
+/// Returns the output of an answer if the answer is ready, and `None` otherwise.
 fn ready<T>(answer: Answer<'_, T>) -> Option<T> {
     match pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => Some(answer),

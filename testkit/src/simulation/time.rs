@@ -1,5 +1,5 @@
-//! Virtual time: a queue of events, and a task that moves the clock to the next event when no other
-//! task can run.
+//! Virtual time. It consists of a queue of events and a task, the driver. When no other task can
+//! run, the driver moves the time to the next event.
 
 use std::collections::BinaryHeap;
 use std::fmt;
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// The resolution of Tokio's timers, in microseconds.
 const TICK: u64 = 1_000;
 
-/// The virtual time, in microseconds since the simulation began. Clones are the same time.
+/// The virtual time, in microseconds since the simulation began. Clones share the same time.
 #[derive(Clone, Default)]
 pub(super) struct Time(Arc<Inner>);
 
@@ -20,7 +20,7 @@ pub(super) struct Time(Arc<Inner>);
 struct Inner {
     now: AtomicU64,
     events: Mutex<Events>,
-    /// Whether no task can run.
+    /// Whether all tasks except the driver wait for an event.
     is_idle: AtomicBool,
     driver: Mutex<Option<Waker>>,
 }
@@ -48,12 +48,12 @@ impl Time {
         self.0.now.load(SeqCst)
     }
 
-    /// Calls `run` at a time.
+    /// Calls `run` when the virtual time reaches `at`.
     pub(super) fn at(&self, at: u64, run: impl FnOnce() + Send + 'static) {
         self.add(at, Action::Run(Box::new(run)));
     }
 
-    /// Waits until a time, exact to the microsecond.
+    /// Waits until the virtual time reaches `at`. The wait is exact to the microsecond.
     pub(super) async fn sleep_until(&self, at: u64) {
         let mut added: Option<Waker> = None;
         poll_fn(|context| {
@@ -89,7 +89,7 @@ impl Time {
         due
     }
 
-    /// Wakes the driver. The runtime calls this when no task can run.
+    /// Wakes the driver. The runtime calls this function when no task can run.
     pub(super) fn idle(&self) {
         self.0.is_idle.store(true, SeqCst);
         if let Some(driver) = lock(&self.0.driver).take() {
@@ -98,7 +98,7 @@ impl Time {
     }
 
     /// Moves the time from event to event until `end`. No step is longer than the resolution of
-    /// Tokio's timers, so that these timers end in time.
+    /// Tokio's timers, so that no timer of Tokio ends too late.
     pub(super) async fn drive(&self, end: u64) {
         while self.now() < end {
             self.until_idle().await;
@@ -138,8 +138,8 @@ impl fmt::Debug for Time {
 }
 
 impl Ord for Event {
-    /// Reverses the order, because a `BinaryHeap` returns the greatest entry and the earliest event
-    /// must be returned first.
+    /// Compares two events in reverse order. A `BinaryHeap` returns its greatest entry first, and
+    /// the queue must return the earliest event first.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (other.at, other.number).cmp(&(self.at, self.number))
     }
@@ -163,7 +163,8 @@ pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
 }
 
-/// Locks a mutex, and ignores its poisoning: a panic ends the simulation anyway.
+/// Locks a mutex. If the mutex is poisoned, the poisoning is ignored, because any panic ends the
+/// simulation.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

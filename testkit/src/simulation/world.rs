@@ -17,8 +17,8 @@ use super::random::Random;
 use super::server::StoreServer;
 use super::time::{Time, micros};
 
-/// A server and its nodes. `D` is the store of a node: the layers under test around its link.
-/// Clones are the same world.
+/// The server and the nodes of a simulation. `S` is the store of the server. `D` is the store of a
+/// node: the layers under test around a `LinkStore`. Clones share the same world.
 #[derive(Debug)]
 pub struct World<S, D>(pub(super) Arc<Inner<S, D>>);
 
@@ -28,11 +28,11 @@ pub(super) struct Inner<S, D> {
     pub(super) server: Arc<StoreServer<S>>,
     pub(super) nodes: Vec<Node<D>>,
     pub(super) random: Random,
-    /// The number of loads that were started.
+    /// The number of loads that were started so far.
     pub(super) numbers: AtomicU64,
 }
 
-/// A process with a store, a link and a clock. Clones are the same node.
+/// A node: a simulated process with a store, a link and a clock. Clones share the same node.
 #[derive(Debug)]
 pub struct Node<D>(Arc<NodeInner<D>>);
 
@@ -47,7 +47,7 @@ struct NodeInner<D> {
     killed: Notify,
 }
 
-/// The parts of a node from which its store is created.
+/// The parts from which the store of a node is created.
 #[derive(Debug, Clone)]
 pub struct Host {
     pub(super) number: usize,
@@ -62,14 +62,15 @@ impl Host {
         self.number
     }
 
-    /// Returns the store that sends calls to the server. The layers under test are added to it.
+    /// Returns the store that sends calls to the server. A test adds the layers under test to this
+    /// store.
     #[must_use]
     pub fn link(&self) -> LinkStore {
         self.link.clone()
     }
 
-    /// Returns the clock of the node. Every layer that has a clock must use it, because another
-    /// clock would show real time.
+    /// Returns the clock of the node. A layer that has a clock must use this clock, because any
+    /// other clock would show real time.
     #[must_use]
     pub fn clock(&self) -> SimulatedClock {
         self.clock.clone()
@@ -77,8 +78,8 @@ impl Host {
 }
 
 impl<S: Store, D: Store> World<S, D> {
-    /// Returns the store of the server, for instance to read its counters. Calls to it do not use a
-    /// link.
+    /// Returns the store of the server, for example to read the counters of this store. A direct
+    /// call to this store uses no link, so it is never delayed or lost.
     #[must_use]
     pub fn server(&self) -> &S {
         &self.0.server.store
@@ -90,13 +91,13 @@ impl<S: Store, D: Store> World<S, D> {
         &self.0.server.clock
     }
 
-    /// Sets whether the server is away: while it is, each call that arrives fails with
+    /// Sets whether the server is away. While the server is away, each call that arrives fails with
     /// [`ErrorKind::Unavailable`](tidegate_core::ErrorKind::Unavailable).
     pub fn set_server_away(&self, is_away: bool) {
         self.0.server.is_away.store(is_away, SeqCst);
     }
 
-    /// Returns all nodes.
+    /// Returns all nodes, in the order of their numbers.
     #[must_use]
     pub fn nodes(&self) -> &[Node<D>] {
         &self.0.nodes
@@ -108,24 +109,25 @@ impl<S: Store, D: Store> World<S, D> {
         Duration::from_micros(self.0.time.now())
     }
 
-    /// Waits for a duration, exact to the microsecond.
+    /// Waits for a duration. The wait is exact to the microsecond.
     pub async fn sleep(&self, duration: Duration) {
         self.sleep_until(self.elapsed().saturating_add(duration)).await;
     }
 
-    /// Waits until this much time has passed since the simulation began.
+    /// Waits until `elapsed` has passed since the simulation began.
     pub async fn sleep_until(&self, elapsed: Duration) {
         self.0.time.sleep_until(micros(elapsed)).await;
     }
 
-    /// Returns random numbers that are determined by the seed of the simulation and by `number`.
+    /// Returns a random number generator. The seed of the simulation and `number` determine its
+    /// numbers.
     #[must_use]
     pub fn random(&self, number: u64) -> Random {
         self.0.random.fork(number)
     }
 
-    /// Returns the number of a new load, for [`random`](Self::random). It differs from the numbers
-    /// that scenarios and nodes use.
+    /// Returns a number for the random numbers of a new load: see [`random`](Self::random). It
+    /// differs from the numbers that scenarios and nodes use.
     pub(super) fn next_number(&self) -> u64 {
         (1 << 40) + self.0.numbers.fetch_add(1, SeqCst)
     }
@@ -144,8 +146,8 @@ impl<D: Store> Node<D> {
         self.0.number
     }
 
-    /// Returns the store of the node. The ledger contains only the requests that are made with
-    /// [`request`](Self::request).
+    /// Returns the store of the node. The ledger does not record direct calls to this store. It
+    /// records only the requests of [`request`](Self::request).
     #[must_use]
     pub fn store(&self) -> &D {
         &self.0.store
@@ -157,8 +159,8 @@ impl<D: Store> Node<D> {
         &self.0.clock
     }
 
-    /// Makes a request, which the ledger records. Returns `None` if the node is killed before it
-    /// receives the answer.
+    /// Makes a request to the store of the node. The ledger records the request. Returns `None` if
+    /// the node is killed before the answer arrives.
     pub async fn request(&self, call: Call<'_>) -> Option<Result<Decision, Error>> {
         let node = &*self.0;
         if self.is_killed() {
@@ -178,8 +180,8 @@ impl<D: Store> Node<D> {
         }
     }
 
-    /// Kills the node like a process: its callers end, it sends nothing more, and messages to it
-    /// are lost.
+    /// Kills the node, like a process. The callers of the node end, the node sends no more
+    /// messages, and messages to the node are lost.
     pub fn kill(&self) {
         self.0.is_killed.store(true, SeqCst);
         self.0.link.kill();
@@ -192,12 +194,13 @@ impl<D: Store> Node<D> {
         self.0.is_killed.load(SeqCst)
     }
 
-    /// Sets whether the node is cut off: while it is, all messages from and to the node are lost.
+    /// Sets whether the node is cut off. While the node is cut off, all messages from and to the
+    /// node are lost.
     pub fn set_cut_off(&self, is_cut_off: bool) {
         self.0.link.set_cut_off(is_cut_off);
     }
 
-    /// Changes the link of the node for messages that are sent from now on.
+    /// Changes the link of the node. The change applies to messages that are sent from now on.
     pub fn set_link(&self, link: Link) {
         self.0.link.set_link(link);
     }
@@ -219,7 +222,7 @@ impl<D: Store> Node<D> {
     }
 }
 
-/// Polls a future once. Returns the future if it is still pending.
+/// Polls a future once. Returns the output, or the future itself if it is still pending.
 pub(super) async fn poll_once<F: Future + ?Sized>(
     mut future: Pin<Box<F>>,
 ) -> Result<F::Output, Pin<Box<F>>> {

@@ -1,4 +1,4 @@
-//! A layer that makes calls fail.
+//! A layer that makes calls fail, so that tests can check the behavior on failures.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,24 +16,25 @@ use super::with_context::decide_one_by_one;
 pub enum Fault {
     /// The call has no fault.
     None,
-    /// The call fails before the store executes it.
+    /// The call fails with this error, and the store does not execute the call.
     Before(ErrorKind),
-    /// The store executes the call, and the answer is lost.
+    /// The store executes the call, but the answer is lost: the caller gets this error instead.
     After(ErrorKind),
-    /// The store executes the call immediately. The next [`Faults::deliver`] delivers the answer.
+    /// The store executes the call immediately. The answer arrives at the next call of
+    /// [`Faults::deliver`].
     Late,
-    /// The store executes the call at the next [`Faults::deliver`], even if the caller is cancelled
-    /// before.
+    /// The store executes the call at the next call of [`Faults::deliver`], even if the caller is
+    /// cancelled before that.
     Delayed,
 }
 
-/// A store whose calls fail according to a plan: see [`Faults`].
+/// A store whose calls fail according to a plan. The documentation of [`Faults`] explains the plan.
 pub type FaultyStore<S> = Layered<Faults, S>;
 
 /// A [`Layer`] whose calls fail according to a plan.
 ///
-/// Each entry of the plan applies to one call, in order. After the last entry, no call fails. Each
-/// call of a batch has its own entry.
+/// Each fault of the plan applies to one call, in order. After the last fault, no call fails. In a
+/// batch, each call uses its own fault of the plan.
 ///
 /// ```
 /// use tidegate_core::{Call, Charge, ErrorKind, ManualClock, Store, StoreExt};
@@ -63,9 +64,9 @@ struct State {
 /// A call or an answer that is delivered later.
 #[derive(Debug)]
 enum Message {
-    /// A call, and the channel to its caller.
+    /// A call that the store has not executed yet, and the channel to its caller.
     Call(OwnedCall, oneshot::Sender<Result<Decision, Error>>),
-    /// An answer, and the channel to its caller.
+    /// An answer of the store, and the channel to the caller of the call.
     Answer(Result<Decision, Error>, oneshot::Sender<Result<Decision, Error>>),
 }
 
@@ -76,7 +77,7 @@ impl Faults {
         Self(Mutex::new(State { plan: plan.into(), calls: 0, in_flight: vec![] }))
     }
 
-    /// Returns the number of calls so far.
+    /// Returns the number of calls that the layer has received so far.
     pub fn calls(&self) -> usize {
         self.state().calls
     }
@@ -90,7 +91,8 @@ impl Faults {
     pub async fn deliver<S: Store>(store: &FaultyStore<S>) {
         let messages = std::mem::take(&mut store.as_layer().state().in_flight);
         for message in messages {
-            // The channel of a cancelled caller is closed, and this is not an error.
+            // Sending fails if the caller has been cancelled, because its channel is closed. That
+            // is not an error.
             let _ = match message {
                 Message::Answer(answer, caller) => caller.send(answer),
                 Message::Call(call, caller) => {
@@ -152,7 +154,7 @@ impl<S: Store> Layer<S> for Faults {
     }
 }
 
-/// Generates plans whose length is in `calls`.
+/// Returns a strategy for plans. The number of faults in a plan is in the range `calls`.
 pub fn plan(calls: Range<usize>) -> impl Strategy<Value = Vec<Fault>> {
     let before = prop::sample::select(vec![
         ErrorKind::ReadOnly,
@@ -165,8 +167,8 @@ pub fn plan(calls: Range<usize>) -> impl Strategy<Value = Vec<Fault>> {
     let fault = prop_oneof![
         3 => Just(Fault::None),
         1 => before.prop_map(Fault::Before),
-        // An error after which the charge is unknown may also occur before the store executes the
-        // call.
+        // Some errors do not say whether the call was charged. Such an error can occur before or
+        // after the store executes the call.
         1 => after.clone().prop_map(Fault::Before),
         1 => after.prop_map(Fault::After),
         1 => Just(Fault::Late),

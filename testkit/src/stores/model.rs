@@ -1,4 +1,4 @@
-//! The smallest store: records in a map, protected by one lock.
+//! The smallest store: a map of records that is protected by one lock.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,10 +10,11 @@ use tidegate_core::{
 
 type Key = (String, Vec<u8>, Vec<u8>);
 
-/// The smallest possible store over [`tidegate_core::engine`]: one lock, one map, and no bound of
-/// memory.
+/// The smallest possible store that decides with [`tidegate_core::engine`]. It has one lock and one
+/// map, and its memory is not bounded.
 ///
-/// This store is the example for authors of stores. The suite and the engine are tested on it.
+/// This store is the example for authors of stores. The tests of the conformance suite and of the
+/// engine use it.
 #[derive(Debug)]
 pub struct ModelStore {
     clock: ManualClock,
@@ -21,7 +22,7 @@ pub struct ModelStore {
     drops_recovered: bool,
 }
 
-/// The records, and the recorded calls by slot key and id.
+/// The contents of the store: the records by key, and the recorded calls by slot key and id.
 #[derive(Debug, Default)]
 struct Stored {
     records: BTreeMap<Key, Record>,
@@ -29,8 +30,8 @@ struct Stored {
 }
 
 impl ModelStore {
-    /// Creates a store that takes its time from `clock`, and drops a record as soon as it has
-    /// recovered.
+    /// Creates a store that takes its time from `clock`. The store drops a record as soon as the
+    /// record has recovered.
     #[must_use]
     pub fn new(clock: ManualClock) -> Self {
         Self { clock, stored: Mutex::default(), drops_recovered: true }
@@ -42,7 +43,8 @@ impl ModelStore {
         Self { drops_recovered: false, ..Self::new(clock) }
     }
 
-    /// Returns everything that is stored, as bytes that differ if anything stored differs.
+    /// Returns the complete contents of the store as bytes. Different contents give different
+    /// bytes.
     #[must_use]
     pub fn snapshot(&self) -> Vec<u8> {
         format!("{:?}", *self.lock()).into_bytes()
@@ -54,15 +56,15 @@ impl ModelStore {
         self.lock().records.len()
     }
 
-    /// Returns `true` if there are no records.
+    /// Returns `true` if the store contains no records.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     fn lock(&self) -> MutexGuard<'_, Stored> {
-        // The records are valid even if a caller has panicked, because the engine fails only
-        // before it writes.
+        // If a caller has panicked, the lock is poisoned, but the records are still valid: the
+        // engine fails only before it writes.
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -71,8 +73,8 @@ impl Store for ModelStore {
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         let mut stored = self.lock();
         let now = self.clock.now();
-        // At the last representable time the clock stands still, and a record may recover only
-        // after it.
+        // At the last representable time, the clock stands still. A record can have a time of
+        // recovery after this time, so no record is dropped.
         if self.drops_recovered && now < Timestamp::MAX {
             stored.records.retain(|_, record| record.recovers_at().is_none_or(|at| at > now));
             stored.calls.retain(|_, known| known.expires_at_micros > now.as_micros());

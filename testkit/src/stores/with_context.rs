@@ -3,8 +3,9 @@ use std::fmt;
 use tidegate_core::layers::{Layer, Layered};
 use tidegate_core::{Answer, Call, Decision, Error, Store};
 
-/// A store with the context that a [`Fixture`](crate::Fixture) needs to take snapshots of the
-/// store, such as the prefix of its keys, or the innermost store of a stack.
+/// A store, together with a value (the context) that a [`Fixture`](crate::Fixture) needs to take
+/// snapshots of the store. For example, the context is the prefix of the store's keys, or the
+/// innermost store of a stack of layers.
 ///
 /// ```
 /// use tidegate_core::{ManualClock, StoreExt};
@@ -16,7 +17,7 @@ use tidegate_core::{Answer, Call, Decision, Error, Store};
 /// ```
 pub type StoreWithContext<S, T> = Layered<Context<T>, S>;
 
-/// A [`Layer`] that keeps a value and changes no call.
+/// A [`Layer`] that keeps a value next to a store. It passes all calls to the store unchanged.
 #[derive(Debug, Clone)]
 pub struct Context<T>(pub T);
 
@@ -36,8 +37,8 @@ impl<S: Store, T: fmt::Debug + Send + Sync> Layer<S> for Context<T> {
     }
 }
 
-/// Decides the calls of a batch one after another with a [`Layer`], for layers of tests that treat
-/// the calls of a batch like single calls.
+/// Decides the calls of a batch one after another with a [`Layer`]. The layers of tests use this
+/// function if they treat the calls of a batch like single calls.
 pub fn decide_one_by_one<'a, L: Layer<S>, S: Store>(
     layer: &'a L,
     inner: &'a S,

@@ -1,4 +1,4 @@
-//! Charges: the amount that a call charges, and the calls that charge nothing.
+//! Properties of charges: the amount that each call charges, and the calls that charge nothing.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::fixture::Fixture;
 use super::harness::{case, each, each_case, policy};
 use super::report::{check, check_eq};
 
-/// B01: a denial leaves the store unchanged, byte for byte, and does not lengthen the wait.
+/// Defect B01: a denial leaves the store unchanged, byte for byte, and does not lengthen the wait.
 pub(super) fn b01_a_denial_writes_nothing<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         harness.take(&policy, 4).await;
@@ -18,8 +18,8 @@ pub(super) fn b01_a_denial_writes_nothing<F: Fixture>(fixture: &F) {
             let _ = harness.refused(&policy, 2).await;
         }
         check_eq!(harness.snapshot(&[charge]).await, before, "{policy}");
-        // A denial of a key without a state writes nothing, and neither does one of a key with
-        // expired records.
+        // A denial writes nothing under a key that has no state, and nothing under a key whose
+        // records have expired.
         let other = Charge::new(&policy, "other");
         let denied = harness.ask(Operation::Acquire, &[other.cost(6)]).await;
         check!(denied.is_denied());
@@ -33,10 +33,10 @@ pub(super) fn b01_a_denial_writes_nothing<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Rule 2: a peek, a cost of 0 and a call that fails write nothing.
+/// Rule 2 of the design: a peek, a cost of 0 and a call that fails write nothing.
 pub(super) fn a_peek_a_cost_of_zero_and_a_failed_call_write_nothing<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
-        // This policy shares the state, and is not equal.
+        // The shadow policy shares the state of `policy`, but the two policies are not equal.
         let twin = policy.clone().shadow();
         for used in [0, 3] {
             harness.does(Operation::Acquire, &policy, used).await;
@@ -54,7 +54,7 @@ pub(super) fn a_peek_a_cost_of_zero_and_a_failed_call_write_nothing<F: Fixture>(
     });
 }
 
-/// B02: a cost above the limit is never admitted, and leaves the store unchanged.
+/// Defect B02: a cost above the limit is never admitted, and leaves the store unchanged.
 pub(super) fn b02_a_cost_above_the_limit_is_never_admitted<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let charge = Charge::new(&policy, "s");
@@ -68,7 +68,8 @@ pub(super) fn b02_a_cost_above_the_limit_is_never_admitted<F: Fixture>(fixture: 
     });
 }
 
-/// B03: a request is admitted only if its whole cost fits.
+/// Defect B03: a request is admitted only if its whole cost fits into the limit, even if a part of
+/// the cost would fit.
 pub(super) fn b03_the_cost_is_weighed_not_only_counted<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         harness.take(&policy, 4).await;
@@ -79,8 +80,8 @@ pub(super) fn b03_the_cost_is_weighed_not_only_counted<F: Fixture>(fixture: &F) 
     });
 }
 
-/// B04: if one of several policies denies, no policy is charged, regardless of the order of the
-/// charges.
+/// Defect B04: if one of several policies denies, no policy is charged, regardless of the order of
+/// the charges.
 pub(super) fn b04_a_denied_decision_charges_no_member<F: Fixture>(fixture: &F) {
     for wide in each() {
         case(fixture, async |harness| {
@@ -109,7 +110,8 @@ pub(super) fn b04_a_denied_decision_charges_no_member<F: Fixture>(fixture: &F) {
     }
 }
 
-/// B05: charges of one call to one key add up, and the sum must fit.
+/// Defect B05: if several charges of one call have the same key, their costs add up, and the sum
+/// must fit into the limit.
 pub(super) fn b05_charges_to_one_key_add_up<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let twins = |a, b| [Charge::new(&policy, "s").cost(a), Charge::new(&policy, "s").cost(b)];
@@ -129,7 +131,8 @@ pub(super) fn b05_charges_to_one_key_add_up<F: Fixture>(fixture: &F) {
     });
 }
 
-/// B06: a refund refunds at most the charged amount, and creates no state.
+/// Defect B06: a refund refunds at most the charged amount, and creates no state for a subject
+/// without a state.
 pub(super) fn b06_a_refund_stops_at_full_and_creates_nothing<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let charge = Charge::new(&policy, "s");
@@ -151,7 +154,7 @@ pub(super) fn b06_a_refund_stops_at_full_and_creates_nothing<F: Fixture>(fixture
     });
 }
 
-/// B07: a subject in debt is admitted nothing until the debt is repaid.
+/// Defect B07: a subject in debt is admitted nothing until the debt is repaid.
 pub(super) fn b07_nothing_is_granted_in_debt<F: Fixture>(fixture: &F) {
     for text in ["p: token-bucket 1/1ms burst 2", "p: token-bucket 1/1ms burst 2 by-interval"] {
         case(fixture, async |harness| {
@@ -174,8 +177,8 @@ pub(super) fn b07_nothing_is_granted_in_debt<F: Fixture>(fixture: &F) {
     }
 }
 
-/// B08: the admitted amount is the charged amount. A request is admitted as a whole, or not at
-/// all.
+/// Defect B08: an admitted request is charged exactly its cost. A request is admitted as a whole,
+/// or not at all.
 pub(super) fn b08_what_is_granted_is_what_is_charged<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         harness.take(&policy, 2).await;
@@ -188,7 +191,7 @@ pub(super) fn b08_what_is_granted_is_what_is_charged<F: Fixture>(fixture: &F) {
     });
 }
 
-/// B09: 0.5 tokens remain after 9 of 9.5 tokens are charged.
+/// Defect B09: after a bucket with 9.5 tokens is charged 9, it contains 0.5 tokens.
 pub(super) fn b09_the_fraction_of_a_token_is_kept<F: Fixture>(fixture: &F) {
     for text in ["p: token-bucket 1/1s burst 10", "p: gcra 1/1s burst 10"] {
         case(fixture, async |harness| {
@@ -203,13 +206,15 @@ pub(super) fn b09_the_fraction_of_a_token_is_kept<F: Fixture>(fixture: &F) {
     }
 }
 
-/// B10: a token counts from the microsecond at which it is refilled, and not earlier.
+/// Defect B10: `remaining` counts a token from the microsecond at which the token is completely
+/// refilled, and not earlier.
 pub(super) fn b10_remaining_is_rounded_down<F: Fixture>(fixture: &F) {
     for text in ["p: token-bucket 3/7s burst 10", "p: gcra 3/7s burst 10"] {
         case(fixture, async |harness| {
             let bucket = policy(text);
             harness.take(&bucket, 10).await;
-            // The first two times are 7/3 s and 14/3 s, rounded up.
+            // One token is refilled in 7/3 s. The first two times are 7/3 s and 14/3 s, rounded up
+            // to microseconds.
             for (due, tokens) in [(2_333_334, 1), (4_666_667, 2), (7_000_000, 3)] {
                 harness.at(due - 1);
                 check_eq!(harness.remaining(&bucket).await, tokens - 1, "{text} at {due} - 1");

@@ -1,4 +1,5 @@
-//! Concurrent callers while the clock stands still: the counts are exact, and all calls end.
+//! Properties of concurrent callers. While the clock stands still, the counts are exact, and all
+//! calls end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +13,8 @@ use super::report::{check_eq, fail};
 /// Runs `callers` tasks that start together and make `calls` calls each. Returns the number of
 /// admitted calls.
 ///
-/// The closure returns the operation and the charges of a call from the number of the caller and
-/// the number of the call.
+/// The closure receives the number of the caller and the number of the call. It returns the
+/// operation and the charges of this call.
 async fn race<S: Store + 'static>(
     store: &Arc<S>,
     callers: usize,
@@ -72,14 +73,14 @@ fn shared<F: Fixture>(
     policy: &Policy,
     check: impl AsyncFnOnce(&Arc<F::Store>, &Harness<'_, F>),
 ) {
-    // Only the store is shared. The guard stays in the harness.
+    // The threads share only the store. The guard stays in the harness.
     threads(fixture, async |harness| {
         harness.needs(policy);
         check(&harness.store, harness).await;
     });
 }
 
-/// Fails the property unless exactly the limit was admitted.
+/// Fails the property unless the admitted amount is exactly the limit.
 fn check_admitted(policy: &Policy, admitted: u64, limit: u64) {
     if admitted != limit {
         fail(&format!(
@@ -88,7 +89,8 @@ fn check_admitted(policy: &Policy, admitted: u64, limit: u64) {
     }
 }
 
-/// B24: the calls of 64 concurrent callers on one key all end, and the count is exact.
+/// Defect B24: 64 callers concurrently charge one key. All their calls end, and the store counts
+/// them exactly.
 pub(super) fn b24_sixty_four_callers_on_one_key_are_counted_exactly<F: Fixture>(fixture: &F) {
     for policy in wide() {
         shared(fixture, &policy, async |store, _| {
@@ -99,7 +101,7 @@ pub(super) fn b24_sixty_four_callers_on_one_key_are_counted_exactly<F: Fixture>(
     }
 }
 
-/// B25: of 100 concurrent callers on a limit of 5, exactly 5 are admitted.
+/// Defect B25: if 100 concurrent callers share a limit of 5, exactly 5 of them are admitted.
 pub(super) fn b25_of_a_hundred_callers_five_pass<F: Fixture>(fixture: &F) {
     for policy in each() {
         shared(fixture, &policy, async |store, _| {
@@ -114,7 +116,8 @@ pub(super) fn b25_of_a_hundred_callers_five_pass<F: Fixture>(fixture: &F) {
     }
 }
 
-/// B26: the count is also exact on a key whose state has expired.
+/// Defect B26: concurrent callers are also counted exactly under a key whose state has just
+/// expired.
 pub(super) fn b26_the_first_calls_after_expiry_do_not_race<F: Fixture>(fixture: &F) {
     for policy in each() {
         shared(fixture, &policy, async |store, harness| {
@@ -129,7 +132,7 @@ pub(super) fn b26_the_first_calls_after_expiry_do_not_race<F: Fixture>(fixture: 
     }
 }
 
-/// Concurrent callers on several keys: each key admits its limit.
+/// If concurrent callers charge several keys, each key admits exactly its limit.
 pub(super) fn callers_on_several_keys_are_counted_exactly<F: Fixture>(fixture: &F) {
     for policy in wide() {
         shared(fixture, &policy, async |store, _| {
@@ -143,7 +146,8 @@ pub(super) fn callers_on_several_keys_are_counted_exactly<F: Fixture>(fixture: &
     }
 }
 
-/// Concurrent calls that charge the same keys in opposite orders are exact, and do not deadlock.
+/// Concurrent calls that charge the same keys in opposite orders are counted exactly, and do not
+/// deadlock.
 pub(super) fn charges_in_opposite_orders_are_exact_and_end<F: Fixture>(fixture: &F) {
     for policy in wide() {
         shared(fixture, &policy, async |store, harness| {
@@ -177,11 +181,11 @@ pub(super) fn charges_in_opposite_orders_are_exact_and_end<F: Fixture>(fixture: 
     }
 }
 
-/// Concurrent acquires and refunds: no amount is lost and none is created.
+/// Concurrent acquires and refunds lose no amount, and create none.
 pub(super) fn refunds_and_acquires_conserve_the_budget<F: Fixture>(fixture: &F) {
     for policy in wide() {
         shared(fixture, &policy, async |store, harness| {
-            // Each caller acquires 2 and refunds 1, far below the limit.
+            // Each caller acquires 2 and then refunds 1. The sum stays far below the limit.
             let owned = policy.clone();
             let request = move |_, call: usize| match call % 2 {
                 0 => (Operation::Acquire, vec![OwnedCharge::new(&owned, "s", 2)]),
@@ -193,14 +197,15 @@ pub(super) fn refunds_and_acquires_conserve_the_budget<F: Fixture>(fixture: &F) 
     }
 }
 
-/// Checks that the longest of concurrent blocks for at least a span holds, in any order of the
-/// calls.
+/// Checks that the longest of several concurrent blocks applies. The operation is "block at least",
+/// and the order of the calls does not matter.
 pub(super) fn the_longest_of_concurrent_blocks_holds<F: Fixture>(fixture: &F) {
     for policy in each() {
         shared(fixture, &policy, async |store, harness| {
             for round in 0..10 {
                 let owned = policy.clone();
-                // Each of 1 to 160 seconds occurs once, in another order in each round.
+                // Each span from 1 to 160 seconds occurs once. The order of the spans differs
+                // between rounds.
                 let request = move |caller: usize, call: usize| {
                     let secs = (caller * 10 + call + round * 37) * 7 % 160 + 1;
                     let span = Duration::from_secs(u64::try_from(secs).unwrap_or(u64::MAX));
@@ -218,7 +223,7 @@ pub(super) fn the_longest_of_concurrent_blocks_holds<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Concurrent reservations get different places, one after another.
+/// Concurrent reservations get different places in the bucket's queue, one after another.
 pub(super) fn concurrent_reservations_get_places_of_their_own<F: Fixture>(fixture: &F) {
     let bucket = policy("p: token-bucket 1/1ms burst 1");
     shared(fixture, &bucket, async |store, _| {
@@ -226,7 +231,7 @@ pub(super) fn concurrent_reservations_get_places_of_their_own<F: Fixture>(fixtur
         let max_wait = Duration::from_millis(99);
         let request =
             move |_, _| (Operation::Reserve { max_wait }, vec![OwnedCharge::new(&owned, "s", 1)]);
-        // One reservation needs no wait, and 99 reservations wait 1 to 99 milliseconds.
+        // 100 reservations are admitted: the first does not wait, and the other 99 wait 1 to 99 ms.
         check_admitted(&bucket, race(store, 16, 10, request).await, 100);
     });
 }

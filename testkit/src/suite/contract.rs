@@ -1,4 +1,5 @@
-//! The guarantees of [`Store`](tidegate_core::Store), and the guarantee that each property tests.
+//! The guarantees of the trait [`Store`](tidegate_core::Store). For each property of the suite,
+//! this module names the guarantee that the property tests.
 
 use std::fmt;
 
@@ -72,7 +73,8 @@ impl Guarantee {
         }
     }
 
-    /// Returns the guarantee that the store breaks if the property does not hold.
+    /// Returns the guarantee that a property tests. A store without the property breaks this
+    /// guarantee.
     pub(super) fn tested_by(property: &str) -> Self {
         let begins = |starts: &[&str]| starts.iter().any(|start| property.starts_with(start));
         let contains = |parts: &[&str]| parts.iter().any(|part| property.contains(part));
@@ -124,7 +126,7 @@ impl fmt::Display for Guarantee {
 mod tests {
     use super::*;
 
-    /// Returns the documentation of the trait without line breaks.
+    /// Returns the documentation of the trait `Store` without line breaks.
     fn documented() -> String {
         let source = include_str!("../../../core/src/store.rs");
         let lines = source.lines().filter_map(|line| line.strip_prefix("///"));

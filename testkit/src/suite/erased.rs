@@ -1,5 +1,5 @@
-//! A fixture without its type, so that the suite is compiled once and not again for each store.
-//! Compiling the suite for one type of store takes minutes.
+//! A fixture whose type is erased. The suite is compiled once for erased fixtures, and not again
+//! for each type of store. Each compilation of the suite would take minutes.
 
 use std::any::Any;
 use std::future::Future;
@@ -14,7 +14,7 @@ use super::fixture::Fixture;
 use crate::generate::ClockKind;
 use crate::stores::{Context, StoreWithContext};
 
-/// A fixture of any type.
+/// A fixture whose type is erased.
 pub(super) struct Erased<'f>(&'f dyn ErasedFixture<'f>);
 
 impl<'f> Erased<'f> {
@@ -41,7 +41,7 @@ trait ErasedFixture<'f> {
     fn moves_with_several(&self) -> ClockKind;
 }
 
-/// The guard of any fixture. The suite only drops it, at the end of a case.
+/// The guard of any fixture. The suite only keeps the guard, and drops it at the end of a case.
 pub(super) trait Guard {}
 
 impl<G> Guard for G {}
@@ -124,7 +124,7 @@ impl<'f> Fixture for Erased<'f> {
     }
 }
 
-/// A store whose type is erased. Its context is an `Arc` of the store with its type.
+/// A store whose type is erased. The context is an `Arc` of the same store with its original type.
 pub(super) type AnyStore = StoreWithContext<Arc<dyn Store>, Box<dyn Any + Send + Sync>>;
 
 fn erase<S: Store + 'static>(store: S) -> AnyStore {
@@ -133,7 +133,7 @@ fn erase<S: Store + 'static>(store: S) -> AnyStore {
     (store as Arc<dyn Store>).layer(Context(typed))
 }
 
-/// Returns the store with its type.
+/// Returns the store with its original type.
 fn opened_by<F: Fixture>(store: &AnyStore) -> &F::Store {
     match store.as_layer().0.downcast_ref::<Arc<F::Store>>() {
         Some(store) => store,

@@ -1,4 +1,5 @@
-//! Expiry and keys: a state is kept until it has recovered, and belongs to one subject.
+//! Properties of expiry and keys: a state is kept until it has recovered, and belongs to one
+//! subject.
 
 use std::time::Duration;
 
@@ -10,10 +11,10 @@ use super::harness::{START, case, cases, each, each_case, policy};
 use super::report::{check, check_eq};
 use crate::generate::{confusable_pair, hostile_subject};
 
-/// B11, B15: a verdict tells when the state will have recovered. That is at most as late as the
-/// policy allows.
+/// Defects B11 and B15: a verdict says when the state will have recovered. This time is not later
+/// than the policy allows.
 ///
-/// The tests of a store check that it also drops the state by then.
+/// The tests of each store check that the store also drops the state by this time.
 pub(super) fn b11_b15_every_state_ends_within_the_stated_bound<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         for step in 0..30 {
@@ -26,7 +27,8 @@ pub(super) fn b11_b15_every_state_ends_within_the_stated_bound<F: Fixture>(fixtu
     });
 }
 
-/// B12: even if a state recovers within a microsecond, the second call sees the first.
+/// Defect B12: even if a state recovers within a microsecond, the second call of the same instant
+/// counts the charge of the first call.
 pub(super) fn b12_the_second_call_sees_the_first<F: Fixture>(fixture: &F) {
     for text in [
         "p: token-bucket 1000000/1s burst 1",
@@ -41,7 +43,7 @@ pub(super) fn b12_the_second_call_sees_the_first<F: Fixture>(fixture: &F) {
         case(fixture, async |harness| {
             let policy = policy(text);
             for step in 0..50 {
-                // After two windows, a sliding counter has recovered too.
+                // The steps are 2 µs apart, because a sliding counter needs two windows to recover.
                 harness.at(step * 2);
                 harness.take(&policy, 1).await;
                 let _ = harness.refused(&policy, 1).await;
@@ -50,7 +52,8 @@ pub(super) fn b12_the_second_call_sees_the_first<F: Fixture>(fixture: &F) {
     }
 }
 
-/// B13, rule 5: a state counts until it cannot be distinguished from a fresh one, and no longer.
+/// Defect B13, and rule 5 of the design: a state counts until it cannot be distinguished from a
+/// fresh state, and no longer.
 pub(super) fn b13_a_state_lives_until_it_no_longer_matters<F: Fixture>(fixture: &F) {
     for policy in each() {
         for (used, at) in [(1, 0), (5, 0), (3, 7), (5, 9)] {
@@ -70,7 +73,7 @@ pub(super) fn b13_a_state_lives_until_it_no_longer_matters<F: Fixture>(fixture: 
         }
     }
     case(fixture, async |harness| {
-        // A sliding counter counts for two windows.
+        // A sliding counter counts a charge for up to two windows.
         let counter = policy("p: sliding-counter 10/1h");
         let hour = 3_600_000_000;
         let start = START / hour * hour + hour;
@@ -85,7 +88,8 @@ pub(super) fn b13_a_state_lives_until_it_no_longer_matters<F: Fixture>(fixture: 
     });
 }
 
-/// Rule 5: a fresh, a recovered and a reset state return the same answers to all later calls.
+/// Rule 5 of the design: a fresh, a recovered and a reset state return the same answers to all
+/// later calls.
 pub(super) fn fresh_recovered_and_reset_keys_decide_alike<F: Fixture>(fixture: &F) {
     for policy in each() {
         for at in [40, 43] {
@@ -123,7 +127,8 @@ pub(super) fn fresh_recovered_and_reset_keys_decide_alike<F: Fixture>(fixture: &
     }
 }
 
-/// B14: a fixed window ends at its end, although requests continue, admitted or denied.
+/// Defect B14: requests do not extend a fixed window, whether they are admitted or denied. The
+/// window ends at its planned end.
 pub(super) fn b14_a_fixed_window_ends_although_hits_go_on<F: Fixture>(fixture: &F) {
     for text in ["p: fixed-window 5/10us", "p: fixed-window 5/10us anchored"] {
         case(fixture, async |harness| {
@@ -138,8 +143,8 @@ pub(super) fn b14_a_fixed_window_ends_although_hits_go_on<F: Fixture>(fixture: &
     }
 }
 
-/// B17: different pairs of tenant and subject have different states, whatever bytes they consist
-/// of.
+/// Defect B17: different pairs of a tenant and a subject have different states, regardless of their
+/// bytes.
 pub(super) fn b17_no_two_subjects_share_a_state<F: Fixture>(fixture: &F) {
     let anything = (hostile_subject(), hostile_subject(), hostile_subject(), hostile_subject())
         .prop_filter_map("the same", |(a, b, c, d)| {
@@ -164,8 +169,8 @@ pub(super) fn b17_no_two_subjects_share_a_state<F: Fixture>(fixture: &F) {
     });
 }
 
-/// B17: different policies have different states, and so do a policy and a subject whose joined
-/// names are equal.
+/// Defect B17: different policies have different states. Two keys also have different states if
+/// only their joined texts of policy, tenant and subject are equal.
 pub(super) fn b17_no_two_policies_share_a_state<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let keys: [(&str, &[u8], &[u8]); 21] = [
@@ -202,8 +207,8 @@ pub(super) fn b17_no_two_policies_share_a_state<F: Fixture>(fixture: &F) {
     });
 }
 
-/// B17: subjects and tenants of 1 MiB that differ in their last byte have different states. A
-/// longer subject or tenant is an error.
+/// Defect B17: subjects of 1 MiB that differ only in their last byte have different states, and so
+/// do such tenants. A longer subject or tenant is an error.
 pub(super) fn b17_subjects_are_as_long_as_they_may_be<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let log = harness.hourly("p", 1, "");
@@ -225,7 +230,8 @@ pub(super) fn b17_subjects_are_as_long_as_they_may_be<F: Fixture>(fixture: &F) {
     });
 }
 
-/// B19: a reset removes the state of the named subject, with its block, and no other state.
+/// Defect B19: a reset removes the state and the block of the named subject. It removes nothing of
+/// other subjects.
 pub(super) fn b19_a_reset_is_of_one_subject<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let charge = |subject| [Charge::new(&policy, subject).cost(5)];

@@ -1,4 +1,4 @@
-//! Failures: an error is not a denial, and no call is charged twice.
+//! Properties of failures: the store never reports an error as a denial, and charges no call twice.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -13,8 +13,8 @@ use super::report::{check, check_eq};
 use crate::stores::faults::Faults;
 use crate::stores::faults::{Fault, FaultyStore, plan};
 
-/// B42: a call is charged at most once, whatever fault occurs. It is not charged if the error is
-/// one that is definitely not charged.
+/// Defect B42: a call is charged at most once, regardless of the faults. A call with an error that
+/// is definitely not charged is never charged.
 pub(super) fn b42_a_failed_call_is_charged_at_most_once<F: Fixture>(fixture: &F) {
     cases(fixture, plan(1..30), async |harness, plan| {
         let faulty = Arc::clone(&harness.store).layer(Faults::new(plan.clone()));
@@ -23,7 +23,7 @@ pub(super) fn b42_a_failed_call_is_charged_at_most_once<F: Fixture>(fixture: &F)
         let (mut min, mut max) = (0, 0);
         for fault in plan {
             let mut answer = limiter.acquire("s");
-            // The caller drops the future of a late answer instead of waiting for it.
+            // If the answer is late, the caller drops the future of the answer and does not wait.
             let charged = match unless_late(limiter.store(), &mut answer).await {
                 Some(Ok(decision)) if decision.is_allowed() => (1, 1),
                 Some(Err(error)) if error.kind().is_definitely_not_charged() => (0, 0),
@@ -49,7 +49,7 @@ pub(super) fn b42_a_failed_call_is_charged_at_most_once<F: Fixture>(fixture: &F)
     });
 }
 
-/// Waits for an answer. Returns `None` if the faulty store delays it.
+/// Waits for an answer. Returns `None` if the faulty store delays the answer.
 async fn unless_late<T>(faulty: &FaultyStore<impl Store>, answer: &mut Answer<'_, T>) -> Option<T> {
     let kept_back = faulty.as_layer().in_flight();
     loop {
@@ -57,13 +57,14 @@ async fn unless_late<T>(faulty: &FaultyStore<impl Store>, answer: &mut Answer<'_
         match polled {
             Poll::Ready(answer) => return Some(answer),
             Poll::Pending if faulty.as_layer().in_flight() > kept_back => return None,
-            // The answer of a store on a server arrives after the runtime has polled its socket.
+            // If the store lives on a server, its answer arrives after the runtime has polled the
+            // socket.
             Poll::Pending => tokio::task::yield_now().await,
         }
     }
 }
 
-/// B43, B55: every error is returned as an error, and is never a denial.
+/// Defects B43 and B55: every error is returned as an error, and is never a denial.
 pub(super) fn b43_b55_an_error_is_an_error_and_not_a_denial<F: Fixture>(fixture: &F) {
     for policy in each() {
         case(fixture, async |harness| {
@@ -84,8 +85,8 @@ pub(super) fn b43_b55_an_error_is_an_error_and_not_a_denial<F: Fixture>(fixture:
     }
 }
 
-/// B44: a call is not admitted before its answer arrives, and an answer of the store is not
-/// degraded.
+/// Defect B44: a call is not admitted before its answer arrives. A decision that the store has made
+/// is not marked as degraded.
 pub(super) fn b44_a_call_without_an_answer_is_not_admitted<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let log = harness.hourly("p", 1, "");
@@ -101,7 +102,7 @@ pub(super) fn b44_a_call_without_an_answer_is_not_admitted<F: Fixture>(fixture: 
     });
 }
 
-/// B48: building a limiter makes no call to the store.
+/// Defect B48: building a limiter makes no call to the store.
 pub(super) fn b48_building_a_limiter_waits_for_nothing<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let faulty = Arc::clone(&harness.store).layer(Faults::new(vec![Fault::Delayed; 9]));

@@ -1,4 +1,5 @@
-//! Fixtures tell the suite how to open an empty store, and how to look into it.
+//! Fixtures. A fixture opens the empty stores that the suite tests, and reads the contents of a
+//! store.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -9,11 +10,12 @@ use tidegate_core::{ManualClock, Store};
 use crate::env::from_env;
 use crate::generate::ClockKind;
 
-/// Opens the stores that the suite tests, and reads their contents.
+/// A fixture, which opens the stores that the suite tests and reads the contents of these stores.
 ///
 /// For most stores, a closure is enough: see [`fixture`](crate::fixture()). Implement this trait
-/// for a store that lives on a server, or that is opened asynchronously. `open` may wait, and the
-/// suite keeps the guard that it returns until the case is over.
+/// for a store that lives on a server, or that is opened asynchronously. The method `open` is
+/// allowed to wait. It returns the store and a guard, and the suite keeps this guard until the case
+/// is over.
 ///
 /// ```
 /// use tidegate_core::ManualClock;
@@ -39,28 +41,30 @@ use crate::generate::ClockKind;
 /// # fn main() {}
 /// ```
 pub trait Fixture {
-    /// The type of the store.
+    /// The type of the store under test.
     type Store: Store + 'static;
 
-    /// The type of the guard that must live as long as the store. For example, it stops a server
-    /// when it is dropped.
+    /// The type of the guard, a value that must live as long as the store. For example, a guard
+    /// stops the store's server when the guard is dropped.
     type Guard;
 
-    /// Opens an empty store that takes its time from `clock`. It must not share a state with any
-    /// store that was opened before. For example, give each store its own key prefix. The suite
-    /// calls this once per case, or twice for a property that compares two stores.
+    /// Opens an empty store that takes its time from `clock`. The new store must not share a state
+    /// with any store that was opened before. For example, give each store its own key prefix. The
+    /// suite calls this method once per case. A property that compares two stores calls it twice
+    /// per case.
     fn open(&self, clock: ManualClock) -> impl Future<Output = (Self::Store, Self::Guard)>;
 
-    /// Returns everything that is stored, in any form that differs if anything stored differs. The
-    /// default is `None`, for a store that cannot list its contents. The suite then compares
-    /// verdicts only.
+    /// Returns the complete contents of the store as bytes. The format is arbitrary, but different
+    /// contents must give different bytes. The default is `None`, for a store that cannot list its
+    /// contents. In this case, the suite compares verdicts only.
     fn snapshot(&self, store: &Self::Store) -> impl Future<Output = Option<Vec<u8>>> {
         let _ = store;
         async { None }
     }
 
-    /// Opens another store on the same states, as a second process would, with its own
-    /// connections. The default is `None`, for a store that keeps its states in its own memory.
+    /// Opens a second store that shares the states of `store`, as a second process would. The
+    /// second store has its own connections. The default is `None`, for a store that keeps its
+    /// states in its own memory.
     fn open_again(
         &self,
         store: &Self::Store,
@@ -76,23 +80,23 @@ pub trait Fixture {
         from_env("TIDEGATE_CASES", 64)
     }
 
-    /// Returns the time after which a case with many callers counts as a deadlock. The default is
-    /// one minute.
+    /// Returns the maximum duration of a case with many callers. If the case takes longer, the
+    /// suite reports a deadlock. The default is one minute.
     fn patience(&self) -> Duration {
         Duration::from_secs(60)
     }
 
-    /// Returns the number of calls in the longest case: the value of the variable
-    /// `TIDEGATE_STEPS`, or 1,000,000. Return less for a store with slow calls.
+    /// Returns the number of calls in the longest case: the value of the variable `TIDEGATE_STEPS`,
+    /// or 1,000,000. Return a smaller number if the calls of your store are slow.
     fn steps(&self) -> u32 {
         from_env("TIDEGATE_STEPS", 1_000_000)
     }
 
     /// Returns the directory in which the suite stores the seeds of failing random cases, one file
-    /// per property. When the property runs again, it tries these cases first. Commit the files.
+    /// per property. When a property runs again, it tries the stored seeds first. Commit the files.
     ///
-    /// The default is `proptest-regressions/conformance` in the package under test, whose
-    /// directory cargo names while it runs tests. It is `None` if the variable
+    /// The default is the directory `proptest-regressions/conformance` in the package under test.
+    /// Cargo sets a variable with the path of this package. The default is `None` if the variable
     /// `PROPTEST_DISABLE_FAILURE_PERSISTENCE` is set.
     fn regressions(&self) -> Option<PathBuf> {
         if std::env::var_os("PROPTEST_DISABLE_FAILURE_PERSISTENCE").is_some() {
@@ -102,26 +106,27 @@ pub trait Fixture {
         Some(package.join("proptest-regressions/conformance"))
     }
 
-    /// Returns how the clock moves in random traces whose calls have several charges. The default
-    /// moves it both ways.
+    /// Returns how the clock moves in random traces whose calls have several charges. By default,
+    /// the clock moves forwards and back.
     ///
     /// Return `Forwards` for a store that charges one state and refunds it if another state
-    /// refuses. Such a store has written the current time to the first state. If the clock then
-    /// steps back, that state has refilled up to the later time. Other stores have written
-    /// nothing.
+    /// refuses. Even if such a call is refused, this store has written the current time to the
+    /// first state. If the clock then steps back, the first state is already refilled up to the
+    /// later time. A store that writes nothing on a refusal does not have this difference.
     fn moves_with_several(&self) -> ClockKind {
         ClockKind::Jumping
     }
 }
 
-/// A fixture that opens stores with a closure. [`fixture`](crate::fixture()) creates it.
+/// A fixture that opens stores with a closure. The function [`fixture`](crate::fixture()) creates
+/// such a fixture.
 #[derive(Debug, Clone)]
 pub struct FromFn<M, L> {
     make: M,
     snapshot: L,
 }
 
-/// Returns everything that a store contains, or `None` if the store cannot list it.
+/// Returns the complete contents of a store, or `None` if the store cannot list its contents.
 type Snapshot<S> = fn(&S) -> Option<Vec<u8>>;
 
 /// Creates a fixture for a store that a closure can create without waiting.
@@ -134,8 +139,8 @@ where
 }
 
 impl<M, L> FromFn<M, L> {
-    /// Adds a function that returns everything that the store contains. Then the suite compares
-    /// the contents byte for byte where a call must not write.
+    /// Adds a function that returns the complete contents of the store. If a call must not write,
+    /// the suite then compares the contents before and after the call, byte for byte.
     pub fn with_snapshot<S, K>(self, snapshot: K) -> FromFn<M, impl Fn(&S) -> Option<Vec<u8>>>
     where
         K: Fn(&S) -> Vec<u8>,

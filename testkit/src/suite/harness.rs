@@ -1,5 +1,5 @@
-//! The harness around the store of one case: short methods that call the store and record the
-//! calls.
+//! The harness of one case. It contains the store and its clock. Its short methods call the store
+//! and record the calls.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -31,12 +31,12 @@ use crate::env;
 use crate::generate::Scenario;
 use crate::show;
 
-/// The time at which cases start, in microseconds since 1970. No window of [`EACH`] begins or ends
-/// at it.
+/// The time at which cases start, in microseconds since 1970. No window of a policy in [`EACH`]
+/// begins or ends at this time.
 pub(super) const START: u64 = 1_790_000_000_000_123;
 
-/// One policy of each algorithm and variant. Each admits at most 5 immediately, and admits 5 again
-/// after at most 20 µs.
+/// One policy of each algorithm and variant. Each policy admits at most 5 immediately. After at
+/// most 20 µs, it admits 5 again.
 pub(super) const EACH: [&str; 9] = [
     "p: fixed-window 5/10us",
     "p: fixed-window 5/10us phased",
@@ -49,7 +49,7 @@ pub(super) const EACH: [&str; 9] = [
     "p: gcra 5/10us burst 5",
 ];
 
-/// Parses a policy.
+/// Parses a policy. Panics if the text is not a valid policy.
 pub(super) fn policy(text: &str) -> Policy {
     text.parse().unwrap_or_else(|error| panic!("the policy `{text}` is not valid: {error}"))
 }
@@ -59,7 +59,8 @@ pub(super) fn each() -> impl Iterator<Item = Policy> {
     EACH.iter().map(|text| policy(text))
 }
 
-/// Policies of different algorithms that decide alike while the clock stands still.
+/// Policies of different algorithms. While the clock stands still, all of them make the same
+/// decisions. `N` is replaced by a limit.
 const ALIKE: [&str; 6] = [
     "sliding-log N/1h",
     "fixed-window N/1h anchored",
@@ -69,7 +70,7 @@ const ALIKE: [&str; 6] = [
     "token-bucket N/1h burst N by-interval",
 ];
 
-/// An open store, its clock, and the calls so far.
+/// An open store, its clock, and a log of the calls so far.
 pub(super) struct Harness<'f, F: Fixture> {
     pub(super) store: Arc<F::Store>,
     pub(super) clock: ManualClock,
@@ -78,8 +79,8 @@ pub(super) struct Harness<'f, F: Fixture> {
     _guard: F::Guard,
 }
 
-/// The state of a store at one time: everything that it has stored, if the fixture can list it,
-/// and its verdicts.
+/// The state of a store at one time. It consists of the verdicts of some peeks and, if the fixture
+/// can list them, the complete contents of the store.
 #[derive(PartialEq, Eq)]
 pub(super) struct Snapshot {
     stored: Option<Vec<u8>>,
@@ -107,8 +108,8 @@ impl<'f, F: Fixture> Harness<'f, F> {
         Self { store: Arc::new(store), clock, calls: RefCell::default(), fixture, _guard: guard }
     }
 
-    /// Opens the states of this store in a second store, as another process would. Returns this
-    /// store if the fixture cannot do that.
+    /// Opens a second store that shares the states of this store, as another process would. Returns
+    /// this store if the fixture cannot open a second store.
     pub(super) async fn store_in_another_process(&self) -> Arc<F::Store> {
         let another = self.fixture.open_again(&self.store, self.clock.clone()).await;
         another.map_or_else(|| Arc::clone(&self.store), Arc::new)
@@ -118,15 +119,15 @@ impl<'f, F: Fixture> Harness<'f, F> {
         self.store.supports(policy).is_ok()
     }
 
-    /// Leaves the case out if the store does not support a policy that the case needs.
+    /// Skips the case if the store does not support `policy`, which the case needs.
     pub(super) fn needs(&self, policy: &Policy) {
         if let Err(error) = self.store.supports(policy) {
             leave_out(format!("`{policy}` ({error})"));
         }
     }
 
-    /// Executes a call with an id. Leaves the case out if the store supports no ids, or not these
-    /// policies.
+    /// Executes a call with an id. Skips the case if the store does not support ids, or does not
+    /// support one of the policies.
     pub(super) async fn once(
         &self,
         id: CallId<'_>,
@@ -140,8 +141,8 @@ impl<'f, F: Fixture> Harness<'f, F> {
         unless_unsupported(answer)
     }
 
-    /// Returns a policy of at most `limit` per hour, of the first algorithm that the store
-    /// supports. Its text ends with `more`.
+    /// Returns a policy that admits at most `limit` per hour. Its algorithm is the first algorithm
+    /// of `ALIKE` that the store supports. The text of the policy ends with `more`.
     pub(super) fn hourly(&self, name: &str, limit: u64, more: &str) -> Policy {
         let texts = ALIKE.map(|text| text.replace('N', &limit.to_string()));
         let mut policies = texts.iter().map(|text| policy(&format!("{name}: {text}{more}")));
@@ -155,8 +156,8 @@ impl<'f, F: Fixture> Harness<'f, F> {
         }
     }
 
-    /// Returns the scenario with only the policies that the store supports. Leaves the case out if
-    /// it supports none.
+    /// Returns the scenario with only the policies that the store supports. Skips the case if the
+    /// store supports none of the scenario's policies.
     pub(super) fn supported<'s>(&self, scenario: &'s Scenario) -> Cow<'s, Scenario> {
         if scenario.policies.iter().all(|policy| self.supports(policy)) {
             return Cow::Borrowed(scenario);
@@ -218,20 +219,20 @@ impl<'f, F: Fixture> Harness<'f, F> {
         self.ask(Operation::Acquire, &[charge]).await
     }
 
-    /// Acquires for the subject "s". The store must admit it.
+    /// Acquires for the subject "s". Fails the property if the store refuses the call.
     pub(super) async fn take(&self, policy: &Policy, cost: u64) {
         let decision = self.acquire(policy, cost).await;
         check!(decision.is_allowed(), "`{policy}` must admit a cost of {cost}");
     }
 
-    /// Acquires for the subject "s". The store must refuse it.
+    /// Acquires for the subject "s". Fails the property if the store allows the call.
     pub(super) async fn refused(&self, policy: &Policy, cost: u64) -> Decision {
         let decision = self.acquire(policy, cost).await;
         check!(decision.is_denied(), "`{policy}` must refuse a cost of {cost}");
         decision
     }
 
-    /// Executes an operation on the subject "s", and returns its verdict.
+    /// Executes an operation on the subject "s", and returns the verdict of the policy.
     pub(super) async fn does(&self, operation: Operation, policy: &Policy, cost: u64) -> Verdict {
         let charge = Charge::new(policy, "s").cost(cost);
         self.ask(operation, &[charge]).await.verdicts()[0]
@@ -242,7 +243,8 @@ impl<'f, F: Fixture> Harness<'f, F> {
         self.does(Operation::Peek, policy, 0).await.remaining()
     }
 
-    /// Returns the state of the store, with verdicts on these charges at costs of 0 and 1.
+    /// Returns the state of the store. Its verdicts are the verdicts of peeks at these charges,
+    /// with costs of 0 and 1.
     pub(super) async fn snapshot(&self, charges: &[Charge<'_>]) -> Snapshot {
         let mut verdicts = vec![];
         for charge in charges {
@@ -255,7 +257,7 @@ impl<'f, F: Fixture> Harness<'f, F> {
     }
 }
 
-/// Runs one case.
+/// Runs one case of a property, with a newly opened store.
 pub(super) fn case<F: Fixture>(fixture: &F, check: impl AsyncFnOnce(&Harness<'_, F>)) {
     let end = runtime().block_on(async {
         let harness = Harness::open(fixture).await;
@@ -273,7 +275,8 @@ pub(super) fn each_case<F: Fixture>(fixture: &F, check: impl AsyncFn(&Harness<'_
     each().for_each(|policy| case(fixture, async |harness| check(harness, policy).await));
 }
 
-/// Runs random cases. A case that needs a policy that the store does not support is drawn again.
+/// Runs random cases. If a case needs a policy that the store does not support, another case is
+/// drawn instead.
 #[expect(clippy::needless_pass_by_value, reason = "callers write the check in place")]
 pub(super) fn cases<F: Fixture, I: fmt::Debug>(
     fixture: &F,
@@ -290,8 +293,8 @@ pub(super) fn cases<F: Fixture, I: fmt::Debug>(
         ..Config::default()
     };
     let result = TestRunner::new(config).run(&inputs, |input| {
-        // If the store has supported none of the drawn policies, it probably supports no policy
-        // that this strategy draws. No further store is opened.
+        // If the store has supported none of the drawn policies so far, it probably supports no
+        // policy of this strategy. In this case, no further store is opened.
         if held.get() == 0 && rejected.get() > cases {
             return Err(TestCaseError::reject("not supported"));
         }
@@ -314,7 +317,8 @@ pub(super) fn cases<F: Fixture, I: fmt::Debug>(
     });
     match result {
         Ok(()) => {}
-        // If the store supports few of the drawn policies, the property has fewer cases.
+        // If the store supports few of the drawn policies, the property runs fewer cases. That is
+        // not a failure.
         Err(TestError::Abort(_)) if rejected.get() > 0 => {}
         Err(TestError::Abort(reason)) => fail(&format!("no cases can be drawn: {reason}")),
         Err(TestError::Fail(message, _)) => {
@@ -326,8 +330,8 @@ pub(super) fn cases<F: Fixture, I: fmt::Debug>(
 /// Returns the file for the seeds of failing cases of the running property.
 fn regressions(fixture: &impl Fixture) -> Option<Box<dyn FailurePersistence>> {
     let file = fixture.regressions()?.join(property()).with_extension("txt");
-    // The leaked path is used for the rest of the test run, because proptest requires `'static`
-    // paths.
+    // The path is leaked, because proptest requires `'static` paths and uses them until the end of
+    // the test run.
     let file = String::leak(file.to_str()?.to_owned());
     Some(Box::new(FileFailurePersistence::Direct(file)))
 }
@@ -348,7 +352,8 @@ fn runtime() -> tokio::runtime::Runtime {
         .expect("a runtime can be built")
 }
 
-/// Runs one case on several threads. Fails the property if the case does not end in time.
+/// Runs one case on several threads. Fails the property if the case takes longer than the fixture's
+/// `patience`.
 pub(super) fn threads<F: Fixture>(fixture: &F, check: impl AsyncFnOnce(&Harness<'_, F>)) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(8)
@@ -362,7 +367,7 @@ pub(super) fn threads<F: Fixture>(fixture: &F, check: impl AsyncFnOnce(&Harness<
         let result = caught(check(&harness)).await;
         end = Some(ended(result.map(Ok), &harness.calls.borrow()));
     }));
-    // A blocked thread would otherwise delay the end of the runtime forever.
+    // A normal shutdown of the runtime would wait forever for a blocked thread.
     runtime.shutdown_background();
     if !in_time {
         fail(&format!(
@@ -375,7 +380,8 @@ pub(super) fn threads<F: Fixture>(fixture: &F, check: impl AsyncFnOnce(&Harness<
     }
 }
 
-/// Runs a future for each of many callers, which start together, and returns the results.
+/// Starts one task for each caller, so that all callers run concurrently. Returns the results of
+/// the tasks.
 pub(super) async fn concurrently<T: Send + 'static, R>(
     callers: usize,
     call: impl Fn(usize) -> R,
@@ -401,10 +407,10 @@ where
     results
 }
 
-/// Returns `true` if a case ends in time.
+/// Runs a case. Returns `true` if the case ends within `patience`.
 ///
-/// A separate thread measures the time, because the timers of a runtime stop if all of its threads
-/// are blocked.
+/// A separate thread measures the time. The timers of a runtime would stop if all threads of the
+/// runtime are blocked.
 async fn watched(patience: Duration, case: impl Future<Output = ()>) -> bool {
     let (alarm, mut late) = tokio::sync::oneshot::channel::<()>();
     let (done, ended) = mpsc::channel::<()>();

@@ -1,4 +1,4 @@
-//! Holds in the scenarios with which other products test their token budgets.
+//! Properties of holds, in scenarios that other products use to test their token budgets.
 //!
 //! | property | source |
 //! |---|---|
@@ -25,7 +25,8 @@ fn must<T>(answer: Result<T, Error>) -> T {
         .unwrap_or_else(|error| fail(&format!("a call must not fail: {error}")))
 }
 
-/// Creates the limiter of a process, which has parsed its policies itself.
+/// Creates a limiter as another process would: the limiter has its own copy of each policy, parsed
+/// from the policy's text.
 fn limiter<S: Store>(store: S, policies: &[&Policy]) -> Limiter<S> {
     let parsed = policies.iter().map(|policy| match policy.to_string().parse() {
         Ok(policy) => policy,
@@ -56,7 +57,8 @@ async fn settle_error<S: Store>(limiter: &Limiter<S>, ticket: &Ticket, cost: u64
     }
 }
 
-/// Makes holds from concurrent callers, and returns the tickets of the admitted holds.
+/// Makes one hold for each of several concurrent callers. Returns the tickets of the admitted
+/// holds.
 async fn hold_concurrently<S: Store + 'static>(
     limiters: &[Limiter<S>],
     callers: usize,
@@ -73,8 +75,8 @@ async fn hold_concurrently<S: Store + 'static>(
     holds.await.into_iter().filter_map(|hold| must(hold).into_ticket().ok()).collect()
 }
 
-/// Concurrent holds are admitted only as far as the limits have room, with several limits and
-/// processes. A later hold can use the amount that an earlier one has refunded.
+/// Concurrent holds of several processes never exceed one of several limits. A later hold can use
+/// the amount that the settlement of an earlier hold has refunded.
 pub(super) fn concurrent_holds_never_exceed_the_limit<F: Fixture>(fixture: &F) {
     threads(fixture, async |harness| {
         let (policy, larger) = (harness.hourly("p", 100, ""), harness.hourly("day", 400, ""));
@@ -106,7 +108,8 @@ pub(super) fn concurrent_holds_never_exceed_the_limit<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Another process, which starts later, sees, settles, extends and cancels the holds of a process.
+/// If one process makes holds, a process that starts later sees these holds, and can settle, extend
+/// and cancel them.
 pub(super) fn holds_are_settled_through_any_limiter<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         harness.needs(&policy);
@@ -127,8 +130,8 @@ pub(super) fn holds_are_settled_through_any_limiter<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Checks that a hold that is never settled stays charged, and recovers like any charge, without
-/// any call.
+/// Checks that a hold that is never settled stays charged. The state recovers as after any charge,
+/// without a further call.
 pub(super) fn a_lost_settlement_stays_charged_and_ends_by_itself<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         harness.needs(&policy);
@@ -141,15 +144,16 @@ pub(super) fn a_lost_settlement_stays_charged_and_ends_by_itself<F: Fixture>(fix
         let _ = harness.refused(&policy, 2).await;
         harness.at(40);
         check_eq!(harness.remaining(&policy).await, 5, "{policy}");
-        // The hold is settled late, and refunds no later charge.
+        // The hold is settled after the state has recovered. The settlement does not refund the
+        // newer charge.
         harness.take(&policy, 3).await;
         check_eq!(settle(&limiter, &lost, 1).await.given_back("p"), 0, "{policy}");
         check_eq!(harness.remaining(&policy).await, 2, "{policy}");
     });
 }
 
-/// Checks that a settlement after the hold's time charges the difference, once. After twice that
-/// time, the hold cannot be settled.
+/// Checks that a settlement after the time of the hold charges the difference once. After twice the
+/// time of the hold, the hold cannot be settled.
 pub(super) fn a_late_settlement_charges_the_difference_once<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let policy = harness.hourly("p", 100, "");
@@ -173,8 +177,9 @@ pub(super) fn a_late_settlement_charges_the_difference_once<F: Fixture>(fixture:
     });
 }
 
-/// Checks that a settlement refunds an estimate in a log only if it is in one of the newest 128
-/// records. Else it refunds nothing, and says so. A log with a grain has fewer records.
+/// Checks that a settlement of a sliding log refunds an estimate only if the estimate is in one of
+/// the newest 128 records. If the record is older, the settlement refunds nothing, and reports that
+/// the hold is out of reach. A log with a grain has fewer records.
 pub(super) fn a_settlement_says_if_its_hold_is_out_of_reach<F: Fixture>(fixture: &F) {
     for (text, newer, is_out_of_reach) in [
         ("p: sliding-log 500/1h", 127, false),
@@ -199,13 +204,13 @@ pub(super) fn a_settlement_says_if_its_hold_is_out_of_reach<F: Fixture>(fixture:
             check_eq!(settlement.is_out_of_reach("p"), is_out_of_reach, "{text}, {newer}");
             let remaining = 496 - newer + refunded;
             check_eq!(harness.remaining(&policy).await, remaining, "{text}, {newer}");
-            // A repeated settlement returns the same.
+            // A repeated settlement returns the first settlement.
             check_eq!(settle(&limiter, &ticket, 1).await, settlement, "{text}, {newer}");
         });
     }
     case(fixture, async |harness| {
-        // An estimate is not out of reach after its window has ended, because it is not charged
-        // any more.
+        // After the window of an estimate has ended, the estimate is not charged any more. Then the
+        // settlement does not report that the hold is out of reach.
         let policy = super::harness::policy("p: sliding-log 500/1ms");
         let limiter = limiter(Arc::clone(&harness.store), &[&policy]);
         let request = limiter.subject("s").cost(4);
@@ -222,8 +227,8 @@ pub(super) fn a_settlement_says_if_its_hold_is_out_of_reach<F: Fixture>(fixture:
     });
 }
 
-/// Checks that a repeated settlement charges once, even if the first answer was lost. A settlement
-/// with other costs is an error.
+/// Checks that a repeated settlement charges once, even if the first answer was lost. A repeated
+/// settlement with other costs is an error.
 pub(super) fn a_repeated_settlement_charges_once<F: Fixture>(fixture: &F) {
     for policy in each() {
         for (actual, remaining) in [(0, 5), (1, 4), (4, 1), (7, 0)] {
@@ -253,8 +258,8 @@ pub(super) fn a_repeated_settlement_charges_once<F: Fixture>(fixture: &F) {
     }
 }
 
-/// While the store is down, a hold is an error and charges nothing, and a settlement is an error
-/// and settles nothing. Both can be repeated later.
+/// While the store is down, a hold fails and charges nothing, and a settlement fails and settles
+/// nothing. The caller can repeat both calls later.
 pub(super) fn an_outage_admits_no_hold_and_settles_none<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let policy = harness.hourly("p", 100, "");

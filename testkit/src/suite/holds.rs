@@ -1,4 +1,5 @@
-//! Holds: estimates that are charged immediately, and settled later under their ids.
+//! Properties of holds. A hold is an estimate that is charged immediately under an id, and settled
+//! later under the same id.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,13 +46,13 @@ async fn must_fail<F: Fixture>(
     }
 }
 
-/// Leaves the case out if the store supports no ids.
+/// Skips the case if the store supports no ids.
 async fn needs_ids<F: Fixture>(harness: &Harness<'_, F>, policy: &Policy) {
     let charge = [Charge::new(policy, "none")];
     let _ = harness.once(CallId::new("none", TTL), Operation::Extend, &charge).await;
 }
 
-/// A random trace of holds is decided as by the oracle.
+/// Checks that the store decides a random trace of holds like the oracle.
 pub(super) fn holds_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let one = any_policy("p").prop_map(|policy| vec![policy]);
     cases(fixture, hold_scenario(one, 30), async |harness, scenario| {
@@ -61,7 +62,8 @@ pub(super) fn holds_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     });
 }
 
-/// A random trace of holds with several policies per call is decided as by the oracle.
+/// Checks that the store decides a random trace of holds with several policies per call like the
+/// oracle.
 pub(super) fn holds_of_several_charges_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     cases(fixture, hold_scenario(several_policies(), 25), async |harness, scenario| {
         let mut scenario = scenario.clone();
@@ -74,8 +76,8 @@ pub(super) fn holds_of_several_charges_are_decided_as_by_the_oracle<F: Fixture>(
     });
 }
 
-/// A random trace of holds under policies with `refund-lapsed` is decided as by the oracle, which
-/// refunds a hold at the time of its lapse.
+/// Checks that the store decides a random trace of holds under policies with `refund-lapsed` like
+/// the oracle. The oracle refunds a hold at the time of its lapse.
 pub(super) fn lapses_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let any = |name| {
         (any_policy(name), prop::bool::weighted(0.8)).prop_map(|(policy, refunds)| match refunds {
@@ -95,8 +97,8 @@ pub(super) fn lapses_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Under a policy with `refund-lapsed`, the unspent part of a hold is refunded when the hold
-/// lapses, as if at that time.
+/// Under a policy with `refund-lapsed`, the unspent part of a lapsed hold is refunded. The store
+/// can execute the refund later, but the result is as if it was executed at the time of the lapse.
 pub(super) fn a_lapsed_hold_is_given_back_by_its_policy<F: Fixture>(fixture: &F) {
     for text in [
         "p: fixed-window 9/1h refund-lapsed",
@@ -106,7 +108,8 @@ pub(super) fn a_lapsed_hold_is_given_back_by_its_policy<F: Fixture>(fixture: &F)
         "p: token-bucket 9/1h refund-lapsed",
         "p: token-bucket 9/1h by-interval refund-lapsed",
     ] {
-        // The cost at which the hold is settled finally, and the remaining amount after that.
+        // Each case has the cost at which the hold is settled, if any, and the remaining amount
+        // after the settlement.
         for (actual, remaining) in
             [(None, 8), (Some(0), 8), (Some(1), 8), (Some(3), 6), (Some(9), 0)]
         {
@@ -133,8 +136,9 @@ pub(super) fn a_lapsed_hold_is_given_back_by_its_policy<F: Fixture>(fixture: &F)
     }
 }
 
-/// Checks that a refusal counts on lapses. A caller that waits for `retry_after` succeeds, and a
-/// caller that waits one microsecond less fails. After `reset_after`, the subject has recovered.
+/// Checks that the times of a refusal include the refunds of holds that will lapse. A caller that
+/// waits for `retry_after` succeeds, and a caller that waits one microsecond less fails. After
+/// `reset_after`, the state has recovered.
 pub(super) fn a_wait_counts_on_what_will_lapse<F: Fixture>(fixture: &F) {
     let policies: Vec<Policy> = each().map(Policy::refund_lapsed).collect();
     let holds = prop::collection::vec((0..4_u64, 1..4_u64, 1..30_u64), 1..5);
@@ -169,8 +173,8 @@ pub(super) fn a_wait_counts_on_what_will_lapse<F: Fixture>(fixture: &F) {
     });
 }
 
-/// A peek returns the unspent part of the holds if the policy records holds in its states,
-/// whichever answers are lost. No other call returns it.
+/// If a policy records its holds in its states, a peek returns the unspent part of the holds, even
+/// if answers were lost. No other call returns the unspent part.
 pub(super) fn a_peek_says_what_is_held_and_not_spent<F: Fixture>(fixture: &F) {
     let texts = [
         "p: fixed-window 60/1h",
@@ -181,8 +185,8 @@ pub(super) fn a_peek_says_what_is_held_and_not_spent<F: Fixture>(fixture: &F) {
         "p: token-bucket 60/1h by-interval",
     ];
     let policies = texts.map(|text| super::harness::policy(text).refund_lapsed()).to_vec();
-    // Each job is a hold: its cost, the amount reported so far, whether it is extended, and
-    // whether it is settled.
+    // Each job describes a hold. It has the cost of the hold, the amount that is reported as used,
+    // and whether the hold is extended and settled.
     let jobs = prop::collection::vec((1..9_u64, 0..12_u64, any::<bool>(), any::<bool>()), 1..5);
     let inputs = (prop::sample::select(policies), jobs, any::<bool>(), lost(24));
     cases(fixture, inputs, async |harness, (policy, jobs, is_reset, plan)| {
@@ -201,7 +205,7 @@ pub(super) fn a_peek_says_what_is_held_and_not_spent<F: Fixture>(fixture: &F) {
             let acquire = harness.ask(Operation::Acquire, &charges).await;
             check_eq!(acquire.unspent(), [], "{policy}");
         };
-        // The time at which each open hold lapses, and its unspent part.
+        // For each open hold, the time of its lapse and its unspent part.
         let mut open: Vec<(u64, u64)> = vec![];
         let expected = |open: &[(u64, u64)]| open.iter().map(|(_, unspent)| unspent).sum();
         for ((cost, spent, is_extended, is_settled), number) in jobs.iter().zip(0_u64..) {
@@ -252,22 +256,23 @@ pub(super) fn a_peek_says_what_is_held_and_not_spent<F: Fixture>(fixture: &F) {
 /// A step of a trace in which a holder and other callers use one subject.
 #[derive(Debug, Clone, Copy)]
 enum Shared {
-    /// The holder makes the hold of a number, of a cost.
+    /// The holder makes the hold with this number and this cost.
     Hold(u8, u64),
-    /// The holder settles it at its actual cost.
+    /// The holder settles the hold with this number at this actual cost.
     Settle(u8, u64),
-    /// The holder refunds the cost of its hold, although it settles it later.
+    /// The holder refunds the cost of the hold with this number. The hold stays open, and can be
+    /// settled later.
     RefundHold(u8),
-    /// Another caller acquires a cost.
+    /// Another caller acquires this cost.
     Acquire(u64),
-    /// Another caller refunds a cost.
+    /// Another caller refunds this cost.
     Refund(u64),
     Reset,
 }
 
-/// After a reset or a refund, a settlement, a cancellation or a lapse never refunds the usage of
-/// other callers. Without refunds, the usage is exactly the sum of what each caller has used since
-/// the last reset.
+/// Defect B100: the end of a hold never refunds the usage of other callers, even after a reset or a
+/// refund. A hold ends by a settlement, a cancellation or a lapse. If no caller refunds, the usage
+/// is exactly the sum of the amounts that all callers have used since the last reset.
 pub(super) fn b100_a_settlement_never_refunds_other_callers<F: Fixture>(fixture: &F) {
     let policies: Vec<Policy> = ["", " refund-lapsed"]
         .into_iter()
@@ -293,7 +298,7 @@ pub(super) fn b100_a_settlement_never_refunds_other_callers<F: Fixture>(fixture:
         1 => cost.prop_map(Shared::Refund),
         1 => Just(Shared::Reset),
     ];
-    // Two cases that are rare among random steps. In the second one, a bucket has refilled a part
+    // These two cases are rare among random steps. In the second case, a bucket has refilled a part
     // of the held token before the refund.
     let scenarios = [
         [Shared::Hold(0, 6), Shared::Acquire(5), Shared::RefundHold(0), Shared::Settle(0, 0)],
@@ -313,8 +318,8 @@ pub(super) fn b100_a_settlement_never_refunds_other_callers<F: Fixture>(fixture:
             let id = [id];
             harness.once(CallId::new(&id, life), operation, &charges_of(cost)).await
         };
-        // The cost of each hold, whether it was reset, and whether it was refunded; and the usage
-        // of others and of settled holds.
+        // For each hold, its cost, whether it was reset, and whether it was refunded. The other
+        // variables are the usage of other callers, the usage of settled holds, and the time.
         let mut holds: Vec<Option<(u64, bool, bool)>> = vec![None; 3];
         let (mut made, mut others, mut settled, mut now) = ([0_u8; 3], 0, 0, 0);
         for (step, passes) in steps {
@@ -338,7 +343,8 @@ pub(super) fn b100_a_settlement_never_refunds_other_callers<F: Fixture>(fixture:
                     settled += actual;
                 }
                 Shared::RefundHold(id) if *with_refunds => {
-                    // More refunds than that would themselves refund other callers.
+                    // Each hold is refunded at most once. A second refund would itself refund the
+                    // usage of other callers.
                     let Some((cost, false, is_refunded @ false)) = &mut holds[usize::from(id)]
                     else {
                         continue;
@@ -372,8 +378,8 @@ pub(super) fn b100_a_settlement_never_refunds_other_callers<F: Fixture>(fixture:
                 check_eq!(used, (others + settled + held).min(60), "{policy}");
             }
         }
-        // With some of the policies, holds that are never settled lapse. That refunds no other
-        // caller either.
+        // Holds that are never settled lapse now. Under some policies, a lapse refunds the hold. It
+        // must not refund the usage of other callers.
         harness.at(now + 100);
         let used =
             60 - harness.ask(Operation::Peek, &charges_of(0)).await.verdicts()[0].remaining();
@@ -382,11 +388,12 @@ pub(super) fn b100_a_settlement_never_refunds_other_callers<F: Fixture>(fixture:
     });
 }
 
-/// Checks that a settlement refunds the unspent part of a hold, or charges the overage, once.
+/// Checks that a settlement refunds the unspent part of a hold or charges the overage. A repeated
+/// settlement does neither again.
 pub(super) fn a_hold_is_settled_once<F: Fixture>(fixture: &F) {
     for policy in each() {
-        // The hold is 4, the limit is 5. Each case is the actual cost, the refunded or charged
-        // amount, and the remaining amount.
+        // The hold has a cost of 4, and the limit is 5. Each case consists of the actual cost, the
+        // refunded or charged amount, and the remaining amount.
         for (cost, amount, remaining) in [(0, 4, 5), (1, 3, 4), (4, 0, 1), (5, 1, 0), (9, 5, 0)] {
             case(fixture, async |harness| {
                 let held = [Charge::new(&policy, "s").cost(4)];
@@ -407,7 +414,8 @@ pub(super) fn a_hold_is_settled_once<F: Fixture>(fixture: &F) {
     }
 }
 
-/// A settled hold cannot be settled at other costs. The error contains the first settlement.
+/// Checks that a settled hold cannot be settled again at other costs. The error contains the first
+/// settlement.
 pub(super) fn a_settled_hold_has_one_settlement<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         for (name, cost) in [("settled", 3), ("cancelled", 0)] {
@@ -434,15 +442,15 @@ pub(super) fn a_settled_hold_has_one_settlement<F: Fixture>(fixture: &F) {
                 );
             }
             check_eq!(harness.snapshot(&held).await, before);
-            // A repeated hold returns the first answer.
+            // A hold that is made again under the same id returns the first answer.
             check!(must(harness, Operation::Hold, &held).await.is_allowed());
             check_eq!(harness.snapshot(&held).await, before);
         }
     });
 }
 
-/// Checks that a hold that is not settled stays charged, and can be settled until twice its time
-/// is over.
+/// Checks that a hold stays charged while it is not settled. It can be settled until twice the time
+/// of the hold is over.
 pub(super) fn a_hold_expires_after_twice_its_time<F: Fixture>(fixture: &F) {
     for (micros, kind) in [(49, None), (50, None), (99, None), (100, Some(ErrorKind::UnknownHold))]
     {
@@ -484,8 +492,8 @@ pub(super) fn a_hold_is_extended_in_its_time<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Checks that a report of the total used so far charges the overage, once. A lower total changes
-/// nothing.
+/// Checks that "settle so far" charges the overage of the reported total once. A lower total
+/// changes nothing.
 pub(super) fn a_hold_is_settled_so_far_in_totals<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let held = [Charge::new(&policy, "s").cost(2)];
@@ -497,22 +505,23 @@ pub(super) fn a_hold_is_settled_so_far_in_totals<F: Fixture>(fixture: &F) {
             check_eq!(so_far.amounts(), [amount], "{policy}, {total}");
             check_eq!(so_far.verdicts()[0].remaining(), remaining, "{policy}, {total}");
         }
-        // A final settlement refunds the unspent part of the hold. It does not refund the
-        // overage that was charged before.
+        // A final settlement refunds the unspent part of the hold. The overage that was charged
+        // before is not refunded.
         let settled = must(harness, Operation::Settle, &[held[0].cost(1)]).await;
         check_eq!(settled.amounts(), [1], "{policy}");
         check_eq!(settled.verdicts()[0].remaining(), 1, "{policy}");
     });
 }
 
-/// Checks that a settlement refunds a hold only in the window in which it was made. The refill of
-/// a bucket since then counts as a repayment of the hold.
+/// Checks that a settlement refunds a hold only in the window in which the hold was made. The
+/// tokens that a bucket has refilled since the hold count as a repayment of the hold.
 pub(super) fn a_hold_gives_back_no_more_than_is_owed<F: Fixture>(fixture: &F) {
     for policy in each() {
         for micros in [0, 1, 2, 4, 9, 10, 11, 19, 20, 30] {
             for actual in 0..=4_u64 {
                 case(fixture, async |harness| {
-                    // A second state, to which only the actual cost is charged.
+                    // Only the actual cost is charged to a second state. Its remaining amount is
+                    // the expected amount.
                     let held = [Charge::new(&policy, "s").cost(4)];
                     let expected = [Charge::new(&policy, "expected").cost(actual)];
                     check!(must(harness, Operation::Hold, &held).await.is_allowed());
@@ -536,12 +545,13 @@ pub(super) fn a_hold_gives_back_no_more_than_is_owed<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Whatever other callers charge during a hold, the remaining amount after its settlement is at
-/// most the amount that would remain if only the actual costs had been charged.
+/// Checks that the remaining amount after a settlement is at most the amount that would remain if
+/// all callers had charged their actual costs only. This is true for all charges of other callers
+/// during the hold.
 pub(super) fn holds_never_make_room_for_more<F: Fixture>(fixture: &F) {
     let step = (0..6_u64, 0..4_u64, prop_oneof![Just(0), 1..4_u64]);
-    // Policies are excluded if their windows and periods begin with the first charge, or differ
-    // between subjects.
+    // Some policies are excluded: policies whose windows or periods begin with the first charge, or
+    // differ between subjects.
     let is_aligned = |policy: &Policy| {
         let text = policy.to_string();
         !["phased", "anchored", "by-interval"].iter().any(|word| text.contains(word))
@@ -579,7 +589,7 @@ pub(super) fn holds_never_make_room_for_more<F: Fixture>(fixture: &F) {
     });
 }
 
-/// All charges of a call are held, or none. Each is settled at its own cost.
+/// Checks that a call holds all its charges or none. Each charge is settled at its own cost.
 pub(super) fn several_charges_are_held_together<F: Fixture>(fixture: &F) {
     for first in each() {
         case(fixture, async |harness| {
@@ -604,7 +614,7 @@ pub(super) fn several_charges_are_held_together<F: Fixture>(fixture: &F) {
     }
 }
 
-/// A shadow that denies holds nothing, and its charge is not settled.
+/// If a shadow denies its charge, this charge is not held, and not settled.
 pub(super) fn a_shadow_that_refuses_holds_nothing<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let (policy, shadow) = (harness.hourly("p", 9, ""), harness.hourly("q", 3, " shadow"));
@@ -621,7 +631,8 @@ pub(super) fn a_shadow_that_refuses_holds_nothing<F: Fixture>(fixture: &F) {
     });
 }
 
-/// A hold up to its cost holds the remaining amount, and is settled at that amount.
+/// Checks that a "hold up to" holds the remaining amount if this amount is less than the cost. The
+/// hold is then settled at the held amount.
 pub(super) fn as_much_as_there_is_can_be_held<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         harness.take(&policy, 2).await;
@@ -681,8 +692,8 @@ pub(super) fn a_made_up_hold_gives_nothing_back<F: Fixture>(fixture: &F) {
                 check_eq!(kind, ErrorKind::IdReused, "{operation:?} {charges:?}");
             }
         }
-        // An id of a hold cannot be used for a plain call, and the id of a plain call not for a
-        // hold.
+        // The id of a hold cannot be used for another kind of call. The id of another kind of call
+        // cannot be used for a hold.
         let kind = must_fail(harness, Operation::Acquire, &[charge_to(&policy)]).await.kind();
         check_eq!(kind, ErrorKind::IdReused);
         check_eq!(harness.snapshot(&observed).await, before);
@@ -724,7 +735,8 @@ pub(super) fn a_hold_that_is_not_valid_is_an_error<F: Fixture>(fixture: &F) {
     });
 }
 
-/// If the limit of a policy changes, a hold is settled in the state to which it was charged.
+/// Checks that a hold is settled in the state to which the hold was charged, even if the limit of
+/// the policy has changed.
 pub(super) fn a_hold_of_a_changed_policy_is_settled_where_it_was_taken<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let (before, after) = (harness.hourly("p", 9, ""), harness.hourly("p", 7, ""));
@@ -737,7 +749,7 @@ pub(super) fn a_hold_of_a_changed_policy_is_settled_where_it_was_taken<F: Fixtur
     });
 }
 
-/// Returns a plan of lost answers and lost calls.
+/// Returns a strategy for plans of faults: lost calls and lost answers.
 fn lost(calls: usize) -> impl Strategy<Value = Vec<Fault>> {
     let fault = prop_oneof![
         Just(Fault::After(ErrorKind::Timeout)),
@@ -747,7 +759,7 @@ fn lost(calls: usize) -> impl Strategy<Value = Vec<Fault>> {
     prop::collection::vec(fault, 0..calls)
 }
 
-/// Each hold is made once and settled once, whichever calls and answers are lost.
+/// Each hold is made once and settled once, regardless of the calls and answers that are lost.
 pub(super) fn a_hold_is_settled_once_whatever_is_lost<F: Fixture>(fixture: &F) {
     let plans = (prop::collection::vec(0..9_u64, 4), lost(24));
     cases(fixture, plans, async |harness, (costs, plan)| {
@@ -777,7 +789,7 @@ pub(super) fn a_hold_is_settled_once_whatever_is_lost<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Repeats a call until it is answered.
+/// Repeats a call until the caller receives an answer.
 async fn until_answered<S: Store>(store: &S, call: Call<'_>) -> Result<Decision, String> {
     loop {
         match unless_unsupported(store.decide(call).await) {
@@ -792,7 +804,8 @@ fn may_be_repeated(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Unavailable)
 }
 
-/// Many concurrent callers that settle one hold get the same answer, and the hold is settled once.
+/// Checks that a hold is settled once if many concurrent callers settle it. All callers with the
+/// cost of the first settlement succeed, and all others get an error.
 pub(super) fn a_hold_of_many_callers_is_settled_once<F: Fixture>(fixture: &F) {
     threads(fixture, async |harness| {
         let policy = harness.hourly("p", 900, "");
@@ -807,7 +820,8 @@ pub(super) fn a_hold_of_many_callers_is_settled_once<F: Fixture>(fixture: &F) {
                     let held = store.decide(Call::new(Operation::Hold, &estimate).with_id(id));
                     let held = unless_unsupported(held.await)?;
                     check!(held.is_allowed(), "caller {caller}");
-                    // Half of the callers cancel and half settle. The first call decides.
+                    // Half of the callers cancel the hold, and the other half settle it at 4. The
+                    // first call decides.
                     let cost = if caller.is_multiple_of(2) { 0 } else { 4 };
                     let actual = [charge.cost(cost)];
                     let settled = store.decide(Call::new(Operation::Settle, &actual).with_id(id));

@@ -1,4 +1,5 @@
-//! Calls with an id, which the store executes once.
+//! Properties of calls with an id. The store executes such a call once, even if the call is
+//! repeated.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +30,7 @@ async fn must<F: Fixture>(
     }
 }
 
-/// Returns the operations that may have an id.
+/// Returns the operations that a call with an id is allowed to have.
 fn operations(policy: &Policy) -> Vec<Operation> {
     let mut operations = vec![
         Operation::Acquire,
@@ -47,7 +48,7 @@ fn operations(policy: &Policy) -> Vec<Operation> {
     operations
 }
 
-/// Checks that a repeated call returns the first answer, and writes nothing.
+/// Checks that a repeated call with an id returns the first answer, and writes nothing.
 pub(super) fn an_id_makes_a_call_happen_once<F: Fixture>(fixture: &F) {
     for policy in each() {
         for operation in operations(&policy) {
@@ -81,7 +82,8 @@ pub(super) fn an_id_makes_a_call_happen_once<F: Fixture>(fixture: &F) {
     }
 }
 
-/// An id is forgotten after its time to live. Repeated calls do not prolong that time.
+/// Checks that the store forgets an id after its time to live. Repeated calls do not prolong this
+/// time.
 pub(super) fn an_id_is_forgotten_after_its_time<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let policy = harness.hourly("p", 9, "");
@@ -109,14 +111,14 @@ pub(super) fn an_id_of_a_refused_call_is_free<F: Fixture>(fixture: &F) {
         check!(admitted.is_allowed(), "{policy}");
         let _ = harness.ask(Operation::Charge, &charge).await;
         check_eq!(must(harness, b"id", Operation::Acquire, &charge).await, admitted, "{policy}");
-        // A call with another cost is another call.
+        // A call with another cost counts as a different call.
         let other = [charge[0].cost(1)];
         let error = harness.once(CallId::new("id", TTL), Operation::Acquire, &other).await;
         check_eq!(error.map_err(|error| error.kind()), Err(ErrorKind::IdReused), "{policy}");
     });
 }
 
-/// A different call under a recorded id is an error, which charges nothing.
+/// A different call with a recorded id is an error, and charges nothing.
 pub(super) fn an_id_of_another_call_is_an_error<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let (policy, larger) = (harness.hourly("p", 9, ""), harness.hourly("p", 10, ""));
@@ -147,8 +149,8 @@ pub(super) fn an_id_of_another_call_is_an_error<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Checks that an id belongs to a tenant or, without a tenant, to a subject. A reset of the
-/// subject does not remove its ids.
+/// Checks that an id belongs to a tenant or, without a tenant, to a subject. A reset of a subject
+/// does not remove the ids of this subject.
 pub(super) fn an_id_belongs_to_a_tenant_or_a_subject<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let policy = harness.hourly("p", 9, "");
@@ -165,7 +167,7 @@ pub(super) fn an_id_belongs_to_a_tenant_or_a_subject<F: Fixture>(fixture: &F) {
     });
 }
 
-/// An id may consist of any bytes. It is never confused with another id, or with a state.
+/// An id can consist of any bytes. The store never confuses two ids, or an id and a state.
 pub(super) fn an_id_is_any_bytes<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let policy = harness.hourly("p", 1_000, "");
@@ -196,7 +198,7 @@ pub(super) fn an_id_is_any_bytes<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Checks that an id that is not valid is an error, which charges nothing.
+/// Checks that a call with an id that is not valid is an error, and charges nothing.
 pub(super) fn an_id_that_is_not_valid_is_an_error<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let policy = harness.hourly("p", 9, "");
@@ -221,7 +223,7 @@ pub(super) fn an_id_that_is_not_valid_is_an_error<F: Fixture>(fixture: &F) {
     });
 }
 
-/// A call with an id is also executed once in a batch.
+/// In a batch, a call with an id is also executed once.
 pub(super) fn an_id_in_a_batch_makes_a_call_happen_once<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let policy = harness.hourly("p", 9, "");
@@ -242,8 +244,8 @@ pub(super) fn an_id_in_a_batch_makes_a_call_happen_once<F: Fixture>(fixture: &F)
     });
 }
 
-/// A call that is repeated until it is answered is charged once, whichever calls and answers are
-/// lost.
+/// If a caller repeats a call with an id until an answer arrives, the call is charged once. It does
+/// not matter which calls and answers are lost.
 pub(super) fn an_id_is_charged_once_whatever_is_lost<F: Fixture>(fixture: &F) {
     let lost = prop_oneof![
         Just(Fault::After(ErrorKind::Timeout)),
@@ -274,7 +276,8 @@ pub(super) fn an_id_is_charged_once_whatever_is_lost<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Many concurrent callers with one id all get the same answer, and only one of them is charged.
+/// If many concurrent callers send the same call with the same id, all get the same answer, and the
+/// call is charged once.
 pub(super) fn an_id_of_many_callers_is_charged_once<F: Fixture>(fixture: &F) {
     threads(fixture, async |harness| {
         let policy = harness.hourly("p", 900, "");

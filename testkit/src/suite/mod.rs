@@ -1,19 +1,22 @@
 //! The conformance suite: properties that every store must have.
 //!
-//! [`conformance!`](crate::conformance) generates a test for each property. Without the macro,
-//! [`check`] checks one property by name, [`check_all`] checks all, and [`properties`] lists them.
+//! [`conformance!`](crate::conformance) generates a test for each property. Without the macro, the
+//! function [`check`] checks one property by name, [`check_all`] checks all properties, and
+//! [`properties`] lists their names.
 //!
-//! Each case opens its own store, with a clock that only the case moves. Nothing sleeps.
+//! A property consists of one or more cases. Each case opens its own store, with a clock that only
+//! this case moves. No case sleeps.
 //!
-//! The suite uses only policies that the store [supports](tidegate_core::Store::supports). It skips
-//! a case that needs another policy, and draws a random policy again. If no case of a property is
-//! left, the property passes and prints `not run: …`. All properties that need a policy fail if the
-//! store supports none of the suite's policies.
+//! The suite uses only policies that the store [supports](tidegate_core::Store::supports). The
+//! suite skips a case that needs an unsupported policy. In a random case, it draws another policy
+//! instead. If all cases of a property are skipped, the property passes and prints `not run: …`. If
+//! the store supports none of the suite's policies, all properties that need a policy fail.
 //!
 //! # What the properties check
 //!
-//! An id such as B01 names a defect that a rate limiter has shipped with. `docs/defects.md` in the
-//! repository describes each defect, and `docs/design.md` explains the rules.
+//! An id such as B01 is the id of a defect that a released rate limiter had. The file
+//! `docs/defects.md` in the repository describes each defect. The second table lists the rules of
+//! the design. The file `docs/design.md` explains each rule.
 //!
 //! | id | checked by |
 //! |---|---|
@@ -27,19 +30,19 @@
 //! | B08 | `b08_what_is_granted_is_what_is_charged` |
 //! | B09 | `b09_the_fraction_of_a_token_is_kept` |
 //! | B10 | `b10_remaining_is_rounded_down` |
-//! | B11, B15 | `b11_b15_every_state_ends_within_the_stated_bound` checks the verdicts; a store's own tests (of TTLs, of memory) check that it also drops the state |
+//! | B11, B15 | `b11_b15_every_state_ends_within_the_stated_bound` checks the verdicts; the tests of each store check that the store also drops the state |
 //! | B12 | `b12_the_second_call_sees_the_first` |
 //! | B13 | `b13_a_state_lives_until_it_no_longer_matters`, `fresh_recovered_and_reset_keys_decide_alike` |
 //! | B14 | `b14_a_fixed_window_ends_although_hits_go_on` |
-//! | B16 | a Redis backend's own tests (write and expiry in one step) |
+//! | B16 | the tests of the Redis stores (a value and its expiry are written in one step) |
 //! | B17 | the five properties that begin with `b17_` |
-//! | B18 | a Redis backend's own tests (a foreign value under a Tidegate key) |
-//! | B19 | `b19_a_reset_is_of_one_subject`; the backend's benchmarks check that a reset costs O(1) |
-//! | B20 | a Redis backend's own tests (any one key evicted) |
-//! | B21, B22, B23 | the whole suite on a cluster, while scripts are flushed and replicas are promoted |
+//! | B18 | the tests of the Redis stores (a foreign value under a Tidegate key) |
+//! | B19 | `b19_a_reset_is_of_one_subject`; the benchmarks of each store check that a reset costs O(1) |
+//! | B20 | the tests of the Redis stores (the server evicts one key) |
+//! | B21, B22, B23 | the whole suite on a Redis Cluster, while scripts are flushed and replicas are promoted |
 //! | B24 | `b24_sixty_four_callers_on_one_key_are_counted_exactly` |
 //! | B25 | `b25_of_a_hundred_callers_five_pass` |
-//! | B26 | `b26_the_first_calls_after_expiry_do_not_race`, and B25 on absent keys |
+//! | B26 | `b26_the_first_calls_after_expiry_do_not_race`, and the property of B25, which uses keys without a state |
 //! | B27 | `b27_requests_of_one_instant_are_all_counted` |
 //! | B28 | `b28_a_log_of_a_million_is_exact` |
 //! | B29 | `b29_a_limit_in_shards_is_all_of_the_limit`; the tests of the core check that the shares sum to the limit |
@@ -59,10 +62,10 @@
 //! | B43, B55 | `b43_b55_an_error_is_an_error_and_not_a_denial`, `a_wrong_call_is_an_error_and_not_a_denial`; metrics have their own tests |
 //! | B44 | `b44_a_call_without_an_answer_is_not_admitted`; the layers that degrade have their own tests |
 //! | B45, B47 | the tests of the deny cache and of the fallback |
-//! | B46 | a backend's own tests, because each backend has its own bound |
-//! | B48 | `b48_building_a_limiter_waits_for_nothing`; the timeout's own tests |
-//! | B49, B50 | the tests of local budgets and of their synchronization |
-//! | B51, B52 | the tests of waiting, and of all code that starts tasks |
+//! | B46 | the tests of each store, because each store has its own bound |
+//! | B48 | `b48_building_a_limiter_waits_for_nothing`, and the tests of the timeout layer |
+//! | B49, B50 | the tests of leases and of their synchronization |
+//! | B51, B52 | the tests of waiting callers, and of all code that starts tasks |
 //! | B53, B54 | `b53_b54_a_changed_limit_keeps_what_was_used`, `b53_changed_policies_are_decided_as_by_the_oracle` |
 //! | B59 | `b59_many_takes_are_undone_in_full` |
 //! | B60 | `b60_another_window_or_algorithm_has_a_state_of_its_own`, `b53_changed_policies_are_decided_as_by_the_oracle` |
@@ -71,14 +74,14 @@
 //!
 //! | rule | checked by |
 //! |---|---|
-//! | 1 same inputs, same answer | `the_same_calls_get_the_same_answers`, and every trace against the [oracle](crate::Oracle) |
+//! | 1 the same inputs get the same answer | `the_same_calls_get_the_same_answers`, and every trace against the [oracle](crate::Oracle) |
 //! | 2 a denial writes nothing | B01, `a_peek_a_cost_of_zero_and_a_failed_call_write_nothing` |
-//! | 3 exactly the limit | `never_more_is_admitted_than_the_policy_says`, `the_long_run_rate_is_met_however_often_it_is_asked` |
-//! | 4 promises | B39, `a_cost_of_remaining_passes_and_one_more_does_not` |
-//! | 5 fresh = recovered = reset | B13, `fresh_recovered_and_reset_keys_decide_alike` |
-//! | 6 clocks | B31, `the_ends_of_time_are_times_like_any_other` |
-//! | 7 several charges | B04, B05, `several_charges_are_decided_as_by_the_oracle` |
-//! | 8 changes | B53, B60, `a_block_survives_a_changed_limit`, `a_lowered_rate_counts_from_the_next_charge` |
+//! | 3 exactly the limit is admitted | `never_more_is_admitted_than_the_policy_says`, `the_long_run_rate_is_met_however_often_it_is_asked` |
+//! | 4 verdicts keep their promises | B39, `a_cost_of_remaining_passes_and_one_more_does_not` |
+//! | 5 fresh, recovered and reset states decide alike | B13, `fresh_recovered_and_reset_keys_decide_alike` |
+//! | 6 clocks that jump | B31, `the_ends_of_time_are_times_like_any_other` |
+//! | 7 calls with several charges | B04, B05, `several_charges_are_decided_as_by_the_oracle` |
+//! | 8 changes of policies | B53, B60, `a_block_survives_a_changed_limit`, `a_lowered_rate_counts_from_the_next_charge` |
 //! | 9 blocks and shadows | `a_refusal_blocks_and_the_block_is_not_extended`, `a_penalty_is_all_that_a_denial_writes`, `a_shadow_reports_and_never_refuses` |
 //! | charge, acquire up to and check-only charges | the nine properties in `parts`, and every trace |
 //! | a hold is settled once, and refunds at most its unspent part | the properties in `holds` and `hold_scenarios`; skipped if the store supports no ids |
@@ -148,8 +151,8 @@ macro_rules! conformance {
         mod $module {
             use super::*;
 
-            // The function has one type. A closure that is written in each test would have a
-            // different type in each, so that the suite would be compiled for each test.
+            // All tests share this function, which has one type. A closure in each test would have
+            // a different type in each test. The suite would then be compiled again for each test.
             fn fixture_under_test() -> impl $crate::Fixture {
                 $fixture
             }
@@ -339,7 +342,8 @@ macro_rules! __list {
             ///
             /// Panics if the store does not have the property.
             pub fn $name<F: Fixture>(fixture: &F) {
-                // This function is not generic, so that the property is compiled in this crate.
+                // The inner function is not generic, so that the code of the property is compiled
+                // in this crate.
                 fn erased(fixture: &Erased<'_>) {
                     let property = stringify!($name);
                     report::run(

@@ -1,4 +1,5 @@
-//! Numbers: large numbers, fractions, and values that would be rounded down to 0.
+//! Properties of arithmetic: large numbers, fractions, and values that careless arithmetic would
+//! round down to 0.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use super::fixture::Fixture;
 use super::harness::{START, case, each, each_case, policy};
 use super::report::{check, check_eq};
 
-/// B27: all requests of one instant are counted.
+/// Defect B27: all requests of one instant are counted.
 pub(super) fn b27_requests_of_one_instant_are_all_counted<F: Fixture>(fixture: &F) {
     for text in [
         "p: sliding-log 1000/1h",
@@ -32,7 +33,8 @@ pub(super) fn b27_requests_of_one_instant_are_all_counted<F: Fixture>(fixture: &
     }
 }
 
-/// B28: a log with a limit of 1,000,000 is exact. A log with too large a limit cannot be built.
+/// Defect B28: a sliding log with a limit of 1,000,000 is exact. A log whose limit exceeds the
+/// maximum cannot be built.
 pub(super) fn b28_a_log_of_a_million_is_exact<F: Fixture>(fixture: &F) {
     let hour = Duration::from_secs(3_600);
     check!(Policy::new("p", SlidingLog::new((1 << 20) + 1, hour)).is_err());
@@ -52,7 +54,8 @@ pub(super) fn b28_a_log_of_a_million_is_exact<F: Fixture>(fixture: &F) {
     });
 }
 
-/// B32: a bucket that receives a request at every microsecond admits exactly what its rate allows.
+/// Defect B32: a bucket that receives a request at every microsecond admits exactly what its rate
+/// allows.
 pub(super) fn b32_fractions_do_not_drift<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let bucket = policy("p: token-bucket 3/7us burst 10");
@@ -60,7 +63,8 @@ pub(super) fn b32_fractions_do_not_drift<F: Fixture>(fixture: &F) {
         let charges = [Charge::new(&bucket, "s")];
         let mut admitted = 0;
         for step in 0..10 + steps {
-            // Ten requests at the start, then one per microsecond.
+            // The first eleven requests are made at the start. After that, one request is made per
+            // microsecond.
             let now = step.saturating_sub(10);
             harness.at(now);
             let decision = harness.ask(Operation::Acquire, &charges).await;
@@ -70,7 +74,8 @@ pub(super) fn b32_fractions_do_not_drift<F: Fixture>(fixture: &F) {
     });
 }
 
-/// B33: times and costs near 2^52 are exact. A policy whose products exceed 2^52 cannot be built.
+/// Defect B33: times and costs near 2^52 are exact. A policy whose products exceed 2^52 cannot be
+/// built.
 pub(super) fn b33_large_numbers_are_exact<F: Fixture>(fixture: &F) {
     const MAX: u64 = 1 << 52;
     let us = Duration::from_micros;
@@ -99,7 +104,7 @@ pub(super) fn b33_large_numbers_are_exact<F: Fixture>(fixture: &F) {
     }
 }
 
-/// B34: a block of 60 days lasts 60 days, to the microsecond.
+/// Defect B34: a block of 60 days lasts exactly 60 days.
 pub(super) fn b34_a_block_of_sixty_days_lasts_sixty_days<F: Fixture>(fixture: &F) {
     let days = Duration::from_secs(60 * 86_400);
     each_case(fixture, async |harness, policy| {
@@ -120,8 +125,8 @@ pub(super) fn b34_a_block_of_sixty_days_lasts_sixty_days<F: Fixture>(fixture: &F
     });
 }
 
-/// B35: a limit of 0 denies every request. A policy with a rate, a burst, a window or a period of
-/// 0 is not valid.
+/// Defect B35: a limit of 0 denies every request. A policy with a rate, a burst, a window or a
+/// period of 0 is not valid.
 pub(super) fn b35_zero_divides_nothing<F: Fixture>(fixture: &F) {
     for text in [
         "fixed-window 5/0s",
@@ -146,9 +151,11 @@ pub(super) fn b35_zero_divides_nothing<F: Fixture>(fixture: &F) {
     }
 }
 
-/// B36: rates whose interval is a fraction of a microsecond admit exactly what they allow.
+/// Defect B36: if the interval between two tokens is a fraction of a microsecond, a bucket still
+/// admits exactly what its rate allows.
 pub(super) fn b36_intervals_below_a_microsecond_do_not_truncate<F: Fixture>(fixture: &F) {
-    // With two requests per microsecond for 10 ms, the burst and all refills are admitted.
+    // A caller makes two requests per microsecond for 10 ms. The bucket admits its burst and all
+    // tokens that it refills.
     for (text, per_ms, burst) in [
         ("p: token-bucket 1000000/1s burst 1", 1_000, 1),
         ("p: token-bucket 300000/1s burst 2", 300, 2),
@@ -169,7 +176,7 @@ pub(super) fn b36_intervals_below_a_microsecond_do_not_truncate<F: Fixture>(fixt
     }
 }
 
-/// B37: a rate of 50,000 per second admits 50,000 requests per second.
+/// Defect B37: a rate of 50,000 per second admits 50,000 requests per second.
 pub(super) fn b37_fifty_thousand_a_second_pass<F: Fixture>(fixture: &F) {
     for text in [
         "p: token-bucket 50000/1s burst 1",
@@ -187,7 +194,7 @@ pub(super) fn b37_fifty_thousand_a_second_pass<F: Fixture>(fixture: &F) {
     }
 }
 
-/// B38: the seconds of the `Retry-After` header are whole, rounded up, and at least 1.
+/// Defect B38: the seconds of the `Retry-After` header are whole, rounded up, and at least 1.
 pub(super) fn b38_retry_after_seconds_round_up<F: Fixture>(fixture: &F) {
     for (window, seconds) in [("1us", 1), ("300ms", 1), ("1s", 1), ("1s1us", 2), ("90s", 90)] {
         case(fixture, async |harness| {
@@ -202,7 +209,7 @@ pub(super) fn b38_retry_after_seconds_round_up<F: Fixture>(fixture: &F) {
     }
 }
 
-/// B41: `remaining` is 0 if the limit is lowered below the usage.
+/// Defect B41: if a new limit is lower than the usage, `remaining` is 0.
 pub(super) fn b41_remaining_stops_at_zero<F: Fixture>(fixture: &F) {
     for (wide, narrow) in [
         ("p: fixed-window 100/1h", "p: fixed-window 3/1h"),
@@ -221,7 +228,7 @@ pub(super) fn b41_remaining_stops_at_zero<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Rule 6: decisions are right at the first and the last representable time.
+/// Rule 6 of the design: decisions are correct at the first and at the last representable time.
 pub(super) fn the_ends_of_time_are_times_like_any_other<F: Fixture>(fixture: &F) {
     for policy in each() {
         for time in [Timestamp::EPOCH, Timestamp::MAX] {

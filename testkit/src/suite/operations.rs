@@ -1,4 +1,4 @@
-//! The operations, blocks, shadows, and policies that change.
+//! Properties of operations, blocks and shadows, and of policies that change.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const fn us(micros: u64) -> Duration {
     Duration::from_micros(micros)
 }
 
-/// A peek has the same outcome and wait as an acquire.
+/// Checks that a peek returns the same outcome and the same wait as an acquire would return.
 pub(super) fn a_peek_says_what_an_acquire_would<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         for cost in [1, 3, 2, 1, 1, 6] {
@@ -25,7 +25,8 @@ pub(super) fn a_peek_says_what_an_acquire_would<F: Fixture>(fixture: &F) {
     });
 }
 
-/// A batch of calls has the same answers as the calls one by one, even if they share a key.
+/// Checks that the calls of a batch get the same answers as calls that are made one after another.
+/// The calls can share a key.
 pub(super) fn a_batch_is_answered_as_its_calls_one_by_one<F: Fixture>(fixture: &F) {
     use tidegate_core::{Call, Store};
     each_case(fixture, async |harness, policy| {
@@ -68,8 +69,8 @@ pub(super) fn a_batch_is_answered_as_its_calls_one_by_one<F: Fixture>(fixture: &
     });
 }
 
-/// Reservations get places in the order of the calls, at most `max_wait` ahead. A refused
-/// reservation gets no place.
+/// Reservations get places in a bucket's queue, in the order of the calls. A reservation is refused
+/// if its place is more than `max_wait` ahead. A refused reservation gets no place.
 pub(super) fn a_reservation_books_the_next_place<F: Fixture>(fixture: &F) {
     for text in ["p: token-bucket 1/10us burst 1", "p: gcra 1/10us burst 1"] {
         case(fixture, async |harness| {
@@ -90,7 +91,7 @@ pub(super) fn a_reservation_books_the_next_place<F: Fixture>(fixture: &F) {
             }
             harness.at(1);
             check_eq!(harness.ask(reserve(us(39)), &charge).await.wait(), us(39), "{text}");
-            // A refund frees the place.
+            // A refund of a reservation frees its place.
             let _ = harness.ask(Operation::Refund, &charge).await;
             check_eq!(harness.ask(reserve(us(39)), &charge).await.wait(), us(39), "{text}");
             let never = harness.ask(reserve(Duration::MAX), &[charge[0].cost(2)]).await;
@@ -99,7 +100,8 @@ pub(super) fn a_reservation_books_the_next_place<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Only buckets can be reserved. For other policies, a reservation is an error and writes nothing.
+/// Only buckets support reservations. Under another policy, a reservation is an error and writes
+/// nothing.
 pub(super) fn reserving_what_is_no_bucket_is_unsupported<F: Fixture>(fixture: &F) {
     for policy in each().filter(|policy| !policy.rule().can_reserve()) {
         case(fixture, async |harness| {
@@ -116,8 +118,8 @@ pub(super) fn reserving_what_is_no_bucket_is_unsupported<F: Fixture>(fixture: &F
     }
 }
 
-/// Checks that a block replaces the previous block, that a block of zero lifts it, and that
-/// neither changes the usage.
+/// Checks that a block replaces the previous block, and that a block of zero lifts the block.
+/// Blocks do not change the usage.
 pub(super) fn a_block_shuts_out_and_is_lifted<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         harness.take(&policy, 2).await;
@@ -137,8 +139,8 @@ pub(super) fn a_block_shuts_out_and_is_lifted<F: Fixture>(fixture: &F) {
     });
 }
 
-/// A block for at least a span does not change a block that ends later. With a span of zero, it
-/// changes nothing.
+/// A "block at least" does not change a block that ends later. A "block at least" with a span of
+/// zero changes nothing.
 pub(super) fn a_block_of_at_least_a_span_shortens_none<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let at_least = |micros| Operation::BlockAtLeast { span: us(micros) };
@@ -159,7 +161,8 @@ pub(super) fn a_block_of_at_least_a_span_shortens_none<F: Fixture>(fixture: &F) 
         check_eq!(shorter.retry_after(), Some(us(2)), "{policy}: a plain block replaces the block");
         let lifted = harness.does(Operation::Block { span: us(0) }, &policy, 1).await;
         check_eq!(lifted.remaining(), 3, "{policy}: the usage must not change");
-        // Each charge of a call has its own block. A block that is over is replaced.
+        // Each charge of a call has its own block. A "block at least" replaces a block that is
+        // over.
         harness.does(at_least(50), &policy, 1).await;
         for (at, span, left) in [(20, 7, [30, 7]), (28, 5, [22, 5]), (50, 1, [1, 1])] {
             harness.at(at);
@@ -173,8 +176,8 @@ pub(super) fn a_block_of_at_least_a_span_shortens_none<F: Fixture>(fixture: &F) 
     });
 }
 
-/// Rule 9: a refusal blocks the subject for the time that the policy defines. Refusals during the
-/// block do not extend it.
+/// Rule 9 of the design: a refusal blocks the subject for the time that the policy defines.
+/// Refusals during the block do not extend it.
 pub(super) fn a_refusal_blocks_and_the_block_is_not_extended<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let policy = policy.block_for(us(50)).expect("within the bounds");
@@ -197,7 +200,8 @@ pub(super) fn a_refusal_blocks_and_the_block_is_not_extended<F: Fixture>(fixture
     });
 }
 
-/// Rule 9: a denial writes only the block of the policy that refused, to that policy's own key.
+/// Rule 9 of the design: a denial writes only a block, for the policy that denied and under the key
+/// of this policy.
 pub(super) fn a_penalty_is_all_that_a_denial_writes<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let strict = harness.hourly("strict", 1, " block 50us");
@@ -211,7 +215,7 @@ pub(super) fn a_penalty_is_all_that_a_denial_writes<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Rule 9: a shadow counts and reports, and never refuses.
+/// Rule 9 of the design: a shadow counts and reports, and never refuses.
 pub(super) fn a_shadow_reports_and_never_refuses<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let shadow = policy.shadow();
@@ -233,7 +237,7 @@ pub(super) fn a_shadow_reports_and_never_refuses<F: Fixture>(fixture: &F) {
             1,
             "{shadow}: a shadow that denies is not charged"
         );
-        // If an enforced policy refuses, the shadow is not charged either.
+        // If an enforced policy denies, the shadow of the same call is not charged.
         let _ = harness.ask(Operation::Reset, &charges).await;
         let too_much = [charges[0], charges[1].cost(1_001)];
         check!(harness.ask(Operation::Acquire, &too_much).await.is_denied());
@@ -241,7 +245,8 @@ pub(super) fn a_shadow_reports_and_never_refuses<F: Fixture>(fixture: &F) {
     });
 }
 
-/// B53, B54: a changed limit applies from the next decision. The usage is kept.
+/// Defects B53 and B54: if the limit of a policy changes, the new limit applies from the next
+/// decision. The usage is kept.
 pub(super) fn b53_b54_a_changed_limit_keeps_what_was_used<F: Fixture>(fixture: &F) {
     for (before, wider, narrower) in [
         ("fixed-window 5/1h", "fixed-window 8/1h", "fixed-window 3/1h"),
@@ -275,7 +280,7 @@ pub(super) fn b53_b54_a_changed_limit_keeps_what_was_used<F: Fixture>(fixture: &
     }
 }
 
-/// Policies of one name, each with another window or another algorithm.
+/// Policies with the same name and different shapes: each has a different window or algorithm.
 const SHAPES: [&str; 12] = [
     "p: fixed-window 5/1h",
     "p: fixed-window 5/2h",
@@ -291,9 +296,10 @@ const SHAPES: [&str; 12] = [
     "p: token-bucket 5/2h by-interval",
 ];
 
-/// B60, rule 8: two policies of one name with different windows or algorithms have separate
-/// states. In turns, they admit the sum of their limits. A call under one policy, such as a block,
-/// does not change the state of the other.
+/// Defect B60, and rule 8 of the design: two policies with the same name and different windows or
+/// algorithms have separate states. If they are used in turns, they admit the sum of their limits.
+/// A call under one of these policies, such as a block, does not change the state of the other
+/// policy.
 pub(super) fn b60_another_window_or_algorithm_has_a_state_of_its_own<F: Fixture>(fixture: &F) {
     for from in SHAPES {
         for to in SHAPES.into_iter().filter(|&to| to != from) {
@@ -320,7 +326,7 @@ pub(super) fn b60_another_window_or_algorithm_has_a_state_of_its_own<F: Fixture>
     }
 }
 
-/// Rule 8: a block continues after the limit is changed.
+/// Rule 8 of the design: if the limit of a policy changes, a block of the policy continues.
 pub(super) fn a_block_survives_a_changed_limit<F: Fixture>(fixture: &F) {
     for (before, after) in [
         ("p: fixed-window 5/1h", "p: fixed-window 9/1h"),
@@ -340,8 +346,9 @@ pub(super) fn a_block_survives_a_changed_limit<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Rule 8: a bucket recovers at the time computed under the policy that last charged it, whether
-/// or not the store has dropped its state.
+/// Rule 8 of the design: a bucket recovers at the time that was computed under the policy of its
+/// last charge. Decisions do not depend on whether the store has already dropped the bucket's
+/// state.
 pub(super) fn a_lowered_rate_counts_from_the_next_charge<F: Fixture>(fixture: &F) {
     for (fast, slow) in [
         ("p: token-bucket 1/1us burst 5", "p: token-bucket 1/1h burst 5"),
@@ -352,7 +359,8 @@ pub(super) fn a_lowered_rate_counts_from_the_next_charge<F: Fixture>(fixture: &F
             let (fast, slow) = (policy(fast), policy(slow));
             let taken = harness.acquire(&fast, 4).await.verdicts()[0];
             let full_after = u64::try_from(taken.reset_after().as_micros()).unwrap_or(u64::MAX);
-            // A refusal returns this time too, because a deny cache would keep a longer wait.
+            // The wait of a refusal also ends at this time. A deny cache would otherwise refuse the
+            // subject for too long.
             let refused = harness.refused(&slow, 5).await.verdicts()[0];
             let waits = [refused.retry_after(), Some(refused.reset_after())];
             check_eq!(waits, [Some(us(full_after)); 2], "{fast} to {slow}");
@@ -369,7 +377,7 @@ pub(super) fn a_lowered_rate_counts_from_the_next_charge<F: Fixture>(fixture: &F
     }
 }
 
-/// B61: policies without a name share a state only if they are equal.
+/// Defect B61: policies without a name share a state only if they are equal.
 pub(super) fn b61_policies_without_a_name_share_states_only_if_equal<F: Fixture>(fixture: &F) {
     let texts = [
         "fixed-window 5/1h",
@@ -409,7 +417,7 @@ pub(super) fn b61_policies_without_a_name_share_states_only_if_equal<F: Fixture>
     });
 }
 
-/// A call that is not valid is an error that names the reason, and is never a denial.
+/// Checks that a call that is not valid gets an error that names the reason, and never a denial.
 pub(super) fn a_wrong_call_is_an_error_and_not_a_denial<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let log = harness.hourly("p", 100, "");
@@ -429,7 +437,7 @@ pub(super) fn a_wrong_call_is_an_error_and_not_a_denial<F: Fixture>(fixture: &F)
     });
 }
 
-/// Phases differ between subjects, so that their windows end at different times.
+/// Under a `phased` policy, the windows of different subjects end at different times.
 pub(super) fn phased_windows_end_at_times_of_their_own<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         harness.set(START);

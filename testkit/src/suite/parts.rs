@@ -1,4 +1,4 @@
-//! Charges beyond the limit, acquires of up to the cost, and check-only charges.
+//! Properties of charges beyond the limit, of "acquire up to", and of check-only charges.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use super::report::{check, check_eq};
 
 const UP_TO: Operation = Operation::AcquireUpTo { min: 1 };
 
-/// Checks that a charge beyond the limit delays later requests by exactly the wait in the verdict,
-/// and that a refund can refund all of it.
+/// Checks that a charge beyond the limit delays later requests by exactly the wait in its verdict.
+/// A refund can refund the whole charge.
 pub(super) fn a_charge_beyond_the_limit_is_paid_for<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let charge = [Charge::new(&policy, "s").cost(12)];
@@ -37,9 +37,10 @@ pub(super) fn a_charge_beyond_the_limit_is_paid_for<F: Fixture>(fixture: &F) {
     });
 }
 
-/// A charge is bounded by the maximum of a state, and returns the recorded amount.
+/// Checks that a charge beyond the limit records at most the maximum that a state can contain. The
+/// answer contains the recorded amount.
 pub(super) fn a_charge_stops_at_what_a_state_can_hold<F: Fixture>(fixture: &F) {
-    // 2^51 µs are 2,251,799,813 s.
+    // A span of 2^51 µs is 2,251,799,813 s, rounded down.
     for (text, holds) in [
         ("p: fixed-window 5/1h", MAX_EXACT),
         ("p: sliding-log 5/1h", MAX_EXACT),
@@ -66,8 +67,8 @@ pub(super) fn a_charge_stops_at_what_a_state_can_hold<F: Fixture>(fixture: &F) {
     }
 }
 
-/// If a log is full, a charge beyond the limit moves its newest record to the current time, so
-/// that the charge counts for a whole window.
+/// If a sliding log is full, a charge beyond the limit moves the newest record of the log to the
+/// current time. The charge then counts for a whole window.
 pub(super) fn a_charge_to_a_full_log_counts_from_now<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let policy = policy("p: sliding-log 2/10us");
@@ -78,7 +79,7 @@ pub(super) fn a_charge_to_a_full_log_counts_from_now<F: Fixture>(fixture: &F) {
         harness.at(4);
         let charge = [Charge::new(&policy, "s")];
         check_eq!(harness.ask(Operation::Charge, &charge).await.amounts(), [1]);
-        // The record of 2 µs is now a record of 4 µs, with a cost of 2.
+        // The record with the time 2 µs now has the time 4 µs and a cost of 2.
         harness.at(13);
         let _ = harness.refused(&policy, 1).await;
         harness.at(14);
@@ -86,7 +87,8 @@ pub(super) fn a_charge_to_a_full_log_counts_from_now<F: Fixture>(fixture: &F) {
     });
 }
 
-/// A charge is recorded for a blocked subject, which stays blocked, and for a shadow.
+/// A charge beyond the limit is recorded even if the subject is blocked, and the block continues.
+/// It is also recorded under a shadow.
 pub(super) fn a_charge_passes_blocks_and_shadows<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let charge = [Charge::new(&policy, "s").cost(5)];
@@ -106,8 +108,8 @@ pub(super) fn a_charge_passes_blocks_and_shadows<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Checks that an acquire up to its cost charges the cost, or the remaining amount if that is
-/// less.
+/// Checks that an "acquire up to" charges its cost, or the remaining amount if the remaining amount
+/// is less than the cost.
 pub(super) fn an_acquire_up_to_takes_all_that_remains<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         harness.take(&policy, 1).await;
@@ -135,8 +137,8 @@ pub(super) fn an_acquire_up_to_takes_all_that_remains<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Checks that an acquire up to its costs charges one amount to all policies. A shadow does not
-/// bound the amount.
+/// Checks that an "acquire up to" with several policies charges the same amount to all policies. A
+/// shadow does not bound this amount.
 pub(super) fn an_acquire_up_to_takes_one_amount_of_all<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let other = harness.hourly("other", 9, "");
@@ -171,7 +173,7 @@ pub(super) fn an_acquire_up_to_takes_one_amount_of_all<F: Fixture>(fixture: &F) 
     });
 }
 
-/// A check-only charge is not made. If it is denied, the call is refused.
+/// A check-only charge is not made. If a policy denies the check-only charge, the call is refused.
 pub(super) fn a_check_takes_nothing_and_refuses_the_whole<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let other = harness.hourly("other", 9, "");
@@ -197,7 +199,7 @@ pub(super) fn a_check_takes_nothing_and_refuses_the_whole<F: Fixture>(fixture: &
     });
 }
 
-/// Checks that a denied check-only charge blocks its subject if the policy blocks after a refusal.
+/// Checks that a denied check-only charge blocks its subject if the policy blocks after a denial.
 pub(super) fn a_check_that_is_refused_blocks<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let policy = policy("p: fixed-window 5/10us block 1m");

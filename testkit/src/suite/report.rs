@@ -1,9 +1,10 @@
-//! Reports a failure in one message that fits on a screen and names the broken guarantee.
+//! Reports of failures. Each failure has one message, which fits on a screen and names the broken
+//! guarantee.
 //!
 //! A failed check unwinds with a [`Broken`]. A case that needs a policy that the store does not
-//! support unwinds with a [`LeftOut`]. Both bypass the panic hook, because the hook would print
-//! the failure of each step towards the smallest failing input. Only [`run`] panics, once, with
-//! the whole message.
+//! support unwinds with a [`LeftOut`]. Both unwind without a call of the panic hook. The hook would
+//! print a message for each failing input that is tried during the search for the smallest failing
+//! input. Only [`run`] calls the hook: it panics once, with the complete message.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -23,11 +24,11 @@ const MAX_LINES: usize = 40;
 /// The maximum number of bytes in a message.
 const MAX_BYTES: usize = 6_000;
 
-/// The payload of a failed check: its message.
+/// The payload of a panic after a failed check. It contains the message of the failure.
 struct Broken(String);
 
-/// The payload of a case that is left out, because the store does not support one of its policies:
-/// the reason.
+/// The payload of a panic that ends a case without a result, because the store does not support a
+/// policy of the case. It contains the reason that the store returned.
 pub(super) struct LeftOut(pub(super) String);
 
 /// The payload of a panic.
@@ -36,9 +37,10 @@ pub(super) type Payload = Box<dyn Any + Send>;
 thread_local! {
     /// The property that runs on this thread.
     static PROPERTY: Cell<&'static str> = const { Cell::new("") };
-    /// The number of cases of the property that this thread has run.
+    /// The number of cases that this thread has run for the property.
     static RUN: Cell<u32> = const { Cell::new(0) };
-    /// The store's reason for the first policy of the property that it does not support.
+    /// The reason that the store returned for the first policy of the property that it does not
+    /// support.
     static LEFT_OUT: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
@@ -47,24 +49,24 @@ pub(super) fn property() -> &'static str {
     PROPERTY.get()
 }
 
-/// Fails the property with a message, to which it adds the place of the caller.
+/// Fails the property with a message. The file and the line of the caller are added to the message.
 #[track_caller]
 pub(super) fn fail(message: &str) -> ! {
     let place = std::panic::Location::caller();
     resume_unwind(Box::new(Broken(format!("{message}\n  ({}:{})", place.file(), place.line()))))
 }
 
-/// Fails the property with the message of a case. That message contains a place already.
+/// Fails the property with the message of a failed case, which already contains a file and a line.
 pub(super) fn fail_as_case(message: String) -> ! {
     resume_unwind(Box::new(Broken(message)))
 }
 
-/// Ends the case without a result.
+/// Ends the case without a result. The reason says which policy is not supported.
 pub(super) fn leave_out(reason: String) -> ! {
     resume_unwind(Box::new(LeftOut(reason)))
 }
 
-/// Returns the answer of a store, and leaves the case out if the store does not support the call.
+/// Returns the answer of a store. If the store does not support the call, skips the case instead.
 pub(super) fn unless_unsupported<T>(answer: Result<T, Error>) -> Result<T, Error> {
     match answer {
         Err(error) if error.kind() == ErrorKind::Unsupported => leave_out(error.to_string()),
@@ -92,7 +94,7 @@ macro_rules! check {
 }
 
 /// Fails the property if the actual value differs from the expected value. The message shows the
-/// expression of the actual value, both values and the given context.
+/// expression of the actual value, the actual value, the expected value, and the given context.
 macro_rules! check_eq {
     ($actual:expr, $expected:expr $(,)?) => {
         check_eq!($actual, $expected, "a value differs")
@@ -114,7 +116,7 @@ macro_rules! check_eq {
 
 pub(super) use {check, check_eq};
 
-/// Polls a future, and returns its panic as an error.
+/// Runs a future to its end. If the future panics, returns the payload of the panic as an error.
 pub(super) async fn caught<T>(future: impl Future<Output = T>) -> Result<T, Payload> {
     let mut future = pin!(future);
     poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
@@ -124,7 +126,7 @@ pub(super) async fn caught<T>(future: impl Future<Output = T>) -> Result<T, Payl
     .await
 }
 
-/// The end of a case.
+/// The result of a case.
 pub(super) enum Ended {
     /// The property holds in this case.
     Held,
@@ -134,8 +136,8 @@ pub(super) enum Ended {
     Failed(String),
 }
 
-/// Returns the end of a case from its result. A failure message ends with the last calls of the
-/// case.
+/// Converts the result of a case, or its panic, to an `Ended`. The message of a failure ends with
+/// the last calls of the case.
 pub(super) fn ended(result: Result<Result<(), String>, Payload>, calls: &CallLog) -> Ended {
     let message = match result {
         Ok(Ok(())) => {
@@ -166,8 +168,8 @@ pub(super) fn message_of(payload: &(dyn Any + Send)) -> String {
     format!("panicked: {}", text.unwrap_or("no message"))
 }
 
-/// Runs a property. Panics with one message if it does not hold, or if the store supports none of
-/// the suite's policies.
+/// Runs a property. Panics with one message if the property does not hold, or if the store supports
+/// none of the suite's policies.
 pub(super) fn run(
     property: &'static str,
     guarantee: Guarantee,

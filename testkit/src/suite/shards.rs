@@ -1,5 +1,6 @@
-//! Policies with shards. A store may split such a limit over several states, or keep it in one. It
-//! must never admit more than the limit, and a limit of a tenant is one limit on every store.
+//! Properties of policies with shards. A store is allowed to split the limit of such a policy over
+//! several states, or to keep it in one state. The store must never admit more than the limit. All
+//! subjects of a tenant share one limit, on every store.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use super::fixture::Fixture;
 use super::harness::{Harness, case, each};
 use super::report::{check, check_eq};
 
-/// Returns the number of subjects of a tenant, of 60, whose request is admitted.
+/// Makes one request for each of 60 subjects of a tenant. Returns the number of admitted requests.
 async fn admitted<F: Fixture>(harness: &Harness<'_, F>, policy: &Policy, tenant: &str) -> u64 {
     let mut admitted = 0;
     for number in 0..60 {
@@ -27,7 +28,7 @@ fn sharded(policy: &Policy, shards: Shards) -> Policy {
         .unwrap_or_else(|error| panic!("`{policy}` cannot have shards: {error}"))
 }
 
-/// B29: one subject can use the whole limit of a policy with shards, and no more.
+/// Defect B29: under a policy with shards, a single subject can use the whole limit, and no more.
 pub(super) fn b29_a_limit_in_shards_is_all_of_the_limit<F: Fixture>(fixture: &F) {
     for policy in each() {
         for count in [1, 2, 3, 8] {
@@ -48,7 +49,7 @@ pub(super) fn b29_a_limit_in_shards_is_all_of_the_limit<F: Fixture>(fixture: &F)
     }
 }
 
-/// All subjects of a tenant share one limit, and different tenants do not.
+/// Checks that all subjects of a tenant share one limit. Different tenants have separate limits.
 pub(super) fn a_limit_of_a_tenant_is_one_for_all_its_subjects<F: Fixture>(fixture: &F) {
     for policy in each() {
         for count in [1, 3, 8] {
@@ -56,7 +57,8 @@ pub(super) fn a_limit_of_a_tenant_is_one_for_all_its_subjects<F: Fixture>(fixtur
             case(fixture, async |harness| {
                 check_eq!(admitted(harness, &policy, "one").await, policy.limit(), "{policy}");
                 check_eq!(admitted(harness, &policy, "other").await, policy.limit(), "{policy}");
-                // A call names any subject of the tenant, and changes the limit of the tenant.
+                // A call can name any subject of the tenant. The call applies to the shared state
+                // of the tenant.
                 let any_subject = [Charge::new(&policy, "any_subject").tenant("one")];
                 let _ = harness.ask(Operation::Reset, &any_subject).await;
                 check_eq!(admitted(harness, &policy, "other").await, 0, "{policy}");
@@ -71,7 +73,8 @@ pub(super) fn a_limit_of_a_tenant_is_one_for_all_its_subjects<F: Fixture>(fixtur
     }
 }
 
-/// If each shard has the whole limit, each subject has its own limit, as without shards.
+/// If each shard has the whole limit, each subject has its own limit, like under a policy without
+/// shards.
 pub(super) fn a_whole_limit_is_each_subjects_own<F: Fixture>(fixture: &F) {
     for policy in each() {
         let policy = sharded(&policy, Shards::whole(4));

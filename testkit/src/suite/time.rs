@@ -1,4 +1,4 @@
-//! Time: promises about the future, bounds over any window, and clocks that step back.
+//! Properties of time: the waits in verdicts, the maximum in any window, and clocks that step back.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use super::report::{check, check_eq};
 use crate::generate::any_policy;
 use crate::show;
 
-/// B30: the store decides by its own clock, and returns the time of that clock.
+/// Defect B30: the store decides by its own clock, and its method `now` returns the time of this
+/// clock.
 pub(super) fn b30_the_clock_that_counts_is_the_stores<F: Fixture>(fixture: &F) {
     use tidegate_core::{Clock, Store};
     case(fixture, async |harness| {
@@ -23,15 +24,16 @@ pub(super) fn b30_the_clock_that_counts_is_the_stores<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Returns one policy of [`EACH`], and requests: the time before each, and its cost.
+/// Returns a strategy for a policy of [`EACH`] and some requests. Each request consists of the time
+/// before the request, in microseconds, and its cost.
 fn requests() -> impl Strategy<Value = (Policy, Vec<(u64, u64)>)> {
     let request = (prop_oneof![3 => Just(0), 4 => 0..8_u64, 1 => 0..40_u64], 1..4_u64);
     (prop::sample::select(&EACH[..]), prop::collection::vec(request, 1..60))
         .prop_map(|(text, requests)| (policy(text), requests))
 }
 
-/// B31: a step back of the clock admits nothing more. When the clock shows the earlier time again,
-/// the verdict is the same as before.
+/// Defect B31: after a step back of the clock, nothing more is admitted. When the clock again shows
+/// the time from before the step, the verdict is the same as before the step.
 pub(super) fn b31_a_step_back_mints_nothing_and_costs_at_most_the_step<F: Fixture>(fixture: &F) {
     let steps = prop_oneof![1..30_u64, Just(1_000_000), Just(START)];
     cases(fixture, (requests(), steps), async |harness, ((policy, requests), step)| {
@@ -73,7 +75,8 @@ pub(super) fn b31_a_step_back_mints_nothing_and_costs_at_most_the_step<F: Fixtur
     });
 }
 
-/// B31: jumps of years in both directions admit nothing more than the limit, and cause no panic.
+/// Defect B31: jumps of years in both directions admit nothing more than the limit, and cause no
+/// panic.
 pub(super) fn b31_jumps_of_years_are_survived<F: Fixture>(fixture: &F) {
     const YEAR: u64 = 365 * 86_400_000_000;
     each_case(fixture, async |harness, policy| {
@@ -88,7 +91,7 @@ pub(super) fn b31_jumps_of_years_are_survived<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Returns a policy of any kind, and requests that use it up.
+/// Returns a strategy for a policy of any kind, and for requests that use up its limit.
 fn wild() -> impl Strategy<Value = (Policy, Vec<(u64, u64)>)> {
     let policy = any_policy("p").prop_filter("enforced", |policy| !policy.is_shadow());
     let request = (prop_oneof![Just(0), 0..15_u64, any::<u64>().prop_map(|n| n >> 24)], 0..4_u8);
@@ -119,8 +122,8 @@ async fn use_up<F: Fixture>(
     now
 }
 
-/// B39, rule 4: if no other call is made, a request succeeds after a wait of `retry_after`, and
-/// fails one microsecond earlier.
+/// Defect B39, and rule 4 of the design: a request succeeds after a wait of `retry_after`, and
+/// fails one microsecond earlier. This is true if no other call is made during the wait.
 pub(super) fn b39_waiting_retry_after_succeeds_and_less_does_not<F: Fixture>(fixture: &F) {
     cases(fixture, (wild(), 1..4_u64), async |harness, ((policy, requests), cost)| {
         let now = use_up(harness, requests, policy).await;
@@ -156,7 +159,7 @@ pub(super) fn b39_waiting_retry_after_succeeds_and_less_does_not<F: Fixture>(fix
     });
 }
 
-/// Rule 4: a cost of `remaining` is admitted, and a cost greater by 1 is not.
+/// Rule 4 of the design: a cost of `remaining` is admitted, and a cost greater by 1 is not.
 pub(super) fn a_cost_of_remaining_passes_and_one_more_does_not<F: Fixture>(fixture: &F) {
     cases(fixture, wild(), async |harness, (policy, requests)| {
         use_up(harness, requests, policy).await;
@@ -175,8 +178,8 @@ pub(super) fn a_cost_of_remaining_passes_and_one_more_does_not<F: Fixture>(fixtu
     });
 }
 
-/// B40: a request of time `t` does not count at `t + window`. It still counts one microsecond
-/// earlier.
+/// Defect B40: a request at time `t` does not count any more at `t + window`. One microsecond
+/// earlier, the request still counts.
 pub(super) fn b40_the_end_of_a_window_is_outside_of_it<F: Fixture>(fixture: &F) {
     let window = 1_000;
     for text in ["p: sliding-log 1/1ms", "p: fixed-window 1/1ms anchored", "p: token-bucket 1/1ms"]
@@ -217,19 +220,20 @@ async fn admitted<F: Fixture>(
     admitted
 }
 
-/// Rule 3: no more is admitted than the policy allows, over any window of time.
+/// Rule 3 of the design: in any interval of time, no more is admitted than the policy allows.
 pub(super) fn never_more_is_admitted_than_the_policy_says<F: Fixture>(fixture: &F) {
     cases(fixture, requests(), async |harness, (policy, requests)| {
         let admitted = admitted(harness, policy, requests).await;
-        // The maximum amount that may be admitted in a stretch of time, by algorithm. Each policy
-        // admits 5 in 10 µs.
+        // Returns the maximum amount that the policy is allowed to admit in an interval of time.
+        // The maximum depends on the algorithm. Each policy admits 5 in 10 µs.
         let max = |from: u64, to: u64| match policy.algorithm().keyword() {
             "sliding-log" => 5 * ((to - from) / 10 + 1),
             "token-bucket" if policy.to_string().contains("by-interval") => {
                 5 + 5 * ((to - from) / 10 + 1)
             }
             "token-bucket" | "gcra" => 5 + (to - from) / 2,
-            // At the boundary of two windows, twice the limit may be admitted.
+            // An interval around the boundary of two windows can contain the limits of both
+            // windows.
             _ => 5 * ((to - from) / 10 + 2),
         };
         for (place, &(from, _)) in admitted.iter().enumerate() {
@@ -248,8 +252,8 @@ pub(super) fn never_more_is_admitted_than_the_policy_says<F: Fixture>(fixture: &
     });
 }
 
-/// Rule 3: no less is admitted than the policy allows. A subject with continuous requests gets the
-/// long-run rate, regardless of the interval between its requests.
+/// Rule 3 of the design: no less is admitted than the policy allows. A subject that makes requests
+/// continuously gets the whole long-run rate, regardless of the interval between its requests.
 pub(super) fn the_long_run_rate_is_met_however_often_it_is_asked<F: Fixture>(fixture: &F) {
     for policy in each() {
         for every in [1, 3, 7] {
@@ -268,11 +272,11 @@ pub(super) fn the_long_run_rate_is_met_however_often_it_is_asked<F: Fixture>(fix
                 }
                 let text = policy.to_string();
                 let round = if text.contains("grain") || text.contains("counter") {
-                    // The loss of these two algorithms is bounded, but the bound is not one
-                    // number.
+                    // These policies can admit less than the long-run rate. The bound of 20 µs per
+                    // round covers their loss.
                     20
                 } else if ["anchored", "log", "interval"].iter().any(|word| text.contains(word)) {
-                    // A round begins at a request, and so is late by up to one interval between
+                    // A round begins at a request. So it begins late by up to one interval between
                     // requests.
                     10_u64.div_ceil(every) * every
                 } else {
@@ -286,7 +290,8 @@ pub(super) fn the_long_run_rate_is_met_however_often_it_is_asked<F: Fixture>(fix
             });
         }
     }
-    // If the bucket is never full, no part of a period is lost.
+    // This bucket is never full, because its burst exceeds the refill of a period. So it loses no
+    // part of a period.
     for every in [1, 3, 7, 10] {
         case(fixture, async |harness| {
             let bucket = policy("p: token-bucket 5/10us burst 12 by-interval");

@@ -1,4 +1,4 @@
-//! Random traces. Each answer is compared with the oracle.
+//! Properties of random traces. Each answer of the store is compared with the answer of the oracle.
 
 use proptest::prelude::*;
 use tidegate_core::{Error, Policy};
@@ -48,27 +48,29 @@ kinds! {
     gcra_decides_as_the_oracle, gcra_under_a_jumping_clock: Gcra;
 }
 
-/// Calls with up to four charges to three policies are decided as by the oracle.
+/// Checks that the store decides calls with up to four charges to three policies like the oracle.
 pub(super) fn several_charges_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let traces = scenario(several_policies(), ClockKind::Forwards, 25, 4);
     play(fixture, traces, ClockKind::Forwards);
 }
 
-/// B31: calls with up to four charges are decided as by the oracle under a clock that jumps both
-/// ways.
+/// Defect B31: under a clock that jumps forwards and back, the store decides calls with up to four
+/// charges like the oracle.
 pub(super) fn several_charges_under_a_jumping_clock<F: Fixture>(fixture: &F) {
     let moves = fixture.moves_with_several();
     play(fixture, scenario(several_policies(), moves, 25, 4), moves);
 }
 
-/// B53, B54: a policy that changes and keeps its name also keeps its usage, or has a fresh state.
+/// Defects B53 and B54: a changed policy with the same name keeps its usage. If its shape has
+/// changed, it has another state. The store decides like the oracle.
 pub(super) fn b53_changed_policies_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let policies = Kind::any().prop_flat_map(|kind| related_policies(kind, "p"));
     let traces = scenario(policies, ClockKind::Jumping, 30, 1);
     play(fixture, traces, ClockKind::Jumping);
 }
 
-/// The calls of a batch are decided as the oracle decides them one after another.
+/// Checks that the store decides the calls of a batch like the oracle, which decides the calls one
+/// after another.
 pub(super) fn batches_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let moves = fixture.moves_with_several();
     let traces = scenario(several_policies(), moves, 30, 2);
@@ -78,7 +80,7 @@ pub(super) fn batches_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     });
 }
 
-/// B17: traces with unusual subjects are decided as by the oracle.
+/// Defect B17: the store decides traces with unusual subjects like the oracle.
 pub(super) fn b17_hostile_subjects_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let subjects = prop::collection::vec((hostile_subject(), hostile_subject()), 1..5);
     let traces = scenario(several_policies(), ClockKind::Forwards, 12, 2);
@@ -87,7 +89,8 @@ pub(super) fn b17_hostile_subjects_are_decided_as_by_the_oracle<F: Fixture>(fixt
     play(fixture, traces, ClockKind::Forwards);
 }
 
-/// Rule 1: two stores that receive the same calls return the same answers.
+/// Rule 1 of the design: if two stores receive the same calls at the same times, they return the
+/// same answers.
 pub(super) fn the_same_calls_get_the_same_answers<F: Fixture>(fixture: &F) {
     use super::harness::Harness;
     use crate::generate::Trace;

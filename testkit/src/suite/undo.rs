@@ -1,4 +1,4 @@
-//! Undo: an undo refunds the charge of one call, and no charge of another call.
+//! Properties of undo: an undo refunds the charge of one call, and no charge of another call.
 
 use std::time::Duration;
 
@@ -11,12 +11,14 @@ use super::harness::{EACH, Harness, START, case, cases, each, each_case, policy}
 use super::report::{check, check_eq};
 use crate::show;
 
-/// Returns the undo of a charge that was made this many microseconds after [`START`].
+/// Returns the operation that undoes a charge. The charge was made this many microseconds after
+/// [`START`].
 fn undo(micros: u64) -> Operation {
     Operation::Undo { at: Timestamp::from_micros(START + micros) }
 }
 
-/// If several charges are undone immediately, the store's contents are as before, byte for byte.
+/// If several charges are undone immediately, the contents of the store are the same as before the
+/// charges, byte for byte.
 pub(super) fn an_undo_at_once_leaves_what_was_there_before<F: Fixture>(fixture: &F) {
     for policy in each() {
         for before in [0, 2] {
@@ -52,9 +54,10 @@ pub(super) fn an_undo_at_once_leaves_what_was_there_before<F: Fixture>(fixture: 
     }
 }
 
-/// A request: the time before it, its cost, a charge that is made and undone before the request,
-/// and a block. The charge has a cost, and may be a reservation. The block is made between the
-/// charge and its undo, and a block of zero lifts a block.
+/// A request. The fields are the time before the request, the cost of the request, an optional
+/// extra charge and an optional block. The extra charge is made and undone before the request. It
+/// has a cost, and is a reservation if its flag is `true`. The block is made between the extra
+/// charge and its undo. A block of zero lifts a block.
 type Request = (u64, u64, Option<(u64, bool)>, Option<u64>);
 
 fn requests() -> impl Strategy<Value = (Policy, Vec<Request>)> {
@@ -66,8 +69,8 @@ fn requests() -> impl Strategy<Value = (Policy, Vec<Request>)> {
         .prop_map(|(text, requests)| (policy(text), requests))
 }
 
-/// Two stores receive the same calls, and one of them also receives charges that are undone
-/// immediately. The answers of the stores must not differ.
+/// Two stores receive the same calls. The first store also receives extra charges that are undone
+/// immediately. The answers of the two stores must not differ.
 pub(super) fn what_is_undone_at_once_is_as_if_never_taken<F: Fixture>(fixture: &F) {
     cases(fixture, requests(), async |harness, (policy, requests)| {
         let without = Harness::open(fixture).await;
@@ -111,12 +114,14 @@ pub(super) fn what_is_undone_at_once_is_as_if_never_taken<F: Fixture>(fixture: &
     });
 }
 
-/// Checks that a later undo refunds only the part of the charge that is still charged, and no
-/// charge of another call.
+/// Checks that an undo at a later time refunds only the part of the charge that still counts. It
+/// refunds no charge of another call.
 pub(super) fn an_undo_later_takes_nothing_from_others<F: Fixture>(fixture: &F) {
-    // Policy, time and cost of the charges of others, remaining amount after the undo at that
-    // time, a later time, and remaining amount at the later time. An aligned window ends 7 µs
-    // after the start, and an anchored window after 10 µs.
+    // The undone charge has a cost of 3, and is made at the start. Each case has six values. The
+    // first three are the policy, and the time and the cost of another caller's charge. The undo is
+    // made at the same time, and the fourth value is the remaining amount after the undo. The last
+    // two values are a later time and the remaining amount at the later time. An aligned window
+    // ends 7 µs after the start, and an anchored window ends 10 µs after the start.
     for (text, when, cost, remains, later, remains_later) in [
         ("p: fixed-window 5/10us", 6, 2, 3, 7, 5),
         ("p: fixed-window 5/10us", 7, 4, 1, 16, 1),
@@ -126,13 +131,13 @@ pub(super) fn an_undo_later_takes_nothing_from_others<F: Fixture>(fixture: &F) {
         ("p: sliding-log 5/10us", 10, 4, 1, 19, 1),
         ("p: sliding-log 5/10us grain 2us", 9, 2, 3, 19, 3),
         ("p: sliding-log 5/10us grain 2us", 11, 4, 1, 20, 1),
-        // A charge of the previous window counts by its overlap: as a whole when that window has
-        // just ended, and not at all at the end of the current window.
+        // A sliding counter weights the charges of the previous window. They count as a whole when
+        // the current window begins, and not at all when the current window ends.
         ("p: sliding-counter 5/10us", 6, 2, 3, 7, 3),
         ("p: sliding-counter 5/10us", 7, 2, 3, 16, 3),
         ("p: sliding-counter 5/10us", 17, 4, 1, 26, 1),
-        // The bucket refills a token in 2 µs. An undo does not refund tokens that may have been
-        // refilled since the charge.
+        // The bucket refills one token in 2 µs. An undo does not refund the tokens that were
+        // possibly refilled since the charge.
         ("p: token-bucket 5/10us burst 5", 4, 3, 2, 5, 2),
         ("p: token-bucket 5/10us burst 5", 5, 3, 2, 7, 3),
         ("p: gcra 5/10us burst 5", 6, 4, 1, 7, 1),
@@ -154,8 +159,8 @@ pub(super) fn an_undo_later_takes_nothing_from_others<F: Fixture>(fixture: &F) {
     }
 }
 
-/// B59: any number of charges of one instant can be undone later. Each is refunded in full, up to
-/// the amount that is still charged.
+/// Defect B59: any number of charges of one instant can be undone later. Each undo refunds its
+/// whole charge, but at most the amount that is still charged.
 pub(super) fn b59_many_takes_are_undone_in_full<F: Fixture>(fixture: &F) {
     for text in [
         "p: token-bucket 10/1s burst 100",
@@ -172,7 +177,7 @@ pub(super) fn b59_many_takes_are_undone_in_full<F: Fixture>(fixture: &F) {
             for _ in 0..20 {
                 harness.take(&policy, 1).await;
             }
-            // One token has been refilled by then.
+            // One token has been refilled since the charges.
             harness.set(1_790_000_040_100_000);
             for _ in 0..20 {
                 harness.does(Operation::Undo { at }, &policy, 1).await;
@@ -182,8 +187,8 @@ pub(super) fn b59_many_takes_are_undone_in_full<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Checks that an undo refunds nothing if the charge was not made: on a fresh subject, at another
-/// time, above the limit, or at a cost of 0.
+/// Checks that an undo refunds nothing if the charge was not made. The cases are a fresh subject,
+/// another time, a charge above the limit, and a cost of 0.
 pub(super) fn what_was_not_taken_is_not_undone<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let charge = Charge::new(&policy, "s");
@@ -220,8 +225,8 @@ pub(super) fn an_undo_leaves_blocks_alone<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Checks that an undo searches the newest [`MAX_UNDO`] records of a log, and does not undo an
-/// older record.
+/// Checks that an undo of a sliding log searches the newest [`MAX_UNDO`] records of the log. The
+/// undo does not change an older record.
 pub(super) fn a_log_undoes_what_is_among_its_newest_records<F: Fixture>(fixture: &F) {
     let max_undo = u64::try_from(MAX_UNDO).unwrap_or(u64::MAX);
     for text in ["p: sliding-log 1000/1ms", "p: sliding-log 1000/1ms grain 1us"] {
@@ -242,7 +247,8 @@ pub(super) fn a_log_undoes_what_is_among_its_newest_records<F: Fixture>(fixture:
     }
 }
 
-/// A charge of a cost after some time, or the undo of an earlier charge.
+/// A step of a sequence. It is an acquire (the time before the acquire, and its cost) or an undo of
+/// an earlier acquire.
 #[derive(Debug, Clone)]
 enum Step {
     Acquire(u64, u64),
@@ -260,8 +266,8 @@ fn steps() -> impl Strategy<Value = (Policy, Vec<Step>)> {
         .prop_map(|(text, steps)| (policy(text), steps))
 }
 
-/// Rule 3: in any sequence of acquires and undos, the charges that were not undone never exceed
-/// what the policy allows.
+/// Rule 3 of the design: an undo never makes room for more than the policy allows. The sum of the
+/// charges that were not undone stays within the limit, in any sequence of acquires and undos.
 pub(super) fn never_more_is_admitted_whatever_is_undone<F: Fixture>(fixture: &F) {
     cases(fixture, steps(), async |harness, (policy, steps)| {
         let phase = Charge::new(policy, "s").phase();
@@ -297,7 +303,8 @@ pub(super) fn never_more_is_admitted_whatever_is_undone<F: Fixture>(fixture: &F)
     });
 }
 
-/// Returns a message if these charges exceed 5 in 10 µs, as the policy counts them.
+/// Returns a message if the sum of these charges exceeds the limit of 5 in 10 µs. The algorithm of
+/// the policy determines which charges count at the time `to`.
 fn excess(policy: &Policy, phase: u64, taken: &[(u64, u64)], to: u64) -> Option<String> {
     let sum = |counts: &dyn Fn(u64) -> bool| -> u64 {
         taken.iter().filter(|(at, _)| counts(*at)).map(|(_, cost)| cost).sum()
@@ -306,7 +313,8 @@ fn excess(policy: &Policy, phase: u64, taken: &[(u64, u64)], to: u64) -> Option<
     let window = |window: u64, shift: u64| sum(&|at| (at + shift) / 10 == window);
     match policy.algorithm().keyword() {
         "fixed-window" if text.contains("anchored") => {
-            // Regardless of the starts of the two windows that a stretch of 10 µs may overlap.
+            // The start of an anchored window is not known here. An interval of 10 µs overlaps at
+            // most two windows, so at most 10 are admitted in it.
             let stretch = sum(&|at| at + 10 > to);
             (stretch > 10).then(|| format!("{stretch} in 10 µs"))
         }

@@ -1,5 +1,5 @@
-//! Random traces are useful only if they reach limits. These tests count how often the generated
-//! calls do.
+//! Tests of the generators. Random traces are useful only if they reach limits. These tests count
+//! how often the calls of a trace reach a limit.
 #![expect(clippy::expect_used, reason = "a test")]
 
 use std::pin::pin;
@@ -27,7 +27,8 @@ struct Counts {
     blocked: u32,
     never: u32,
     booked: u32,
-    /// Calls that were refused and then admitted by the next call, exactly when the wait was over.
+    /// The number of refusals after which the next call was made exactly at the end of the wait,
+    /// and was admitted.
     kept_waits: u32,
     steps_back: u32,
 }
@@ -35,7 +36,7 @@ struct Counts {
 /// A model store with a [`Counter`] around it.
 type CountingStore = Layered<Counter, ModelStore>;
 
-/// A layer that counts calls and answers.
+/// A layer that counts the calls and the kinds of answers.
 #[derive(Debug)]
 struct Counter {
     clock: ManualClock,

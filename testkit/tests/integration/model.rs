@@ -1,5 +1,5 @@
-//! The suite on the smallest store, which drops recovered states immediately, and on the same
-//! store that never drops a state.
+//! Tests of the conformance suite on the model store, the smallest store. One model store drops
+//! recovered states immediately, and the other model store never drops a state.
 
 use tidegate_testkit::{ModelStore, conformance, fixture};
 

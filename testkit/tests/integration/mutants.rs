@@ -1,5 +1,5 @@
-//! The suite on stores with a defect. Each defect must be caught by the property that is named
-//! after it.
+//! Tests of the conformance suite on stores with a defect. In the list below, each defect is
+//! followed by the properties that must find the defect.
 #![expect(clippy::expect_used, reason = "a test")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,7 @@ use tidegate_core::ManualClock;
 use tidegate_testkit::Fixture;
 use tidegate_testkit::suite::{check, check_all};
 
-/// Opens stores with a defect.
+/// A fixture that opens stores with a defect.
 struct BrokenFixture(Defect);
 
 impl Fixture for BrokenFixture {
@@ -31,14 +31,14 @@ impl Fixture for BrokenFixture {
         Duration::from_secs(5)
     }
 
-    /// No seeds are stored, because these stores fail on purpose.
+    /// The suite does not save seeds of failing cases, because these stores fail on purpose.
     fn regressions(&self) -> Option<PathBuf> {
         None
     }
 }
 
-/// Returns `true` if a property fails on a store with a defect. Then its message must fit on a
-/// screen and name the broken guarantee.
+/// Returns `true` if a property fails on a store with a defect. Panics if the message of this
+/// failure does not fit on a screen, or does not name the broken guarantee.
 fn catches(property: &str, defect: Defect) -> bool {
     let result = catch_unwind(AssertUnwindSafe(|| check(&BrokenFixture(defect), property)));
     let Err(payload) = result else { return false };
@@ -56,8 +56,8 @@ fn fits_on_a_screen(text: &str) {
     assert!(words.iter().all(|word| !text.contains(word)), "{text}");
 }
 
-/// Runs a failing property. `the_whole_output_of_a_failure_…` runs this test in a process of its
-/// own.
+/// Runs a failing property. The test `the_whole_output_of_a_failure_…` runs this test in a separate
+/// process.
 #[test]
 fn a_property_in_a_process_of_its_own() {
     let Ok(property) = std::env::var("TIDEGATE_TEST_PROPERTY") else { return };
@@ -261,8 +261,8 @@ caught! {
         by charges_in_opposite_orders_are_exact_and_end;
 }
 
-/// Opens broken stores. The suite runs the cases whose seeds are in a directory, and this many
-/// random ones.
+/// A fixture that opens stores with a defect. The suite runs the cases whose seeds are saved in
+/// `folder`, and `cases` random cases.
 struct WithSeeds {
     defect: Defect,
     cases: u32,

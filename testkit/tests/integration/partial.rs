@@ -1,5 +1,5 @@
-//! Stores that support only some policies. The suite uses only these policies, and still finds a
-//! defect.
+//! Tests of the conformance suite on stores that support only some policies. The suite uses only
+//! the supported policies, and still finds a defect of the store.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,11 +16,13 @@ use tidegate_testkit::{Fixture, ModelStore, conformance, decide_one_by_one};
 /// A model store that supports some policies.
 type PartialStore = Layered<Partial, ModelStore>;
 
-/// A layer that does not support some policies. `supports` and `decide` return an error for them.
+/// A layer that does not support some policies. For such a policy, `supports` and `decide` return
+/// an error.
 #[derive(Debug)]
 struct Partial {
     supports: fn(&Policy) -> bool,
-    /// Whether a refused call charges a cost of 1 if that fits. This is a defect.
+    /// Whether the layer has a defect: a refused call charges a cost of 1, if a cost of 1 still
+    /// fits.
     charges_denials: bool,
 }
 
@@ -95,7 +97,8 @@ conformance!(windows_only, partial(is_window));
 conformance!(plain_windows_only, partial(does_not_block));
 conformance!(long_memories_only, partial(is_long));
 
-/// Opens stores that fail on purpose, and stores no seeds of their failing cases.
+/// A fixture that opens stores with a defect. The suite does not save the seeds of their failing
+/// cases, because these stores fail on purpose.
 struct Failing<M>(M);
 
 impl<M: Fn(ManualClock) -> PartialStore> Fixture for Failing<M> {
@@ -111,7 +114,7 @@ impl<M: Fn(ManualClock) -> PartialStore> Fixture for Failing<M> {
     }
 }
 
-/// Returns the panic message of a failing property, or `None` if the property passes.
+/// Runs a property. Returns the panic message if the property fails, or `None` if it passes.
 fn failure(make: impl Fn(ManualClock) -> PartialStore, property: &str) -> Option<String> {
     let result = catch_unwind(AssertUnwindSafe(|| check(&Failing(&make), property)));
     result.err().map(|payload| *payload.downcast::<String>().unwrap())
@@ -133,7 +136,7 @@ fn a_defect_of_a_store_with_buckets_only_is_found() {
     assert!(failure(&make, "sliding_log_decides_as_the_oracle").is_none(), "there are no logs");
 }
 
-/// Opens stores that support no policy.
+/// A fixture that opens stores that support no policy.
 struct Nothing;
 
 impl Fixture for Nothing {
@@ -164,12 +167,13 @@ fn a_store_that_supports_nothing_fails() {
             failed += 1;
         }
     }
-    // The other properties need no policy. One tests the clock, and others test policies that
-    // cannot be built.
+    // Up to three properties pass, because they need no policy. One of them tests the clock, and
+    // the others test policies that cannot be built.
     assert!(failed >= properties().len() - 3, "{failed} of {}", properties().len());
 }
 
-/// The suite never skips a supported policy. It calls `supports` at least once per case.
+/// Checks that the suite never skips a supported policy. The suite calls `supports` at least once
+/// per case.
 #[test]
 fn supported_policies_are_asked_for() {
     use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! The output of a failing property fits on a screen.
+//! Tests of the output of a failing property, which must fit on a screen.
 
 use std::fmt::Debug;
 
@@ -10,12 +10,13 @@ use tidegate_testkit::generate::{
     Bytes, ClockKind, Scenario, hold_scenario, hostile_subject, scenario, several_policies,
 };
 
-/// Returns subjects of a mebibyte, the maximum length.
+/// Returns a strategy for subjects of 1 MiB, the maximum length.
 fn long_subject() -> impl Strategy<Value = Bytes> {
     any::<u8>().prop_map(|byte| Bytes::from(vec![byte; 1 << 20]))
 }
 
-/// Returns the output of a property that fails for each input. The input is not reduced.
+/// Runs a property that fails for each input. Returns the output of this property. The input is not
+/// reduced.
 fn printed<T: Debug>(input: impl Strategy<Value = T>, seed: u64) -> String {
     let config = Config {
         failure_persistence: None,
@@ -47,7 +48,8 @@ fn a_failing_property_of_long_subjects_prints_at_most_a_screen() {
     assert_fits_on_a_screen(|| hold_scenario(several_policies(), 60).boxed());
 }
 
-/// proptest writes a failing input after its seed, in a line of a file.
+/// Checks that a failing input is one line of text. When proptest saves the seed of a failing input
+/// in a file, it writes the input on the same line.
 #[test]
 fn the_input_is_a_line_of_a_file() {
     let mut runner = TestRunner::deterministic();

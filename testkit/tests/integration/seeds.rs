@@ -1,4 +1,5 @@
-//! `PROPTEST_RNG_SEED` determines random input in the same way in each process.
+//! Tests of the variable `PROPTEST_RNG_SEED`. With the same value, all processes generate the same
+//! random input.
 #![expect(clippy::expect_used, reason = "a test")]
 
 use std::path::PathBuf;
@@ -10,14 +11,14 @@ use tidegate_testkit::generate::{ClockKind, Kind, policy, scenario, seeded_rng};
 use tidegate_testkit::suite::check;
 use tidegate_testkit::{Fixture, ModelStore};
 
-/// The variable that tells a process to print its input.
+/// The environment variable that makes a test process print its random input.
 const PRINTS: &str = "TIDEGATE_TEST_PRINTS";
 
-/// Opens stores whose guards print the time at the end of each case. That time depends on the
-/// random calls of the case.
+/// A fixture whose guards print the time of the clock at the end of each case. This time depends on
+/// the random calls of the case.
 struct Printing;
 
-/// Prints the time of a clock when it is dropped.
+/// A guard that prints the time of a clock when the guard is dropped.
 struct TimePrinter(ManualClock);
 
 impl Drop for TimePrinter {
@@ -39,7 +40,8 @@ impl Fixture for Printing {
     }
 }
 
-/// Prints the input of each kind of random test. Other tests run this one in a process of its own.
+/// Prints the random input of each kind of random test. Other tests run this test in a separate
+/// process.
 #[test]
 fn input_of_a_process_of_its_own() {
     if std::env::var_os(PRINTS).is_none() {
@@ -54,7 +56,7 @@ fn input_of_a_process_of_its_own() {
     });
 }
 
-/// Returns the lines of input that a process prints.
+/// Starts a test process with this seed. Returns the lines of random input that the process prints.
 fn input(seed: Option<&str>) -> Vec<String> {
     let mut process = Command::new(std::env::current_exe().expect("this program"));
     process.args(["--exact", "seeds::input_of_a_process_of_its_own", "--nocapture"]);

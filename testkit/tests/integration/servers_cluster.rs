@@ -1,4 +1,5 @@
-//! A Redis Cluster: its start, failovers, moves of slots, and nodes that join and leave.
+//! Tests of the type `Cluster`, a Redis Cluster: its start, failovers, moves of slots, and nodes
+//! that are added and removed.
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "helper functions of tests fail by panicking, like tests")]
 
@@ -8,7 +9,7 @@ use tidegate_testkit::servers::{Client, Cluster, Data, Redis, Reply, eventually}
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// Runs a command on each node, and returns the replies as text.
+/// Runs a command on each node of a cluster. Returns the replies as text.
 async fn all(cluster: &Cluster, command: &[&str]) -> Vec<String> {
     let mut replies = vec![];
     for node in cluster.nodes() {
@@ -17,14 +18,14 @@ async fn all(cluster: &Cluster, command: &[&str]) -> Vec<String> {
     replies
 }
 
-/// Returns a key in a slot of a node, before any slot is moved.
+/// Returns a key whose slot belongs to `node`. No slot must have been moved before.
 async fn key_on(cluster: &Cluster, node: usize) -> String {
     let slots = cluster.slots_of(node).await.unwrap();
     let is_there = |key: &String| slots[0].contains(&Cluster::slot_of(key.as_bytes()));
     (0..).map(|number| format!("key{number}")).find(is_there).unwrap()
 }
 
-/// Returns a value if a node considers a primary dead.
+/// Returns `Some` if `node` considers a primary dead.
 async fn a_primary_failed(cluster: &Cluster, node: usize) -> Option<()> {
     let nodes = cluster.node(node).command(&["CLUSTER", "NODES"]).await.unwrap().text();
     nodes.lines().any(|line| line.contains(" master,fail ")).then_some(())
@@ -40,7 +41,7 @@ async fn a_cluster_serves_as_soon_as_it_has_started() {
     for number in 0..3 {
         shares.extend(cluster.slots_of(number).await.unwrap());
         let key = key_on(&cluster, number).await;
-        // The client connects over TCP, like any client.
+        // This client connects over TCP, like the clients of a real program.
         let mut client = Client::connect(cluster.node(number).port()).await.unwrap();
         assert_eq!(client.call(&["SET", &key, "value"]).await.unwrap().text(), "OK");
         let slot = Cluster::slot_of(key.as_bytes());
@@ -204,7 +205,8 @@ async fn a_paused_node_counts_as_dead_until_it_is_resumed() {
     })
     .await
     .unwrap();
-    // The paused node is not queried, because that would take 10 s.
+    // The method `primary_of_slot` does not query the paused node, because this query would take
+    // ten seconds.
     assert_eq!(cluster.primary_of_slot(16_383).await.unwrap(), 2);
     cluster.node(2).resume().await.unwrap();
     cluster.wait_until_ok().await.unwrap();
@@ -246,7 +248,7 @@ async fn a_test_can_stay_in_the_middle_of_a_move() {
     let ask = client.call(&["GET", "{tag}new"]).await.unwrap().text();
     assert_eq!(ask, format!("ASK {slot} 127.0.0.1:{}", cluster.node(to).port()));
     let mut there = cluster.node(to).client().await.unwrap();
-    // One of the two keys is on each node.
+    // One of the two keys was moved. So each of the two nodes has one key.
     assert_eq!(there.call(&["ASKING"]).await.unwrap().text(), "OK");
     let both = there.call(&["MGET", "{tag}a", "{tag}b"]).await.unwrap().text();
     assert!(both.starts_with("TRYAGAIN"), "{both}");
@@ -317,13 +319,14 @@ async fn nodes_with_a_password_join_and_fail_over() {
     let new = cluster.add_node().await.unwrap();
     cluster.move_slot(slot, new).await.unwrap();
     assert_eq!(cluster.node(new).command(&["GET", "{tag}a"]).await.unwrap().text(), "1");
-    // Redis 6.0 fails over only after something was written.
+    // Redis 6.0 fails over only after a key was written.
     let key = key_on(&cluster, 0).await;
     cluster.node(0).command(&["SET", &key, "1"]).await.unwrap();
     assert_eq!(cluster.fail_over(0).await.unwrap(), 3);
 }
 
-/// Creates a root certificate, and a certificate for this machine that it has signed.
+/// Creates a root certificate, and a certificate for 127.0.0.1. The root certificate signs the
+/// other certificate.
 fn certificates() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("names"), "subjectAltName=IP:127.0.0.1\n").unwrap();

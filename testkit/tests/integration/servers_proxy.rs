@@ -1,4 +1,5 @@
-//! The modes of the proxy: their effect on a client, and on the server at the same time.
+//! Tests of the modes of the proxy. They check the effect of each mode on a client and on the
+//! server.
 #![cfg(unix)]
 #![expect(
     clippy::unwrap_used,
@@ -15,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 const SOON: Duration = Duration::from_secs(10);
-/// The time for which a connection must be silent.
+/// The time without bytes after which a test considers a connection silent.
 const SILENCE: Duration = Duration::from_millis(100);
 const INCR: &[u8] = b"*2\r\n$4\r\nINCR\r\n$3\r\nkey\r\n";
 
@@ -31,7 +32,7 @@ impl Bench {
         Self { redis, proxy }
     }
 
-    /// Opens a connection through the proxy, and uses it once.
+    /// Opens a connection through the proxy, and sends one command over it.
     async fn connect(&self) -> TcpStream {
         let mut stream = TcpStream::connect(("127.0.0.1", self.proxy.port())).await.unwrap();
         stream.write_all(b"PING\r\n").await.unwrap();
@@ -39,7 +40,7 @@ impl Bench {
         stream
     }
 
-    /// Waits until the server has counted to `count`.
+    /// Waits until the counter on the server, which `INCR` increments, has the value `count`.
     async fn counted(&self, count: &str) {
         let what = format!("the server to count to {count}");
         let counted = async || {
@@ -100,7 +101,8 @@ async fn each_way_has_a_delay_of_its_own() {
     assert!(start.elapsed() >= delay);
 }
 
-/// A delay acts like a long cable, and does not limit the bandwidth.
+/// Checks that a delay acts like a long cable: each request is late by the same time, and the
+/// bandwidth is not limited.
 #[tokio::test]
 async fn delays_of_requests_in_flight_do_not_add_up() {
     let bench = Bench::start().await;
@@ -125,8 +127,8 @@ async fn the_command_of_a_swallowed_answer_is_executed() {
     stream.write_all(INCR).await.unwrap();
     bench.counted("1").await;
     assert!(is_silent(&mut stream).await);
-    // From now on, replies do not match commands, as after a real loss. The next reply is that to
-    // the second command.
+    // The reply to the first command was dropped. So the next reply belongs to the second command,
+    // as after a real loss.
     bench.proxy.set(Mode::Pass).await.unwrap();
     stream.write_all(INCR).await.unwrap();
     assert_eq!(read(&mut stream).await.unwrap(), b":2\r\n");
@@ -142,7 +144,7 @@ async fn nothing_passes_a_black_hole() {
     assert!(is_silent(&mut stream).await);
     assert_eq!(bench.proxy.counts(), before);
     assert_eq!(bench.redis.command(&["GET", "key"]).await.unwrap(), Reply::Nil);
-    // A message that the server pushes does not pass either.
+    // The proxy also drops a message that the server sends without a request.
     bench.proxy.set(Mode::Pass).await.unwrap();
     let mut listening = bench.connect().await;
     listening.write_all(b"SUBSCRIBE news\r\n").await.unwrap();
@@ -150,7 +152,7 @@ async fn nothing_passes_a_black_hole() {
     bench.proxy.set(Mode::BlackHole).await.unwrap();
     assert_eq!(bench.redis.command(&["PUBLISH", "news", "x"]).await.unwrap(), Reply::Integer(1));
     assert!(is_silent(&mut listening).await);
-    // New connections are accepted, and are silent too.
+    // The proxy accepts new connections. New connections are silent too.
     let mut stream = TcpStream::connect(("127.0.0.1", bench.proxy.port())).await.unwrap();
     stream.write_all(INCR).await.unwrap();
     assert!(is_silent(&mut stream).await);
@@ -256,7 +258,8 @@ async fn a_dropped_proxy_ends_its_connections_and_frees_its_port() {
     let port = proxy.port();
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     drop(proxy);
-    // The connection ends with a reset if the proxy has not accepted it yet.
+    // If the proxy has not accepted the connection yet, the connection ends with a reset.
+    // Otherwise, it ends in order.
     assert!(read(&mut stream).await.map_or(true, |end| end.is_empty()));
     let refused = async || TcpStream::connect(("127.0.0.1", port)).await.err();
     eventually(SOON, "the port to be free", refused).await.unwrap();

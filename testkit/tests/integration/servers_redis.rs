@@ -1,4 +1,4 @@
-//! One server: its settings and commands, and the errors that prevent its start.
+//! Tests of one Redis server: its settings and commands, and the errors that prevent its start.
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "helper functions of tests fail by panicking, like tests")]
 
@@ -69,7 +69,7 @@ async fn settings_hold_and_debug_works() {
 async fn passwords_are_required() {
     let builder = Redis::builder().password("a b/c").user("alice", "w@nder", "+get ~a*");
     let redis = builder.config("tcp-keepalive", "0").start().await;
-    // A space ends a word of the configuration.
+    // A password with a space is an error, because a space ends a word in the configuration file.
     assert!(redis.is_err());
 
     let builder = Redis::builder().password("a/b").user("alice", "w@nder", "+get ~a*");
@@ -114,8 +114,9 @@ async fn a_replica_has_the_data_and_can_be_promoted() {
     replica.command(&["SET", "key", "other"]).await.unwrap();
 }
 
-/// A replica may report a link before it receives data for up to a second. If it were promoted in
-/// that time, it would lose everything that was written.
+/// Checks that a new replica receives writes immediately. A replica can report a working link up to
+/// a second before it receives data. If such a replica was promoted, all writes of this second
+/// would be lost.
 #[tokio::test]
 async fn a_replica_receives_writes_immediately() {
     let primary = Redis::start().await.unwrap();

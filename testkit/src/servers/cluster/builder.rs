@@ -1,4 +1,4 @@
-//! The settings of a cluster.
+//! The settings of a Redis Cluster.
 
 use super::form::{self, Plan};
 use super::launch::Launcher;
@@ -6,7 +6,7 @@ use super::nodes::Cluster;
 use crate::servers::error::Error;
 use crate::servers::redis::{Redis, RedisBuilder};
 
-/// The settings of a cluster that is about to start.
+/// The settings of a Redis Cluster that a test will start.
 ///
 /// ```no_run
 /// use tidegate_testkit::servers::Cluster;
@@ -31,33 +31,36 @@ impl ClusterBuilder {
 
     /// Sets the settings of each node.
     ///
-    /// By default a node counts as dead after 1 s (`cluster-node-timeout`), and the slots of live
-    /// nodes are served even if other slots are not (`cluster-require-full-coverage`).
+    /// The defaults differ from the defaults of Redis. After 1 s without an answer, a node counts
+    /// as dead (`cluster-node-timeout`). If some slots are not served, all other slots are still
+    /// served (`cluster-require-full-coverage`).
     pub fn node(mut self, node: RedisBuilder) -> Self {
         self.node = node;
         self
     }
 
-    /// Adds a line to the configuration of each node, as [`RedisBuilder::config`] does.
+    /// Adds a line to the configuration file of each node, like [`RedisBuilder::config`].
     pub fn config(mut self, name: &str, value: &str) -> Self {
         self.node = self.node.config(name, value);
         self
     }
 
-    /// Sets the number of primaries: at least 1, and 3 by default. All primaries have equally many
-    /// slots. With fewer than 3 primaries, the cluster does not replace a dead primary.
+    /// Sets the number of primaries. The minimum is 1, and the default is 3. All primaries have
+    /// equally many slots. With fewer than 3 primaries, the cluster does not replace a dead
+    /// primary.
     pub fn primaries(mut self, primaries: u16) -> Self {
         self.primaries = primaries.max(1);
         self
     }
 
-    /// Sets the number of replicas of each primary: 0 by default.
+    /// Sets the number of replicas of each primary. The default is 0.
     pub fn replicas(mut self, replicas: u16) -> Self {
         self.replicas = replicas;
         self
     }
 
-    /// Starts the nodes. Returns when clients can connect and a failover would succeed.
+    /// Starts the nodes of the cluster. Returns when clients can connect and a failover would
+    /// succeed.
     ///
     /// # Errors
     /// Returns an error if a server does not start, or the nodes do not form a cluster in time.

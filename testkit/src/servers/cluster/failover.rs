@@ -1,4 +1,4 @@
-//! Failovers: another node becomes the primary of the same slots.
+//! Failovers. In a failover, another node becomes the primary of the same slots.
 
 use std::time::Duration;
 
@@ -7,17 +7,20 @@ use super::view::View;
 use crate::servers::error::Error;
 use crate::servers::wait::eventually;
 
-/// A replica abandons a failover after 5 s. This happens if the same slots failed over a moment
-/// ago, because the other primaries vote for them again only after two node timeouts.
+/// The maximum time of one attempt. A replica abandons a failover after 5 s. This happens if the
+/// same slots failed over a moment ago: the other primaries vote again for the same slots only
+/// after two node timeouts.
 const FAILOVER_TIMEOUT: Duration = Duration::from_secs(6);
 const ATTEMPTS: u8 = 4;
 
 impl Cluster {
-    /// Promotes a replica of a node, as an operator would; no write is lost. Returns the number of
-    /// the new primary when all nodes know it and the old primary has become its replica.
+    /// Promotes a replica of the node `number`, as an operator would. No write is lost. Returns the
+    /// number of the new primary, when all nodes know the new primary and the old primary has
+    /// become its replica.
     ///
     /// # Errors
-    /// Returns an error if the node has no slots or no replica, or the failover does not succeed.
+    /// Returns an error if the node has no slots or no replica, or if the failover does not
+    /// succeed.
     pub async fn fail_over(&self, number: usize) -> Result<usize, Error> {
         let slots = self.slots_of(number).await?;
         let slot = slots.first().map(|range| *range.start());
@@ -41,11 +44,11 @@ impl Cluster {
         Ok(new)
     }
 
-    /// Waits until a node other than `old` reports that it owns the slot, and all nodes that run
-    /// agree. Returns its number.
+    /// Waits until a node other than `old` owns the slot, according to this node and to all other
+    /// running nodes. Returns the number of the new owner.
     ///
     /// # Errors
-    /// Returns an error if this does not happen within 30 s.
+    /// Returns an error if the slot has no new owner within 30 s.
     pub async fn primary_after(&self, old: usize, slot: u16) -> Result<usize, Error> {
         self.primary_within(PATIENCE, old, slot).await
     }

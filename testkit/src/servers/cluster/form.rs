@@ -1,11 +1,12 @@
-//! Forms a cluster from nodes that have just started.
+//! The formation of a Redis Cluster from nodes that have just started.
 //!
-//! The usual way (assign slots, let the nodes meet) takes more than 2 s, because a primary waits
-//! that long after its start before it serves. A replica does not wait, not even when it is
-//! promoted. Therefore each node starts as a replica, with a `nodes.conf` in which all nodes know
-//! each other and the slots belong to stand-ins: primaries that do not exist. Then one node per
-//! stand-in takes over its slots, the other nodes become replicas of these, and all nodes forget
-//! the stand-ins. This takes a tenth of the time and ends in the same state.
+//! Usually, slots are assigned to the nodes, and then the nodes meet. This takes more than 2 s,
+//! because a primary serves no commands in the first 2 s after its start. A replica does not wait,
+//! not even when it is promoted. Therefore, each node starts as a replica. Its initial `nodes.conf`
+//! lists all nodes, and assigns the slots to stand-ins. A stand-in is a primary that does not
+//! exist. Then, for each stand-in, one node takes over the slots of the stand-in. The other nodes
+//! become replicas of the new primaries, and all nodes forget the stand-ins. This procedure takes a
+//! tenth of the usual time and ends in the same state.
 
 use super::launch::{Address, random_id};
 use super::nodes::{Cluster, PATIENCE};
@@ -15,10 +16,10 @@ use crate::servers::error::Error;
 use crate::servers::redis::Redis;
 use crate::servers::wait::eventually;
 
-/// The roles of the nodes.
+/// The plan of a cluster: the number of nodes, and the stand-ins.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// The ids of the nonexistent primaries whose slots the real primaries take over.
+    /// The ids of the stand-ins. One node takes over the slots of each stand-in.
     stand_ins: Vec<String>,
     nodes: usize,
 }
@@ -53,19 +54,20 @@ impl Plan {
     }
 }
 
-/// Returns the line of a replica in `nodes.conf`.
+/// Returns the line of `nodes.conf` that describes a replica.
 pub(super) fn replica(address: &Address, primary: &str, is_myself: bool) -> String {
     let Address { id, port, bus } = address;
     let myself = if is_myself { "myself," } else { "" };
     format!("{id} 127.0.0.1:{port}@{bus} {myself}slave {primary} 0 0 0 connected\n")
 }
 
-/// Returns the line of a primary that does not exist.
+/// Returns the line of `nodes.conf` that describes a stand-in.
 pub(super) fn stand_in(id: &str, slots: &str) -> String {
     format!("{id} 127.0.0.1:1@1 master - 0 0 0 connected{slots}\n")
 }
 
-/// The last line of `nodes.conf`. A node raises its epoch to the greatest epoch of all nodes.
+/// The last line of `nodes.conf`. The epoch in this line is 0, because a node raises its epoch to
+/// the greatest epoch of all nodes.
 pub(super) const END: &str = "vars currentEpoch 0 lastVoteEpoch 0\n";
 
 /// Replaces the stand-ins with real primaries.
@@ -73,15 +75,16 @@ pub(super) async fn promote(cluster: &Cluster, plan: &Plan) -> Result<(), Error>
     for node in cluster.nodes() {
         is_ready(node, cluster.nodes()).await?;
     }
-    // The nodes take over one after the other, so that each node knows the previous nodes' epochs
-    // and takes the next one.
+    // The nodes take over the slots one after another. So each node knows the epochs of the
+    // previous nodes, and takes the next epoch.
     for node in cluster.nodes().iter().take(plan.stand_ins.len()) {
         node.command(&["CLUSTER", "FAILOVER", "TAKEOVER"]).await?;
         let is_known = |view: &View| view.at_port(node.port()).is_some_and(Member::is_primary);
         all_see(cluster, "a node to be known as a primary", is_known).await?;
     }
-    // The node timeout cannot be lowered earlier, because the stand-ins never answer. It must not
-    // be lowered later, because it is also the period at which nodes announce themselves.
+    // The node timeout cannot be lowered before this point, because the stand-ins never answer. It
+    // must not be lowered later, because nodes also announce themselves at this period. With a long
+    // period, the next steps would take long.
     cluster.launcher.settle(cluster.nodes()).await?;
     let is_forgettable = |view: &View| {
         let is_replica_of = |id: &String, member: &Member| member.primary.as_ref() == Some(id);
@@ -95,7 +98,7 @@ pub(super) async fn promote(cluster: &Cluster, plan: &Plan) -> Result<(), Error>
     Ok(())
 }
 
-/// Waits until a node serves commands and is connected to the others.
+/// Waits until `node` serves commands and is connected to the nodes `others`.
 pub(super) async fn is_ready(node: &Redis, others: &[Redis]) -> Result<(), Error> {
     eventually(PATIENCE, "a node to connect to the others", async || {
         let view = View::query(node).await.ok()?;
@@ -119,7 +122,7 @@ async fn all_see(
     .await
 }
 
-/// Removes nodes from the table of `node`.
+/// Makes `node` forget the nodes with these ids.
 pub(super) async fn forget(node: &Redis, ids: &[String]) -> Result<(), Error> {
     for id in ids {
         node.command(&["CLUSTER", "FORGET", id]).await?;

@@ -1,4 +1,4 @@
-//! Starts the nodes of a cluster.
+//! The start of the nodes of a Redis Cluster.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,17 +10,19 @@ use crate::servers::error::Error;
 use crate::servers::port::free_port;
 use crate::servers::redis::{Redis, RedisBuilder, Refusal};
 
-/// The maximum number of attempts, each with other ports, before the start fails.
+/// The maximum number of attempts to start the nodes. Each attempt uses other ports.
 const ATTEMPTS: u8 = 10;
 
-/// Up to Redis 6.2, the port of a node's bus is this much greater than the port of the node.
+/// The difference between the port of a node's cluster bus and the port of the node. It is fixed up
+/// to Redis 6.2. Nodes use the bus to talk to each other.
 const BUS_DISTANCE: u16 = 10_000;
 
-/// The last port of a node whose bus is also below the ports of outgoing connections.
+/// The last port of a node. The port of the node's bus must also be below the ports that the system
+/// assigns to outgoing connections.
 const LAST_WITH_BUS: u16 = 21_999;
 
-/// The node timeout, in milliseconds, while the cluster is being formed. It is longer than any
-/// start on a slow machine.
+/// The node timeout while the cluster is being formed, in milliseconds. It is longer than the start
+/// of a cluster on a slow machine.
 const PATIENT: &str = "15000";
 
 /// The id and the ports of a node.
@@ -31,12 +33,12 @@ pub(super) struct Address {
     pub(super) bus: u16,
 }
 
-/// Starts nodes with the same settings.
+/// A launcher, which starts nodes with the same settings.
 #[derive(Debug)]
 pub(super) struct Launcher {
     node: RedisBuilder,
     binary: Binary,
-    /// The final node timeout, in milliseconds.
+    /// The node timeout after the cluster was formed, in milliseconds.
     node_timeout: String,
 }
 
@@ -58,8 +60,8 @@ impl Launcher {
         Ok(Self { node: node.home(in_memory()), binary, node_timeout })
     }
 
-    /// Starts `count` nodes on free ports and returns when all of them answer. `tables` returns the
-    /// initial `nodes.conf` of each node.
+    /// Starts `count` nodes on free ports. Returns when all of these nodes answer. The function
+    /// `tables` returns the initial `nodes.conf` of each node.
     pub(super) async fn launch(
         &self,
         tables: impl Fn(&[Address]) -> Vec<String>,
@@ -67,7 +69,8 @@ impl Launcher {
     ) -> Result<Vec<Redis>, Error> {
         for _ in 1..ATTEMPTS {
             match self.try_to_launch(&tables, count).await {
-                // Nodes identify each other by port, so that all ports must be picked again.
+                // The `nodes.conf` of each node contains the ports of all nodes. So all ports are
+                // picked again.
                 Err(Refusal::PortTaken(_)) => {}
                 result => return result.map_err(Error::from),
             }
@@ -84,7 +87,7 @@ impl Launcher {
         run(nodes).await
     }
 
-    /// Creates the directories and settings of nodes, without starting them.
+    /// Creates the directories and settings of nodes. The nodes are not started.
     fn prepare(
         &self,
         tables: impl Fn(&[Address]) -> Vec<String>,
@@ -105,7 +108,7 @@ impl Launcher {
         addresses.iter().zip(tables(&addresses)).map(prepare).collect()
     }
 
-    /// Returns the password of the default user, if it has one.
+    /// Returns the password of the default user, if this user has a password.
     pub(super) fn password(&self) -> Option<&str> {
         self.node.default_password()
     }
@@ -127,7 +130,8 @@ impl Launcher {
         self.binary.version.numbers() >= [7, 0, 0]
     }
 
-    /// Sets the final node timeout, now and for restarts, on nodes that belong to a formed cluster.
+    /// Sets the final node timeout on the nodes of a formed cluster. The timeout applies
+    /// immediately and after restarts.
     pub(super) async fn settle(&self, nodes: &[Redis]) -> Result<(), Error> {
         for node in nodes {
             node.command(&["CONFIG", "SET", "cluster-node-timeout", &self.node_timeout]).await?;
@@ -137,10 +141,11 @@ impl Launcher {
     }
 }
 
-/// Returns a directory whose files are kept in memory, if there is one.
+/// Returns a directory whose files are kept in memory, or `None` if the system has no such
+/// directory.
 ///
-/// A node saves its table to disk whenever the table changes, and answers no other node until this
-/// is done. A busy disk would delay each answer by a quarter of a second or more.
+/// A node saves its table of nodes to disk whenever the table changes, and answers no other node
+/// until the table is saved. A busy disk would delay each answer by a quarter of a second or more.
 fn in_memory() -> Option<PathBuf> {
     let shared = Path::new("/dev/shm");
     tempfile::tempdir_in(shared).is_ok().then(|| shared.to_owned())

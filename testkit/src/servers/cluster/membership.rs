@@ -1,4 +1,4 @@
-//! Adds nodes to a cluster and removes them.
+//! Adding nodes to a Redis Cluster, and removing nodes.
 
 use super::form::{self, END, replica, stand_in};
 use super::launch::{Address, random_id};
@@ -9,11 +9,12 @@ use crate::servers::error::Error;
 use crate::servers::wait::eventually;
 
 impl Cluster {
-    /// Starts one more node as a primary without slots. Returns its number when the node serves
-    /// commands and all nodes know it.
+    /// Starts one more node as a primary without slots. Returns the number of the new node, when
+    /// the new node serves commands and all nodes know it.
     ///
     /// # Errors
-    /// Returns an error if the node does not start, or the cluster does not accept it in time.
+    /// Returns an error if the node does not start, or if the cluster does not accept the node in
+    /// time.
     pub async fn add_node(&mut self) -> Result<usize, Error> {
         let stand_in = random_id();
         let table = self.table_without_me().await?;
@@ -21,8 +22,8 @@ impl Cluster {
             addresses.iter().map(|address| joined(&table, address, &stand_in)).collect()
         };
         let new = self.launcher.launch(tables, 1).await?;
-        // The new node takes over from a stand-in, as when the cluster was formed, so that it need
-        // not wait for 2 s.
+        // The new node starts as a replica of a stand-in (a primary that does not exist) and takes
+        // over its role. A node that starts as a primary would serve no commands for 2 s.
         for node in &new {
             form::is_ready(node, &self.nodes).await?;
             node.command(&["CLUSTER", "FAILOVER", "TAKEOVER"]).await?;
@@ -40,10 +41,11 @@ impl Cluster {
         Ok(self.nodes.len() - 1)
     }
 
-    /// Makes all other nodes forget a node, and kills it. The other nodes keep their numbers.
+    /// Makes all other nodes forget the node `number`, and kills this node. The other nodes keep
+    /// their numbers.
     ///
     /// # Errors
-    /// Returns an error if the node has slots, or a node rejects a command.
+    /// Returns an error if the node has slots, or if a node rejects a command.
     pub async fn remove_node(&self, number: usize) -> Result<(), Error> {
         let node = self.node(number);
         if !self.slots_of(number).await?.is_empty() {
@@ -61,14 +63,16 @@ impl Cluster {
         eventually(PATIENCE, "the node to be forgotten", is_forgotten).await
     }
 
-    /// Returns the list of nodes without the mark that identifies the node that wrote it.
+    /// Returns the list of all nodes, as one node reports it. Each line of the list describes a
+    /// node. The word `myself`, which identifies the reporting node, is removed.
     async fn table_without_me(&self) -> Result<String, Error> {
         let (_, node) =
             self.awake().next().ok_or_else(|| Error::new("no node of the cluster runs"))?;
         let text = node.command(&["CLUSTER", "NODES"]).await?.text();
         let line = |line: &str| {
-            // Words in brackets describe slots that this node is moving. They do not concern the
-            // new node.
+            // A word in square brackets, such as `[300->-ID]`, describes a slot that the reporting
+            // node is moving. Such words are removed, because the list is for the new node, which
+            // does not move these slots.
             let words: Vec<_> = line.split(' ').filter(|word| !word.starts_with('[')).collect();
             words.join(" ").replace("myself,", "") + "\n"
         };
@@ -76,7 +80,8 @@ impl Cluster {
     }
 }
 
-/// Returns the `nodes.conf` of a new node that can serve immediately.
+/// Returns the `nodes.conf` of a new node. With this file, the new node can serve commands
+/// immediately after its start.
 fn joined(table: &str, address: &Address, primary: &str) -> String {
     [table, &replica(address, primary, true), &stand_in(primary, ""), END].concat()
 }

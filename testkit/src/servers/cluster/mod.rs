@@ -1,4 +1,4 @@
-//! A Redis Cluster.
+//! A Redis Cluster of a test.
 
 mod builder;
 mod failover;

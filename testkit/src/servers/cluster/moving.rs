@@ -1,4 +1,4 @@
-//! Moves slots from one node to another.
+//! Moving slots from one node of a Redis Cluster to another node.
 
 use super::nodes::{Cluster, PATIENCE};
 use super::view::View;
@@ -11,7 +11,8 @@ use crate::servers::wait::eventually;
 const BATCH: usize = 100;
 
 impl Cluster {
-    /// Moves a slot and its keys to another node, and returns when all nodes know the new owner.
+    /// Moves a slot and its keys to the node `to`. Returns when all nodes know the new owner of the
+    /// slot.
     ///
     /// # Errors
     /// Returns an error in the same cases as [`begin_moving_slot`](Self::begin_moving_slot) and
@@ -21,11 +22,11 @@ impl Cluster {
         self.finish_moving_slot(slot, to).await
     }
 
-    /// Begins to move a slot. From now on its node serves the keys that it has, and replies `ASK`
-    /// for all other keys of the slot. No key is moved yet.
+    /// Begins to move a slot to the node `to`. From now on, the old node serves only the keys that
+    /// it still has. For all other keys of the slot, it replies `ASK`. No key is moved yet.
     ///
     /// # Errors
-    /// Returns an error if node `to` owns the slot already, or a node rejects a command.
+    /// Returns an error if the node `to` already owns the slot, or if a node rejects a command.
     pub async fn begin_moving_slot(&self, slot: u16, to: usize) -> Result<(), Error> {
         let from = self.primary_of_slot(slot).await?;
         let (from, to) = (self.node(from), self.node(to));
@@ -34,8 +35,8 @@ impl Cluster {
         set_slot(from, slot, &["MIGRATING", &to_id]).await
     }
 
-    /// Moves up to `count` keys of a slot that is being moved, and returns the number of moved
-    /// keys.
+    /// Moves up to `count` keys of a slot that is being moved to the node `to`. Returns the number
+    /// of moved keys.
     ///
     /// # Errors
     /// Returns an error if a node rejects a command or does not answer.
@@ -59,9 +60,9 @@ impl Cluster {
         Ok(keys.len())
     }
 
-    /// Moves all keys of a slot that is being moved, assigns the slot to its new node, and returns
-    /// when all nodes know the new owner. A node that gives away its last slot may become a replica
-    /// of the new owner; this is the usual behavior of Redis.
+    /// Moves all keys of a slot that is being moved, and assigns the slot to the node `to`. Returns
+    /// when all nodes know the new owner. If this was the last slot of the old node, Redis can turn
+    /// the old node into a replica of the new owner.
     ///
     /// # Errors
     /// Returns an error if a node rejects a command or does not answer.
@@ -69,13 +70,13 @@ impl Cluster {
         let from = self.node(self.primary_of_slot(slot).await?);
         while self.move_keys(slot, to, BATCH).await? > 0 {}
         let id = id_of(self.node(to)).await?;
-        // The new node is notified first. If the old node gave the slot away before, each node
-        // would redirect clients to the other.
+        // The new node is notified first. If the old node was notified first, each of the two nodes
+        // would for a moment redirect clients to the other node.
         set_slot(self.node(to), slot, &["NODE", &id]).await?;
         let result = set_slot(from, slot, &["NODE", &id]).await;
         let port = self.node(to).port();
-        // The old node may know the new owner already, and reject the command because it has become
-        // a replica.
+        // The old node possibly knows the new owner already and has become a replica. Then it
+        // rejects the command, and this is not an error.
         if let Err(error) = result
             && View::query(from).await?.owner(slot).is_none_or(|owner| owner.port != port)
         {
@@ -89,8 +90,8 @@ impl Cluster {
         .await
     }
 
-    /// Cancels the move of a slot. The slot stays at its node. Keys that have been moved already
-    /// stay at the other node, where they cannot be reached.
+    /// Cancels the move of a slot to the node `to`. The slot stays at the old node. Keys that were
+    /// already moved stay at the node `to`, where clients cannot reach them.
     ///
     /// # Errors
     /// Returns an error if a node rejects a command or does not answer.

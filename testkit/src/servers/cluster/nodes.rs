@@ -1,4 +1,4 @@
-//! The nodes of a cluster, and their views of it.
+//! The nodes of a Redis Cluster, and queries of the cluster's state.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -10,19 +10,19 @@ use crate::servers::error::Error;
 use crate::servers::redis::Redis;
 use crate::servers::wait::eventually;
 
-/// The maximum time for any change of a cluster.
+/// The maximum time to wait for any change of a cluster.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The nodes of a Redis Cluster on 127.0.0.1. Dropping the value kills them all.
+/// A Redis Cluster whose nodes run on 127.0.0.1. Dropping this value kills all nodes.
 ///
-/// A node is identified by its number. Initially the first `n` nodes are the primaries, which own
-/// equal ranges of the slots in order, and the primary of node `i` is node `i % n`. A node keeps
-/// its number regardless of its role. [`primary_of_slot`](Self::primary_of_slot) returns the
-/// current primary of a slot.
+/// Each node has a number, which never changes. In a new cluster with `n` primaries, the first `n`
+/// nodes are the primaries. They own equal ranges of the slots, in order. Each other node `i` is a
+/// replica of the node `i % n`. A node keeps its number if its role changes. The method
+/// [`primary_of_slot`](Self::primary_of_slot) returns the number of the current primary of a slot.
 ///
-/// Each node is a [`Redis`], which can be paused, killed and restarted. A restarted node remembers
-/// that it belongs to the cluster. If it was a primary and has not been replaced, it rejects all
-/// commands with `CLUSTERDOWN` for 2 s more, as every Redis server does.
+/// Each node is a [`Redis`], which a test can pause, kill and restart. A restarted node still
+/// belongs to the cluster. If the node was a primary and was not replaced, it rejects all commands
+/// with `CLUSTERDOWN` in the first 2 s after its start. This is the behavior of every Redis server.
 ///
 /// ```no_run
 /// use tidegate_testkit::servers::Cluster;
@@ -42,13 +42,14 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Returns the slot of a key, computed without the code under test.
+    /// Returns the slot of a key. The slot is computed without the code of the client under test.
     #[must_use]
     pub fn slot_of(key: &[u8]) -> u16 {
         slot::slot_of(key)
     }
 
-    /// Returns the URLs of the nodes, each with the password of the default user if there is one.
+    /// Returns the URLs of the nodes. If the default user has a password, each URL contains the
+    /// password.
     pub fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(Redis::url).collect()
     }
@@ -66,11 +67,11 @@ impl Cluster {
         &self.nodes[number]
     }
 
-    /// Returns the number of the node that owns a slot, which may be dead. If the nodes disagree,
-    /// the owner with the greatest epoch counts.
+    /// Returns the number of the node that owns a slot. This node is possibly dead. If the nodes
+    /// disagree about the owner, the owner with the greatest epoch is returned.
     ///
     /// # Errors
-    /// Returns an error if no node that answers knows the owner.
+    /// Returns an error if no node that answers knows the owner of the slot.
     pub async fn primary_of_slot(&self, slot: u16) -> Result<usize, Error> {
         let mut newest = None;
         for view in self.views().await {
@@ -82,7 +83,7 @@ impl Cluster {
         self.number_at(port)
     }
 
-    /// Returns the slots of a node, according to the node itself. A replica has none.
+    /// Returns the slots of a node, according to the node itself. A replica has no slots.
     ///
     /// # Errors
     /// Returns an error if the node does not answer.
@@ -104,12 +105,13 @@ impl Cluster {
         replicas
     }
 
-    /// Waits until the cluster is well, according to all nodes that run and are not paused: they
-    /// are connected to each other, every slot is served, they agree on the owner of each slot, and
-    /// each replica receives the writes of its primary.
+    /// Waits until the cluster is well. Nodes that are paused or do not run are ignored. The
+    /// cluster is well if all other nodes are connected to each other and agree on the owner of
+    /// each slot. Every slot must be served, and each replica must receive the writes of its
+    /// primary.
     ///
     /// # Errors
-    /// Returns an error if this does not happen within 30 s.
+    /// Returns an error if the cluster is not well within 30 s.
     pub async fn wait_until_ok(&self) -> Result<(), Error> {
         let is_ok = async || self.is_ok().await.ok().filter(|&is_ok| is_ok).map(drop);
         eventually(PATIENCE, "the cluster to be well", is_ok).await
@@ -153,7 +155,7 @@ impl Cluster {
         self.nodes.iter().enumerate().filter(|(_, node)| node.is_awake())
     }
 
-    /// Returns the views of the nodes that answer.
+    /// Returns the views of the nodes that answer. A view is the cluster as one node knows it.
     pub(super) async fn views(&self) -> Vec<View> {
         let mut views = vec![];
         for (_, node) in self.awake() {

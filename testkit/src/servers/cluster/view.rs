@@ -1,4 +1,4 @@
-//! The cluster as one node knows it.
+//! Views. A view is the cluster as one node knows it.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -6,28 +6,29 @@ use std::ops::RangeInclusive;
 use crate::servers::error::Error;
 use crate::servers::redis::Redis;
 
-/// The nodes of the cluster, as one node knows them.
+/// The nodes of a cluster, as one node of the cluster knows them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct View(Vec<Member>);
 
-/// One node in a view.
+/// One node of a cluster, as the reporting node knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Member {
     pub(super) id: String,
     pub(super) port: u16,
-    /// The port of its cluster bus.
+    /// The port of the node's cluster bus.
     pub(super) bus: u16,
     flags: Vec<String>,
-    /// The id of its primary, if it is a replica.
+    /// The id of the node's primary, if the node is a replica.
     pub(super) primary: Option<String>,
-    /// The epoch of its claim to its slots. The greater epoch is the newer claim.
+    /// The epoch in which the node got its slots. If two nodes claim the same slot, the claim with
+    /// the greater epoch is newer.
     pub(super) epoch: u64,
     is_linked: bool,
     pub(super) slots: Vec<RangeInclusive<u16>>,
 }
 
 impl View {
-    /// Queries a node for its view.
+    /// Queries the view of a node.
     pub(super) async fn query(node: &Redis) -> Result<Self, Error> {
         let text = node.command(&["CLUSTER", "NODES"]).await?.text();
         Self::parse(&text).ok_or_else(|| {
@@ -67,7 +68,7 @@ impl View {
         self.0.iter().find(|member| member.slots.iter().any(|range| range.contains(&slot)))
     }
 
-    /// Returns the owners of slots by id, each with its epoch and its slots.
+    /// Returns the epoch and the slots of each node that owns slots, by the id of the node.
     pub(super) fn claims(&self) -> BTreeMap<&str, (u64, &[RangeInclusive<u16>])> {
         let owners = self.0.iter().filter(|member| !member.slots.is_empty());
         owners.map(|owner| (owner.id.as_str(), (owner.epoch, owner.slots.as_slice()))).collect()
@@ -80,7 +81,7 @@ impl Member {
         let mut next = || words.next();
         let (id, address, flags, primary) = (next()?, next()?, next()?, next()?);
         let (_ping, _pong, epoch, link) = (next()?, next()?, next()?, next()?);
-        // A name may follow the address: `127.0.0.1:7000@17000,name`.
+        // The address is possibly followed by a host name, as in `127.0.0.1:7000@17000,name`.
         let (port, bus) = address.split(',').next()?.rsplit_once(':')?.1.split_once('@')?;
         Some(Self {
             id: id.to_owned(),
@@ -90,7 +91,8 @@ impl Member {
             primary: (primary != "-").then(|| primary.to_owned()),
             epoch: epoch.parse().ok()?,
             is_linked: link == "connected",
-            // The slots in brackets are being moved.
+            // A word in square brackets describes a slot that is being moved. Such words are
+            // ignored.
             slots: words.filter(|word| !word.starts_with('[')).map(range).collect::<Option<_>>()?,
         })
     }
@@ -99,7 +101,8 @@ impl Member {
         self.flags.iter().any(|own| own == flag)
     }
 
-    /// Returns `true` if the node is connected and is not suspected to be dead.
+    /// Returns `true` if the node is connected to the reporting node, and the reporting node does
+    /// not suspect that it is dead.
     pub(super) fn is_well(&self) -> bool {
         let is_doubtful = ["fail", "fail?", "handshake", "noaddr"].iter().any(|flag| self.is(flag));
         !is_doubtful && (self.is_linked || self.is("myself"))
@@ -110,7 +113,7 @@ impl Member {
     }
 }
 
-/// Parses `5` or `5-9`.
+/// Parses one slot, such as `5`, or a range of slots, such as `5-9`.
 fn range(text: &str) -> Option<RangeInclusive<u16>> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     Some(first.parse().ok()?..=last.parse().ok()?)

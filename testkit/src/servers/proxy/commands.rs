@@ -1,18 +1,21 @@
-//! Counts the commands in a stream of bytes.
+//! A counter of the Redis commands in a stream of bytes.
 
-/// Counts the commands that a Redis client sends, regardless of how the stream is split into reads.
+/// A counter of the commands that a Redis client sends. The count does not depend on how the stream
+/// is split into reads.
 #[derive(Debug, Default)]
 pub(super) struct Commands {
     /// The bytes of the line that is being read.
     line: Vec<u8>,
-    /// The number of bytes of an argument, and of the line end after it, that are still to be read.
+    /// The number of bytes that are still to be read of the current argument, including the end of
+    /// its line.
     skip: usize,
     /// The number of arguments of the current command that are still to be read.
     arguments: usize,
 }
 
 impl Commands {
-    /// Returns the number of commands that end in `bytes`, the next part of the stream.
+    /// Reads `bytes`, the next part of the stream. Returns the number of commands that end in this
+    /// part.
     pub(super) fn count(&mut self, mut bytes: &[u8]) -> u64 {
         let mut commands = 0;
         while let [byte, rest @ ..] = bytes {
@@ -33,7 +36,8 @@ impl Commands {
         commands
     }
 
-    /// Reads a line: `*2` begins a command of two arguments, `$5` an argument of five bytes.
+    /// Interprets the line that has just ended. For example, `*2` begins a command with two
+    /// arguments, and `$5` begins an argument with five bytes.
     fn end_line(&mut self) {
         let line = std::mem::take(&mut self.line);
         let text = std::str::from_utf8(&line).unwrap_or_default().trim_end();
@@ -44,7 +48,7 @@ impl Commands {
                 self.arguments = self.arguments.saturating_sub(1);
                 self.skip = length.saturating_add(2);
             }
-            // An inline command is one line of words.
+            // Any other line is an inline command, which consists of words on one line.
             _ => self.arguments = 0,
         }
     }

@@ -1,4 +1,4 @@
-//! One connection through a proxy.
+//! One connection of a client through a proxy.
 
 use std::future::pending;
 use std::io;
@@ -16,10 +16,10 @@ use super::commands::Commands;
 use super::mode::{End, Fate};
 use super::shared::Shared;
 
-/// Bytes in flight, and the time at which they are delivered.
+/// Bytes in flight, and the time at which these bytes are delivered.
 type Delivery = (Instant, Vec<u8>);
 
-/// Forwards bytes between a client and a server until one of them, or the proxy, ends the
+/// Forwards bytes between a client and a server, until the client, the server or the proxy ends the
 /// connection.
 pub(super) async fn serve(mut client: TcpStream, shared: Arc<Shared>) {
     let mut cut = shared.cut.subscribe();
@@ -31,15 +31,16 @@ pub(super) async fn serve(mut client: TcpStream, shared: Arc<Shared>) {
                 _ = cut.changed() => *cut.borrow_and_update(),
             };
             if end == End::Hang {
-                // Both sides stay open, regardless of further bytes, until the proxy cuts the
-                // connection.
+                // The connections to the client and to the server stay open until the proxy cuts
+                // the connection. Further bytes are ignored.
                 let _ = cut.changed().await;
                 *cut.borrow_and_update()
             } else {
                 end
             }
         }
-        // The connection ends as if the server had refused it.
+        // The proxy cannot connect to the server. It resets the client's connection, as if the
+        // server had refused it.
         Err(_) => End::Reset,
     };
     match end {
@@ -54,7 +55,7 @@ pub(super) async fn serve(mut client: TcpStream, shared: Arc<Shared>) {
 
 /// Forwards bytes in both directions until one direction ends.
 async fn carry(client: &mut TcpStream, server: &mut TcpStream, shared: &Shared) -> End {
-    // Only the proxy may delay bytes, so the system must not buffer them.
+    // The system must not buffer bytes, because only the proxy is allowed to delay them.
     if client.set_nodelay(true).and(server.set_nodelay(true)).is_err() {
         return End::Reset;
     }
@@ -85,8 +86,8 @@ async fn carry(client: &mut TcpStream, server: &mut TcpStream, shared: &Shared) 
     }
 }
 
-/// Forwards one direction. It ends when all bytes that were read before its end have been
-/// delivered.
+/// Forwards the bytes of one direction. Returns after the end of the direction, when all bytes that
+/// were read before the end have been delivered.
 async fn forward(
     from: ReadHalf<'_>,
     to: WriteHalf<'_>,
@@ -94,8 +95,8 @@ async fn forward(
     passing: impl FnMut(&[u8]),
 ) -> End {
     let (sender, receiver) = mpsc::unbounded_channel();
-    // Reading continues while earlier bytes wait for their time, so that each read is late by its
-    // own delay only.
+    // Reading continues while earlier bytes wait for their delivery. So the bytes of each read are
+    // late by their own delay only.
     let (end, _) = tokio::join!(read(from, sender, fate), deliver(receiver, to, passing));
     end
 }
@@ -111,8 +112,8 @@ async fn read(
         if read == 0 {
             return End::Close;
         }
-        // Sending fails if the receiver has ended. In that case the other direction ends the
-        // connection.
+        // Sending fails if the delivery has ended. This failure is ignored, because the other
+        // direction then ends the connection.
         let send = |bytes: &[u8], after| deliveries.send((Instant::now() + after, bytes.to_vec()));
         let _ = match fate() {
             Fate::Drop => Ok(()),
@@ -133,8 +134,8 @@ async fn deliver(
 ) -> io::Result<()> {
     while let Some((at, bytes)) = deliveries.recv().await {
         sleep_until(at).await;
-        // Counted before the write, so that a client that has the answer finds its request in the
-        // counts.
+        // The bytes are counted before they are written. So when a client has received an answer,
+        // the counts already include its request.
         passing(&bytes);
         to.write_all(&bytes).await?;
     }

@@ -1,4 +1,4 @@
-//! A TCP proxy that delays, drops and cuts on demand.
+//! A TCP proxy that can delay and drop bytes, and cut connections.
 
 mod commands;
 mod connection;
@@ -21,10 +21,11 @@ use super::error::Error;
 use super::port::free_port;
 use super::wait::eventually;
 
-/// The maximum number of ports to try.
+/// The maximum number of ports that the start of a proxy tries.
 const PORTS: u8 = 10;
 
-/// A proxy between clients and a server. Its [`Mode`] decides the fate of the bytes.
+/// A TCP proxy between clients and a server. The [`Mode`] of the proxy decides the fate of the
+/// bytes.
 ///
 /// Dropping the proxy ends all its connections.
 ///
@@ -48,18 +49,19 @@ pub struct Proxy {
 /// The connections, commands and bytes that a proxy has forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Connections that clients made.
+    /// The number of connections that clients have made.
     pub connections: u64,
-    /// Redis commands that were delivered to the server.
+    /// The number of Redis commands that were delivered to the server.
     pub commands: u64,
-    /// Bytes that were delivered to the server.
+    /// The number of bytes that were delivered to the server.
     pub bytes_to_server: u64,
-    /// Bytes that were delivered to clients.
+    /// The number of bytes that were delivered to clients.
     pub bytes_to_client: u64,
 }
 
 impl Proxy {
-    /// Starts a proxy on a free port, in front of a server on 127.0.0.1.
+    /// Starts a proxy on a free port. It forwards connections to a server on 127.0.0.1, with the
+    /// port `target`.
     ///
     /// # Errors
     /// Returns an error if there is no free port.
@@ -89,7 +91,7 @@ impl Proxy {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Changes the mode, and returns when it is in effect.
+    /// Changes the mode of the proxy. Returns when the new mode is in effect.
     ///
     /// # Errors
     /// Returns an error if the proxy cannot listen on its port again after [`Mode::Refuse`].
@@ -102,18 +104,19 @@ impl Proxy {
         .await
     }
 
-    /// Forwards new connections to another port on 127.0.0.1. Open connections keep their server.
+    /// Changes the port on 127.0.0.1 to which the proxy forwards new connections. Open connections
+    /// keep their server.
     pub fn set_target(&self, port: u16) {
         self.shared.target.send_replace(local(port));
     }
 
-    /// Ends all open connections. With [`End::Hang`] they stay open without forwarding anything.
-    /// New connections are not affected.
+    /// Ends all open connections of the proxy. With [`End::Hang`], these connections stay open and
+    /// forward nothing. New connections are not affected.
     pub fn cut(&self, end: End) {
         self.shared.cut.send_replace(end);
     }
 
-    /// Returns the counts so far.
+    /// Returns the numbers of connections, commands and bytes so far.
     pub fn counts(&self) -> Counts {
         Counts {
             connections: self.shared.connections.load(Ordering::SeqCst),
@@ -153,12 +156,14 @@ async fn accept(shared: Arc<Shared>, port: u16, mut listener: Option<TcpListener
     }
 }
 
-/// Returns the next connection. It stays pending while connections are refused.
+/// Waits for the next connection and returns it. While the proxy refuses connections, the function
+/// waits.
 async fn next(listener: Option<&TcpListener>) -> TcpStream {
     loop {
         match listener {
             None => std::future::pending().await,
-            // An error means that the client has disconnected before its connection was accepted.
+            // An error means that the client has disconnected before the proxy accepted its
+            // connection.
             Some(listener) => match listener.accept().await {
                 Ok((stream, _)) => return stream,
                 Err(_) => tokio::task::yield_now().await,

@@ -2,34 +2,34 @@
 
 use std::time::Duration;
 
-/// The behavior of a proxy. A change applies to all bytes that arrive afterwards, on open
-/// connections too.
+/// The behavior of a proxy. A change of the mode applies to all bytes that arrive afterwards, on
+/// open and on new connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Forwards everything.
+    /// Forwards all bytes immediately.
     Pass,
-    /// Forwards everything after a delay. The order is kept.
+    /// Forwards all bytes after a delay. The order of the bytes is kept.
     Delay {
-        /// The delay of requests.
+        /// The delay of the bytes that clients send.
         requests: Duration,
-        /// The delay of answers.
+        /// The delay of the bytes that the server sends.
         answers: Duration,
     },
-    /// Forwards everything, but delays the first bytes that the server sends on each connection.
-    /// They belong to the setup of the connection; all later bytes are not delayed.
+    /// Forwards all bytes, but delays the first bytes that the server sends on each connection.
+    /// These bytes belong to the setup of the connection. Later bytes are not delayed.
     DelayFirstAnswer(Duration),
     /// Forwards requests and drops answers. Connections stay open.
     SwallowAnswers,
-    /// Drops everything in both directions. Connections stay open.
+    /// Drops all bytes in both directions. Connections stay open.
     BlackHole,
-    /// Forwards requests. When the server answers, which shows that it has executed the request,
-    /// drops the answer and ends the connection like this.
+    /// Forwards requests. When the server answers, drops the answer and ends the connection in the
+    /// given way. The answer shows that the server has executed the request.
     LoseAnswer(End),
     /// Forwards requests. When the server answers, forwards half of the answer's bytes and ends the
-    /// connection like this.
+    /// connection in the given way.
     HalveAnswer(End),
-    /// Refuses new connections. Open connections are not affected; [`cut`](super::Proxy::cut) ends
-    /// them.
+    /// Refuses new connections. Open connections are not affected. To end open connections, call
+    /// [`cut`](super::Proxy::cut).
     Refuse,
 }
 
@@ -38,9 +38,9 @@ pub enum Mode {
 pub enum End {
     /// The connection is closed in order.
     Close,
-    /// The connection is reset, as by a host that has restarted.
+    /// The connection is reset, as if the host of the server had restarted.
     Reset,
-    /// The connection stays open and forwards nothing, forever.
+    /// The connection stays open forever, and forwards nothing.
     Hang,
 }
 
@@ -51,7 +51,7 @@ pub(super) enum Fate {
     Drop,
     /// The bytes are dropped, and the connection ends.
     End(End),
-    /// The first half is delivered, and the connection ends.
+    /// The first half of the bytes is delivered, and the connection ends.
     Halve(End),
 }
 

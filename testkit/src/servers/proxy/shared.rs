@@ -1,4 +1,4 @@
-//! The state that a proxy and its connections share.
+//! The state of a proxy that is shared with the connections of the proxy.
 
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;

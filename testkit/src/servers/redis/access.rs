@@ -1,9 +1,10 @@
-//! The users and passwords of a server, and the URLs of its connections.
+//! The access to a server: its passwords, its encryption, and the URLs for connections.
 
 use std::fmt::Write;
 use std::path::Path;
 
-/// The password of the default user, if it has one, and whether TCP connections are encrypted.
+/// The password of the default user, if this user has a password, and whether TCP connections are
+/// encrypted.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Access {
     pub(super) password: Option<String>,
@@ -36,7 +37,7 @@ impl Access {
     }
 }
 
-/// Percent-encodes every byte that is not a letter or a digit.
+/// Returns a text for a URL, in which every byte except letters and digits is percent-encoded.
 fn escape(text: &str) -> String {
     text.bytes().fold(String::new(), |mut escaped, byte| {
         if byte.is_ascii_alphanumeric() {

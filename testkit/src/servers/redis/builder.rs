@@ -1,4 +1,4 @@
-//! The settings of a server.
+//! The settings of a Redis server.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::server::Redis;
 use crate::servers::binary::{Binary, Version};
 use crate::servers::error::Error;
 
-/// The settings of a server that is about to start.
+/// The settings of a Redis server that a test will start.
 ///
 /// ```no_run
 /// use tidegate_testkit::servers::Redis;
@@ -32,7 +32,7 @@ pub struct RedisBuilder {
     home: Option<PathBuf>,
 }
 
-/// The files of a server's certificate.
+/// The PEM files of a server's certificate.
 #[derive(Debug, Clone)]
 struct Tls {
     certificate: PathBuf,
@@ -41,41 +41,43 @@ struct Tls {
 }
 
 impl RedisBuilder {
-    /// Runs this program instead of the default one.
+    /// Runs this server program instead of the default program.
     pub fn binary(mut self, path: impl Into<PathBuf>) -> Self {
         self.binary = Some(path.into());
         self
     }
 
-    /// Listens on this port instead of a free one.
+    /// Makes the server listen on this port. By default, the server listens on any free port.
     pub fn port(mut self, port: u16) -> Self {
         self.port = Some(port);
         self
     }
 
-    /// Adds a line to the configuration file, in the syntax of `redis.conf`, without quotes around
-    /// the value. It overrides earlier lines with the same name, including the defaults of a test
-    /// server.
+    /// Adds a line to the configuration file `redis.conf` of the server. The value is written
+    /// without quotes. The new line overrides earlier lines with the same name, and the defaults of
+    /// a test server.
     pub fn config(mut self, name: &str, value: &str) -> Self {
         self.lines.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Requires this password from the user `default`, which is the user of connections without a
-    /// user name.
+    /// Sets the password of the user `default`. Redis uses this user for connections without a user
+    /// name.
     pub fn password(mut self, password: &str) -> Self {
         self.access.password = Some(password.to_owned());
         self.config("requirepass", password)
     }
 
-    /// Adds a user with a password and the rules of an ACL, such as `+@all ~tidegate:*`.
+    /// Adds a user with a password and with rules of the access control list, such as `+@all
+    /// ~tidegate:*`.
     pub fn user(self, name: &str, password: &str, rules: &str) -> Self {
         self.config("user", &format!("{name} on >{password} {rules}"))
     }
 
-    /// Accepts only encrypted connections, except on the unix socket. The certificate, its key and
-    /// the root certificate that signed it are PEM files. The servers of a Sentinel group, and the
-    /// sentinels, then encrypt the connections between each other too. Clients need no certificate.
+    /// Makes the server accept only encrypted connections, except on the unix socket. The arguments
+    /// are PEM files: the server's certificate, its key, and the root certificate that signed the
+    /// server's certificate. In a Sentinel group, the servers and sentinels then also encrypt the
+    /// connections between each other. Clients need no certificate.
     pub fn tls(
         mut self,
         certificate: impl Into<PathBuf>,
@@ -89,7 +91,7 @@ impl RedisBuilder {
     }
 
     /// Returns the settings of a sentinel that runs the same program with the same TLS settings.
-    /// All other settings have their defaults.
+    /// All other settings of the sentinel have their default values.
     pub(in crate::servers) fn into_sentinel(self) -> Self {
         let access = Access { password: None, ..self.access };
         Self { binary: self.binary, sentinel: true, access, tls: self.tls, ..Self::default() }
@@ -112,7 +114,7 @@ impl RedisBuilder {
         self.binary.as_deref()
     }
 
-    /// Returns the value of a setting, if it was set.
+    /// Returns the value of a setting, or `None` if the setting was not set.
     pub(in crate::servers) fn setting(&self, wanted: &str) -> Option<&str> {
         let last = self.lines.iter().rfind(|(name, _)| name == wanted);
         last.map(|(_, value)| value.as_str())
@@ -126,7 +128,7 @@ impl RedisBuilder {
         self.access.password.as_deref()
     }
 
-    /// Starts the server, and returns when the server answers.
+    /// Starts the server. Returns when the server answers.
     ///
     /// # Errors
     /// Returns an error if the program is missing or is not a Redis server, or if the server does
@@ -173,9 +175,9 @@ impl RedisBuilder {
             ),
         };
         if !self.sentinel {
-            // Replicas are synchronized via the disk, which starts immediately. A diskless
-            // synchronization waits 5 s for further replicas, and an acknowledgement of WAIT takes
-            // 1 s more.
+            // Replicas are synchronized via the disk, because this synchronization starts
+            // immediately. A diskless synchronization waits 5 s for further replicas. The first
+            // acknowledgement for WAIT then takes 1 s more.
             text.push_str("save \"\"\nappendonly no\nrepl-diskless-sync no\n");
             if version.numbers() >= [7, 0, 0] {
                 text.push_str("enable-debug-command yes\nshutdown-timeout 1\n");
@@ -194,7 +196,7 @@ impl RedisBuilder {
 }
 
 impl Redis {
-    /// Starts a server with the default settings, and returns when it answers.
+    /// Starts a server with the default settings. Returns when the server answers.
     ///
     /// # Errors
     /// Returns an error in the same cases as [`RedisBuilder::start`].

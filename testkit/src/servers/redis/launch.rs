@@ -1,4 +1,4 @@
-//! Starts and restarts a server.
+//! The start and the restart of a Redis server.
 
 use std::path::Path;
 use std::{fs, io};
@@ -37,7 +37,7 @@ impl Redis {
         Ok(redis)
     }
 
-    /// Runs the server. If another process has taken its port, tries other ports.
+    /// Runs the server. If another process has taken the server's port, tries other ports.
     async fn run_somewhere(&mut self, builder: &RedisBuilder) -> Result<(), Error> {
         for _ in 1..PORTS {
             match self.run().await {
@@ -50,7 +50,7 @@ impl Redis {
         self.run().await.map_err(Error::from)
     }
 
-    /// Creates the directory and the settings of a server, without starting it.
+    /// Creates the directory and the settings of a server. The server is not started.
     pub(in crate::servers) fn prepare(
         builder: &RedisBuilder,
         binary: &Binary,
@@ -63,14 +63,14 @@ impl Redis {
         let mode = Path::new("--sentinel");
         let command = [binary.path.as_path(), config.as_path(), mode];
         let command = if builder.is_sentinel() { &command[..] } else { &command[..2] };
-        // From here on the shell removes the directory, even if this process is killed.
+        // From now on, the shell script removes the directory, even if the test process is killed.
         let process = Watchdog::new(dir.keep(), command)?;
         let (access, version) = (builder.access().clone(), binary.version.clone());
         Ok(Self { port, access, version, process })
     }
 
     /// Starts the server again, on the same port and with the same settings. If the server still
-    /// runs, it is stopped first.
+    /// runs, ends the running process first.
     ///
     /// # Errors
     /// Returns an error if the server does not end, or does not start.
@@ -92,7 +92,7 @@ impl Redis {
         .await?
     }
 
-    /// Removes the files in which the server saved its data.
+    /// Removes the files in which the server has saved its data.
     fn forget(&self) -> Result<(), Error> {
         let remove = |result: io::Result<()>, name: &str| match result {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -106,7 +106,7 @@ impl Redis {
         remove(fs::remove_dir_all(dir.join("appendonlydir")), "appendonlydir")
     }
 
-    /// Starts the process, and waits until it answers or ends.
+    /// Starts the server process. Returns when the server answers, or when the process ends.
     pub(in crate::servers) async fn run(&self) -> Result<(), Refusal> {
         let start = self.process.log_len();
         self.process.start().map_err(Refusal::Other)?;
@@ -123,8 +123,8 @@ impl Redis {
         }
     }
 
-    /// Returns `true` if the server accepts commands: it has loaded its data. It may still require
-    /// a password.
+    /// Returns `true` if the server answers and has loaded its data. The server possibly still
+    /// requires a password.
     async fn answers(&self) -> bool {
         let Ok(mut client) = Client::connect_unix(&self.socket_path()).await else { return false };
         client.call(&["PING"]).await.is_ok_and(|reply| !reply.text().starts_with("LOADING"))

@@ -1,4 +1,4 @@
-//! One Redis server.
+//! One Redis server of a test.
 
 mod access;
 mod builder;

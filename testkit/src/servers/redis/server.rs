@@ -1,4 +1,4 @@
-//! A running server.
+//! A running Redis server.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,21 +13,21 @@ use crate::servers::watchdog::{State, Watchdog};
 /// The maximum time for a server to start, to end, or to replicate another server.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The data of a server after a restart.
+/// Whether a server keeps its data in a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Data {
-    /// The data from before the restart, if the server was running; after a crash, the data on its
-    /// disk.
+    /// The server keeps its data. If the server runs before the restart, it saves its data first.
+    /// After a crash, it has only the data that it has written to its disk.
     Kept,
-    /// No data.
+    /// The server loses its data, and starts without any keys.
     Lost,
 }
 
-/// A Redis (or Valkey) server that belongs to one test. It listens on 127.0.0.1 and on a unix
-/// socket.
+/// A Redis (or Valkey) server that belongs to one test. The server listens on 127.0.0.1 and on a
+/// unix socket.
 ///
 /// By default the server does not write its data to disk, and the command `DEBUG` is enabled.
-/// Dropping the value kills the server.
+/// Dropping this value kills the server.
 ///
 /// ```no_run
 /// use tidegate_testkit::servers::Redis;
@@ -47,27 +47,29 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Returns the port on 127.0.0.1. A restart keeps the port.
+    /// Returns the server's port on 127.0.0.1. A restart does not change the port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Returns the URL of the server, with the password of the default user if there is one.
+    /// Returns the URL of the server. If the default user has a password, the URL contains the
+    /// password.
     pub fn url(&self) -> String {
         self.access.url(self.port)
     }
 
-    /// Returns the URL of the server for this user.
+    /// Returns the URL of the server with this user and password.
     pub fn url_for(&self, user: &str, password: &str) -> String {
         self.access.url_for(user, password, self.port)
     }
 
-    /// Returns the URL of the unix socket, with the password of the default user if there is one.
+    /// Returns the URL of the server's unix socket. If the default user has a password, the URL
+    /// contains the password.
     pub fn socket_url(&self) -> String {
         self.access.socket_url(&self.socket_path())
     }
 
-    /// Returns the path of the unix socket.
+    /// Returns the path of the server's unix socket.
     pub fn socket_path(&self) -> PathBuf {
         self.process.dir().join("redis.sock")
     }
@@ -77,12 +79,12 @@ impl Redis {
         self.process.dir()
     }
 
-    /// Returns the name and version of the server program.
+    /// Returns the name and the version of the server program.
     pub fn version(&self) -> &Version {
         &self.version
     }
 
-    /// Returns the process id, or `None` if the server does not run.
+    /// Returns the process id of the server, or `None` if the server does not run.
     pub fn pid(&self) -> Option<u32> {
         match self.process.state() {
             State::Running(pid) | State::Paused(pid) => Some(pid),
@@ -100,7 +102,7 @@ impl Redis {
         self.process.log(0)
     }
 
-    /// Opens a new connection over the unix socket.
+    /// Opens a new connection to the server over its unix socket.
     ///
     /// # Errors
     /// Returns an error if the server cannot be reached, or rejects the password.
@@ -112,7 +114,7 @@ impl Redis {
         Ok(client)
     }
 
-    /// Sends a command over a new connection and returns its reply.
+    /// Sends a command over a new connection. Returns the reply of the server.
     ///
     /// # Errors
     /// Returns an error if the server cannot be reached, does not reply within 10 s, or replies
@@ -123,8 +125,8 @@ impl Redis {
         accepted(&name.unwrap_or_default(), reply)
     }
 
-    /// Returns all keys that begin with `prefix` and a colon, and their values, as bytes. Two dumps
-    /// are equal if no key or value has changed.
+    /// Returns, as bytes, all keys that begin with `prefix` and a colon, and the values of these
+    /// keys. Two dumps are equal if no key or value has changed between them.
     ///
     /// # Errors
     /// Returns an error in the same cases as [`command`](Self::command).
@@ -143,7 +145,7 @@ impl Redis {
     /// Returns a field of `INFO`, such as `master_link_status`.
     ///
     /// # Errors
-    /// Returns an error in the same cases as [`command`](Self::command), or if there is no such
+    /// Returns an error in the same cases as [`command`](Self::command), or if `INFO` has no such
     /// field.
     pub async fn info(&self, field: &str) -> Result<String, Error> {
         let info = self.command(&["INFO"]).await?.text();
@@ -151,8 +153,8 @@ impl Redis {
         value.map(str::to_owned).ok_or_else(|| Error::new(format!("INFO has no field {field:?}")))
     }
 
-    /// Returns the CPU time that all threads of the process have used so far, in user and system
-    /// mode.
+    /// Returns the CPU time that all threads of the server have used so far. The time includes user
+    /// mode and system mode.
     ///
     /// # Errors
     /// Returns an error in the same cases as [`command`](Self::command).
@@ -171,11 +173,12 @@ impl Redis {
         Ok(user + system)
     }
 
-    /// Makes this server a replica of `primary`. Returns when it has copied the primary's data and
-    /// receives all further writes.
+    /// Makes this server a replica of `primary`. Returns when this server has copied the data of
+    /// `primary` and receives all further writes of `primary`.
     ///
     /// # Errors
-    /// Returns an error if a server cannot be reached, or the data does not arrive in time.
+    /// Returns an error if one of the servers cannot be reached, or the data does not arrive in
+    /// time.
     pub async fn replica_of(&self, primary: &Self) -> Result<(), Error> {
         if let Some(password) = &primary.access.password {
             self.command(&["CONFIG", "SET", "masterauth", password]).await?;
@@ -187,10 +190,10 @@ impl Redis {
         .await
     }
 
-    /// Returns `true` if both servers report that the replica receives the writes of this server.
-    /// The replica's own `master_link_status` is not enough: for up to a second after the link is
-    /// up, the primary may not send writes to the replica yet, and a failover in that second would
-    /// lose them.
+    /// Returns `true` if this server and `replica` both report that the replica receives the writes
+    /// of this server. The field `master_link_status` of the replica alone is not enough. For up to
+    /// a second after the link is up, the primary possibly sends no writes yet. A failover in this
+    /// second would lose writes.
     pub(in crate::servers) async fn streams_to(&self, replica: &Self) -> bool {
         let status = replica.info("master_link_status").await;
         let Ok(replicas) = self.command(&["INFO", "replication"]).await else { return false };
@@ -218,7 +221,7 @@ impl Redis {
         self.end("KILL").await
     }
 
-    /// Pauses the server with SIGSTOP: it keeps its connections and does not answer.
+    /// Pauses the server with SIGSTOP. A paused server keeps its connections and does not answer.
     ///
     /// # Errors
     /// Returns an error if the server does not run.
@@ -229,7 +232,7 @@ impl Redis {
         self.process.wait_for(PATIENCE, "the server to pause", is_paused).await.map(drop)
     }
 
-    /// Resumes the server with SIGCONT.
+    /// Resumes a paused server with SIGCONT.
     ///
     /// # Errors
     /// Returns an error if the server does not run.
@@ -253,7 +256,8 @@ impl Redis {
     }
 }
 
-/// Returns the reply, or an error if it is an error reply.
+/// Converts a reply of the server that reports an error to an `Error`. Returns all other replies
+/// unchanged.
 fn accepted(command: &str, reply: Reply) -> Result<Reply, Error> {
     match reply {
         Reply::Error(refusal) => Err(Error::new(format!("{command} failed: {refusal}"))),
@@ -261,9 +265,9 @@ fn accepted(command: &str, reply: Reply) -> Result<Reply, Error> {
     }
 }
 
-/// Returns `true` if the system has stopped the process, which takes a moment after the signal was
-/// sent. Without `/proc` the state cannot be read, and the function assumes that the process has
-/// stopped.
+/// Returns `true` if the system has stopped the process. The stop happens a moment after the signal
+/// was sent. If the system has no `/proc`, the state cannot be read. Then the function assumes that
+/// the process has stopped.
 fn is_stopped(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
     status.map_or(true, |status| status.lines().any(|line| line.starts_with("State:\tT")))

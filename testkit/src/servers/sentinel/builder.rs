@@ -1,4 +1,4 @@
-//! The settings of a Sentinel group.
+//! The settings of a Sentinel group: a primary, its replicas and three sentinels.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::settings::{self, Watched};
 use crate::servers::error::Error;
 use crate::servers::redis::{Redis, RedisBuilder};
 
-/// The settings of a Sentinel group that is about to start.
+/// The settings of a Sentinel group that a test will start.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct SentinelBuilder {
@@ -33,19 +33,20 @@ impl SentinelBuilder {
         self
     }
 
-    /// Sets the number of replicas: at least 1, and 2 by default.
+    /// Sets the number of replicas. The minimum is 1, and the default is 2.
     pub fn replicas(mut self, replicas: usize) -> Self {
         self.replicas = replicas;
         self
     }
 
-    /// Sets the name under which the sentinels know the primary: `tidegate` by default.
+    /// Sets the name under which the sentinels know the primary. The default is `tidegate`.
     pub fn master_name(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
         self
     }
 
-    /// Sets the time after which a silent primary counts as dead: 500 ms by default.
+    /// Sets the time after which a primary that does not answer counts as dead. By default, this
+    /// time is 500 ms.
     pub fn down_after(mut self, down_after: Duration) -> Self {
         self.down_after = down_after;
         self
@@ -55,12 +56,13 @@ impl SentinelBuilder {
     /// succeed.
     ///
     /// # Errors
-    /// Returns an error if a server does not start, or the sentinels do not discover all servers in
-    /// time.
+    /// Returns an error if a server does not start, or if the sentinels do not discover all servers
+    /// in time.
     pub async fn start(self) -> Result<Sentinel, Error> {
         let password = self.node.default_password().map(str::to_owned);
         let node = match &password {
-            // After failovers, each node may be a replica of each other node.
+            // After failovers, each node can become a replica of each other node. So all nodes need
+            // the password.
             Some(password) => self.node.clone().config("masterauth", password),
             None => self.node.clone(),
         };
@@ -94,7 +96,7 @@ impl SentinelBuilder {
 }
 
 impl Sentinel {
-    /// Starts a group with the default settings: two replicas.
+    /// Starts a group with the default settings, which have two replicas.
     ///
     /// # Errors
     /// Returns an error in the same cases as [`SentinelBuilder::start`].

@@ -1,4 +1,4 @@
-//! A running group.
+//! A running Sentinel group.
 
 use std::time::Duration;
 
@@ -7,13 +7,14 @@ use crate::servers::redis::Redis;
 use crate::servers::resp::Reply;
 use crate::servers::wait::eventually;
 
-/// The maximum time for any change of a group.
+/// The maximum time to wait for any change of a Sentinel group.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The number of sentinels.
+/// The number of sentinels of a group.
 pub(super) const SENTINELS: usize = 3;
 
-/// A primary, its replicas, and three sentinels, on 127.0.0.1. Dropping the value kills them all.
+/// A Sentinel group: a primary, its replicas and three sentinels, all on 127.0.0.1. Dropping this
+/// value kills all of these servers.
 ///
 /// ```no_run
 /// use tidegate_testkit::servers::Sentinel;
@@ -47,7 +48,8 @@ impl Sentinel {
         &self.sentinels
     }
 
-    /// Returns the primary and the replicas. The order does not depend on the current roles.
+    /// Returns the primary and the replicas. The order of these servers never changes, even if
+    /// their roles change.
     pub fn nodes(&self) -> &[Redis] {
         &self.nodes
     }
@@ -65,7 +67,8 @@ impl Sentinel {
         Err(Error::new(format!("no sentinel knows the primary of {:?}", self.name)))
     }
 
-    /// Returns the primary, according to [`primary_port`](Self::primary_port).
+    /// Returns the primary, which is the server with the port that
+    /// [`primary_port`](Self::primary_port) returns.
     ///
     /// # Errors
     /// Returns an error if no sentinel knows the primary.
@@ -77,16 +80,16 @@ impl Sentinel {
         })
     }
 
-    /// Promotes a replica, as an operator would. Returns the port of the new primary when all
-    /// sentinels know it and the old primary has become a replica.
+    /// Promotes a replica, as an operator would. Returns the port of the new primary, when all
+    /// sentinels know the new primary and the old primary has become a replica.
     ///
     /// # Errors
     /// Returns an error if the sentinels do not complete the failover in time.
     pub async fn failover(&self) -> Result<u16, Error> {
         let old = self.primary_port().await?;
         let sentinel = &self.sentinels[0];
-        // The sentinel refuses the command while a failover is in progress, and may abandon a
-        // failover. The command is therefore sent again until the primary has changed.
+        // A sentinel refuses the command while a failover is in progress, and can abandon a
+        // failover. Therefore, the command is repeated until the primary has changed.
         eventually(PATIENCE, "the sentinels to replace the primary", async || {
             if self.primary_of(sentinel).await? != old {
                 return Some(());
@@ -100,22 +103,22 @@ impl Sentinel {
         Ok(new)
     }
 
-    /// Kills the primary with SIGKILL and returns its port. The sentinels notice this later: see
-    /// [`primary_after`](Self::primary_after).
+    /// Kills the primary with SIGKILL. Returns the port of the killed primary. To wait until the
+    /// sentinels have replaced it, call [`primary_after`](Self::primary_after).
     ///
     /// # Errors
-    /// Returns an error if no sentinel knows the primary, or it does not end in time.
+    /// Returns an error if no sentinel knows the primary, or if the primary does not end in time.
     pub async fn kill_primary(&self) -> Result<u16, Error> {
         let primary = self.primary().await?;
         primary.kill().await?;
         Ok(primary.port())
     }
 
-    /// Waits until a server other than `old` reports that it is the primary, and all sentinels that
-    /// run and are not paused agree. Returns its port.
+    /// Waits until a server other than `old` is the primary, according to this server and to all
+    /// sentinels that run and are not paused. Returns the port of the new primary.
     ///
     /// # Errors
-    /// Returns an error if this does not happen in time.
+    /// Returns an error if there is no new primary in time.
     pub async fn primary_after(&self, old: u16) -> Result<u16, Error> {
         eventually(PATIENCE, "another primary", async || {
             let port = self.agreed_port().await.filter(|&port| port != old)?;
@@ -126,7 +129,8 @@ impl Sentinel {
         .await
     }
 
-    /// Returns the port of the primary if all sentinels that run and are not paused agree on it.
+    /// Returns the port of the primary, or `None` if the sentinels do not agree. Sentinels that are
+    /// paused or do not run are ignored.
     async fn agreed_port(&self) -> Option<u16> {
         let mut agreed = None;
         for sentinel in self.sentinels.iter().filter(|sentinel| sentinel.is_awake()) {
@@ -143,8 +147,8 @@ impl Sentinel {
         sentinel.command(&command).await.ok()?.list().get(1)?.text().parse().ok()
     }
 
-    /// Waits until all sentinels know each other and all running replicas, and all these replicas
-    /// receive the writes of the primary.
+    /// Waits until the group is complete. All sentinels must know each other and all running
+    /// replicas, and each running replica must receive the writes of the primary.
     pub(super) async fn settle(&self) -> Result<(), Error> {
         let what = "the sentinels to know each other and the replicas to be in sync";
         eventually(PATIENCE, what, async || {

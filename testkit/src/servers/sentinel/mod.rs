@@ -1,4 +1,5 @@
-//! A primary, its replicas, and three sentinels that watch them.
+//! Sentinel groups. A group consists of a primary, its replicas, and three sentinels that watch
+//! these servers.
 
 mod builder;
 mod group;

@@ -8,13 +8,13 @@ use crate::servers::redis::Redis;
 /// The number of sentinels that must agree that the primary is down.
 const QUORUM: &str = "2";
 
-/// Periods of the sentinels' timers, in ms. With these periods a group discovers its servers and
-/// fails over in a moment instead of many seconds. The sentinels' safety mode (TILT), which a slow
-/// machine can trigger, also ends soon.
+/// The periods of the sentinels' timers, in ms. With the default periods, a group needs many
+/// seconds to discover its servers and to fail over. With these periods, it needs a moment. The
+/// sentinels' safety mode (TILT), which a slow machine can trigger, also ends soon.
 ///
-/// More frequent pings would make failovers fail. A replica can be promoted only if its last INFO
-/// is younger than 5 ping periods, and while the primary is down, a sentinel requests INFO only
-/// once a second.
+/// A shorter ping period would make failovers fail. A sentinel promotes a replica only if the
+/// replica's last INFO is younger than 5 ping periods. While the primary is down, a sentinel
+/// requests INFO only once per second.
 const HASTE: [&str; 10] = [
     "INFO-PERIOD",
     "200",
@@ -28,12 +28,13 @@ const HASTE: [&str; 10] = [
     "1000",
 ];
 
-/// The period at which sentinels announce themselves until they all know each other.
+/// The period at which sentinels announce themselves until all sentinels know each other.
 const PUBLISH_TO_MEET: [&str; 2] = ["PUBLISH-PERIOD", "100"];
 
-/// The period at which sentinels announce themselves afterwards. A sentinel reverts a promotion
-/// that no other sentinel has announced for 4 such periods, and the sentinel that promoted a
-/// replica learns of its success, from INFO, only after up to 1 s.
+/// The period at which sentinels announce themselves after all sentinels know each other. It must
+/// not be shorter. A sentinel reverts a promotion if no other sentinel has announced this promotion
+/// for 4 periods. The sentinel that promoted a replica sees the success in the replica's INFO, and
+/// only after up to 1 s.
 const PUBLISH: [&str; 2] = ["PUBLISH-PERIOD", "700"];
 
 /// The primary that a sentinel watches.
@@ -53,7 +54,7 @@ pub(super) async fn watch(sentinel: &Redis, watched: &Watched<'_>) -> Result<(),
     sentinel.command(&["SENTINEL", "MONITOR", name, "127.0.0.1", &port, QUORUM]).await?;
     let mut settings = vec![
         ("down-after-milliseconds", down_after.as_str()),
-        // A failed failover is tried again after twice this time.
+        // After a failed failover, the next attempt begins after twice this time.
         ("failover-timeout", "2000"),
     ];
     settings.extend(watched.password.map(|password| ("auth-pass", password)));
@@ -63,12 +64,14 @@ pub(super) async fn watch(sentinel: &Redis, watched: &Watched<'_>) -> Result<(),
     Ok(())
 }
 
-/// Lets a sentinel announce itself less often, once the sentinels of its group know each other.
+/// Makes a sentinel announce itself less often. This is called when the sentinels of the group know
+/// each other.
 pub(super) async fn calm(sentinel: &Redis) -> Result<(), Error> {
     tune(sentinel, &PUBLISH).await
 }
 
-/// Sets the periods of a sentinel. Sentinels before 7.0 keep their defaults and are only slower.
+/// Sets the periods of a sentinel's timers. Sentinels before Redis 7.0 have no such settings. They
+/// keep their default periods and are slower.
 async fn tune(sentinel: &Redis, periods: &[&str]) -> Result<(), Error> {
     if sentinel.version().numbers() >= [7, 0, 0] {
         sentinel.command(&[&["SENTINEL", "DEBUG"], periods].concat()).await?;

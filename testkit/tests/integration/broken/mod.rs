@@ -1,4 +1,4 @@
-//! Stores with one defect each.
+//! Stores with a defect. Each store has one defect, which the conformance suite must find.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod records;
@@ -78,7 +78,7 @@ pub(crate) struct Broken {
     clock: ManualClock,
     records: Mutex<Map>,
     ids: Mutex<Ids>,
-    /// The latest and the first time that the store has read.
+    /// The latest time and the first time that the store has read from its clock.
     seen: Mutex<(Timestamp, Option<Timestamp>)>,
     left: Mutex<()>,
     right: Mutex<()>,
@@ -101,7 +101,7 @@ impl Broken {
         format!("{:?}", self.records.lock().unwrap()).into_bytes()
     }
 
-    /// Returns the time by which the store decides.
+    /// Returns the time that the store uses for decisions. Some defects change this time.
     fn time(&self) -> Timestamp {
         let now = self.clock.now();
         let (latest, first) = &mut *self.seen.lock().unwrap();
@@ -125,7 +125,7 @@ impl Broken {
         }
     }
 
-    /// Executes a call with the engine on these records.
+    /// Executes a call on the records in `map`, with the engine of the core.
     fn engine(&self, call: &Call<'_>, map: &mut Map, now: Timestamp) -> Result<Decision, Error> {
         map.retain(|_, record| match self.defect {
             Defect::ForgetsEarly => is_after(record, now, 1),
@@ -161,7 +161,7 @@ impl Broken {
         key(self.defect, charge)
     }
 
-    /// Applies the defect to a decision and to the records after it.
+    /// Applies the store's defect to a decision, and to the records after this decision.
     fn spoil(
         &self,
         call: &Call<'_>,
@@ -226,7 +226,7 @@ impl Broken {
         Ok(decision)
     }
 
-    /// Executes a call after the defect has changed it.
+    /// Executes a call. Before that, the store's defect changes the call.
     fn misread(&self, call: Call<'_>) -> Result<Decision, Error> {
         let mut charges: Vec<Charge<'_>> = call.charges.iter().collect();
         let mut operation = call.operation;
@@ -275,7 +275,8 @@ impl Broken {
                 let _ = self.decide_now(&Call::new(lift, &charges))?;
             }
             Defect::SlidesOnHits if operation == Operation::Acquire => {
-                // The store refunds and charges the usage again, so that the window starts again.
+                // The store refunds the usage and charges the same usage again, so that the window
+                // starts again.
                 for charge in &charges {
                     let peek = self.decide_now(&Call::new(Operation::Peek, &[charge.cost(0)]))?;
                     let used = charge.policy.limit() - peek.verdicts()[0].remaining();

@@ -1,4 +1,5 @@
-//! The bounds of limits through each layer, for any seed and any faults.
+//! Tests of the bounds of limits. The bounds must hold with each layer, for any seed and any
+//! faults.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use tidegate_testkit::simulation::{Host, Ledger, Link, Load, Simulation};
 
 use super::{micros, millis, policy, server};
 
-/// The layers around a link.
+/// The layers around the `LinkStore` of a node.
 #[derive(Debug, Clone, Copy)]
 enum Layers {
     None,
@@ -113,8 +114,9 @@ proptest! {
         }
     }
 
-    /// The admitted cost in any time `t` is at most `B + R·(t + span)` with leases, and `B + R·t`
-    /// without.
+    /// Checks the bound of a bucket with burst `B` and rate `R`. With leases, the cost that is
+    /// admitted in any time `t` is at most `B + R·(t + span)`. Without leases, it is at most `B +
+    /// R·t`.
     #[test]
     fn a_bucket_is_shifted_by_the_span_at_most(scenario in scenarios(), burst in 20..200_u64, rate in 50..2_000_u64) {
         let ledger = play(&scenario, &policy(&format!("p: token-bucket {rate}/1s burst {burst}")));
@@ -127,15 +129,15 @@ proptest! {
         prop_assert!(burst <= max, "{burst}, at most {max}");
     }
 
-    /// Without faults, one node can use the whole limit.
+    /// Checks that one node can use the whole limit if there are no faults.
     #[test]
     fn one_node_can_use_the_whole_limit(scenario in scenarios(), limit in 20..200_u64) {
         let scenario = Scenario {
             nodes: 1, lost: 0, killed: 0, is_away: false, rate: 2_000, max_delay: 500, ..scenario
         };
         let ledger = play(&scenario, &policy(&format!("p: fixed-window {limit}/1h")));
-        // If only a cost of 1 still fits, the last requests may all have a cost of 2. So 1 of the
-        // limit may be unused.
+        // If only a cost of 1 still fits, the last requests possibly all have a cost of 2. Then 1
+        // of the limit stays unused.
         prop_assert!(ledger.admissions().total() + 1 >= limit, "{} of {limit}", ledger.admissions().total());
         prop_assert_eq!(ledger.admissions().max_within(Duration::from_secs(3_600)), ledger.admissions().total());
     }

@@ -1,8 +1,8 @@
-//! A layer with defects. The simulation must find each of them, and no defect in the same layer
-//! without any.
+//! Tests of the simulation on a layer with defects. The simulation must find each defect. It must
+//! find nothing in the same layer without a defect.
 //!
-//! The layer charges 20 in one call and admits requests from them: a lease of fixed windows in 60
-//! lines, without the optimizations of the real leases.
+//! The layer is a simple lease of fixed windows in 60 lines, without the optimizations of the real
+//! leases. It charges 20 in one call and admits requests from these 20.
 
 use std::sync::Mutex;
 
@@ -21,17 +21,18 @@ const LIMIT: u64 = 300;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Defect {
     None,
-    /// A chunk is used after its window has ended.
+    /// The layer uses a chunk after the chunk's window has ended.
     NoDeadline,
-    /// The time until the end of the window is counted from the answer instead of the call.
+    /// The layer counts the time until the end of the window from the answer, instead of from the
+    /// call.
     CountedFromTheAnswer,
-    /// The layer does not allow for a slow clock.
+    /// The layer does not allow for a clock that runs slow.
     TrustsTheClock,
-    /// A call without an answer counts as admitted.
+    /// The layer treats a call without an answer as admitted.
     AdmitsWithoutAnswer,
-    /// A refused call fills a chunk.
+    /// The layer creates a chunk from a refused call.
     AdmitsWhatWasRefused,
-    /// A chunk is greater by 1 than the charge.
+    /// The layer creates a chunk that is greater by 1 than the charge.
     OffByOne,
 }
 
@@ -121,7 +122,8 @@ impl<S: Store> Layer<S> for ChunkLayer {
     }
 }
 
-/// Returns the amount by which the worst window exceeds the limit.
+/// Runs a simulation of a layer with this defect. Returns the largest amount by which the admitted
+/// cost of a window exceeds the limit.
 fn overshoot(defect: Defect, seed: u64) -> u64 {
     let link = Link::new().delay(micros(500)..=millis(8)).lost(Share::new(1, 100).unwrap());
     let ledger =
@@ -137,8 +139,9 @@ fn overshoot(defect: Defect, seed: u64) -> u64 {
             },
             async |world| {
                 let policy = policy(&format!("p: fixed-window {LIMIT}/500ms"));
-                // Part of a chunk is unused at the end of every other window. The next window
-                // reaches the limit.
+                // Windows with few and with many requests alternate. At the end of a window with
+                // few requests, a part of a chunk is unused. The requests of the next window reach
+                // the limit.
                 for rate in [400, 3_000].into_iter().cycle().take(6) {
                     let load = Load::new(&policy).per_second(rate).lasting(millis(500));
                     let load = world.start(load);

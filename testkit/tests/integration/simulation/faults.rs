@@ -1,4 +1,5 @@
-//! Calls that are executed, answered and lost while faults begin and end.
+//! Tests of faults that begin or end while calls are in flight. A call is executed, answered or
+//! lost, depending on the time of the fault.
 
 use tidegate_core::{Call, Charge, Clock, Decision, Error, Operation, Store};
 use tidegate_testkit::simulation::{Fate, Ledger, Link, LinkStore, Reply, Simulation, World};
@@ -25,7 +26,7 @@ async fn acquire(world: &World<Server, LinkStore>, node: usize) -> Option<Result
     world.nodes()[node].request(Call::acquire(&[Charge::new(&policy, "s")])).await
 }
 
-/// Starts a request of a node in its own task.
+/// Starts a request at a node, in a new task.
 fn start(world: &World<Server, LinkStore>, node: usize) -> tokio::task::JoinHandle<()> {
     let world = world.clone();
     tokio::spawn(async move {
@@ -71,7 +72,8 @@ fn each_direction_takes_a_time_of_its_own() {
         apart += there.abs_diff(back);
     }
     assert!(sums.iter().all(|sum| (147_000..153_000).contains(sum)), "{sums:?}");
-    // The two times differ by a third of the range on average.
+    // The delays of the two directions are independent. So on average, they differ by a third of
+    // the range.
     assert!((30_000..37_000).contains(&apart), "{apart}");
 }
 
@@ -108,8 +110,8 @@ fn a_request_is_not_taken_for_a_call_of_a_layer_that_was_admitted_before() {
     assert_eq!((ledger.admitted(), ledger.executed()), (1, 2));
 }
 
-/// The callers of a killed node send nothing, and neither do the tasks of its layers. These tasks
-/// continue, because nodes have no runtime that ends.
+/// Checks that neither the callers of a killed node nor the tasks of its layers send anything. The
+/// tasks continue to run, because a simulated node has no own runtime that ends.
 #[test]
 fn a_node_that_is_killed_sends_nothing() {
     let ledger = plain(Simulation::new(1).link(slow()), async |world| {
@@ -137,8 +139,8 @@ fn a_node_that_is_killed_sends_nothing() {
 fn a_message_in_flight_when_a_node_is_cut_off_is_lost() {
     let ledger = plain(Simulation::new(1).nodes(2).link(slow()), async |world| {
         let cut_off = |is_cut_off| world.nodes()[0].set_cut_off(is_cut_off);
-        // In the first round, the call is lost. In the second, the answer is lost. In the third,
-        // neither is lost.
+        // In the first round, the call is lost. In the second round, the answer is lost. In the
+        // third round, neither the call nor the answer is lost.
         for (from, until) in [(5, 15), (15, 25), (2, 8)] {
             let requests = [start(&world, 0), start(&world, 1)];
             world.sleep(millis(from)).await;

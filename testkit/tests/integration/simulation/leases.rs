@@ -1,5 +1,5 @@
-//! Leases under difficult loads: few requests and then too many, resets, a small share of other
-//! operations, and coalescing outside of the leases.
+//! Tests of leases under difficult loads. Examples are a high rate after a low rate, resets, and a
+//! small share of other operations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -21,8 +21,9 @@ fn eager() -> Lease {
     Lease::new().hot_after(3).span(millis(700)).max_share(Share::new(1, 4).unwrap())
 }
 
-/// Nodes hold unused chunks at the end of a window with few requests. They do not use them in the
-/// next window, which reaches the limit.
+/// Checks that chunks end with their window. After a window with few requests, nodes have unused
+/// chunks. The requests of the next window reach the limit, but the nodes must not use these
+/// chunks.
 #[test]
 fn few_and_then_too_many_requests_keep_the_limit_of_each_window() {
     const LIMIT: u64 = 300;
@@ -44,8 +45,8 @@ fn few_and_then_too_many_requests_keep_the_limit_of_each_window() {
     assert!(at_once > 1_000, "{at_once}");
 }
 
-/// Each node has its own limit, which it uses up and resets repeatedly. No chunk survives a reset,
-/// so at most the limit is admitted between two resets.
+/// Checks that at most the limit is admitted between two resets, because a reset ends all chunks.
+/// Each node has its own limit, and repeatedly uses up and resets this limit.
 #[test]
 fn at_most_the_limit_is_admitted_between_two_resets() {
     const LIMIT: u64 = 40;
@@ -59,7 +60,7 @@ fn at_most_the_limit_is_admitted_between_two_resets() {
             async move |world| {
                 let mut loads = vec![];
                 for node in 0..NODES {
-                    // Subjects of different policies are different limits.
+                    // Each node has its own policy, so that each node has its own limit.
                     let policy = policy(&format!("p{node}: fixed-window {LIMIT}/1h"));
                     let load = Load::new(&policy).nodes(node..node + 1).lasting(millis(2_000));
                     let resets = load.clone().operation(Operation::Reset).per_second(15);
@@ -81,7 +82,7 @@ fn at_most_the_limit_is_admitted_between_two_resets() {
     assert!(at_once > 1_000 && full > 100, "{at_once} {full}");
 }
 
-/// Returns the cost that a node admitted between each reset and the next one.
+/// Returns the cost that a node admitted between each reset and the next reset.
 fn admitted_between_resets(ledger: &Ledger, node: usize) -> Vec<u64> {
     let calls = ledger.calls().iter();
     let resets = calls.filter(|call| call.node == node && call.operation == Operation::Reset);
@@ -90,14 +91,15 @@ fn admitted_between_resets(ledger: &Ledger, node: usize) -> Vec<u64> {
     times.sort_unstable();
     let admitted = |(from, to): (u64, u64)| {
         let requests = ledger.requests().iter().filter(|request| request.node == node);
-        // A request of the same microsecond may belong to either side.
+        // A request in the microsecond of a reset was admitted before or after this reset. Such
+        // requests are ignored.
         let inside = |at: u64| at > from && at < to;
         requests.filter(|one| one.admitted_at.is_some_and(inside)).map(|one| one.cost).sum()
     };
     times.iter().copied().zip(times[1..].iter().copied()).map(admitted).collect()
 }
 
-/// An operation that is a small share of a load.
+/// An operation other than the usual acquire. It is a small share of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Other {
     AcquireUpTo,
@@ -139,7 +141,7 @@ impl Other {
 
 const BURST: u64 = 1_000_000;
 
-/// Makes a request, and adds its cost to `used`.
+/// Makes a request, and adds the cost that the request has used to `used`.
 async fn request(
     node: LeasedNode,
     policy: Policy,
@@ -157,7 +159,7 @@ async fn request(
         Operation::Peek | Operation::Block { .. } => {}
         Operation::Reset => used.store(0, SeqCst),
         Operation::Refund => _ = used.fetch_sub(decision.amounts()[0], SeqCst),
-        // A charge is made, although the decision refuses later calls.
+        // A charge beyond the limit is always made, even if its decision is a denial.
         Operation::Charge => _ = used.fetch_add(decision.amounts()[0], SeqCst),
         _ if decision.is_denied() => {}
         Operation::AcquireUpTo { .. } => _ = used.fetch_add(decision.amounts()[0], SeqCst),
@@ -172,15 +174,16 @@ async fn request(
     }
 }
 
-/// Returns the budget of the subject `s` that remains on the server.
+/// Returns the remaining amount of the subject `s` on the server.
 fn remaining(server: &Server, policy: &Policy) -> u64 {
     let charges = [Charge::new(policy, "s").cost(0)];
     let peek = server.decide_now(&Call::new(Operation::Peek, &charges)).unwrap();
     peek.verdicts()[0].remaining()
 }
 
-/// Returns how many of 1,000 usual requests one node admits from chunks. It makes 20,000 requests
-/// in a second; 6 in 1,000 are not the usual ones, but `other`.
+/// Returns the number of requests, per 1,000 usual requests, that one node admits from chunks. The
+/// node makes 20,000 requests in a second. The operation of 6 in 1,000 requests is `other`. All
+/// other requests are usual acquires.
 fn local_share(other: Other) -> usize {
     let policy = policy(&format!("p: gcra 1/10m burst {BURST}"));
     let ledger = Simulation::new(1).run(
@@ -198,7 +201,8 @@ fn local_share(other: Other) -> usize {
             callers.join_all().await;
             node.store().close().await;
             let (remaining, used) = (remaining(world.server(), &policy), used.load(SeqCst));
-            // Requests in flight during a reset may be charged before or after it.
+            // A request that is in flight during a reset is charged before or after the reset. So
+            // the expected amount is not known after resets.
             if other != Other::Reset {
                 assert_eq!(remaining, BURST - used, "{other:?}");
             }
@@ -225,7 +229,7 @@ fn a_small_share_of_other_operations_does_not_switch_leases_off() {
         (Other::Peek, 990),
         (Other::Charge, 990),
         (Other::Denied, 990),
-        // The node returns its chunks before these.
+        // Before these operations, the node returns its chunks.
         (Other::Refund, 750),
         (Other::Unblock, 750),
         (Other::Reset, 750),
@@ -235,8 +239,9 @@ fn a_small_share_of_other_operations_does_not_switch_leases_off() {
     }
 }
 
-/// One node makes requests of many operations until the limit is reached, and after that. Refunds
-/// and holds have their own seeds, because a settlement refunds less after a refund.
+/// Checks that the store has charged the cost that all callers have used. One node makes requests
+/// of many operations, before and after the limit is reached. Refunds and holds are tested with
+/// different seeds, because a settlement refunds less after a refund.
 #[test]
 fn the_store_has_charged_the_cost_that_all_callers_have_used() {
     const LIMIT: u64 = 2_000;
@@ -275,7 +280,8 @@ fn the_store_has_charged_the_cost_that_all_callers_have_used() {
     assert!(at_once > 3_000 && refused > 5_000, "{at_once} {refused}");
 }
 
-/// Runs a load on a hot subject and a thousand cold ones.
+/// Runs a load with one hot subject, which has many requests, and a thousand cold subjects, which
+/// have few requests.
 fn hot_and_cold<D: Store + 'static>(
     layers: impl Fn(LinkStore, Lease<SimulatedClock>) -> D + Send,
 ) -> Ledger {

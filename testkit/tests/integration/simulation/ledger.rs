@@ -1,4 +1,5 @@
-//! The ledger contains each request and each call, and its counts add up.
+//! Tests of the ledger. It contains each request and each call, and the counts of the ledger add
+//! up.
 
 use std::time::Duration;
 
@@ -7,7 +8,8 @@ use tidegate_testkit::simulation::{Fate, Ledger, Link, LinkStore, Load, Reply, S
 
 use super::{Server, micros, millis, policy, server};
 
-/// Returns the ledger of a simulation with all faults that ends while calls are in flight.
+/// Runs a simulation with all kinds of faults, which ends while calls are in flight. Returns the
+/// ledger.
 fn with_faults(seed: u64) -> Ledger {
     let link = Link::new().delay(micros(50)..=millis(3)).lost(Share::new(1, 20).unwrap());
     Simulation::new(seed).nodes(6).link(link.timeout(millis(50))).clock_error(900).run(
@@ -45,14 +47,14 @@ fn each_request_and_each_call_is_counted_once() {
         assert!(ledger.executed() < ledger.sent() && ledger.messages() < ledger.sent());
         let lines = ledger.to_string().lines().count();
         assert_eq!(lines, requests + ledger.sent());
-        // The calls of a message are sent together and have the same fate.
+        // The calls of one message are sent together and have the same fate.
         for two in ledger.calls().windows(2).filter(|two| two[0].message == two[1].message) {
             assert_eq!((two[0].sent_at, two[0].fate), (two[1].sent_at, two[1].fate));
         }
     }
 }
 
-/// No request is admitted twice: each admission of the server matches at most one request.
+/// Checks that each admission by the server is matched with at most one request.
 #[test]
 fn admissions_are_those_of_the_server_and_those_at_once() {
     let ledger = Simulation::new(4).nodes(3).run(
@@ -74,7 +76,8 @@ fn admissions_are_those_of_the_server_and_those_at_once() {
     assert_eq!(ledger.admissions().in_windows(Duration::from_secs(60)), [500]);
 }
 
-/// A call that a caller makes without a layer is in the ledger, with the answer of the server.
+/// Checks that the ledger contains each call that a node without layers makes, with the operation,
+/// the amount and the server's answer.
 #[test]
 fn operations_and_amounts_are_recorded() {
     let scenario = async |world: World<Server, LinkStore>| {
@@ -103,7 +106,8 @@ fn operations_and_amounts_are_recorded() {
     assert!(ledger.calls().iter().all(|call| matches!(call.fate, Fate::Answered(_))));
 }
 
-/// A load makes its number of requests at its rate, spread over its nodes.
+/// Checks that a load makes the right number of requests at the right rate, and spreads the
+/// requests over its nodes.
 #[test]
 fn a_load_has_its_rate_and_its_number_of_requests() {
     let ledger = Simulation::new(9).nodes(7).run(

@@ -1,5 +1,5 @@
-//! The simulation itself: its time, its links and its ledger. A simulation must find the defects
-//! of a layer.
+//! Tests of the simulation: of its time, its links and its ledger. Other tests check that a
+//! simulation finds the defects of a layer.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod bounds;

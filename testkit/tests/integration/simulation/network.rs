@@ -1,4 +1,4 @@
-//! Time, links, and the faults of links.
+//! Tests of the virtual time, of links, and of the faults of links.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn exact(delay: u64) -> Link {
     Link::new().delay(micros(delay)..=micros(delay))
 }
 
-/// Runs a scenario on nodes whose store is the link, without layers.
+/// Runs a scenario on nodes without layers. The store of each node is the `LinkStore`.
 fn plain<F: Future<Output = ()> + Send + 'static>(
     simulation: Simulation,
     scenario: impl FnOnce(World<Server, LinkStore>) -> F + Send,
@@ -41,7 +41,8 @@ fn delays_are_exact_to_the_microsecond() {
     assert_eq!((request.admitted_at, request.is_immediate), (Some(1_138), false));
 }
 
-/// Tokio's timers end at the next whole millisecond, and do not wait for the next event.
+/// Checks that Tokio's timers end at the next whole millisecond, and do not wait for the next event
+/// of the simulation.
 #[test]
 fn timers_of_layers_end_in_time() {
     let simulation = Simulation::new(1).link(exact(40_000));
@@ -57,7 +58,7 @@ fn timers_of_layers_end_in_time() {
         },
     );
     assert_eq!(ledger.requests()[0].reply, Some((6_000, Reply::Failed(ErrorKind::Timeout))));
-    // The caller timed out, and the server executed the call nevertheless.
+    // The caller had timed out before the answer arrived, but the server executed the call.
     assert_eq!(ledger.calls()[0].executed.map(|executed| executed.at), Some(40_300));
     assert_eq!(ledger.calls()[0].fate, Fate::Answered(80_300));
 }
@@ -122,7 +123,7 @@ fn a_lost_message_is_an_error_after_the_timeout() {
     });
     let lost: Vec<_> = ledger.calls().iter().filter(|call| call.fate == Fate::Lost).collect();
     let lost_calls = lost.iter().filter(|call| call.executed.is_none()).count();
-    // A quarter of the calls is lost, and a quarter of the answers to the other calls.
+    // A quarter of the calls is lost. A quarter of the answers to the other calls is lost too.
     assert!((190..310).contains(&lost_calls), "{lost_calls}");
     assert!((380..500).contains(&ledger.lost()), "{}", ledger.lost());
     assert_eq!(ledger.failed(), ledger.lost());
@@ -134,7 +135,7 @@ fn a_lost_message_is_an_error_after_the_timeout() {
     }
 }
 
-/// An answer that arrives after the timeout is not counted twice.
+/// Checks that an answer after the timeout counts as lost, and is not also counted as answered.
 #[test]
 fn a_late_answer_is_lost() {
     let ledger = plain(Simulation::new(5).link(exact(3_000).timeout(millis(5))), async |world| {
@@ -158,8 +159,8 @@ fn some_messages_take_longer() {
     assert!(times.iter().all(|time| *time <= 200_000));
 }
 
-/// A call that is in flight when its node is killed may be executed. After that, the node sends no
-/// call and receives no answer.
+/// Checks that a killed node sends no call and receives no answer. A call that was in flight when
+/// the node was killed can still be executed.
 #[test]
 fn a_killed_node_sends_and_receives_nothing() {
     let ledger = plain(Simulation::new(1).nodes(2).link(exact(10_000)), async |world| {

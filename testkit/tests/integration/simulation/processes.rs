@@ -1,7 +1,7 @@
-//! The same seed gives the same ledger in another process, although addresses and the hashes of
-//! the standard library differ there.
+//! A test of the seed in two processes. The same seed gives the same ledger in both, although the
+//! processes have different addresses and different hashes of the standard library.
 //!
-//! Two runs in one process would prove little, because the hashes of two new threads may be alike
+//! Two runs in one process would prove little, because the hashes of two new threads can be equal
 //! even without a seed.
 
 use std::process::Command;
@@ -14,11 +14,12 @@ use tokio::task::JoinSet;
 
 use super::{micros, millis, policy, server};
 
-/// The variable with the file to which the other process writes its ledger.
+/// The environment variable with the path of the file to which the second process writes its
+/// ledger.
 const FILE: &str = "TIDEGATE_LEDGER_FILE";
 
-/// Runs layers with few entries for many subjects, so that hashes matter, and callers that wait
-/// for a window with random pauses.
+/// Runs a simulation whose ledger depends on hashes and random numbers. Its layers have few entries
+/// for many subjects, and its waiting callers make random pauses.
 fn run() -> Ledger {
     let link = Link::new().delay(micros(50)..=millis(2)).lost(Share::new(1, 50).unwrap());
     Simulation::new(11).nodes(4).link(link.timeout(millis(100))).clock_error(500).run(

@@ -1,4 +1,5 @@
-//! The seed determines each source of random numbers, and no two sources are equal.
+//! Tests of the sources of random numbers. The seed determines each source, and all sources are
+//! different.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -8,7 +9,7 @@ use tidegate_testkit::simulation::{Fate, Link, Load, Simulation};
 
 use super::{millis, policy, server};
 
-/// Returns the first numbers of each source, by its name.
+/// Returns the first numbers of each source, by the name of the source.
 fn sources(seed: u64) -> BTreeMap<String, Vec<u64>> {
     let sources = Arc::new(Mutex::new(BTreeMap::new()));
     let in_scenario = Arc::clone(&sources);
@@ -64,8 +65,8 @@ fn the_seed_determines_each_source_and_no_two_sources_are_equal() {
     }
 }
 
-/// Arrivals are independent and equally frequent at any time: the variance of their number per
-/// millisecond is its mean.
+/// Checks that arrivals are independent and equally frequent at any time. Then the number of
+/// arrivals per millisecond has a variance that equals its mean.
 #[test]
 fn arrivals_are_a_poisson_process() {
     let ledger = Simulation::new(3).run(

@@ -1,4 +1,4 @@
-//! The same seed gives the same ledger.
+//! Tests that two simulations with the same seed have the same ledger.
 
 use tidegate_core::{DenyCache, Lease, Share, StoreExt};
 use tidegate_testkit::simulation::{Ledger, Link, Load, Simulation};
@@ -51,7 +51,7 @@ fn a_thousand_nodes_give_the_same_ledger() {
     assert!(one.to_string() == two.to_string());
     let nodes: std::collections::BTreeSet<_> =
         one.requests().iter().map(|request| request.node).collect();
-    // Some nodes are killed before their first request.
+    // Not all nodes make requests: some nodes are killed before their first request.
     assert!(nodes.len() > 900, "{}", nodes.len());
     assert!(one.requests().len() > 30_000, "{}", one.requests().len());
 }

@@ -1,5 +1,5 @@
-//! A cost of 0 charges nothing. With leases, it is admitted if the store would have admitted it
-//! within the last span.
+//! Tests of requests with a cost of 0. Such a request charges nothing. With leases, it is admitted
+//! if the store would have admitted a cost of 0 at any time within the last span.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,8 +18,8 @@ use super::{Server, micros, millis, policy, server};
 
 const POLICY: &str = "p: fixed-window 400/1h";
 
-/// The changes of the store's decision on a cost of 0 of the subject `s0`: the time in
-/// microseconds since the start, and whether the store admits it from then on.
+/// The changes of the store's decision on a cost of 0 for the subject `s0`. Each change has a time,
+/// in microseconds since the start, and whether the store admits a cost of 0 from this time on.
 type Changes = Arc<Mutex<Vec<(u64, bool)>>>;
 
 /// A layer that checks after each call whether the store admits a cost of 0.
@@ -63,8 +63,9 @@ impl Layer<Server> for Watch {
     }
 }
 
-/// Makes requests while other callers charge beyond the limit and refund. A third of the requests
-/// has a cost of 0.
+/// Runs a simulation of requests, in which other callers charge beyond the limit and refund. A
+/// third of the requests has a cost of 0. Returns the ledger and the changes of the store's
+/// decision.
 fn play(index: usize, span: Duration) -> (Ledger, Vec<(u64, bool)>) {
     let changes = Changes::default();
     let mut random = Random::new(index as u64);
@@ -96,7 +97,7 @@ fn play(index: usize, span: Duration) -> (Ledger, Vec<(u64, bool)>) {
     (ledger, changes)
 }
 
-/// Returns `true` if the store admits a cost of 0 at any time from `from` to `to`.
+/// Returns `true` if the store admitted a cost of 0 at any time between `from` and `to`.
 fn admits_within(changes: &[(u64, bool)], from: u64, to: u64) -> bool {
     let first = changes.partition_point(|(at, _)| *at <= from);
     let before = first.checked_sub(1).is_none_or(|last| changes[last].1);
@@ -121,7 +122,8 @@ fn a_cost_of_0_is_admitted_as_the_store_would_have_within_the_last_span() {
             let from = admitted_at.saturating_sub(u64::try_from(span.as_micros()).unwrap());
             assert!(admits_within(&changes, from, admitted_at), "seed {index}: {request:?}");
         }
-        // A call that costs nothing holds nothing, and so fetches no chunk.
+        // A request with a cost of 0 fetches no chunk. So no hold, which is the call that fetches a
+        // chunk, has a cost of 0.
         let fetched = ledger.calls().iter().filter(|call| call.operation == Operation::Hold);
         assert!(fetched.into_iter().all(|call| call.cost > 0), "seed {index}");
     }
