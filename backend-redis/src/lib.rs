@@ -177,7 +177,7 @@
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `tls` | `rediss://` URLs by rustls, and settings for root and client certificates |
+//! | `tls` | support for `rediss://` URLs (TLS, by the library rustls), and settings for root certificates and client certificates |
 //! | `metrics`, `tracing` | `StoreExt::observed`; `metrics` also the times of script calls, `tracing` also events of outages |
 //! | `serde` | serialization of policies and shares as text |
 //! | `uuid` | UUIDs as subjects |

@@ -72,7 +72,7 @@ async fn charges_of_a_dead_client_recover_by_themselves_and_admit_nothing_extra(
         // ms.
         ("b: token-bucket 100/1s burst 1000", refill),
         ("g: gcra 100/1s burst 1000", refill),
-        // This bucket refills up to 100 tokens at the end of each second.
+        // At the end of each second, this bucket gets 100 tokens, up to its capacity.
         ("i: token-bucket 100/1s burst 1000 by-interval", Duration::from_secs(1)),
     ] {
         let clock = ManualClock::new(Timestamp::from_micros(START));

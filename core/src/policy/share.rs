@@ -103,9 +103,10 @@ impl Policy {
     /// for holds.
     ///
     /// The rate of a bucket is scaled exactly. If necessary, the period becomes longer: a third of
-    /// 10 per second is 10 per three seconds. The capacity of a bucket that refills by intervals
-    /// can be too small for this many tokens at once. Such a bucket then gets fewer tokens more
-    /// often, at no more than its share of the rate.
+    /// 10 per second is 10 per three seconds. A bucket that refills by intervals gets all tokens
+    /// of a period in one step. If the capacity of the share is smaller than this step, the bucket
+    /// gets fewer tokens per step, and the steps are shorter. The rate is then at most the share of
+    /// the rate.
     ///
     /// ```
     /// use tidegate_core::{Policy, Share};

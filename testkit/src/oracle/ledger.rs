@@ -1,4 +1,4 @@
-//! The execution of a whole call on the records of the call's keys.
+//! The execution of a whole call by the oracle, on the history of each state that the call uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -31,8 +31,10 @@ local function write_list(key, value, is_list, after, expires_at, plan)
   --- @inline lib/write.list
 end
 
--- The kinds and sizes of values, and the functions, by the number of the rule. The kind of a fixed
--- window depends on the start of its windows. This kind is the fourth number of the policy.
+-- Three tables, indexed by the number of the rule (the algorithm): the kind and the size of the
+-- stored value, and the function that executes the rule. The value of a fixed window has one of
+-- several kinds, which depends on the start of the windows. So the policy contains the kind, as its
+-- fourth number.
 local KINDS = { false, LOG, COUNTER, BUCKET, INTERVAL }
 local SIZES = { WINDOW_SIZE, 0, COUNTER_SIZE, BUCKET_SIZE, INTERVAL_SIZE }
 local RULES = {

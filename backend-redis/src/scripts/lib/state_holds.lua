@@ -6,8 +6,8 @@
 ---
 ---   score         member
 ---   +inf          the state: the value and the block as in a string, then the foot
----   lapses_at     an open hold, which lapses at this time
----   -expires_at   a lapsed hold, which expires at this time
+---   lapses_at     an open hold. The score is the time at which the hold lapses
+---   -expires_at   a lapsed hold. The score is the negative time at which the hold expires
 ---
 ---   foot: | rule 1 | p2 7 | p3 7 | p4 7 | unspent 7 | number 4 | open 4 | lapsed 4 | refunded 7 |
 ---         | refunded_at 7 | due 7 | ends 7 | key_expires_at 7 | HOLDS 1 |

@@ -1,7 +1,7 @@
 --- The time to live of a key.
 
 --- @section text
---- Computes a time to live for a command.
+--- Computes the time to live of a key, as the argument PX of a command such as SET.
 ---
 --- Input: ends (the time until which the key must live). Output: ttl. ttl is a text of
 --- milliseconds, rounded up, which the server counts from the start of the current millisecond. If

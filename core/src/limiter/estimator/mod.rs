@@ -15,10 +15,11 @@ const MAX_KEY: usize = 256;
 /// An estimator of costs. It learns from the costs of past requests, so that a [hold](crate::Hold)
 /// charges little more than the actual cost.
 ///
-/// Requests are grouped by keys, such as a model, a route or a class of users. For each key, a
-/// chosen share of the requests cost at most the estimate. If a request costs more than its
-/// estimate, the difference is [charged](crate::Operation::Settle) when the hold is settled. With a
-/// larger share, this happens less often, but the holds are larger.
+/// Requests are grouped by keys, such as a model, a route or a class of users. The application
+/// chooses a percentage, for example 90 %. For each key, this percentage of the requests costs at
+/// most the estimate. If a request costs more than its estimate, the difference is
+/// [charged](crate::Operation::Settle) when the hold is settled. With a higher percentage, fewer
+/// requests exceed their estimate, but the holds are larger.
 ///
 /// ```
 /// use tidegate_core::{Estimator, Share};
