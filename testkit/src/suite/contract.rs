@@ -40,34 +40,39 @@ impl Guarantee {
     fn sentence(self) -> &'static str {
         match self {
             Self::AllOrNone => {
-                "A call makes all of its charges, or none, atomically; charges to one key add up."
+                "A call makes all of its charges, or none, atomically. The costs of charges to one key \
+                 add up."
             }
             Self::WritesNothing => "A denial, a peek, a cost of 0 and a failed call write nothing.",
             Self::NeverMoreNeverLess => {
                 "The store admits exactly as much as the policy allows, in any interleaving of calls."
             }
             Self::StepsBack => {
-                "A clock that steps back admits nothing more, and delays a recovery by at most the step."
+                "If the clock steps back, the store admits nothing more. The step delays a recovery by \
+                 at most the length of the step."
             }
             Self::DropsStates => {
-                "A state is dropped only if it cannot be distinguished from no state, by the store's clock."
+                "The store drops a state only if the state cannot be distinguished from no state, by the \
+                 store's clock."
             }
             Self::SameAnswers => {
-                "The same calls at the same times get the same answers, one by one or in a batch."
+                "The same calls at the same times get the same answers, in single calls or in a batch."
             }
-            Self::Promises => "A verdict is exact: `remaining`, `retry_after`, `reset_after`.",
+            Self::Promises => {
+                "The values of a verdict are exact: `remaining`, `retry_after`, `reset_after`."
+            }
             Self::OwnStates => {
-                "Two subjects, two tenants and two policies share no state, whatever bytes they \
-                 consist of."
+                "Two subjects, two tenants or two policies share no state, for any bytes of their names."
             }
             Self::Changes => {
-                "A policy that changes and keeps its name also keeps its usage, or has a state of its own."
+                "If a policy changes and keeps its name, it also keeps its usage, or it has another state."
             }
             Self::Blocks => {
                 "A block lasts exactly as long as requested, and a shadow never refuses."
             }
             Self::Undo => {
-                "An undo refunds the part of its charge that has not recovered, and no charge of another call."
+                "An undo refunds the part of its charge that has not recovered. It never refunds a charge \
+                 of another call."
             }
             Self::Errors => "An error is never a denial, and a call is charged at most once.",
         }
