@@ -215,6 +215,12 @@ impl Algorithm for TokenBucketRule {
         ((debt > 0).then_some(State { debt, ..state }), units / self.unit.get())
     }
 
+    /// If a refund is less than `cost`, it refunds the whole debt, which can include a part of a
+    /// token.
+    fn max_refund(&self, cost: u64, amount: u64) -> u64 {
+        amount + u64::from(amount < cost)
+    }
+
     /// Refunds the part of the charge that was not refilled after the charge.
     ///
     /// A full bucket loses further refill. So without a part `c` of the charge, the debt would be

@@ -74,6 +74,12 @@ pub trait Algorithm {
     /// refunded amount, rounded down.
     fn refund(&self, state: Self::State, cost: u64, now: u64) -> (Option<Self::State>, u64);
 
+    /// Returns an upper bound of the cost that a refund of `cost` has refunded. `amount` is the
+    /// amount that [`refund`](Self::refund) returned, which is rounded down.
+    fn max_refund(&self, _cost: u64, amount: u64) -> u64 {
+        amount
+    }
+
     /// Reverts the part of `cost` that still counts. `cost` is at most the cost of the earlier
     /// charge `take`. Returns the refunded amount, rounded down. Returns `None` and changes nothing
     /// if nothing of the earlier charge still counts.

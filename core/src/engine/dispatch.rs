@@ -149,6 +149,10 @@ impl Rule {
         })
     }
 
+    pub(super) fn max_refund(&self, cost: u64, amount: u64) -> u64 {
+        dispatch!(self, |rule| rule.max_refund(cost, amount))
+    }
+
     pub(super) fn undo(
         &self,
         state: &mut Option<State>,

@@ -285,10 +285,7 @@ impl Record {
         let (left, amount) = charge.policy.rule().refund(self.state.take(), charge.cost, now);
         self.state = left;
         if let Some(holds) = &mut self.holds {
-            // A refund of the whole debt includes a part of a token. `amount` does not include this
-            // part.
-            let has_part = matches!(charge.policy.rule(), Rule::TokenBucket(_));
-            holds.note_refund(amount + u64::from(has_part && amount < charge.cost), now);
+            holds.note_refund(charge.policy.rule().max_refund(charge.cost, amount), now);
         }
         self.end_past_block(now);
         amount

@@ -2,33 +2,30 @@
 
 use std::sync::Mutex;
 
-use tidegate_core::{Answer, Call, Decision, Error};
+use tidegate_core::layers::Layer;
+use tidegate_core::{Answer, Call, Decision, Error, StoreExt};
 
 use super::*;
 
-/// Records the number of calls in each batch.
-#[derive(Debug)]
-struct Batches {
-    inner: MemoryStore<ManualClock>,
-    sizes: Mutex<Vec<usize>>,
-}
+/// A layer that records the number of calls in each batch.
+#[derive(Debug, Default)]
+struct Batches(Mutex<Vec<usize>>);
 
-impl Store for Batches {
-    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
-        self.sizes.lock().unwrap().push(1);
-        self.inner.decide(call)
+impl<S: Store> Layer<S> for Batches {
+    const MAY_WAIT: bool = false;
+
+    fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        self.0.lock().unwrap().push(1);
+        inner.decide(call)
     }
 
     fn decide_many<'a>(
         &'a self,
+        inner: &'a S,
         calls: &'a [Call<'a>],
     ) -> Answer<'a, Vec<Result<Decision, Error>>> {
-        self.sizes.lock().unwrap().push(calls.len());
-        self.inner.decide_many(calls)
-    }
-
-    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
-        self.inner.now()
+        self.0.lock().unwrap().push(calls.len());
+        inner.decide_many(calls)
     }
 }
 
@@ -38,7 +35,7 @@ impl Store for Batches {
 async fn a_pipeline_of_256_commands_is_one_batch() {
     let clock = ManualClock::new(Timestamp::from_micros(START * 1_000_000));
     let inner = MemoryStore::builder().clock(clock.clone()).build();
-    let store = Arc::new(Batches { inner, sizes: Mutex::default() });
+    let store = Arc::new(inner.layer(Batches::default()));
     let server = Server::on(store.clone(), clock, RespSettings::default()).await;
     let mut stream = server.stream().await;
     let pipeline =
@@ -46,5 +43,5 @@ async fn a_pipeline_of_256_commands_is_one_batch() {
     stream.write_all(pipeline.as_bytes()).await.unwrap();
     stream.shutdown().await.unwrap();
     assert_eq!(rest(&mut stream).await.matches("*5\r\n").count(), 256);
-    assert_eq!(*store.sizes.lock().unwrap(), [256]);
+    assert_eq!(*store.as_layer().0.lock().unwrap(), [256]);
 }
