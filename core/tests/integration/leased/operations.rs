@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tidegate_core::{Call, CallId, Charge, Decision, Operation, Outcome, Policy, Store};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::chunks::{acquire, eager, load, policy, remaining};
 use super::world::{NodeStore, Quality, Server, node};
@@ -101,6 +101,26 @@ fn chunks_are_returned_before_a_refund() {
             assert_eq!(admits(&store, &policy).await, LIMIT, "{policy}");
         });
     }
+}
+
+/// If refunds return almost every chunk unused, chunks cost more than they save. So after 16 such
+/// returns, the node fetches at most one chunk per quarter of a span.
+#[test]
+fn frequent_returns_of_unused_chunks_prevent_fetches() {
+    crate::run(async {
+        let (server, policy) = (Server::new(), policy("p: fixed-window 1000/1h"));
+        let store = leased(&server, &policy).await;
+        let (holds, start) = (server.holds(), Instant::now());
+        for _ in 0..200 {
+            let _ = ask(&store, Operation::Refund, &policy, 1).await;
+            let _ = ask(&store, Operation::Acquire, &policy, 1).await;
+            // In this time, a fetch ends.
+            sleep(Duration::from_millis(1)).await;
+        }
+        let quarters = start.elapsed().as_millis() / 250;
+        let fetched = server.holds() - holds;
+        assert!((1..=18 + usize::try_from(quarters).unwrap()).contains(&fetched), "{fetched}");
+    });
 }
 
 /// After a reset, exactly the limit is admitted, because no chunk from before the reset is used or
