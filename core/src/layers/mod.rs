@@ -189,8 +189,8 @@ pub trait StoreExt: Store + Sized {
     /// Adds a cache of denials. The cache refuses a denied call again from memory, until the denial
     /// ends: see [`DenyCache`].
     ///
-    /// Add this layer after [`coalesced`](Self::coalesced). If `coalesced` is added after the
-    /// cache, everything still works, but each call then looks at the cache twice.
+    /// Add this layer after `coalesced`. If `coalesced` is added after the cache, everything still
+    /// works, but each call then looks at the cache twice.
     fn deny_cache<C: Clock>(self, cache: DenyCache<C>) -> DenyCacheStore<Self, C> {
         self.layer(DenyCacheLayer::new(cache))
     }
