@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use ledger::{Ledger, Load, decided};
 use tidegate_cluster::core::layers::CircuitState;
 use tidegate_cluster::{Breaker, ClusterStore, Limiter, Store, StoreExt};
-use tidegate_testkit::servers::{Cluster, Data, End, Mode, Proxy, Redis, eventually, free_port};
+use tidegate_testkit::servers::{Cluster, Data, End, Mode, Proxy, Redis, eventually};
 use tokio::runtime::Runtime;
 
 /// The default value of `response_timeout`.
@@ -38,12 +38,13 @@ const SOON: Duration = Duration::from_secs(20);
 /// Starts a cluster of one node, and a proxy for the node. The node announces the address of the
 /// proxy as its own address.
 async fn node_and_proxy() -> (Redis, Proxy) {
-    let port = free_port().unwrap();
-    let proxy = Proxy::start(port).await.unwrap();
-    let node = Redis::builder().port(port).config("cluster-enabled", "yes");
-    let node = node.config("cluster-announce-ip", "127.0.0.1");
-    let node = node.config("cluster-announce-port", &proxy.port().to_string());
-    let node = node.start().await.unwrap();
+    // The port is not fixed, so the start tries another port if a port or bus port is taken.
+    let node = Redis::builder().config("cluster-enabled", "yes").start().await.unwrap();
+    let proxy = Proxy::start(node.port()).await.unwrap();
+    let (ip, port) = ("cluster-announce-ip", "cluster-announce-port");
+    node.command(&["CONFIG", "SET", ip, "127.0.0.1"]).await.unwrap();
+    node.command(&["CONFIG", "SET", port, &proxy.port().to_string()]).await.unwrap();
+    node.command(&["CONFIG", "REWRITE"]).await.unwrap();
     node.command(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await.unwrap();
     let is_up = async || {
         let info = node.command(&["CLUSTER", "INFO"]).await.ok()?.text();
