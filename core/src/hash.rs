@@ -1,4 +1,4 @@
-/// Returns a hash of several byte strings. It is the same on every machine and in every version.
+/// Returns a hash of several byte strings, which is the same on every machine and in every version.
 /// The hash has no key, so an attacker can find byte strings with a given hash.
 pub(crate) fn stable_hash<const N: usize>(parts: [&[u8]; N]) -> u64 {
     // The hash is FNV-1a, followed by the finisher of MurmurHash3. The finisher is necessary

@@ -81,7 +81,6 @@ impl<'a> Charges<'a> {
         same.fold(0, |sum: u64, charge| sum.saturating_add(charge.cost))
     }
 
-    /// Returns `true` if any of the charges is check-only.
     pub(crate) fn any_check_only(&self) -> bool {
         match &self.0 {
             Repr::List(List::Slice(charges)) => charges.iter().any(|charge| charge.is_check_only),
@@ -90,7 +89,6 @@ impl<'a> Charges<'a> {
         }
     }
 
-    /// Returns `true` if `matches` returns `true` for any of the policies.
     pub(crate) fn any_policy(&self, matches: impl Fn(&Policy) -> bool) -> bool {
         match &self.0 {
             Repr::List(List::Slice(charges)) => charges.iter().any(|charge| matches(charge.policy)),
@@ -141,8 +139,8 @@ impl<'a> Charges<'a> {
 }
 
 impl<'a> List<'a> {
-    // Never inlined, so that [`Charges::get`] stays short. It needs only a few instructions for
-    // charges that differ only in their policies.
+    // Never inlined, so that [`Charges::get`] stays short. That function needs only a few
+    // instructions for charges that differ only in their policies.
     #[inline(never)]
     fn get(&self, index: usize) -> Option<Charge<'a>> {
         match self {

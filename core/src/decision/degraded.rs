@@ -33,7 +33,6 @@ pub enum DegradedAnswer {
 }
 
 impl DegradedAnswer {
-    /// All values, in the order of declaration.
     #[cfg(feature = "metrics")]
     pub(crate) const ALL: [Self; 3] = [Self::FailedOpen, Self::FailedClosed, Self::FellBack];
 

@@ -48,13 +48,13 @@ struct More {
     details: Details,
 }
 
-/// The part of a decision that only a settlement or a peek has. It is small, because a store keeps
-/// the decisions of calls with an id.
+/// The part of a decision that only a settlement or a peek has. This part is small, because a store
+/// keeps the decisions of calls with an id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Details {
-    /// Has one bit for each amount of a settlement. If an amount above 0 has its bit set, the
-    /// settlement charged this amount. If an amount of 0 has its bit set, the hold is out of reach.
-    /// Decisions of other operations have no bit set.
+    /// One bit for each amount of a settlement. If the bit of an amount above 0 is set, the
+    /// settlement charged this amount. If the bit of an amount of 0 is set, the hold is out of
+    /// reach. In decisions of other operations, no bit is set.
     Marked(u64),
     /// The unspent amount of each charge of a peek.
     Unspent(Box<[Option<u64>]>),
@@ -115,13 +115,13 @@ impl Decision {
         Self(Repr::More(more))
     }
 
-    /// Adds the information that the settlement charged these amounts: see
+    /// Marks the amounts at `indices` as charged by the settlement: see
     /// [`is_charged`](Self::is_charged).
     pub fn with_charged(self, indices: impl IntoIterator<Item = usize>) -> Self {
         self.with_marked(indices)
     }
 
-    /// Adds the information that the settlement could not find these holds: see
+    /// Marks the holds at `indices` as out of reach of the settlement: see
     /// [`is_out_of_reach`](Self::is_out_of_reach).
     pub fn with_out_of_reach(self, indices: impl IntoIterator<Item = usize>) -> Self {
         self.with_marked(indices)
@@ -176,8 +176,8 @@ impl Decision {
         self.more().map_or(&Details::NONE, |more| &more.details)
     }
 
-    /// Replaces the limits of the verdicts. The limits of shares are replaced by the limits of
-    /// whole policies.
+    /// Replaces the limits of the verdicts. A call to a share returns the limit of the share; this
+    /// method sets the limit of the whole policy.
     pub(crate) fn with_limits(mut self, limits: impl Iterator<Item = u64>) -> Self {
         for (verdict, limit) in self.verdicts_mut().iter_mut().zip(limits) {
             verdict.limit = limit;
@@ -370,7 +370,8 @@ impl Decision {
         }
     }
 
-    /// Returns how and why the decision was made without the store, or `None` if the store decided.
+    /// Returns the way in which the decision was made without the store, and the reason. Returns
+    /// `None` if the store decided.
     #[must_use]
     pub fn degraded(&self) -> Option<&Degraded> {
         self.more()?.degraded.as_ref()

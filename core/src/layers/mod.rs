@@ -59,10 +59,10 @@ pub trait StoreExt: Store + Sized {
     /// A batch is one call. An answer that is ready immediately needs no timer. For other answers,
     /// the timers of the Tokio runtime must be enabled.
     ///
-    /// A store on a server has its own timeouts. For example, after the `response_timeout` of the
-    /// Redis store, the store also replaces a silent connection. The timeout of this layer covers
-    /// the whole call, including the wait for a connection, and should be shorter. If both timeouts
-    /// are set, the shorter timeout ends the call.
+    /// A store on a server has its own timeouts. For example, the Redis store has a
+    /// `response_timeout`, after which it also replaces a silent connection. The timeout of this
+    /// layer covers the whole call, including the wait for a connection, and should be shorter. If
+    /// both timeouts are set, the shorter timeout ends the call.
     ///
     /// A call that times out is cancelled, and not undone. The store has possibly executed the
     /// call, or possibly executes the call later. The charge is made at most once.

@@ -44,12 +44,12 @@ use crate::subject::Subject;
 pub struct MultiRequest<'a, S> {
     pub(super) limiter: &'a Limiter<S>,
     charges: SmallVec<[ChargeBuf<'a>; 3]>,
-    /// The first policy name in the request that the limiter does not have.
+    /// The first policy name of the request that the limiter does not have.
     unknown: Option<&'a str>,
     pub(super) id: Option<CallId<'a>>,
 }
 
-/// A policy of a request. It is either the name of a policy of the limiter, or another policy.
+/// A policy of a request: the name of a policy of the limiter, or another policy.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum PolicyRef<'a> {

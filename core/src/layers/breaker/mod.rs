@@ -78,7 +78,6 @@ impl<C: Clock> BreakerLayer<C> {
         Self { watch: BreakerWatch { circuit, clock: breaker.clock } }
     }
 
-    /// Returns the permission to call the store, or the refusal if the circuit is open.
     fn enter(&self) -> Result<Permit<'_, C>, Refusal> {
         let watch = &self.watch;
         let ticket = watch.circuit.enter(|| watch.clock.now())?;
@@ -135,7 +134,7 @@ impl<S: Store, C: Clock> Layer<S> for BreakerLayer<C> {
     }
 }
 
-/// The permission to send one call to the store. If the call is cancelled, `drop` releases the
+/// The permission to send one call to the store. If the call is cancelled, `drop` returns the
 /// permission, and the call counts neither as a success nor as a failure.
 struct Permit<'a, C: Clock> {
     watch: &'a BreakerWatch<C>,
@@ -175,16 +174,14 @@ impl<C: Clock> Drop for Permit<'_, C> {
     }
 }
 
-/// The health of the store, as an answer of the store shows it.
+/// The health of the store, as one answer shows it.
 #[derive(Debug, Clone, Copy)]
 enum Health<'e> {
     Alive,
     Failing(&'e Error),
-    /// The health is unknown, because the store was possibly not called.
     Unknown,
 }
 
-/// An answer that shows the health of the store.
 trait HealthCheck {
     fn health(&self) -> Health<'_>;
 }
@@ -198,8 +195,8 @@ impl<T> HealthCheck for Result<T, Error> {
     }
 }
 
-/// A batch is one round trip to the store. If the store answers any call of the batch, the store is
-/// alive. If all calls of the batch fail, the breaker counts one failure.
+/// A batch is one round trip to the store. An answer to any call of the batch shows that the store
+/// is alive. If all calls of the batch fail, the breaker counts one failure.
 impl<T> HealthCheck for Vec<Result<T, Error>> {
     fn health(&self) -> Health<'_> {
         let states = || self.iter().map(HealthCheck::health);

@@ -1,4 +1,4 @@
-//! Detects that the clock of the cache has stepped back to a time before a cached denial.
+//! Detection of a cache clock that has stepped back to a time before a cached denial.
 
 use crate::Clock;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -6,15 +6,14 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// A reading of the clock of the cache.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClockReading {
-    /// The time in microseconds since 1970.
     pub(super) now: u64,
-    /// The number of earlier backward steps of the clock. Readings with different numbers cannot be
-    /// compared.
+    /// The number of backward steps of the clock before this reading. Two readings with different
+    /// numbers cannot be compared.
     pub(super) epoch: u64,
 }
 
-/// Detects that the clock shows an earlier time than when a call was sent. After such a backward
-/// step, it is unknown how much time of a cached denial has passed.
+/// Detects that the clock shows a time before a call was sent. After such a backward step, it is
+/// unknown how much time of a cached denial has passed.
 #[derive(Debug, Default)]
 pub(super) struct ClockGuard {
     latest: AtomicU64,
@@ -22,7 +21,6 @@ pub(super) struct ClockGuard {
 }
 
 impl ClockGuard {
-    /// Reads the clock.
     pub(super) fn now(&self, clock: &impl Clock) -> ClockReading {
         // `latest` is read before the clock. So a clock that does not step back never shows less
         // than `latest`.
@@ -35,7 +33,6 @@ impl ClockGuard {
         ClockReading { now, epoch: self.epochs.load(Ordering::Acquire) }
     }
 
-    /// Records that a call was sent at the time of this reading.
     pub(super) fn record_send(&self, reading: ClockReading) {
         self.latest.fetch_max(reading.now, Ordering::AcqRel);
     }

@@ -58,17 +58,17 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Returns `true` if the layer returns an error of this kind to the caller, without a fallback.
+    /// Returns `true` if the layer returns an error of this kind to the caller, and uses no
+    /// fallback.
     pub(super) fn is_returned(&self, kind: ErrorKind) -> bool {
         match kind {
             ErrorKind::Misconfigured => !self.hides_misconfigured,
-            // With this error, the store works, and the callers send too many calls.
+            // The store works, and the callers send too many calls.
             ErrorKind::TooManyWaiters => true,
             kind => kind.is_invalid_request(),
         }
     }
 
-    /// Returns the setting for a policy: its exception, or the default.
     pub(super) fn setting(&self, policy: &Policy) -> Setting {
         let named = self.by_name.iter().rev().find(|(name, _)| **name == *policy.name());
         named.map_or(self.default, |(_, setting)| *setting)

@@ -1,7 +1,6 @@
 //! Statistics and, with the feature `metrics`, metrics of leases.
 //!
-//! The metrics are created at the first call. The application must install its recorder before that
-//! call.
+//! The metrics are created at the first call, so the application must install its recorder before.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +10,6 @@ use std::sync::OnceLock;
 #[cfg(feature = "metrics")]
 use crate::telemetry::names;
 
-/// The outcome of the hold of a chunk.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum HoldOutcome {
     Granted,
@@ -19,7 +17,6 @@ pub(super) enum HoldOutcome {
     Failed,
 }
 
-/// The fate of the cost in a chunk: granted, returned, or stranded.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum CostFate {
     Granted,
@@ -27,7 +24,6 @@ pub(super) enum CostFate {
     Stranded,
 }
 
-/// Counts calls, chunks and the costs in chunks.
 #[derive(Debug, Default)]
 pub(super) struct LeaseMeter {
     holds: [AtomicU64; 3],
@@ -45,7 +41,8 @@ struct Counters {
 }
 
 impl LeaseMeter {
-    /// Counts an acquire that a chunk has admitted, or that was sent to the store.
+    /// Counts an acquire, which was admitted from a chunk if `is_local`, and sent to the store
+    /// otherwise.
     #[inline]
     pub(super) fn call(&self, is_local: bool) {
         #[cfg(feature = "metrics")]

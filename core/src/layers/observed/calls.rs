@@ -1,4 +1,4 @@
-//! The calls that one observation covers, and their answers.
+//! The calls of one observation, and their answers.
 
 use crate::{Call, Decision, Error};
 

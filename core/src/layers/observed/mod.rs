@@ -51,14 +51,12 @@ impl<'a> Observation<'a> {
         }
     }
 
-    /// Sends calls within the span.
     fn send<T>(&self, send: impl FnOnce() -> T) -> T {
         #[cfg(feature = "tracing")]
         let _within = self.span.enter();
         send()
     }
 
-    /// Awaits the answer within the span.
     async fn answer_in_span<T>(&self, answer: Answer<'_, T>) -> T {
         #[cfg(feature = "tracing")]
         let answer = tracing::Instrument::instrument(answer, self.span.clone());
