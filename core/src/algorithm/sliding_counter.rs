@@ -43,7 +43,7 @@ pub struct State {
 
 impl State {
     /// Creates the state of a window that ends at `ends`. `current` is the cost that was charged in
-    /// this window, and `previous` the cost that was charged in the window before.
+    /// this window, and `previous` the cost that was charged in the previous window.
     #[must_use]
     pub const fn new(ends: u64, previous: u64, current: u64) -> Self {
         Self { ends, previous, current }

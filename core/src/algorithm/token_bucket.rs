@@ -209,8 +209,8 @@ impl Algorithm for TokenBucketRule {
         ((debt > 0).then_some(State { debt, ..state }), units / self.unit.get())
     }
 
-    /// A refund of less than `cost` tokens has emptied the debt. The debt can include a fraction of
-    /// a token, which `amount` does not contain.
+    /// Returns an upper bound on the tokens of a refund. A refund of less than `cost` has refunded
+    /// the whole debt, including a fraction of a token, which `amount` does not contain.
     fn max_refund(&self, cost: u64, amount: u64) -> u64 {
         amount + u64::from(amount < cost)
     }

@@ -58,8 +58,7 @@ impl Default for SystemClock {
 }
 
 impl Clock for SystemClock {
-    // Not inlined, because the inlined code would cost the caller more than a call of this
-    // function.
+    // This is not inlined, because inlined code would cost the caller more than a function call.
     #[inline(never)]
     fn now(&self) -> Timestamp {
         Timestamp::from_micros(match &self.cycles {
@@ -140,7 +139,7 @@ impl Cycles {
         }
     }
 
-    /// Like [`micros`](Self::micros), if the calibration has ended or another thread is replacing
+    /// Does the same as [`micros`](Self::micros) if the calibration has ended or is being replaced.
     /// it.
     #[cold]
     #[inline(never)]

@@ -239,7 +239,7 @@ impl FastOutcome {
         self.verdict_at(self.level(policy), policy)
     }
 
-    /// Like [`verdict`](Self::verdict), for a rule whose type is known.
+    /// Does the same as [`verdict`](Self::verdict) for a rule of a known type.
     #[must_use]
     #[inline(always)]
     pub fn verdict_by<A: PackedAlgorithm>(self, rule: &A, policy: &Policy) -> Verdict {

@@ -342,8 +342,8 @@ impl OpenHolds {
         Self { state, holds: StateHolds::default() }
     }
 
-    /// Sets the amount and the time of the refunds that possibly have refunded these holds: their
-    /// sum, and the time of the last refund.
+    /// Sets the sum of the refunds that possibly have refunded these holds, and the time of the
+    /// last refund.
     #[must_use]
     pub fn refunded(mut self, amount: u64, at: u64) -> Self {
         self.holds.refunds = Refunds { amount, at };

@@ -168,7 +168,7 @@ impl<'a, S: Store> MultiRequest<'a, S> {
         if let Some(name) = self.unknown {
             self.limiter.policy(name)?;
         }
-        // The limiter checked its own policies when it was created.
+        // The limiter checked its own policies when the limiter was created.
         let is_own =
             |policy: &Policy| self.limiter.policies().iter().any(|own| own.is_same_object(policy));
         for policy in self.charges.iter().map(ChargeBuf::policy).filter(|policy| !is_own(policy)) {

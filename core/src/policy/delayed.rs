@@ -45,7 +45,6 @@ impl Policy {
     }
 }
 
-/// Returns the window plus `by`, with `by` rounded up to whole microseconds.
 fn longer(window: Duration, by: Duration) -> Duration {
     window.saturating_add(Duration::from_micros(micros_of_ceil(by)))
 }

@@ -34,7 +34,7 @@ struct Inner {
     marked: Option<(String, Range<usize>)>,
 }
 
-/// The part of a policy that an error is about. The parser uses it to find the wrong word.
+/// The part of a policy that an error is about. The parser finds the wrong word by this part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     /// The error is about several parts together, or about no single part.
@@ -54,7 +54,6 @@ impl PolicyError {
         Self(Box::new(Inner { message: message.into(), part: Part::Whole, marked: None }))
     }
 
-    /// Sets the part of the policy that the error is about.
     pub(super) fn about(mut self, part: Part) -> Self {
         self.0.part = part;
         self

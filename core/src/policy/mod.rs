@@ -71,8 +71,8 @@ pub const MAX_NAME: usize = 64;
 /// limits. A block belongs to a state: it survives a changed number, and does not apply to another
 /// shape. States of a shape that is no longer used expire.
 ///
-/// If the rate of a bucket is lowered, the time at which the bucket is full does not change. It is
-/// computed at the rate of the bucket's last charge.
+/// If the rate of a bucket is lowered, the time at which the bucket is full does not change. This
+/// time is computed at the rate of the bucket's last charge.
 ///
 /// # Names
 ///
@@ -263,7 +263,6 @@ impl Policy {
         Err(PolicyError::new(problem).about(error::Part::MaxOpenHolds))
     }
 
-    /// Applies a change to the policy and to its shares.
     fn change(&mut self, change: &dyn Fn(&mut Inner)) {
         let inner = Arc::make_mut(&mut self.0);
         change(inner);
@@ -299,7 +298,6 @@ impl Policy {
         self.0.is_named
     }
 
-    /// Returns the policy's text without its name.
     pub(crate) fn text_without_name(&self) -> impl fmt::Display + '_ {
         print::Unnamed(self)
     }
@@ -415,8 +413,6 @@ impl Policy {
         self.0.max_open_holds
     }
 
-    /// Returns the share of the limit that bounds the size of one hold, if the policy has this
-    /// setting.
     pub(crate) fn max_hold_share(&self) -> Option<Share> {
         self.0.max_hold
     }
@@ -453,7 +449,6 @@ impl Policy {
         NonNull::from(&*self.0).cast()
     }
 
-    /// Returns the heap size of the policy object in bytes, including its reference counts.
     pub(crate) fn heap_bytes(&self) -> usize {
         let size = |share: &Self| size_of::<Self>() + share.heap_bytes();
         let shares: usize = self.shares().iter().map(size).sum();

@@ -66,14 +66,12 @@ impl FromStr for Policy {
     }
 }
 
-/// A word of the text, and its position in the text.
 struct Word<'t> {
     text: &'t str,
     span: Range<usize>,
 }
 
 impl Word<'_> {
-    /// Returns the word in the form in which a message shows it.
     fn shown(&self) -> String {
         shown(self.text)
     }
@@ -82,7 +80,7 @@ impl Word<'_> {
 struct Parser<'t> {
     text: &'t str,
     at: usize,
-    /// The positions of the parts that can be out of bounds.
+    /// The position of each part of the text whose number can be out of bounds.
     spans: Vec<(Part, Range<usize>)>,
 }
 
@@ -240,7 +238,6 @@ impl<'t> Parser<'t> {
         self.error(word, exclusive)
     }
 
-    /// Reads a rate such as `100/1m`.
     fn rate(&mut self) -> Result<(u64, Duration), PolicyError> {
         let word = self.expect_part(Part::Rate, "a rate, such as `100/1m`")?;
         let Some(slash) = word.text.find('/') else {

@@ -44,7 +44,7 @@ impl Serialize for ErrorKind {
     }
 }
 
-/// Reads a value from its text.
+/// A visitor that parses a value from its text.
 struct Text<T>(&'static str, PhantomData<T>);
 
 impl<T> Text<T> {

@@ -401,7 +401,8 @@ fn a_guard_outside_of_a_runtime_is_an_error() {
     let _ = ManualClock::default().now();
 }
 
-/// A store with its states on a server. So by default it does not support `refund-lapsed`.
+/// A store that keeps its states on a server, and therefore by default does not support
+/// `refund-lapsed`.
 #[derive(Debug)]
 struct Elsewhere(ModelStore);
 
@@ -437,7 +438,7 @@ fn a_state_in_use_forgets_expired_holds() {
         let limiter = limiter(store, &["p: fixed-window 100000/60d refund-lapsed"]);
         let mut sizes = vec![];
         for number in 0..60_u8 {
-            // The hold is never settled, and ordinary calls use the state as well.
+            // The hold is never settled, and acquires use the state as well.
             let hold = limiter.subject("a").cost(3).hold(&[number], MINUTE).await.unwrap();
             assert!(hold.ticket().is_some(), "{number}");
             assert!(limiter.acquire("a").await.unwrap().is_allowed());

@@ -51,7 +51,7 @@ impl Outage {
     /// Records a decision that a fallback made because the store failed with this error.
     pub(super) fn record_failure(&self, error: &Error, answer: DegradedAnswer, now: Timestamp) {
         // An error of this kind concerns one key, and the store still decides calls for other keys.
-        // So the error is no outage.
+        // So the error is not an outage.
         if error.kind() == ErrorKind::ForeignValue {
             return;
         }

@@ -127,7 +127,7 @@ impl Chunk {
         self.parts.iter().any(|part| part.unspent <= part.granted / 2)
     }
 
-    /// Returns the cost of each charge that calls would use in half a span, at the rate at which
+    /// Returns, for each charge, the cost that calls would use in half a span at the rate at which
     /// they have used this chunk. The result is at most four times the granted cost.
     pub(super) fn demand(&self, now: u64, span_micros: u64) -> PerCharge<u64> {
         // A chunk without unspent cost admits no calls. So the time after its last use must not

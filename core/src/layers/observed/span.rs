@@ -1,6 +1,6 @@
-//! A tracing span for each call. Its fields contain data of the configuration and of the answer,
-//! and never a subject or a tenant. Of an error, only the kind is reported, because its message
-//! possibly quotes a key.
+//! A tracing span for each call. The fields of the span contain data of the configuration and of
+//! the answer, and never a subject or a tenant. Only the kind of an error is reported, because its
+//! message possibly quotes a key.
 
 use std::fmt;
 

@@ -19,7 +19,6 @@ impl Default for WaitLimits {
     }
 }
 
-/// The number of waiting callers of a limiter and its clones.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Waiters(Arc<Shared>);
 
@@ -44,7 +43,6 @@ impl Waiters {
     }
 }
 
-/// The permit of one waiting caller.
 #[derive(Debug)]
 #[must_use = "the caller counts as waiting until the permit is dropped"]
 pub(crate) struct WaiterPermit {

@@ -217,7 +217,6 @@ pub(crate) fn node_with(
     (link.clone().leased(lease.clock(clock)), link)
 }
 
-/// A SplitMix64 generator.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(pub(crate) u64);
 
