@@ -31,7 +31,7 @@ pub struct Charge<'a> {
     pub subject: &'a [u8],
     /// The cost of the charge. A cost of 0 charges nothing.
     pub cost: u64,
-    /// Whether the charge is check-only. Such a charge must be admitted, but nothing is charged:
+    /// Whether the charge is [check-only](Self::check_only): it must be admitted, and is not made.
     pub is_check_only: bool,
 }
 

@@ -140,7 +140,6 @@ impl Cycles {
     }
 
     /// Does the same as [`micros`](Self::micros) if the calibration has ended or is being replaced.
-    /// it.
     #[cold]
     #[inline(never)]
     fn micros_slow(&self) -> u64 {

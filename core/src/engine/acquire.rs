@@ -69,7 +69,6 @@ fn with_wait(decision: Decision, wait: Wait) -> Decision {
 impl Evaluated {
     /// Returns `true` if the charge changes its record. `is_allowed` says whether the whole call is
     /// admitted.
-    /// admitted.
     fn is_written(&self, charge: &Charge<'_>, is_allowed: bool) -> bool {
         match self.outcome {
             _ if self.cost == 0 => false,

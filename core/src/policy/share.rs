@@ -103,8 +103,8 @@ impl Policy {
     /// for holds.
     ///
     /// The rate of a bucket is scaled exactly. If necessary, the period becomes longer: a third of
-    /// 10 per second is 10 per three seconds. A bucket that refills by intervals gets all tokens
-    /// of a period in one step. If the capacity of the share is smaller than this step, the bucket
+    /// 10 per second is 10 per three seconds. A bucket that refills by intervals gets all tokens of
+    /// a period in one step. If the capacity of the share is smaller than this step, the bucket
     /// gets fewer tokens per step, and the steps are shorter. The rate is then at most the share of
     /// the rate.
     ///

@@ -160,7 +160,6 @@ impl Part {
 /// A fixed window ends `reset_after` after the store's answer, so not earlier than `reset_after`
 /// after the hold was sent. The result is shorter by a thousandth, because the clock of the layer
 /// is possibly slower than the store's clock by up to a thousandth.
-/// clock by up to a thousandth.
 fn life<'p>(span_micros: u64, verdicts: impl Iterator<Item = (&'p Policy, &'p Verdict)>) -> u64 {
     let windows = verdicts.filter(|(policy, _)| matches!(policy.rule(), Rule::FixedWindow(_)));
     let life = windows.map(|(_, verdict)| verdict.reset_micros()).fold(span_micros, u64::min);
