@@ -11,7 +11,6 @@ pub(crate) fn stable_hash<const N: usize>(parts: [&[u8]; N]) -> u64 {
     hash ^ (hash >> 33)
 }
 
-/// Mixes one more number into a hash.
 pub(crate) fn mix(hash: u64, number: u64) -> u64 {
     let hash = (hash ^ number).wrapping_mul(0xff51_afd7_ed55_8ccd);
     hash ^ (hash >> 33)

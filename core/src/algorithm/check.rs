@@ -4,7 +4,6 @@ use std::fmt::Display;
 
 use crate::time::{MAX_EXACT, Timestamp};
 
-/// The latest possible time of a state.
 pub(super) const LAST: u64 = Timestamp::MAX.as_micros();
 
 pub(super) fn at_most(name: impl Display, value: u64, bound: u64) -> Result<(), String> {

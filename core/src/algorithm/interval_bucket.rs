@@ -85,7 +85,7 @@ impl IntervalBucketRule {
         (debt > 0).then_some(State { anchor: state.anchor + periods * self.period.get(), debt })
     }
 
-    /// Returns the time at which `tokens` are refilled if the current period began at `anchor`.
+    /// Returns the time at which `tokens` are refilled if the period of a state began at `anchor`.
     #[inline]
     fn later(&self, anchor: u64, tokens: u64) -> u64 {
         anchor.saturating_add(tokens.div_ceil(self.refill.get()).saturating_mul(self.period.get()))
@@ -145,10 +145,9 @@ impl Algorithm for IntervalBucketRule {
     }
 
     /// Refunds the charge, less the tokens that were refilled between the charge and the last write
-    /// of the state. The reason is the same as for [continuous refill](super::token_bucket).
-    ///
-    /// The refills are counted as if the last refill was at the start of the written period, and
-    /// earlier refills at distances of one period.
+    /// of the state, for the same reason as with [continuous refill](super::token_bucket). The last
+    /// of these refills was at the start of the written period or earlier, and refills are one
+    /// period apart.
     fn undo(
         &self,
         state: &mut Option<State>,

@@ -77,7 +77,6 @@ impl Rule {
         dispatch!(self, |rule| Algorithm::max_records(rule))
     }
 
-    /// Returns for how many microseconds a request counts that used the whole limit.
     pub(crate) fn window(&self) -> u64 {
         dispatch!(self, |rule| rule.window())
     }

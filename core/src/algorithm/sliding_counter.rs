@@ -163,7 +163,6 @@ impl Algorithm for SlidingCounterRule {
         cost.min(MAX_EXACT.saturating_sub(current))
     }
 
-    /// Refunds from the count of the current window first, and then from the previous window.
     fn refund(&self, state: State, cost: u64, now: u64) -> (Option<State>, u64) {
         let Some(State { ends, previous, current }) = self.roll(Some(state), now) else {
             return (None, 0);

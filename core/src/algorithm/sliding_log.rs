@@ -35,7 +35,6 @@ const FEW: usize = 4;
 pub struct SlidingLogRule {
     pub(crate) limit: u64,
     pub(crate) window: u64,
-    /// The length of a grain in microseconds, or 0 for a log without a grain.
     pub(crate) grain: u64,
 }
 

@@ -25,9 +25,7 @@ pub struct TokenBucketRule {
     pub(crate) capacity: u64,
     /// The capacity in units. It is at most 2^52.
     pub(crate) full: u64,
-    /// The number of units in a token.
     pub(crate) unit: Unit,
-    /// The number of units that are refilled in a tick.
     pub(crate) refill: NonZeroU64,
     pub(crate) tick: NonZeroU64,
 }
@@ -128,7 +126,6 @@ impl TokenBucketRule {
         state.debt.saturating_add(cost.saturating_mul(self.unit.get()))
     }
 
-    /// Returns the time at which `units` are refilled if the refill begins at `time`.
     #[inline(always)]
     fn later(&self, time: u64, units: u64) -> u64 {
         let ticks = match self.refill.get() {

@@ -240,7 +240,6 @@ impl<'a> ChargeBuf<'a> {
 }
 
 impl<'a> From<Charge<'a>> for ChargeBuf<'a> {
-    /// Borrows all parts.
     fn from(charge: Charge<'a>) -> Self {
         let Charge { policy, tenant, subject, cost, is_check_only } = charge;
         Self {

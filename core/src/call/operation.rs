@@ -171,7 +171,6 @@ const AMOUNTS: u8 = 8;
 
 macro_rules! facts {
     ($($operation:ident $name:literal $code:literal $facts:expr;)+) => {
-        /// The operations without their arguments, in the order of the table below.
         enum Row {
             $($operation,)+
         }

@@ -85,7 +85,6 @@ fn counter_is_trusted() -> bool {
 struct Cycles {
     counter: quanta::Clock,
     started: Instant,
-    /// The start of the clock, in microseconds since 1970.
     started_at: u64,
     /// The number of nanoseconds in 2^32 cycles. It is measured once, when the clock is created.
     slope: u64,
@@ -93,7 +92,6 @@ struct Cycles {
     /// last bit of this number selects the current calibration.
     changes: AtomicU64,
     lines: [Line; 2],
-    /// Whether a thread is computing the next calibration.
     busy: AtomicBool,
 }
 
@@ -107,7 +105,6 @@ struct Line {
     fraction: AtomicU64,
     /// The time of one cycle, in units of 2^-40 µs.
     slope: AtomicU64,
-    /// The number of cycles for which the calibration is valid.
     length: AtomicU64,
     /// The end of the calibration, in nanoseconds since the start of the clock.
     ends: AtomicU64,
@@ -191,7 +188,7 @@ impl Cycles {
         (cycles, nanos)
     }
 
-    /// Returns the calibration that is current after `changes` replacements.
+    /// Returns the calibration after `changes` replacements.
     #[inline]
     fn line(&self, changes: u64) -> &Line {
         let [one, other] = &self.lines;
@@ -212,8 +209,8 @@ impl Cycles {
 }
 
 impl Line {
-    /// Returns the time when the counter has the value `cycles`, or `None` if the calibration is
-    /// not valid then.
+    /// Returns the time at the value `cycles` of the counter, or `None` if the calibration is not
+    /// valid for this value.
     #[inline]
     fn at(&self, cycles: u64) -> Option<u64> {
         let since = cycles.wrapping_sub(self.cycles.load(Ordering::Relaxed));

@@ -378,7 +378,7 @@ impl Decision {
     }
 }
 
-/// Returns the bit of the charge at `index`. A call has at most 64 charges.
+/// A call has at most 64 charges.
 const fn bit_of(index: usize) -> u64 {
     const { assert!(MAX_CHARGES <= 64) };
     if index < MAX_CHARGES { 1 << index } else { 0 }

@@ -172,7 +172,6 @@ impl Verdict {
         Self { limit, remaining_or_block: remaining, retry, reset, flags: Flags::new(outcome) }
     }
 
-    /// Turns the verdict into the verdict of a shadow if `policy` is a shadow.
     #[inline]
     pub(crate) fn with_shadow_of(self, policy: &Policy) -> Self {
         Self { flags: self.flags.with(Flags::SHADOW, policy.is_shadow()), ..self }
@@ -185,8 +184,6 @@ impl Verdict {
         Self { remaining_or_block, flags, ..self }
     }
 
-    /// Returns `true` if the policy does not refuse the request. This is the case if the policy
-    /// admits the charge, or if the policy is a shadow.
     #[inline]
     pub(super) fn passes(&self) -> bool {
         !self.flags.refuses()
@@ -274,7 +271,6 @@ impl Verdict {
         }
     }
 
-    /// Returns the time until the subject's state has recovered fully, in microseconds.
     pub(crate) fn reset_micros(&self) -> u64 {
         self.reset
     }

@@ -78,7 +78,6 @@ impl Evaluated {
         }
     }
 
-    /// Writes the charge if it is admitted. Otherwise writes the block that follows the denial.
     fn write(&self, charge: &Charge<'_>, record: &mut Record, now: u64) {
         match self.outcome {
             Outcome::Allowed => record.take(charge, self.cost, now),

@@ -6,7 +6,6 @@ use crate::call::{Charge, Charges};
 use crate::decision::Outcome;
 use crate::time::Wait;
 
-/// The result of the evaluation of one charge.
 pub(super) struct Evaluated {
     /// The index of the first charge of the call to the same state.
     pub(super) first: usize,
@@ -23,10 +22,8 @@ impl Evaluated {
     }
 }
 
-/// Settings for the waits in an evaluation.
 #[derive(Clone, Copy)]
 pub(super) struct Waits {
-    /// The maximum wait. A charge with a longer wait is denied.
     max: Wait,
     /// Whether the wait of a denied charge becomes shorter if holds lapse during the wait.
     counts_on_lapses: bool,

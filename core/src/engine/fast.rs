@@ -179,7 +179,7 @@ impl Record {
 pub struct Evaluation {
     wait: Wait,
     before: PackedState,
-    /// The state after the charge. It is `None` if the charge is denied or costs nothing.
+    /// The state after the charge, or `None` if the charge is denied or costs nothing.
     after: Option<PackedState>,
     now: u64,
 }
@@ -214,7 +214,7 @@ impl Evaluation {
     }
 }
 
-/// Returns `true` if no block follows the charge. Some policies block a subject after a denial.
+/// Some policies block a subject after a denial.
 #[inline(always)]
 fn blocks_nothing(charge: &Charge<'_>, wait: Wait) -> bool {
     wait.is_zero() || wait == Wait::NEVER || charge.cost == 0 || charge.policy.block_micros() == 0

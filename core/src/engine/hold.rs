@@ -163,7 +163,6 @@ enum Change {
 }
 
 impl Change {
-    /// Returns the part of the change that the state can represent.
     fn limited(self, charge: &Charge<'_>, record: Option<&Record>, now: u64) -> Self {
         match self {
             Self::Charge(cost) => {
@@ -265,7 +264,6 @@ impl HeldCharge {
     }
 }
 
-/// The data with which one hold is found on the states of its charges.
 struct Finder {
     key: HoldKey,
     numbers: PerCharge<u64>,

@@ -10,8 +10,6 @@ use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::time::{Timestamp, micros_of_ceil};
 
-/// Returns the remembered answer if the call was executed before. Otherwise executes the call and
-/// remembers the answer.
 pub(super) fn execute(
     call: &Call<'_>,
     id: CallId<'_>,

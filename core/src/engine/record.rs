@@ -214,7 +214,6 @@ impl Record {
         now < self.blocked_until
     }
 
-    /// Returns `true` if the record was written by the same policy object as `policy`.
     pub(super) fn is_of(&self, policy: &Policy) -> bool {
         self.policy.is_same_object(policy)
     }
@@ -339,7 +338,6 @@ impl Record {
         }
     }
 
-    /// Blocks the subject until the time `until`. If `until` is 0, removes the block.
     pub(super) fn block(&mut self, until: u64, now: u64) {
         self.settle_lapsed(now);
         self.blocked_until = until;

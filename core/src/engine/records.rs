@@ -79,7 +79,7 @@ pub(super) fn make_room(
     Ok(indices)
 }
 
-/// Changes a record and returns the result of `change`. Removes the record if it is then empty.
+/// Changes a record, and removes it if it is then empty. Returns the result of `change`.
 pub(super) fn update<T: Default>(
     index: usize,
     records: &mut impl Records,

@@ -46,14 +46,10 @@ pub(super) struct StateHolds {
     /// The lapsed holds with their refunded amounts, ordered by the time at which they expire.
     lapsed: BTreeMap<Place, (StateHold, u64)>,
     next_number: u64,
-    /// The sum of the unspent amounts of the open holds on this state.
     unspent: u64,
-    /// The time at which the last hold on this state expires.
     ends_at: u64,
-    /// The refunds of the state that were made after its first hold.
     refunds: Refunds,
-    /// The epoch of the state, for holds whose policy does not refund lapsed holds. The state does
-    /// not store such holds.
+    /// The epoch of the state, for holds that the state does not store.
     epoch: Option<Epoch>,
 }
 
@@ -62,7 +58,6 @@ pub(super) struct StateHolds {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Refunds {
     amount: u64,
-    /// The time of the last refund of the state.
     at: u64,
 }
 
@@ -111,8 +106,6 @@ impl StateHold {
         self.take.cost.saturating_sub(self.spent)
     }
 
-    /// Refunds the unspent part of the hold at the time of its lapse, and returns the refunded
-    /// amount.
     fn lapse(&self, state: &mut Option<State>, rule: &Rule, refunds: &mut Refunds) -> u64 {
         let unspent = self.unspent();
         if unspent == 0 || state.is_none() {
@@ -136,7 +129,6 @@ impl StateHolds {
         self.is_any_due(now) || first.is_some_and(|((expires_at, _), _)| *expires_at <= now)
     }
 
-    /// Refunds the lapsed holds in `state`, a copy of the state of these holds.
     pub(super) fn lapse_due(&self, state: &mut Option<State>, rule: &Rule, now: u64) {
         let mut refunds = self.refunds;
         for hold in self.open.range(..=(now, u64::MAX)).map(|(_, hold)| hold) {
@@ -144,7 +136,6 @@ impl StateHolds {
         }
     }
 
-    /// Refunds the lapsed holds in `state`, stores the refunded amounts, and forgets expired holds.
     pub(super) fn settle_due(&mut self, state: &mut Option<State>, rule: &Rule, now: u64) {
         while self.is_any_due(now)
             && let Some(((_, number), hold)) = self.open.pop_first()
@@ -226,7 +217,6 @@ impl StateHolds {
         }
     }
 
-    /// Returns `true` if the state was not reset since the epoch `number` began.
     pub(super) fn is_in_epoch(&self, number: u64) -> bool {
         self.epoch.is_some_and(|epoch| epoch.number == number)
     }
@@ -257,7 +247,6 @@ impl StateHolds {
         refunds.undo(state, rule, cost, take, now)
     }
 
-    /// Adds an open hold and returns the number of the hold.
     pub(super) fn add(&mut self, hold: StateHold) -> u64 {
         let number = self.next_number;
         self.next_number += 1;
@@ -282,7 +271,6 @@ impl StateHolds {
         lapsed.filter(|(hold, _)| hold.key == known.key).map(|(_, refunded)| *refunded)
     }
 
-    /// Changes a hold on the state, or removes the hold if `change` returns `None`.
     pub(super) fn change(
         &mut self,
         known: &KnownHold,
@@ -312,8 +300,6 @@ impl StateHolds {
         (self.open.len() + self.lapsed.len()) * Self::HOLD_BYTES
     }
 
-    /// Returns the maximum number of bytes by which one more hold can increase
-    /// [`heap_bytes`](Self::heap_bytes).
     pub(super) fn growth() -> usize {
         Self::HOLD_BYTES
     }

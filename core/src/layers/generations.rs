@@ -8,7 +8,6 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// The hashes of the keys of a call, one for each charge, in order.
 pub(in crate::layers) type Keys = SmallVec<[u64; 4]>;
 
-/// The generations of the keys of a call, in the order of the keys.
 pub(in crate::layers) type KeyGenerations = SmallVec<[u64; 4]>;
 
 /// A counter for each group of keys. The counter of a group counts the calls that have possibly

@@ -158,12 +158,8 @@ impl<'a, S: Store> MultiRequest<'a, S> {
         decision.verdicts_of(self.charges.iter().map(ChargeBuf::policy))
     }
 
-    /// Checks the policies of the request and returns its charges.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the limiter does not have a policy that the request names. Also returns
-    /// an error if the store does not support a policy of the request.
+    /// Returns the charges of the request. Returns an error if the limiter does not have a named
+    /// policy of the request, or if the store does not support a policy of the request.
     pub(super) fn charges(&self) -> Result<Charges<'_>, Error> {
         if let Some(name) = self.unknown {
             self.limiter.policy(name)?;

@@ -49,7 +49,6 @@ fn longer(window: Duration, by: Duration) -> Duration {
     window.saturating_add(Duration::from_micros(micros_of_ceil(by)))
 }
 
-/// Returns the maximum number of tokens that are refilled within `delay`.
 fn refill_within(bucket: &spec::TokenBucket, delay: Duration) -> u64 {
     let (refill, delay) = (u128::from(bucket.refill), u128::from(micros_of_ceil(delay)));
     let period = u128::from(micros_of(bucket.period).max(1));

@@ -101,7 +101,6 @@ impl fmt::Display for PolicyError {
     }
 }
 
-/// The maximum number of characters of a word in a message. A longer word is cut.
 const WORD_SHOWN: usize = 64;
 
 /// The maximum numbers of characters of the policy's text that an error prints. `BEFORE_MARK`

@@ -154,7 +154,6 @@ impl Policy {
         Self::with_name(None, algorithm.into())
     }
 
-    /// Creates a policy without a name, or with a name that was checked before.
     fn with_name(name: Option<&str>, algorithm: Algorithm) -> Result<Self, PolicyError> {
         let rule = Rule::new(&algorithm)?;
         let mut policy = Self(Arc::new(Inner {

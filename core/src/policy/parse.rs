@@ -34,7 +34,6 @@ use crate::time::MAX_EXACT;
 const ALGORITHMS: [&str; 5] =
     ["fixed-window", "sliding-log", "sliding-counter", "token-bucket", "gcra"];
 
-/// Returns a suggestion for a word that is not the name of an algorithm.
 fn hint(word: &str) -> Option<String> {
     let letters: String =
         word.chars().filter(char::is_ascii_alphabetic).take(32).collect::<String>();

@@ -37,7 +37,6 @@ impl<'de> Deserialize<'de> for Share {
     }
 }
 
-/// Serializes the kind as its name in logs and metrics.
 impl Serialize for ErrorKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.as_str())

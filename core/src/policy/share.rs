@@ -59,7 +59,6 @@ impl Share {
             .unwrap_or(whole)
     }
 
-    /// Returns `whole` less the share, rounded down.
     pub(crate) fn rest_of(self, whole: u32) -> u32 {
         let rest = u64::from(whole) * u64::from(self.of - self.part) / u64::from(self.of);
         // The result is at most `whole`, so it fits into 32 bits.

@@ -172,7 +172,6 @@ pub struct TokenBucket {
     pub(super) mode: Refill,
 }
 
-/// The kind of refill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Refill {
     Continuous,

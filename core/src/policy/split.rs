@@ -8,7 +8,6 @@ use super::shards::{MAX_SHARDS, Shard, Shards};
 use super::share::{Rate, Share};
 use super::spec::{self, Algorithm};
 
-/// The shards of a policy, and the policy's share in each shard.
 #[derive(Debug, Clone)]
 pub(super) struct Split {
     pub(super) shards: Shards,

@@ -22,7 +22,6 @@ pub(crate) fn closed() {
     tracing::info!(target: "tidegate", "the circuit is closed: the store is called again");
 }
 
-/// Reports that a fallback decides, because the store failed with this error.
 pub(crate) fn taken_over(error: &Error, answer: DegradedAnswer) {
     tracing::warn!(
         target: "tidegate",

@@ -76,7 +76,6 @@ impl State {
     }
 }
 
-/// The permission to send one call to the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ticket {
     /// The circuit was closed when the permission was given.
@@ -85,7 +84,6 @@ pub(super) enum Ticket {
     Probe { until: u64 },
 }
 
-/// The reason for which a call is not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// The circuit is open, and stays open for this many microseconds.
@@ -94,9 +92,7 @@ pub(super) enum Refusal {
     Probing,
 }
 
-/// A circuit: its state, its settings and its metrics.
-///
-/// All accesses to the state are relaxed, because no other memory depends on the state.
+/// All accesses to the state of a circuit are relaxed, because no other memory depends on it.
 #[derive(Debug)]
 pub(super) struct Circuit {
     word: AtomicU64,
@@ -215,7 +211,6 @@ impl Circuit {
         is_open && matches!(ticket, Ticket::Closed { .. })
     }
 
-    /// Frees the place of a cancelled probe, so that another probe can be sent.
     pub(super) fn release(&self, ticket: Ticket) {
         let Ticket::Probe { until } = ticket else {
             return;

@@ -37,15 +37,13 @@ pub struct Breaker<C = SystemClock> {
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
     pub(super) failures: u64,
-    /// The duration of an open period in microseconds, at least 1.
     open_for: u64,
     max_open: Option<u64>,
     pub(super) probes: u64,
 }
 
 impl Settings {
-    /// Returns the duration of the open period in microseconds, after `reopened` consecutive probes
-    /// have failed.
+    /// Returns the duration of an open period after `reopened` consecutive probes have failed.
     pub(super) fn open_micros(&self, reopened: u64) -> u64 {
         let Some(max_open) = self.max_open else {
             return self.open_for;

@@ -20,9 +20,8 @@ pub(super) struct BreakerMeter {
 #[cfg(feature = "metrics")]
 #[derive(Debug)]
 struct BreakerGauges {
-    /// The state in whose gauge this breaker is counted now.
+    /// The state with the gauge in which this breaker is counted now.
     counted: std::sync::Mutex<Option<CircuitState>>,
-    /// One gauge for each state, in the order of [`STATES`].
     states: [metrics::Gauge; 3],
     opened: metrics::Counter,
 }

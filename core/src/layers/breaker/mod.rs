@@ -95,7 +95,6 @@ impl<C: Clock> BreakerLayer<C> {
         Error::new(ErrorKind::CircuitOpen, message)
     }
 
-    /// Sends a call if the circuit permits the call, and records the health that the answer shows.
     fn send<'a, T: HealthCheck + Send + 'a>(
         &'a self,
         send: impl FnOnce() -> Answer<'a, T>,
@@ -174,7 +173,6 @@ impl<C: Clock> Drop for Permit<'_, C> {
     }
 }
 
-/// The health of the store, as one answer shows it.
 #[derive(Debug, Clone, Copy)]
 enum Health<'e> {
     Alive,

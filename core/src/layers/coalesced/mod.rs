@@ -99,7 +99,6 @@ impl CoalescedLayer {
         Self { queues, max_batch: Self::MAX_BATCH, max_waiting: Self::MAX_WAITING }
     }
 
-    /// Adds a call to the next batch of `group`, and waits for the answer.
     async fn decide_in_batch<S: Store + 'static>(
         &self,
         inner: &Arc<S>,

@@ -15,9 +15,8 @@ pub(super) struct Queues(Mutex<Groups>);
 
 #[derive(Debug, Default)]
 struct Groups {
-    /// The queue of each batch group that has a driver.
     queues: HashMap<u64, Queue>,
-    /// The number of the next call. Calls are sent in the order of their numbers.
+    /// The number of the next call. Calls are sent in this order.
     next: u64,
 }
 
@@ -27,7 +26,6 @@ type Queue = BTreeMap<u64, WaitingCall>;
 
 pub(super) type AnswerSender = oneshot::Sender<Result<Decision, Error>>;
 
-/// A call that waits for a batch, with the channel for the answer to the call.
 #[derive(Debug)]
 pub(super) struct WaitingCall {
     pub(super) call: OwnedCall,
@@ -52,7 +50,6 @@ impl WaitingCall {
 }
 
 impl Queues {
-    /// Adds a call to the queue of a batch group, unless `max` calls of the group already wait.
     pub(super) fn add(&self, group: u64, call: WaitingCall, max: usize) -> Option<Added> {
         let mut groups = self.lock();
         let queue = groups.queues.get(&group);

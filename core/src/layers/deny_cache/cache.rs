@@ -49,7 +49,6 @@ impl Cache {
         }
     }
 
-    /// Returns the cached denial of a call, and counts a hit or a miss.
     pub(super) fn find(&self, key: &CallKey<'_>, at: ClockReading) -> Option<Decision> {
         let known = self.table.find(key, at, &self.generations, true);
         match known {
@@ -69,7 +68,6 @@ impl Cache {
         known
     }
 
-    /// Returns `true` if the cache has a valid denial of a call. Counts neither a hit nor a miss.
     pub(super) fn contains(&self, key: &CallKey<'_>, at: ClockReading) -> bool {
         self.table.contains(key, at, &self.generations)
     }

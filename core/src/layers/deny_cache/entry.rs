@@ -88,7 +88,6 @@ fn key_hash(charge: &Charge<'_>, name: u64, hasher: &RandomState) -> u64 {
 #[derive(Debug)]
 pub(super) struct CachedDenial {
     sent: ClockReading,
-    /// The end of the denial in microseconds since 1970.
     until: u64,
     names: SmallVec<[u8; 24]>,
     charges: SmallVec<[DeniedCharge; 1]>,

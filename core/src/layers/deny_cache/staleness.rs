@@ -3,7 +3,6 @@
 use crate::Clock;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// A reading of the clock of the cache.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClockReading {
     pub(super) now: u64,

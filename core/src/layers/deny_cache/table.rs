@@ -38,7 +38,6 @@ pub(super) struct Table {
 struct Shard {
     slots: Box<[Slot]>,
     len: usize,
-    /// The size of all entries of this part of the table on the heap, in bytes.
     bytes: usize,
     max_bytes: usize,
     /// The slot at which the next search for a denial to evict begins.
@@ -54,7 +53,6 @@ type Slot = Option<(u64, Box<Entry>)>;
 #[derive(Debug)]
 struct Entry {
     denial: CachedDenial,
-    /// Whether the denial was used since the last eviction in its set.
     is_used: bool,
 }
 
@@ -86,8 +84,6 @@ impl Table {
         shards_of(slots) * shard
     }
 
-    /// Returns the answer to a call from its cached denial. Returns `None` if the table has no
-    /// valid denial of the call.
     pub(super) fn find(
         &self,
         key: &CallKey<'_>,
@@ -150,8 +146,6 @@ fn shards_of(slots: usize) -> usize {
     (slots / SLOTS_PER_SHARD).clamp(1, MAX_SHARDS)
 }
 
-/// Returns the number of slots in each part of the table (shard). The number is a multiple of
-/// [`WAYS`].
 fn slots_in_each(slots: usize) -> usize {
     (slots / shards_of(slots) / WAYS).max(1) * WAYS
 }
@@ -203,7 +197,6 @@ impl Shard {
         set.clone().find(|slot| self.slots[*slot].as_ref().is_some_and(is_same))
     }
 
-    /// Returns the slot for a new denial: a free slot, or the slot of the denial to evict.
     fn slot_for(&mut self, hash: u64, at: ClockReading) -> usize {
         let set = self.set(hash);
         let worth = |slot: &usize| {

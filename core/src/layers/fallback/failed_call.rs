@@ -12,7 +12,6 @@ use crate::{
     Timestamp, Verdict,
 };
 
-/// The way in which a charge is decided without the store.
 #[derive(Debug, Clone)]
 pub(super) enum Fallback {
     /// The charge is decided as if the subject had no usage.
@@ -23,7 +22,6 @@ pub(super) enum Fallback {
     FallBack(Policy),
 }
 
-/// A valid call for which the store returned an error.
 #[derive(Debug)]
 pub(super) struct FailedCall<'a> {
     call: Call<'a>,
@@ -39,12 +37,8 @@ pub(super) struct FailedCall<'a> {
 }
 
 impl<'a> FailedCall<'a> {
-    /// Checks the call, and finds the fallback of each charge.
-    ///
-    /// # Errors
-    ///
     /// Returns an error if the call is not valid. Returns `error` if no fallback is allowed to hide
-    /// `error`.
+    /// it.
     pub(super) fn new(
         call: Call<'a>,
         error: Error,
@@ -105,8 +99,8 @@ impl<'a> FailedCall<'a> {
             .collect()
     }
 
-    /// Returns the answer to the call. `fallback` is the answer of the fallback store, or `None` if
-    /// the fallback store was not called.
+    /// `fallback` is the answer of the fallback store, or `None` if the fallback store was not
+    /// called.
     pub(super) fn answer(
         self,
         fallback: Option<Result<Decision, Error>>,
@@ -128,7 +122,6 @@ impl<'a> FailedCall<'a> {
         self.call.operation.can_be_refused()
     }
 
-    /// Returns `true` if an enforced policy fails closed.
     fn is_closed(&self) -> bool {
         let mut pairs = self.call.charges.iter().zip(&self.fallbacks);
         pairs.any(|(charge, fallback)| {

@@ -35,7 +35,6 @@ struct State {
     decisions: u64,
     /// Whether the beginning of the outage was reported, but not its end.
     is_reported: bool,
-    /// The time of the latest report that a fallback has taken over.
     reported_at: Option<Timestamp>,
 }
 
@@ -48,7 +47,6 @@ impl Outage {
 
 #[cfg(feature = "tracing")]
 impl Outage {
-    /// Records a decision that a fallback made because the store failed with this error.
     pub(super) fn record_failure(&self, error: &Error, answer: DegradedAnswer, now: Timestamp) {
         // An error of this kind concerns one key, and the store still decides calls for other keys.
         // So the error is not an outage.

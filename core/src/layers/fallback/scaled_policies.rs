@@ -16,17 +16,12 @@ pub(super) struct ScaledPolicies(RwLock<HashMap<Box<str>, ScaledPolicy>>);
 #[derive(Debug)]
 struct ScaledPolicy {
     from: Policy,
-    /// The scaled policy, or `None` if the share rounds down to 0.
     to: Option<Policy>,
 }
 
 impl ScaledPolicies {
     /// Returns the policy with its share of the limit, or `None` if the share rounds down to 0. All
-    /// calls of this method for policies with the same name must have the same share.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`ErrorKind::Unsupported`] if the policy cannot be scaled.
+    /// calls for policies with the same name must have the same share.
     pub(super) fn scaled(&self, policy: &Policy, share: Share) -> Result<Option<Policy>, Error> {
         if let Some(scaled) = self.cached(policy) {
             return Ok(scaled);

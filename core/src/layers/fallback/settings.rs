@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use crate::{Clock, ErrorKind, MAX_SPAN, Policy, Share, Store, SystemClock};
 
-/// The way in which the layer decides charges of a policy when the store fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Setting {
     Open,
@@ -53,7 +52,6 @@ pub(super) struct Settings {
     pub(super) fallback: Option<Arc<dyn Store>>,
     pub(super) retry_hint: Duration,
     pub(super) clock: Arc<dyn Clock>,
-    /// Whether the layer also decides on errors of the kind `Misconfigured`.
     hides_misconfigured: bool,
 }
 

@@ -11,9 +11,7 @@ use crate::{Charges, Decision, Outcome, Policy, Verdict};
 /// the layer.
 #[derive(Debug)]
 pub(super) struct Chunk {
-    /// The call that fetched the chunk by a hold.
     pub(super) fetch: Arc<Fetch>,
-    /// The time at which the hold was sent to the store.
     sent: u64,
     /// The time from which the chunk admits no call.
     pub(super) deadline: u64,
@@ -24,13 +22,11 @@ pub(super) struct Chunk {
     parts: PerCharge<Part>,
 }
 
-/// The part of a chunk for one charge of the call.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     granted: u64,
     unspent: u64,
     limit: u64,
-    /// The amount that remained in the store after the grant of the chunk.
     remaining: u64,
     /// The time at which the state recovers if nothing is charged after the grant of the chunk.
     resets_at: u64,

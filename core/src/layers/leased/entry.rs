@@ -35,9 +35,7 @@ pub(super) struct Entry {
     pub(super) is_fetching: bool,
     /// The time until which a task waits to remove the lease, if the lease is not used before.
     watched_until: u64,
-    /// The time before which the lease fetches no chunk.
     no_fetch_before: u64,
-    /// The time of the last acquire with the charges of this lease.
     pub(super) used_at: u64,
     in_flight: Arc<InFlight>,
 }
@@ -200,7 +198,6 @@ impl Entry {
         Arc::new(Fetch { lease: self.id, number, charges, states: self.states.clone() })
     }
 
-    /// Returns the amounts that remained in the store after the grant of the current chunk.
     pub(super) fn known_remaining(&self) -> Option<PerCharge<u64>> {
         self.chunk.as_ref().map(|chunk| chunk.remaining().collect())
     }
@@ -209,7 +206,6 @@ impl Entry {
         self.no_fetch_before = self.no_fetch_before.max(time);
     }
 
-    /// Adds a chunk, and returns the unspent cost of the chunk that is replaced.
     pub(super) fn install(&mut self, chunk: Chunk, now: u64) -> Option<Unspent> {
         let is_in_use = |chunk: &Chunk| !chunk.is_over(now) && chunk.unspent().any(|cost| cost > 0);
         let place = match &self.chunk {
@@ -220,7 +216,6 @@ impl Entry {
         replaced.and_then(|chunk| self.unspent(&chunk))
     }
 
-    /// Removes the chunk with this number, and stores the demand for it.
     pub(super) fn take_chunk(
         &mut self,
         number: u64,

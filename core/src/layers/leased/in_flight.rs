@@ -29,7 +29,6 @@ pub(super) struct InFlight {
 struct Group {
     in_flight: AtomicUsize,
     pauses: AtomicUsize,
-    /// The number of the settlement of this group that ended last.
     last: AtomicU64,
 }
 
@@ -49,7 +48,6 @@ impl InFlight {
         Self { groups, ..Self::default() }
     }
 
-    /// Counts a call of a task, until the returned guard is dropped.
     pub(super) fn begin_call(self: &Arc<Self>) -> TaskCall {
         self.calls.fetch_add(1, Ordering::AcqRel);
         TaskCall(Arc::clone(self))
@@ -68,7 +66,6 @@ impl InFlight {
         Settlement { in_flight: Arc::clone(self), states: states.clone() }
     }
 
-    /// Prevents fetches of chunks of these states, until the returned guard is dropped.
     pub(super) fn pause(self: &Arc<Self>, states: &Keys) -> Pause {
         for state in states {
             self.group(*state).pauses.fetch_add(1, Ordering::SeqCst);
@@ -112,8 +109,6 @@ impl InFlight {
         }
     }
 
-    /// Returns a future that becomes ready when the next call of a task or the next settlement
-    /// ends.
     pub(super) fn next_end(&self) -> Notified<'_> {
         self.ended.notified()
     }
@@ -133,7 +128,7 @@ impl InFlight {
     }
 }
 
-/// A call that a task makes. The call counts as in flight until this guard is dropped.
+/// A call of a task, which counts as in flight until this guard is dropped.
 #[derive(Debug)]
 pub(super) struct TaskCall(Arc<InFlight>);
 

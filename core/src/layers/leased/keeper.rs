@@ -28,7 +28,6 @@ pub(super) struct Keeper<S, C> {
 struct FetchGuard {
     table: Arc<LeaseTable>,
     fetch: Arc<Fetch>,
-    /// The time before which the lease fetches no other chunk.
     no_fetch_before: u64,
     /// Wakes the callers that wait for the fetch. A field is dropped after the guard's own `drop`,
     /// which ends the fetch.
@@ -55,8 +54,6 @@ impl<S: Store + 'static, C: Clock + 'static> Keeper<S, C> {
         self.clock.now().as_micros()
     }
 
-    /// Admits an acquire from a chunk, or returns the candidate for a lease that the store must
-    /// decide.
     pub(super) fn admit(self: &Arc<Self>, charges: Charges<'_>) -> Result<Decision, Candidate> {
         let mut todo = Todo::default();
         let answer = self.table.admit(charges, self.now(), &mut todo);
@@ -64,8 +61,6 @@ impl<S: Store + 'static, C: Clock + 'static> Keeper<S, C> {
         answer
     }
 
-    /// Records the final answer to an acquire. An acquire that was admitted and is hot begins a
-    /// lease.
     pub(super) fn record(
         self: &Arc<Self>,
         StoreCall { call, candidate }: StoreCall<'_>,
@@ -187,7 +182,6 @@ impl<S: Store + 'static, C: Clock + 'static> Keeper<S, C> {
         pause
     }
 
-    /// Settles chunks, and counts the refunded and the stranded costs.
     pub(super) async fn settle(&self, unspent: Vec<Unspent>) {
         for batch in unspent.chunks(MAX_BATCH) {
             let refunded = self.grantor.settle(batch).await;

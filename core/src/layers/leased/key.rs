@@ -10,12 +10,10 @@ use crate::{Call, Charge, Charges, Operation, Policy};
 /// The maximum number of charges of a leased call, because each lease keeps a copy of the charges.
 pub(super) const MAX_CHARGES: usize = 8;
 
-/// The maximum number of bytes in all tenants and subjects of a leased call.
 pub(super) const MAX_NAME_BYTES: usize = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LeaseId {
-    /// The [hash of the call](call_hash).
     pub(super) hash: u64,
     /// A number that distinguishes successive leases of one call.
     pub(super) serial: u64,
@@ -41,7 +39,6 @@ pub(super) fn call_hash(charges: Charges<'_>, hasher: &RandomState) -> u64 {
     state.finish()
 }
 
-/// Returns a hash that identifies the state of a charge.
 pub(super) fn state_key(charge: &Charge<'_>, hasher: &RandomState) -> u64 {
     let mut state = hasher.build_hasher();
     state.write_u64(charge.policy.state_hash());

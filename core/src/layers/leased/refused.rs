@@ -16,7 +16,6 @@ use crate::{Call, Clock, Decision, Error, Operation, Outcome, Store};
 /// for other callers are fetched or returned at the same time.
 pub(super) const MAX_RETRIES: usize = 3;
 
-/// The chunks of this node that caused a refusal.
 pub(super) enum Cause {
     /// A chunk that is being fetched from the store or returned to the store.
     InFlight,

@@ -65,7 +65,6 @@ pub(super) struct Candidate {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StoreCall<'a> {
     pub(super) call: Call<'a>,
-    /// The candidate for a lease, or `None` if the call cannot be leased.
     pub(super) candidate: Option<Candidate>,
 }
 
@@ -99,7 +98,6 @@ impl LeaseTable {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// Returns `true` if this node has no chunk, and none is being fetched or returned.
     pub(super) fn has_no_chunks(&self) -> bool {
         self.len() == 0 && !self.in_flight.is_any_settling()
     }
@@ -169,7 +167,6 @@ impl LeaseTable {
         Ok(decision)
     }
 
-    /// Returns `true` if a chunk of the acquire's lease would admit the acquire now.
     pub(super) fn would_admit(&self, charges: Charges<'_>, now: u64) -> bool {
         let hash = call_hash(charges, &self.hasher);
         let shard = self.shard(hash);
@@ -177,8 +174,6 @@ impl LeaseTable {
         entry.is_some_and(|entry| entry.would_admit(charges, now))
     }
 
-    /// Returns the candidate for an acquire that is sent to the store, even if its lease has
-    /// chunks.
     pub(super) fn candidate(&self, charges: Charges<'_>) -> Candidate {
         Candidate { hash: call_hash(charges, &self.hasher), is_leased: false }
     }
@@ -321,7 +316,6 @@ impl LeaseTable {
         false
     }
 
-    /// Ends a fetch. The lease fetches no other chunk before the time `no_fetch_before`.
     pub(super) fn end_fetch(&self, fetch: &Fetch, no_fetch_before: u64) {
         if let Some(entry) = self.shard(fetch.lease.hash).entry(fetch.lease) {
             entry.is_fetching = false;
@@ -364,7 +358,6 @@ impl LeaseTable {
         todo
     }
 
-    /// Calls `visit` for each lease of a state, under the lock of the lease.
     pub(super) fn visit_leases(&self, state: u64, mut visit: impl FnMut(&mut Entry)) {
         for id in self.leases_of(state) {
             if let Some(entry) = self.shard(id.hash).entry(id) {

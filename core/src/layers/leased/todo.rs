@@ -24,7 +24,6 @@ pub(super) struct Fetch {
     pub(super) lease: LeaseId,
     /// The number of the hold, which is a part of its id.
     pub(super) number: u64,
-    /// The charges of the lease, at the costs of the chunk.
     pub(super) charges: PerCharge<ChargeBuf<'static>>,
     pub(super) states: Keys,
 }
@@ -40,7 +39,6 @@ impl Fetch {
 pub(super) struct Unspent {
     pub(super) fetch: Arc<Fetch>,
     used: PerCharge<u64>,
-    /// The sum of the unspent costs of all charges.
     pub(super) cost: u64,
     /// The settlement counts as in flight until this field is dropped. Refused callers wait until
     /// then.

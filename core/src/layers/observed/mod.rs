@@ -25,7 +25,6 @@ pub struct ObservedLayer {
     metrics: store_metrics::StoreMetrics,
 }
 
-/// The metrics and the span of a single call or a batch in flight.
 struct Observation<'a> {
     #[cfg(feature = "metrics")]
     timer: store_metrics::CallTimer<'a>,

@@ -19,7 +19,6 @@ const BATCH: usize = Operation::NAMES.len();
 /// duration is recorded, because the calls of the batch are counted one by one.
 const ROWS: usize = BATCH + 1;
 
-/// The values of the label `outcome`.
 const OUTCOMES: [&str; 4] = ["allowed", "denied", "failed", "cancelled"];
 const ALLOWED: usize = 0;
 const DENIED: usize = 1;
@@ -136,7 +135,7 @@ impl StoreMetrics {
     }
 }
 
-/// Increments the counter at `index`, the position of an error's kind in `ErrorKind::ALL`.
+/// `index` is the position of an error's kind in `ErrorKind::ALL`.
 fn increment(counters: &[Counter], index: usize) {
     if let Some(counter) = counters.get(index) {
         counter.increment(1);

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Charge;
 
-/// The number of counters, in 8 KiB.
 const COUNTERS: usize = 1024;
 
 /// Counts the requests of each key, from a random start.

@@ -22,12 +22,8 @@ pub(super) struct RoutedCall<'a> {
 }
 
 impl<'a> RoutedCall<'a> {
-    /// Picks the shards for a call.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if [`Call::check`] returns an error, or if a reset or a block of several
-    /// shards has an id.
+    /// Returns an error if the call is not valid, or if a reset or a block of several shards has an
+    /// id.
     pub(super) fn new(call: Call<'a>, turns: &RoundRobin) -> Result<Self, Error> {
         call.check()?;
         let changes_all = matches!(
@@ -93,11 +89,8 @@ impl<'a> RoutedCall<'a> {
     }
 
     /// Merges the decisions on the sub-calls. The verdicts of the result have the limits of the
-    /// whole policies instead of the limits of the shares.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the store has returned too few answers.
+    /// whole policies instead of the limits of the shares. Returns an error if the store has
+    /// returned too few answers.
     pub(super) fn answer(
         &self,
         parts: &[SubCall<'_>],
@@ -176,7 +169,6 @@ impl<'a> RoutedCall<'a> {
 #[derive(Debug, Default)]
 pub(super) struct SubCall<'a> {
     charges: List<Charge<'a>>,
-    /// The index of each charge in the whole call.
     indices: List<usize>,
 }
 

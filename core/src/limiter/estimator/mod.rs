@@ -9,7 +9,6 @@ use histogram::{Histogram, MAX_HALF_LIFE};
 
 use crate::Share;
 
-/// The maximum length in bytes of a key with its own estimate.
 const MAX_KEY: usize = 256;
 
 /// An estimator of costs. It learns from the costs of past requests, so that a [hold](crate::Hold)

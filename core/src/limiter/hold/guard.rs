@@ -62,7 +62,6 @@ pub enum OnDrop {
 #[derive(Debug)]
 #[must_use = "a guard that is dropped settles its hold"]
 pub struct HoldGuard<S: Store + 'static> {
-    /// The hold with its limiter, or `None` after the hold was settled.
     open: Option<OpenHold<S>>,
     on_drop: OnDrop,
     runtime: Handle,
@@ -72,7 +71,6 @@ pub struct HoldGuard<S: Store + 'static> {
 struct OpenHold<S> {
     limiter: Limiter<S>,
     ticket: Ticket,
-    /// The cost that was reported for each charge, or `None` if no cost was reported.
     spent: Vec<Option<u64>>,
     /// Counts the guard as open. The fields are dropped after the hold was settled.
     _counted: CountedGuard,

@@ -99,7 +99,6 @@ pub struct Ticket {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TicketCharge {
     pub(super) charge: ChargeBuf<'static>,
-    /// The amount that is held for this charge.
     pub(super) held: u64,
 }
 

@@ -26,11 +26,8 @@ pub(super) struct DetachedRequest<S> {
 }
 
 impl<S: Store + 'static> DetachedRequest<S> {
-    /// Copies the charges, and stores a handle of the current runtime to spawn tasks.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`ErrorKind::Unsupported`] if the caller is outside of a Tokio runtime.
+    /// Copies the charges, and stores a handle of the current runtime to spawn tasks. Returns
+    /// [`ErrorKind::Unsupported`] if the caller is outside of a Tokio runtime.
     pub(super) fn new(limiter: &Limiter<S>, charges: Charges<'_>) -> Result<Self, Error> {
         let Ok(runtime) = Handle::try_current() else {
             return Err(Error::new(ErrorKind::Unsupported, "waiting needs a Tokio runtime"));
@@ -94,7 +91,8 @@ async fn skip_first_poll() {
     poll_fn(|_| if std::mem::take(&mut is_first) { Poll::Pending } else { Poll::Ready(()) }).await;
 }
 
-/// A call that was sent to the store.
+/// A call to the store. If this future is dropped before the answer arrives, a task completes the
+/// call and refunds the charge.
 ///
 /// If this future is dropped before the answer arrives, a task completes the call and refunds the
 /// charge.

@@ -31,7 +31,6 @@ pub(super) struct CountedWaiter {
 }
 
 impl WaitersMeter {
-    /// Counts one more waiting caller. `max` is the maximum number of waiting callers.
     pub(super) fn enter(&self, max: usize) -> CountedWaiter {
         #[cfg(feature = "metrics")]
         {

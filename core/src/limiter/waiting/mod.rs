@@ -158,12 +158,9 @@ async fn acquire_within<S: Store + 'static>(
     }
 }
 
-/// Copies a request, so that the copy can be moved into tasks.
-///
-/// # Errors
-///
-/// Returns [`ErrorKind::Unsupported`] for a request with an id. An id belongs to a single call, but
-/// a wait sends several calls, and refunds the place if the wait is cancelled.
+/// Copies a request, so that the copy can be moved into tasks. Returns [`ErrorKind::Unsupported`]
+/// for a request with an id. An id belongs to a single call, but a wait sends several calls, and
+/// refunds the place if the wait is cancelled.
 fn detach<S: Store + 'static>(
     limiter: &Limiter<S>,
     charges: Charges<'_>,

@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::meter::{CountedWaiter, WaitersMeter};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
-/// The maximum wait and the maximum number of waiting callers of a limiter.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WaitLimits {
     pub(crate) max_wait: Duration,
