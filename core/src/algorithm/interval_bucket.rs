@@ -146,7 +146,7 @@ impl Algorithm for IntervalBucketRule {
 
     /// Refunds the charge, less the tokens that were refilled between the charge and the last write
     /// of the state, for the same reason as with [continuous refill](super::token_bucket). The last
-    /// of these refills was at the start of the written period or earlier, and refills are one
+    /// of these refills was not after the start of the period in the state, and refills are one
     /// period apart.
     fn undo(
         &self,
@@ -156,7 +156,7 @@ impl Algorithm for IntervalBucketRule {
         now: u64,
     ) -> Option<u64> {
         let (written, current) = ((*state)?, self.at(*state, now)?);
-        // After a charge at `at`, no state has a period that ended before `at`.
+        // After a charge at `at`, the period in the state never ends before `at`.
         if at.saturating_sub(written.anchor) >= self.period.get() {
             return None;
         }

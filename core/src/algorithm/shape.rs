@@ -1,4 +1,4 @@
-//! The properties that distinguish the states of policies.
+//! The shape of a policy: the properties that determine which states the policy uses.
 
 /// The rule that says when a fixed window starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

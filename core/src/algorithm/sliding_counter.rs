@@ -23,7 +23,7 @@ use crate::time::{MAX_EXACT, Wait};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlidingCounterRule {
     pub(crate) limit: u64,
-    /// The window in ticks; `limit · window ≤ 2^52`.
+    /// The length of the window in ticks. The limit times this length is at most 2^52.
     pub(crate) window: NonZeroU64,
     pub(crate) tick: NonZeroU64,
 }
@@ -176,9 +176,9 @@ impl Algorithm for SlidingCounterRule {
 
     /// Refunds from the window in which the charge was made.
     ///
-    /// If the clock showed a time before the current window, the cost was added to the current
-    /// window. The undo still searches the window of `at`. A refund from the previous window is
-    /// smaller, because that window counts for less and for a shorter time.
+    /// If the clock had stepped back before the charge, the cost was added to the current window,
+    /// but the undo refunds from the window of `at`. The refund is then too small, because that
+    /// window counts for less and for a shorter time.
     fn undo(
         &self,
         state: &mut Option<State>,

@@ -99,7 +99,7 @@ impl SlidingLogRule {
         // The cost is admitted when the record at this index and all earlier records have expired.
         let last_to_expire = state.records.partition_point(|record| {
             let dropped = record.total.wrapping_sub(before);
-            // For records before `first`, the difference wraps around to a huge number.
+            // For records before `first`, `dropped` wraps around to a huge number.
             dropped < excess || dropped > state.sum_from(first)
         });
         match state.records.get(last_to_expire) {
@@ -259,9 +259,9 @@ impl Algorithm for SlidingLogRule {
     /// Refunds the cost from the record at the time of the charge. The record must still count, and
     /// must be one of the newest [`MAX_UNDO`] records.
     ///
-    /// If the clock had stepped back before the charge, the cost was added to the newest record.
-    /// The undo still searches a record at the time `at`. That record counts for a shorter time, so
-    /// the undo refunds less.
+    /// If the clock had stepped back before the charge, the cost was added to the newest record,
+    /// but the undo refunds from the record at `at`. The refund is then too small, because that
+    /// record counts for a shorter time.
     fn undo(
         &self,
         log: &mut Option<Self::State>,

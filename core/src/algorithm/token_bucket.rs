@@ -230,7 +230,7 @@ impl Algorithm for TokenBucketRule {
         now: u64,
     ) -> Option<u64> {
         let written = (*state)?;
-        // After a charge at `at`, no state has an older time.
+        // After a charge at `at`, the time of the state is never before `at`.
         let between = self.ticks_up(written.time).checked_sub(self.ticks(at))?;
         let units = |tokens: u64| tokens.saturating_mul(self.unit.get());
         let owed = units(taken).saturating_sub(between.saturating_mul(self.refill.get()));

@@ -25,7 +25,7 @@ pub trait Algorithm {
     /// Returns the shape of the states under this algorithm.
     fn shape(&self) -> StateShape;
 
-    /// Returns for how many microseconds a request counts that used the whole limit.
+    /// Returns the time for which a charge of the whole limit counts, in microseconds.
     fn window(&self) -> u64 {
         self.max_retention()
     }

@@ -9,7 +9,7 @@ use crate::policy::Policy;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Charges<'a>(Repr<'a>);
 
-// The enum has only two variants, so that the memory store distinguishes them by one comparison.
+// The enum has only two variants, so that the memory store needs one comparison to find the form.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Repr<'a> {
     /// Several charges that have the same tenant, subject and cost, and different policies. The
@@ -139,7 +139,7 @@ impl<'a> Charges<'a> {
 }
 
 impl<'a> List<'a> {
-    // Never inlined, so that [`Charges::get`] stays short. That function needs only a few
+    // This method is never inlined, so that [`Charges::get`] stays short. `get` needs only a few
     // instructions for charges that differ only in their policies.
     #[inline(never)]
     fn get(&self, index: usize) -> Option<Charge<'a>> {

@@ -127,8 +127,8 @@ pub enum Operation {
     /// nothing.
     SettleSoFar,
     /// Postpones the time at which a [hold](Self::Hold) lapses, to the id's time to live from now.
-    /// A later time of the lapse is left unchanged. The call has the id and the charges of the
-    /// hold. The costs are ignored.
+    /// If the hold lapses later than that, the call changes nothing. The call has the id and the
+    /// charges of the hold. The costs are ignored.
     ///
     /// The call fails with [`ErrorKind::HoldLapsed`](crate::ErrorKind::HoldLapsed) if the hold has
     /// lapsed. It fails with [`ErrorKind::AlreadySettled`](crate::ErrorKind::AlreadySettled) if the

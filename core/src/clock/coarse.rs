@@ -87,8 +87,8 @@ mod tests {
         let start = coarse.now();
         assert!(becomes_true_within_ten_seconds(|| {
             let shown = coarse.now();
-            // The two clocks are created one after the other. They can differ by the time between
-            // these moments.
+            // The two clocks are created one after the other, so they can differ by the time in
+            // between.
             assert!(shown <= system.now().saturating_add(Duration::from_millis(50)));
             shown >= start.saturating_add(Duration::from_millis(5))
         }));

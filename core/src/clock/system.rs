@@ -58,7 +58,7 @@ impl Default for SystemClock {
 }
 
 impl Clock for SystemClock {
-    // This is not inlined, because inlined code would cost the caller more than a function call.
+    // This method is not inlined, because inlined code would cost the caller more than a call.
     #[inline(never)]
     fn now(&self) -> Timestamp {
         Timestamp::from_micros(match &self.cycles {

@@ -39,7 +39,7 @@ impl DegradedAnswer {
     /// Returns the name in logs and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        // A new value must also be added to `ALL`.
+        // A new variant of this enum must also be added to `ALL`.
         match self {
             Self::FailedOpen => "failed-open",
             Self::FailedClosed => "failed-closed",

@@ -79,7 +79,7 @@ impl Flags {
 
     #[inline]
     const fn refuses(self) -> bool {
-        // The shadow flag is higher than the other flags, so that one comparison is enough.
+        // The shadow flag is higher than the other flags, so that one comparison shows a refusal.
         let these = self.0 & (Self::DENIED | Self::BLOCKED | Self::SHADOW);
         these != 0 && these < Self::SHADOW
     }
@@ -292,8 +292,8 @@ impl Verdict {
         Self { remaining_or_block: self.limit, ..later }
     }
 
-    /// Adds `more` to the remaining amount, and admits a denied charge of `cost` if this amount is
-    /// enough. `more` remains in addition to the amount that the store reports.
+    /// Adds `more` to the remaining amount, and admits a denied charge of `cost` if the sum is
+    /// enough. `more` is an amount that remains in addition to the amount that the store reports.
     #[cfg(feature = "tokio")]
     pub(crate) fn with_more_remaining(self, more: u64, cost: u64) -> Self {
         if more == 0 || self.has_block() {

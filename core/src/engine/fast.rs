@@ -84,8 +84,8 @@ impl PackedState {
         dispatch!(policy.rule(), |rule| rule.recovers_at(&own(rule, self)), log _ => 0)
     }
 
-    /// Decides on one charge at `now`, and makes the charge if it is admitted. The state must be
-    /// from the charge's policy, or be [`NONE`](Self::NONE).
+    /// Decides on one charge at `now`, and makes the charge if it is admitted. The charge's policy
+    /// must have written the state, unless the state is [`NONE`](Self::NONE).
     ///
     /// Returns `None` and changes nothing if the charge needs the engine. This is the case for a
     /// log, for a count that does not fit, and for a block that follows a denial.

@@ -291,8 +291,9 @@ impl Finder {
     }
 }
 
-/// Refunds the lapsed holds on the states of a call on a hold. For each charge, returns the amount
-/// of this hold that was refunded, or `None` if the state was reset: see [`HeldCharge::change_to`].
+/// Refunds the lapsed holds on the states of a call for one hold. For each charge, returns the
+/// amount of this hold that was refunded, or `None` if the state was reset: see
+/// [`HeldCharge::change_to`].
 fn refund_lapsed(
     call: &Call<'_>,
     finder: &Finder,

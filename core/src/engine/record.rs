@@ -70,7 +70,7 @@ impl Record {
     /// * a state of another algorithm
     /// * a time later than every time that the policy can store
     /// * a count or a debt of 0 or above [`MAX_EXACT`]
-    /// * a window whose end is not the end of a window of the policy
+    /// * an end of a window at which no window of the policy ends
     /// * a log that is empty, too long or not in order
     ///
     /// A count above the limit of the policy is valid, because the limit was possibly lowered.

@@ -214,9 +214,9 @@ pub trait StoreExt: Store + Sized {
     /// Decides calls for which the store returns an error, as `on_failure` configures for each
     /// policy.
     ///
-    /// Such a decision is *degraded*. [`Decision::degraded`](crate::Decision::degraded) returns the
-    /// kind of the fallback that decided, and the kind of the store's error. Two kinds of errors
-    /// remain errors:
+    /// A decision without the store is *degraded*.
+    /// [`Decision::degraded`](crate::Decision::degraded) returns the kind of the fallback that
+    /// decided, and the kind of the store's error. Two kinds of errors remain errors:
     ///
     /// * the error for an invalid request
     ///   ([`ErrorKind::is_invalid_request`](crate::ErrorKind::is_invalid_request)), even if the

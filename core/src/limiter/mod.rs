@@ -69,7 +69,7 @@ struct Shared<S> {
     guard_count: GuardCount,
 }
 
-// A derived implementation would require that the type of the store implements `Clone`.
+// A derived `Clone` would require that the store implements `Clone`.
 impl<S> Clone for Limiter<S> {
     fn clone(&self) -> Self {
         Self {

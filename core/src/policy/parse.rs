@@ -320,7 +320,7 @@ impl<'t> Parser<'t> {
         span::parse(word.text).map_err(|message| self.error(word, message))
     }
 
-    /// Reads a word that must exist, and remembers its position.
+    /// Reads the next word, and remembers its position. A missing word is an error.
     fn expect_part(&mut self, part: Part, expected: &str) -> Result<Word<'t>, PolicyError> {
         let word = self.expect(expected)?;
         self.spans.push((part, word.span.clone()));

@@ -6,7 +6,6 @@ use super::state::CircuitState;
 use crate::Timestamp;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// The state of a circuit. It is packed into one word, so that it is read and changed atomically.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Closed {

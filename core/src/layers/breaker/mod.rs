@@ -5,7 +5,7 @@
 //! * failsafe 1.3, recloser 1.4 and reliakit-circuit 1.1 send all calls once the circuit is half
 //!   open. failsafe and reliakit-circuit also need a lock per call.
 //! * tower-circuitbreaker 0.2 depends on tower.
-//! * In none of these crates does a cancelled probe free its place among the probes in flight.
+//! * None of these four crates frees the place of a cancelled probe among the probes in flight.
 
 mod circuit;
 mod config;

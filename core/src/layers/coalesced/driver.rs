@@ -73,8 +73,8 @@ async fn decide(store: &impl Store, calls: &[Call<'_>]) -> Vec<Result<Decision, 
 /// Returns the answers to a batch, or `None` if all callers are cancelled before the answers
 /// arrive.
 ///
-/// In this case the batch is dropped, like a single call with a cancelled caller. The next batch
-/// does not wait for the answers to the dropped batch.
+/// If all callers are cancelled, the batch is dropped, like a single call with a cancelled caller.
+/// The next batch does not wait for the answers to the dropped batch.
 async fn answers_while_needed<T>(
     answers: impl Future<Output = T>,
     callers: &mut [AnswerSender],

@@ -16,7 +16,7 @@ pub(super) struct Queues(Mutex<Groups>);
 #[derive(Debug, Default)]
 struct Groups {
     queues: HashMap<u64, Queue>,
-    /// The number of the next call. Calls are sent in this order.
+    /// The number of the next call. Calls are sent in the order of their numbers.
     next: u64,
 }
 

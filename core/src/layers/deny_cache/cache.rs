@@ -58,8 +58,8 @@ impl Cache {
         known
     }
 
-    /// Returns the cached denial of a call, and counts a hit. Counts no miss, because the caller
-    /// then sends the call to the store, and the later call counts the miss.
+    /// Returns the cached denial of a call, and counts a hit. Does not count a miss, because the
+    /// caller then sends the call to the store, and that call counts the miss.
     pub(super) fn find_hit(&self, key: &CallKey<'_>, at: ClockReading) -> Option<Decision> {
         let known = self.table.find(key, at, &self.generations, false);
         if known.is_some() {

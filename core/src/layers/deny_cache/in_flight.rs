@@ -11,8 +11,8 @@ use crate::{Call, Clock, Decision, Error, ErrorKind, Operation, Outcome};
 /// A call in flight to the store, with the time and the generations of its keys from before the
 /// call was sent.
 ///
-/// If the value is dropped without an answer, the keys get new generations, because the call has
-/// possibly changed their states.
+/// If an `InFlight` is dropped without an answer, the keys of its call get new generations, because
+/// the call has possibly changed their states.
 #[derive(Debug)]
 pub(super) struct InFlight<'a> {
     cache: &'a Cache,

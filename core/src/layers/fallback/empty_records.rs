@@ -5,8 +5,8 @@ use smallvec::SmallVec;
 use crate::engine::{self, Record, Records};
 use crate::{Call, Charge, Decision, Error, Operation, Timestamp};
 
-/// Decides as if the subjects had no usage. A call that is refused here would be refused in any
-/// state.
+/// Decides as if the subjects had no usage. A call that this function refuses would be refused in
+/// any state.
 pub(super) fn decide(
     operation: Operation,
     charges: &[Charge<'_>],

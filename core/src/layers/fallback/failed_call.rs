@@ -82,8 +82,8 @@ impl<'a> FailedCall<'a> {
         operation_on(&self.charges(), self.call.operation)
     }
 
-    /// Returns the charges for the fallback store. For an undo there are none, because the inner
-    /// store made the charge to undo, at a time of another clock.
+    /// Returns the charges for the fallback store. An undo has no charges for the fallback store,
+    /// because the inner store made the charge to undo, by another clock.
     pub(super) fn charges(&self) -> SmallVec<[Charge<'_>; 2]> {
         if matches!(self.call.operation, Operation::Undo { .. }) {
             return SmallVec::new();

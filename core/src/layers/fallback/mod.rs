@@ -46,9 +46,9 @@ use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store};
 ///
 /// # The cost of an outage
 ///
-/// As soon as the inner store answers again, the inner store decides. It does not count the
-/// requests that were admitted during the outage. So the following requests are possibly admitted
-/// in addition to the limit of a policy:
+/// As soon as the inner store answers again, the inner store decides. The inner store does not
+/// count the requests that were admitted during the outage. So the following requests are possibly
+/// admitted in addition to the limit of a policy:
 ///
 /// * If the policy fails open, all requests during the outage are admitted.
 /// * If the policy fails closed, no request is admitted in addition.

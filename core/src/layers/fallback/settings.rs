@@ -61,7 +61,7 @@ impl Settings {
     pub(super) fn is_returned(&self, kind: ErrorKind) -> bool {
         match kind {
             ErrorKind::Misconfigured => !self.hides_misconfigured,
-            // The store works, and the callers send too many calls.
+            // This error shows that the store works, and that the callers send too many calls.
             ErrorKind::TooManyWaiters => true,
             kind => kind.is_invalid_request(),
         }

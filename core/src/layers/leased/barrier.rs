@@ -90,10 +90,10 @@ pub(super) async fn return_chunks<S: Store + 'static, C: Clock + 'static>(
     }
 }
 
-/// Sends calls to the store, and ends the pauses after the store has answered.
+/// Sends calls to the store, and ends the pauses of fetches after the store has answered.
 ///
 /// If the caller is cancelled, the store possibly still executes the calls. So in that case a task
-/// awaits the answers, and then ends the pauses.
+/// awaits the answers, and then ends the pauses of fetches.
 pub(super) async fn send_paused<S: Store + 'static, C: Clock + 'static>(
     keeper: &Arc<Keeper<S, C>>,
     calls: &[Call<'_>],
@@ -113,8 +113,8 @@ pub(super) async fn send_paused<S: Store + 'static, C: Clock + 'static>(
     PausedCalls(Some(Box::pin(answers))).await
 }
 
-/// The calls in flight during a pause. If this future is dropped before the answers arrive, a task
-/// awaits the answers.
+/// The calls in flight during a pause of fetches. If this future is dropped before the answers
+/// arrive, a task awaits the answers.
 struct PausedCalls(Option<Pin<Box<dyn Future<Output = Answers> + Send>>>);
 
 impl Future for PausedCalls {

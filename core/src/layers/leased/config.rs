@@ -83,8 +83,8 @@ use crate::{Clock, Policy, PolicyError, Share, SystemClock};
 /// These bounds hold regardless of network failures, of the number of killed nodes, and of the
 /// times that the clocks of nodes show. A node measures the time of a chunk by the node's own
 /// clock, starting before the node sends the call. This clock can be slower than the store's clock
-/// by up to a thousandth. It must not stop while the process runs, which is possible on a machine
-/// that is suspended.
+/// by up to a thousandth. The clock must not stop while the process runs. On a machine that is
+/// suspended, the clock possibly stops.
 ///
 /// A call is possibly refused too early, because other nodes have unspent cost in chunks. Each
 /// other node has at most two such chunks, and some chunks are possibly on the way back to the
@@ -195,8 +195,8 @@ impl Default for Lease {
 
 impl<C: Clock> Lease<C> {
     /// Sets the span: the maximum time between the charge of a chunk and its use. The default is
-    /// one second. The value is rounded up to a microsecond, and is clamped to one millisecond to
-    /// one hour.
+    /// one second. The value is rounded up to a microsecond. It is at least one millisecond and at
+    /// most one hour.
     ///
     /// With a shorter span, the unspent cost of a chunk is returned sooner, and a block by another
     /// node is enforced sooner. With a longer span, a moderately hot subject costs fewer calls to

@@ -14,7 +14,8 @@ use crate::{Charge, ChargeBuf, Charges, Decision};
 /// because of its hold and its settlement.
 pub(super) const MIN_CALLS: u64 = 4;
 
-/// The maximum [balance](Entry::balance), which allows 16 consecutive returns of unused chunks.
+/// The maximum [balance](Entry::balance) of a lease. It allows 16 consecutive returns of unused
+/// chunks.
 const MAX_BALANCE: u64 = 16 * MIN_CALLS;
 
 /// A lease in the table of leases, for acquires with the same policies, tenants and subjects.
@@ -33,7 +34,7 @@ pub(super) struct Entry {
     /// were returned before another operation. At a balance of 0, chunks cost more than they save.
     balance: u64,
     pub(super) is_fetching: bool,
-    /// The time until which a task waits to remove the lease, if the lease is not used before.
+    /// The time at which a waiting task removes the lease, if the lease was not used until then.
     watched_until: u64,
     no_fetch_before: u64,
     pub(super) used_at: u64,
@@ -190,7 +191,7 @@ impl Entry {
         costs.iter().zip(call.iter()).all(is_worth_it).then_some(costs)
     }
 
-    /// Creates the fetch of a chunk with these costs, which then counts as in flight.
+    /// Creates the fetch of a chunk with these costs. From then on, the fetch counts as in flight.
     pub(super) fn start_fetch(&mut self, number: u64, costs: PerCharge<u64>) -> Arc<Fetch> {
         self.is_fetching = true;
         let with_cost = |(charge, cost): (&ChargeBuf<'static>, u64)| charge.clone().cost(cost);
@@ -251,7 +252,7 @@ impl Entry {
         }
     }
 
-    /// Returns the unspent cost of all chunks for charges to one state.
+    /// Returns the part of the unspent cost of all chunks that belongs to one state.
     pub(super) fn unspent_of(&self, state: u64, now: u64) -> u64 {
         let chunks = self.chunks().filter(|chunk| !chunk.is_over(now));
         let unspent = chunks.flat_map(|chunk| chunk.unspent().zip(&self.states));

@@ -1,6 +1,7 @@
 //! Statistics and, with the feature `metrics`, metrics of leases.
 //!
-//! The metrics are created at the first call, so the application must install its recorder before.
+//! The metrics are created at the first call. The application must install its recorder before that
+//! call.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -19,7 +19,7 @@ pub(super) const MAX_RETRIES: usize = 3;
 pub(super) enum Cause {
     /// A chunk that is being fetched from the store or returned to the store.
     InFlight,
-    /// Chunks of these states with unspent cost, on this node.
+    /// The unspent cost in the chunks of these states on this node.
     Chunks(Keys),
     /// Chunks that were returned after the call was sent.
     Returned,

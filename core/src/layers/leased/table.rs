@@ -89,8 +89,9 @@ impl LeaseTable {
     }
 
     pub(super) fn len(&self) -> usize {
-        // The load is sequentially consistent, like the accesses to pauses. So either a call that
-        // pauses a state finds the lease of the state, or the fetch of this lease finds the pause.
+        // The number of leases is read with sequential consistency, like the pauses of fetches. So
+        // either a call that pauses a state finds the lease of the state, or the fetch of this
+        // lease finds the pause.
         self.len.load(Ordering::SeqCst)
     }
 
@@ -132,7 +133,7 @@ impl LeaseTable {
     }
 
     /// Admits an acquire from the chunks of its lease, after the store has refused the acquire. The
-    /// acquire then counts as local, and no longer as passed.
+    /// acquire then counts as admitted from a chunk, and no longer as sent to the store.
     pub(super) fn admit_refused(
         &self,
         candidate: Candidate,

@@ -11,8 +11,8 @@ use crate::decision::held_of;
 use crate::telemetry::names;
 use crate::{Call, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Operation};
 
-/// The number of rows for single calls, and the index of the row for batches. The row of an
-/// operation is the index of the operation.
+/// The number of rows of metrics for single calls, and the index of the row for batches. The row of
+/// an operation is the index of the operation.
 const BATCH: usize = Operation::NAMES.len();
 
 /// The number of values of the label `operation`. The last value is `batch`. For a batch, only the
@@ -201,7 +201,7 @@ mod tests {
         for (index, answer) in DegradedAnswer::ALL.into_iter().enumerate() {
             assert_eq!(answer as usize, index, "{answer:?}");
         }
-        // If a kind is missing in these matches or in `ALL`, this does not compile or fails.
+        // If a kind is missing in these matches or in `ALL`, this test does not compile, or fails.
         assert!(ErrorKind::ALL.iter().all(|kind| match kind {
             ErrorKind::Timeout | ErrorKind::Unavailable | ErrorKind::ReadOnly | ErrorKind::Busy =>
                 true,

@@ -72,7 +72,7 @@ struct OpenHold<S> {
     limiter: Limiter<S>,
     ticket: Ticket,
     spent: Vec<Option<u64>>,
-    /// Counts the guard as open. The fields are dropped after the hold was settled.
+    /// This field counts the guard as open. It is dropped after the hold was settled.
     _counted: CountedGuard,
 }
 
@@ -126,8 +126,8 @@ impl<S: Store + 'static> HoldGuard<S> {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Limiter::settle`]. After an error too, the guard does not settle the
-    /// hold again.
+    /// Returns the errors of [`Limiter::settle`]. Even after an error, the guard does not settle
+    /// the hold again.
     pub async fn settle<'n>(
         mut self,
         costs: impl IntoIterator<Item = (&'n str, u64)>,

@@ -157,8 +157,8 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     ///
     /// Returns the errors of [`settle`](Self::settle), with one exception. If the hold was admitted
-    /// without the store and the store does not know the hold, this returns no error. Nothing is
-    /// charged until the hold is settled.
+    /// without the store and the store does not know the hold, the method returns no error. Nothing
+    /// is charged until the hold is settled.
     pub async fn settle_so_far<'n>(
         &self,
         ticket: &Ticket,
@@ -182,8 +182,8 @@ impl<S: Store> Limiter<S> {
         Ok(Settlement::new(decision, &charges))
     }
 
-    /// Postpones the time at which the hold lapses to `ttl` from now. A later time of the lapse is
-    /// left unchanged.
+    /// Postpones the time at which the hold lapses to `ttl` from now. If the hold lapses later than
+    /// that, the call changes nothing.
     ///
     /// # Errors
     ///

@@ -20,8 +20,7 @@ use crate::policy::format_duration;
 /// | policies | wait |
 /// |---|---|
 /// | only buckets | One [`reserve`](crate::Request::reserve) call reserves a place in the store. The caller sleeps once. |
-/// | at least one window or log | The caller acquires. A refused caller sleeps for `retry_after`
-/// plus jitter, and retries. |
+/// | at least one window or log | The caller acquires. A refused caller sleeps for `retry_after` plus jitter, and retries. |
 ///
 /// # Buckets: a queue in the store
 ///
@@ -62,8 +61,8 @@ use crate::policy::format_duration;
 ///   drop sends the refund. Otherwise a task sends the refund, on the runtime in which the wait
 ///   began. The next caller then waits as if the place had never been reserved. Callers that
 ///   already wait for later places keep their times. If waits of a total cost `C` were cancelled
-///   before these callers, up to `B + R·t + C` can be admitted in an interval `t`. But never
-///   more than `B + R·t` is admitted from the time at which the bucket was full.
+///   before these callers, up to `B + R·t + C` can be admitted in an interval `t`. But never more
+///   than `B + R·t` is admitted from the time at which the bucket was full.
 /// * **While the call is in flight**, the caller does not know whether the call charged anything. A
 ///   task completes the call and refunds the charge. The bucket refills tokens between the charge
 ///   and the refund, and cannot distinguish these tokens from the refund. A burst can therefore be
@@ -87,7 +86,7 @@ use crate::policy::format_duration;
 ///
 /// A degraded decision is returned. A request that failed open does not wait. A request that failed
 /// closed is refused immediately. If a fallback store reserves a place, the caller waits for this
-/// place. If that wait is cancelled, the place is not refunded. The reason is that the first store
+/// place. If that wait is cancelled, the place is not refunded. The reason is that the inner store
 /// possibly decides again at that time, and would refund a charge that it never made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admission(Decision);

@@ -91,8 +91,7 @@ async fn skip_first_poll() {
     poll_fn(|_| if std::mem::take(&mut is_first) { Poll::Pending } else { Poll::Ready(()) }).await;
 }
 
-/// A call to the store. If this future is dropped before the answer arrives, a task completes the
-/// call and refunds the charge.
+/// A call that was sent to the store.
 ///
 /// If this future is dropped before the answer arrives, a task completes the call and refunds the
 /// charge.
@@ -107,7 +106,7 @@ impl<S: Store> Future for PendingCall<S> {
     type Output = Answered<S>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // While the call is polled, it is not in the field, so that the destructor does not poll a
+        // During a poll, the call is taken out of its field, so that the destructor does not poll a
         // call that panicked.
         let Some(mut call) = self.call.take() else {
             return Poll::Pending;
