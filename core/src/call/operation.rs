@@ -17,8 +17,8 @@ pub enum Operation {
     Peek,
     /// Refunds each cost. The refund is at most the amount that is charged to the state.
     Refund,
-    /// Reverts an acquire or a reservation of the same charges, which was made at `at`. An undo
-    /// never admits more than the policies allow.
+    /// Reverts an acquire or a reservation that was made at `at`, with the charges of this call. An
+    /// undo never admits more than the policies allow.
     ///
     /// An undo immediately after the acquire restores the previous state. A later undo refunds only
     /// the part of the charge that was not refilled between the acquire and the undo. Unlike a

@@ -238,10 +238,10 @@ impl Decision {
             .map(|((policy, verdict), unspent)| PolicyVerdict::new(policy, verdict, unspent))
     }
 
-    /// Returns the wait until the same charges are admitted, if nothing else is charged. It is zero
-    /// if the charges are admitted now, and `None` if they are never admitted. A retry after
-    /// exactly this wait succeeds, and a retry one tick earlier does not. If the decision [failed
-    /// closed](DegradedAnswer::FailedClosed), the wait is only a hint.
+    /// Returns the wait until the charges of the call are admitted, if nothing else is charged. The
+    /// wait is zero if the charges are admitted now, and `None` if they are never admitted. A retry
+    /// after exactly this wait succeeds, and a retry one tick earlier does not. If the decision
+    /// [failed closed](DegradedAnswer::FailedClosed), the wait is only a hint.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         let enforced = self.verdicts().iter().filter(|verdict| !verdict.is_shadow());

@@ -7,9 +7,9 @@ use crate::decision::Outcome;
 use crate::time::Wait;
 
 pub(super) struct Evaluated {
-    /// The index of the first charge of the call to the same state.
+    /// The index of the first charge of the call that has the same state as this charge.
     pub(super) first: usize,
-    /// The sum of the costs of all charges of the call to this state.
+    /// The sum of the costs of all charges of the call that have the same state as this charge.
     pub(super) cost: u64,
     /// The time until the state admits the cost, regardless of a block.
     pub(super) wait: Wait,

@@ -110,7 +110,7 @@ const BEFORE_MARK: usize = 60;
 const FROM_MARK: usize = 100;
 
 /// Returns a word in the form in which a message shows it. A long word is cut. Invisible characters
-/// are escaped, and also characters that change the direction of writing.
+/// and characters that change the direction of writing are escaped.
 pub(super) fn shown(word: &str) -> String {
     let mut text = String::new();
     for (index, c) in word.chars().enumerate() {

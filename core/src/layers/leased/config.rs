@@ -97,7 +97,7 @@ use crate::{Clock, Policy, PolicyError, Share, SystemClock};
 ///
 /// | operation | chunks of this node | chunks of other nodes |
 /// |---|---|---|
-/// | acquire that does not fit in the chunk, or is not leased | stay; after a refusal, they are possibly returned (see above) | count as used |
+/// | acquire that does not fit in the chunk, or is not leased | stay; if they are the cause of a refusal, they are used or returned | count as used |
 /// | peek | stay; `remaining` includes their unspent cost, but not a chunk in flight | count as used |
 /// | acquire up to, hold up to, reserve | stay if a peek shows that the store has enough without these chunks; otherwise they are returned before the call | count as used |
 /// | charge, hold, settle, settle so far, extend | stay; the verdicts count the whole cost of these chunks as used | count as used |

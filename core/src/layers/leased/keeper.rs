@@ -170,7 +170,7 @@ impl<S: Store + 'static, C: Clock + 'static> Keeper<S, C> {
             Ok(decision) if decision.is_denied() => (HoldOutcome::Refused, false, span_micros / 4),
             Ok(_) => (HoldOutcome::Failed, true, span_micros / 4),
             Err(error) => {
-                // The store will reject an invalid hold each time, so further fetches are useless.
+                // The store will reject an invalid hold each time, so no further chunk is fetched.
                 let pause = if error.kind().is_invalid_request() { u64::MAX } else { span_micros };
                 (HoldOutcome::Failed, !error.is_definitely_not_charged(), pause)
             }

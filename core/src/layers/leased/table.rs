@@ -232,7 +232,7 @@ impl LeaseTable {
 
     /// Adds a lease for these charges, unless the table already has such a lease. Returns `true` if
     /// the table then has such a lease. If the table is full, the new lease replaces an unused
-    /// lease, whose chunks are added to `todo`.
+    /// lease, and the chunks of the unused lease are added to `todo`.
     fn ensure_lease(&self, hash: u64, charges: Charges<'_>, now: u64, todo: &mut Todo) -> bool {
         let span_micros = self.settings.span_micros();
         {
