@@ -94,6 +94,7 @@ impl PackedState {
         dispatch!(charge.policy.rule(), |rule| self.acquire_by(rule, charge, now), log _ => None)
     }
 
+    /// Does the same as [`acquire`](Self::acquire) for a rule of a known type.
     #[inline(always)]
     pub fn acquire_by<A: PackedAlgorithm>(
         &mut self,

@@ -367,6 +367,7 @@ fn key_of(call: &Call<'_>, id: CallId<'_>) -> HoldKey {
     digest.digest().bytes()
 }
 
+/// Creates the error for an id under which no hold is remembered.
 #[must_use]
 pub fn unknown_hold(id: &[u8]) -> Error {
     let id = id.escape_ascii();
@@ -377,6 +378,7 @@ pub fn unknown_hold(id: &[u8]) -> Error {
     Error::new(ErrorKind::UnknownHold, message)
 }
 
+/// Creates the error for a subject with too many open holds.
 #[must_use]
 pub fn too_many_holds(policy: &Policy, open: usize) -> Error {
     let message = format!(
@@ -387,6 +389,7 @@ pub fn too_many_holds(policy: &Policy, open: usize) -> Error {
     Error::new(ErrorKind::TooManyHolds, message)
 }
 
+/// Creates the error for the extension of a hold that lapsed `micros_ago` microseconds ago.
 #[must_use]
 pub fn lapsed_hold(id: &[u8], micros_ago: u64) -> Error {
     let id = id.escape_ascii();
