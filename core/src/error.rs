@@ -28,8 +28,8 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Error(Box<Inner>);
 
-// The two allocations are small, so that the drop of an error is cheap enough to be inlined. A
-// result without an error can then stay in registers (measured by `tidegate-bench memory`).
+// An error has two small allocations, so that its drop is cheap enough to be inlined. A result
+// without an error can then stay in registers (measured by `tidegate-bench memory`).
 #[derive(Clone)]
 struct Inner {
     kind: ErrorKind,

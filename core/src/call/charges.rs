@@ -9,7 +9,8 @@ use crate::policy::Policy;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Charges<'a>(Repr<'a>);
 
-// The enum has only two variants, so that the memory store needs one comparison to find the form.
+// The enum has only two variants, so that the memory store finds the form of the charges by one
+// comparison.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Repr<'a> {
     /// Several charges that have the same tenant, subject and cost, and different policies. The

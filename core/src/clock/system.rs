@@ -215,7 +215,8 @@ impl Line {
     fn at(&self, cycles: u64) -> Option<u64> {
         let since = cycles.wrapping_sub(self.cycles.load(Ordering::Relaxed));
         let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        // The product is at most 2^40 times the length of the calibration in microseconds.
+        // `since` times the slope is at most 2^40 times the length of the calibration in
+        // microseconds.
         (since < load(&self.length)).then(|| {
             load(&self.micros) + ((load(&self.fraction) + since * load(&self.slope)) >> 40)
         })

@@ -12,7 +12,7 @@
 //! * `evaluate` computes the outcome and the wait of each charge, before anything is written.
 //! * `record` and `dispatch` apply the rule of a policy to a state.
 //! * `report` and `verdict` compute the verdicts from the states after the operation.
-//! * `fast` decides common calls on packed states, without the modules above.
+//! * `fast` decides common calls on packed states, without the other modules.
 
 mod acquire;
 mod change;

@@ -297,8 +297,8 @@ mod tests {
             scaled("a: token-bucket 1000000/1s burst 10", 1, 3),
             "a: token-bucket 1000000/3s burst 3"
         );
-        // 2^52 times 3 is out of bounds. In lowest terms with the period, the product is within
-        // bounds.
+        // The refill of 2^52 times 3 is out of bounds. In lowest terms with the period, it is
+        // within bounds.
         assert_eq!(
             scaled("a: gcra 4503599627370496/6us burst 8", 3, 5),
             "a: gcra 2251799813685248/5us burst 4"

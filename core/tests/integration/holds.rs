@@ -538,7 +538,8 @@ fn a_wait_counts_on_the_lapses_of_a_restored_state() {
     assert_eq!(holds.wait(&policy, 5, 100, forever), forever);
     holds.push(Take::new(50, 7), 2, 300);
     holds.push(Take::new(60, 4), 0, 400);
-    // At the time 300, a cost of 5 is refunded, and at the time 400, the rest is refunded.
+    // The lapse at the time 300 refunds a cost of 5, and the lapse at the time 400 refunds the
+    // rest.
     assert_eq!(holds.wait(&policy, 6, 100, forever), Wait::between(100, 300));
     assert_eq!(holds.wait(&policy, 7, 100, forever), Wait::between(100, 400));
     for number in 0..MAX_COUNTED_LAPSES as u64 {

@@ -37,7 +37,8 @@ impl<'a> InFlight<'a> {
     pub(super) fn new(cache: &'a Cache, key: CallKey<'a>, at: ClockReading) -> Self {
         cache.clock_guard.record_send(at);
         if !is_cacheable(&key.call) {
-            // A call of this operation can change its states at any time before the answer arrives.
+            // A call that cannot be cached can change its states at any time before the answer
+            // arrives.
             cache.generations.advance(&key.keys);
         }
         let counts = cache.generations.current(&key.keys);

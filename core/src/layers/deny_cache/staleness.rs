@@ -21,8 +21,8 @@ pub(super) struct ClockGuard {
 
 impl ClockGuard {
     pub(super) fn now(&self, clock: &impl Clock) -> ClockReading {
-        // `latest` is read before the clock. So a clock that does not step back never shows less
-        // than `latest`.
+        // The latest time of a call is read before the clock. So a clock that does not step back
+        // never shows an earlier time than `latest`.
         let latest = self.latest.load(Ordering::Acquire);
         let now = clock.now().as_micros();
         if now < latest {
@@ -53,7 +53,8 @@ mod tests {
         guard.record_send(first);
         assert_eq!(at(100).epoch, first.epoch);
         assert_eq!(at(200).epoch, first.epoch);
-        // The step back from 200 to 100 begins no epoch, because no call was sent at 200.
+        // The clock steps back from 200 to 100, and the epoch does not change, because no call was
+        // sent at 200.
         assert_eq!(at(100).epoch, first.epoch);
         assert_ne!(at(99).epoch, first.epoch);
         assert_eq!(at(99).epoch, at(200).epoch);

@@ -255,7 +255,8 @@ impl LeaseTable {
         let has_room = shard.entries.len() < self.max_per_shard;
         let idle = if has_room { None } else { shard.idle(now, span_micros) };
         let exists = shard.entries.contains_key(&hash);
-        // `close` sets the flag before it empties the table, so the flag is read under the lock.
+        // `close` sets the flag of a closed table before it empties the table, so the flag is read
+        // under the lock.
         let is_closed = self.is_closed();
         if exists || is_closed || !has_room && idle.is_none() {
             drop(shard);

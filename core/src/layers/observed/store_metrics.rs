@@ -56,8 +56,8 @@ impl StaticMetrics {
         let degraded = |answer: usize, reason: usize| {
             let (answer, reason) = (DegradedAnswer::ALL[answer], ErrorKind::ALL[reason]);
             if reason.is_invalid_request() {
-                // An error of this kind always remains an error, so no degraded decision has it as
-                // its reason.
+                // The error for an invalid request always remains an error, so it is never the
+                // reason of a degraded decision.
                 return Counter::noop();
             }
             let (answer, reason) = (answer.as_str(), reason.as_str());

@@ -61,7 +61,7 @@ impl<S: Store + 'static> DetachedRequest<S> {
     /// Refunds the charges of `decision`. If the store answers immediately, this method itself
     /// sends the refund. Otherwise a task sends the refund.
     pub(super) fn refund(mut self, decision: &Decision) {
-        // A shadow that denied its charge was not charged.
+        // A shadow that denied its charge charged nothing.
         let mut outcomes = decision.verdicts().iter().map(Verdict::outcome);
         self.charges.retain(|_| outcomes.next() == Some(Outcome::Allowed));
 

@@ -181,7 +181,8 @@ fn a_call_that_is_cancelled_in_flight_does_not_affect_other_callers() {
     crate::run(async {
         let gate = Gate::new();
         let store = gate.clone().coalesced();
-        // The cancelled call is first the call that is sent alone, and then each call of a batch.
+        // In the first case, the cancelled call is sent alone. In the other cases, it is one of the
+        // calls of a batch.
         for cancelled in 0..4 {
             let mut calls: Vec<_> =
                 ["a", "b", "c", "d"].map(|subject| call(&store, subject)).into();
