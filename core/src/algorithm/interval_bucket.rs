@@ -146,8 +146,8 @@ impl Algorithm for IntervalBucketRule {
 
     /// Refunds the charge, less the tokens that were refilled between the charge and the last write
     /// of the state, for the same reason as with [continuous refill](super::token_bucket). The last
-    /// of these refills was not after the start of the period in the state, and refills are one
-    /// period apart.
+    /// of these refills was not after the start of the period in the state, and refills are at
+    /// least a period apart.
     fn undo(
         &self,
         state: &mut Option<State>,

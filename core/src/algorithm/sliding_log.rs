@@ -47,7 +47,7 @@ pub struct State {
     before: u64,
 }
 
-/// The admitted requests of one time, or of one grain.
+/// A record of the requests that were admitted at one time, or within one grain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Record {
     stamp: u64,
@@ -260,8 +260,8 @@ impl Algorithm for SlidingLogRule {
     /// must be one of the newest [`MAX_UNDO`] records.
     ///
     /// If the clock had stepped back before the charge, the cost was added to the newest record,
-    /// but the undo refunds from the record at `at`. The refund is then too small, because that
-    /// record counts for a shorter time.
+    /// but the undo refunds from the record at `at`, if there is one. The refund is then too small,
+    /// because that record counts for a shorter time.
     fn undo(
         &self,
         log: &mut Option<Self::State>,

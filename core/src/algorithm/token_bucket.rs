@@ -214,8 +214,8 @@ impl Algorithm for TokenBucketRule {
 
     /// Refunds the part of the charge that was not refilled after the charge.
     ///
-    /// A full bucket loses further refill. So without a part `c` of the charge, the debt would be
-    /// lower by `min(c, the minimum debt since the charge)`.
+    /// A full bucket loses further refill. So if a part `c` of the charge had not been made, the
+    /// debt would now be lower by `min(c, the minimum debt since the charge)`.
     ///
     /// The minimum debt since the last write is the current debt. Before the last write, the
     /// minimum debt was at least `taken - R·(t - at)`: `taken` is the cost of the charge, `at` its

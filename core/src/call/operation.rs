@@ -250,8 +250,8 @@ impl Operation {
     /// Returns `true` if a decision on the operation can be a refusal. This is the case for
     /// [acquires](Self::is_acquire), and for a peek because a peek decides as an acquire would.
     ///
-    /// All other operations change states regardless of the limits. They return the verdicts that a
-    /// peek of cost 0 would return after the call.
+    /// Operations that policies cannot refuse change states regardless of the limits. They return
+    /// the verdicts that a peek of cost 0 would return after the call.
     #[must_use]
     #[inline]
     pub const fn can_be_refused(self) -> bool {

@@ -340,10 +340,10 @@ impl Decision {
     /// the states of such a policy do not store their holds. If `refund_lapsed` was added to a
     /// policy, the states contain only the holds that were made after this change.
     ///
-    /// The slice is empty for all operations except a [peek](crate::Operation::Peek), and if none
-    /// of the policies has `refund_lapsed`. It is also empty if the store was not called. This is
-    /// the case for a denial from a [cache](crate::DenyCache), and for a [degraded](Self::degraded)
-    /// decision.
+    /// The slice of unspent amounts is empty for all operations except a
+    /// [peek](crate::Operation::Peek), and if none of the policies has `refund_lapsed`. It is also
+    /// empty if the store was not called. This is the case for a denial from a
+    /// [cache](crate::DenyCache), and for a [degraded](Self::degraded) decision.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

@@ -40,10 +40,10 @@ impl Record {
     /// [`state`](Self::state) and [`blocked_until_micros`](Self::blocked_until_micros) returned for
     /// the original record. The restored record decides as the original record would.
     ///
-    /// This is for stores that keep records outside of their own process. `policy` is the policy
-    /// that wrote the record, which can differ from the policy of the charge. A store keeps this
-    /// policy as text. [`State`] describes the numbers of a state. Such a store cannot keep the
-    /// holds of a policy with [`refund_lapsed`](Policy::refund_lapsed), so it does not
+    /// `restore` is for stores that keep records outside of their own process. `policy` is the
+    /// policy that wrote the record, which can differ from the policy of the charge. A store keeps
+    /// this policy as text. [`State`] describes the numbers of a state. Such a store cannot keep
+    /// the holds of a policy with [`refund_lapsed`](Policy::refund_lapsed), so it does not
     /// [support](crate::Store::supports) such a policy.
     ///
     /// ```

@@ -56,8 +56,8 @@ pub trait StoreExt: Store + Sized {
     /// Limits the duration of each call. A call without an answer after `bound` fails with
     /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout).
     ///
-    /// A batch is one call. An answer that is ready immediately needs no timer. For other answers,
-    /// the timers of the Tokio runtime must be enabled.
+    /// For the timeout, a batch is one call. An answer that is ready immediately needs no timer.
+    /// For other answers, the timers of the Tokio runtime must be enabled.
     ///
     /// A store on a server has its own timeouts. For example, the Redis store has a
     /// `response_timeout`, after which it also replaces a silent connection. The timeout of this

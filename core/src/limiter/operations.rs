@@ -113,7 +113,7 @@ operations! {
     /// the order of their calls. All policies must be buckets.
     reserve(max_wait: Duration) -> Decision = Operation::Reserve { max_wait };
 
-    /// Removes all charges and blocks of the subject.
+    /// Removes the charges and the block of the subject.
     reset() -> Receipt = Operation::Reset;
 
     /// Blocks the subject for `span` from now. A span of zero removes the block.

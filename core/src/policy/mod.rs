@@ -228,8 +228,8 @@ impl Policy {
     /// If a hold is settled after it lapsed, the settlement charges the actual cost. It deducts the
     /// part of the hold that was not refunded.
     ///
-    /// Each state of such a policy stores its open holds. Therefore the number of open holds is
-    /// bounded: see [`max_open_holds_of`](Self::max_open_holds_of).
+    /// Each state of a policy with this setting stores its open holds. Therefore the number of open
+    /// holds is bounded: see [`max_open_holds_of`](Self::max_open_holds_of).
     #[must_use]
     pub fn refund_lapsed(mut self) -> Self {
         self.change(&|inner| inner.refunds_lapsed = true);
@@ -240,7 +240,7 @@ impl Policy {
     /// one subject. A hold is open until it is settled or lapses. In the text of a policy, this
     /// setting is `max-open-holds 200`.
     ///
-    /// If a state has this many open holds, the next hold fails with
+    /// If a state has the maximum number of open holds, the next hold fails with
     /// [`ErrorKind::TooManyHolds`](crate::ErrorKind::TooManyHolds), and nothing is charged. Only
     /// policies with [`refund_lapsed`](Self::refund_lapsed) have this bound, because the states of
     /// other policies do not store their holds. The default is [`DEFAULT_MAX_OPEN_HOLDS`].

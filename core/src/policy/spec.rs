@@ -36,8 +36,8 @@ impl Algorithm {
 
 /// A limit for each window of fixed length.
 ///
-/// This is the cheapest algorithm. Around the boundary of two windows, up to twice the limit can be
-/// admitted in a short time.
+/// The fixed window is the cheapest algorithm. Around the boundary of two windows, up to twice the
+/// limit can be admitted in a short time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FixedWindow {
     pub(super) limit: u64,

@@ -110,9 +110,9 @@ impl<C: Clock> DenyCache<C> {
 
     /// Sets the maximum memory in bytes, at least [`MIN_BYTES`](Self::MIN_BYTES).
     ///
-    /// The default is 16 MiB. This memory is enough for about 40,000 denials of calls with one
-    /// charge. Each such denial needs about 400 bytes. A twelfth of the memory is allocated when
-    /// the cache is created.
+    /// The default maximum is 16 MiB. This memory is enough for about 40,000 denials of calls with
+    /// one charge. Each such denial needs about 400 bytes. A twelfth of the memory is allocated
+    /// when the cache is created.
     pub fn max_bytes(self, bytes: usize) -> Self {
         Self { max_bytes: bytes.max(Self::MIN_BYTES), ..self }
     }

@@ -53,7 +53,8 @@ impl<'a> FailedCall<'a> {
         // Without the store, the estimate of a hold is charged, and no hold is kept.
         let operation = call.operation.without_hold();
         if operation.is_of_hold() {
-            // A settlement or an extension still fails, because only the store knows the hold.
+            // A settlement or an extension of a hold remains an error, because only the store knows
+            // the hold.
             return Err(error);
         }
         let call = Call { operation, ..call };

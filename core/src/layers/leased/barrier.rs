@@ -55,8 +55,8 @@ fn may_block(call: &Call<'_>) -> bool {
 /// Returns the chunks of a call's states to the store. Waits for the settlements of these chunks
 /// and for fetches in flight.
 ///
-/// Until the returned guard is dropped, this node has no chunk of these states, and fetches none.
-/// So the call finds the whole budget in the store, and a call that removes charges does not remove
+/// Until the returned guard is dropped, this node has and fetches no chunk of the call's states. So
+/// the call finds the whole budget in the store, and a call that removes charges does not remove
 /// the charge of a chunk.
 pub(super) async fn return_chunks<S: Store + 'static, C: Clock + 'static>(
     keeper: &Arc<Keeper<S, C>>,

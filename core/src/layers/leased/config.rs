@@ -80,11 +80,11 @@ use crate::{Clock, Policy, PolicyError, Share, SystemClock};
 /// | several policies in one call | for each policy, the maximum in the row of that policy |
 /// | a call with a cost of 0 | the call is admitted if the store would have admitted the call at a time within the last span |
 ///
-/// These bounds hold regardless of network failures, of the number of killed nodes, and of the
-/// times that the clocks of nodes show. A node measures the time of a chunk by the node's own
-/// clock, starting before the node sends the call. This clock can be slower than the store's clock
-/// by up to a thousandth. The clock must not stop while the process runs. On a machine that is
-/// suspended, the clock possibly stops.
+/// The bounds of admitted costs hold regardless of network failures, of the number of killed nodes,
+/// and of the times that the clocks of nodes show. A node measures the time of a chunk by the
+/// node's own clock, starting before the node sends the call. This clock can be slower than the
+/// store's clock by up to a thousandth. The clock must not stop while the process runs. On a
+/// machine that is suspended, the clock possibly stops.
 ///
 /// A call is possibly refused too early, because other nodes have unspent cost in chunks. Each
 /// other node has at most two such chunks, and some chunks are possibly on the way back to the
@@ -230,8 +230,8 @@ impl<C: Clock> Lease<C> {
 
     /// Sets the maximum number of leases. The default is 4,096, and the minimum is 1.
     ///
-    /// When this many leases exist, no new lease begins until an existing lease is removed. A lease
-    /// is removed if it was not used for a span.
+    /// While the maximum number of leases exists, no new lease begins. A lease is removed if it was
+    /// not used for a span.
     pub fn max_leases(mut self, leases: usize) -> Self {
         self.settings.max_leases = leases;
         self

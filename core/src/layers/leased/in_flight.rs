@@ -35,7 +35,8 @@ struct Group {
 /// The progress of the settlements of a state, after a given settlement of any state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// No settlement of the state is in flight, and none has ended after the given settlement.
+    /// No settlement of the state is in flight, and none has ended since the given settlement of
+    /// any state.
     None,
     InFlight,
     /// A settlement of the state has ended after the given settlement.
@@ -55,7 +56,7 @@ impl InFlight {
 
     /// Counts a settlement of a chunk of these states, until the returned guard is dropped.
     ///
-    /// This method must be called before the lock of the removed chunk is released, or before the
+    /// A settlement must be counted before the lock of the removed chunk is released, or before the
     /// fetch of the chunk ends. Then a caller that reads fetches, chunks and settlements in this
     /// order misses no chunk.
     pub(super) fn begin_settlement(self: &Arc<Self>, states: &Keys) -> Settlement {

@@ -56,7 +56,7 @@ impl Unspent {
         Self { fetch: Arc::clone(fetch), used: used.collect(), cost, _settlement }
     }
 
-    /// Returns the charges of the hold at the used costs, for the settlement.
+    /// Returns the charges of the hold at the costs that calls have used, for the settlement.
     pub(super) fn charges(&self) -> PerCharge<Charge<'_>> {
         self.fetch.charges().zip(&self.used).map(|(charge, used)| charge.cost(*used)).collect()
     }

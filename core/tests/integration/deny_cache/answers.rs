@@ -303,7 +303,7 @@ fn check_only_charges_amounts_and_ids_reach_the_store() {
     let with_id = || crate::run(bench.store.decide(Call::acquire(&charge).with_id(id))).unwrap();
     let first = with_id();
     assert!(first.is_allowed());
-    // This refusal is cached, and 1 unit remains.
+    // The cache keeps this refusal, and 1 unit remains.
     assert!(bench.acquire_by(Source::Store, &charge).is_denied());
     assert!(bench.acquire_by(Source::Cache, &charge).is_denied());
 

@@ -129,7 +129,7 @@ impl Quality {
     pub(crate) const GOOD: Self = Self { max_delay: 200, lost: 0 };
 }
 
-/// The link of a node to the server. All clones are one link.
+/// The link of a node to the server. A clone is the same link.
 #[derive(Debug, Clone)]
 pub(crate) struct Link(Arc<LinkInner>);
 
