@@ -13,7 +13,7 @@ pub const MAX_EXACT: u64 = 1 << 52;
 
 /// The maximum window, period, recovery or block: 2^51 µs, a little over 71 years.
 ///
-/// A time plus a span of at most this length is less than 2^53 µs, so that the sum is exact.
+/// A time plus a span of at most 2^51 µs is less than 2^53 µs, so that the sum is exact.
 pub const MAX_SPAN: Duration = Duration::from_micros(MAX_SPAN_MICROS);
 
 pub(crate) const MAX_SPAN_MICROS: u64 = 1 << 51;

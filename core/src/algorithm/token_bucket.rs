@@ -1,4 +1,5 @@
-//! Token bucket with continuous refill. GCRA is the same bucket in the terms of telecommunication.
+//! Token bucket with continuous refill. GCRA describes this bucket in the terms of
+//! telecommunication.
 //!
 //! A cost `c` is admitted if and only if `debt(t) + c ≤ B`. The debt is the number of tokens that
 //! are missing from a full bucket of capacity `B`. The debt shrinks continuously by `R` tokens per

@@ -162,7 +162,7 @@ impl SlidingCounter {
 
 /// A bucket of tokens. Each cost removes tokens, and the bucket is refilled over time.
 ///
-/// GCRA, the generic cell rate algorithm, describes the same bucket with the terms of
+/// GCRA, the generic cell rate algorithm, describes a token bucket with the terms of
 /// telecommunication: see [`gcra`](Self::gcra).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
