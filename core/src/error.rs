@@ -28,8 +28,8 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Error(Box<Inner>);
 
-// The two allocations are small, so that the drop of an error is cheap enough to be inlined. A
-// result without an error can then stay in registers (measured by `tidegate-bench memory`).
+// An error has two small allocations, so that its drop is cheap enough to be inlined. A result
+// without an error can then stay in registers (measured by `tidegate-bench memory`).
 #[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
@@ -54,7 +54,6 @@ macro_rules! kinds {
         }
 
         impl ErrorKind {
-            /// All kinds, in the order of declaration.
             #[cfg(feature = "metrics")]
             pub(crate) const ALL: [Self; [$(Self::$kind),+].len()] = [$(Self::$kind),+];
 
@@ -98,7 +97,7 @@ kinds! {
     /// The circuit breaker did not call the store, because the store has failed several times in a
     /// row.
     CircuitOpen = "circuit-open",
-    /// The maximum number of callers is already waiting.
+    /// The caller cannot wait, because the maximum number of callers is already waiting.
     TooManyWaiters = "too-many-waiters",
     /// The wait would be longer than the maximum wait, or would never end. Nothing was charged.
     WaitTooLong = "wait-too-long",
@@ -181,7 +180,7 @@ impl Error {
         Self(Box::new(Inner { kind, is_definitely_not_charged, description }))
     }
 
-    /// Records in the error that nothing was charged for certain, for example because the call was
+    /// Records in the error that certainly nothing was charged, for example because the call was
     /// not sent.
     ///
     /// ```
@@ -197,9 +196,9 @@ impl Error {
         self
     }
 
-    /// Returns `true` if nothing was charged for certain, so that the call can safely be retried.
-    /// This depends on the [kind](ErrorKind::is_definitely_not_charged). For some kinds, it also
-    /// depends on whether the call was sent.
+    /// Returns `true` if certainly nothing was charged, so that the call can safely be retried. The
+    /// result depends on the [kind](ErrorKind::is_definitely_not_charged) of the error. For some
+    /// kinds, it also depends on whether the call was sent.
     #[must_use]
     pub fn is_definitely_not_charged(&self) -> bool {
         self.0.is_definitely_not_charged
@@ -236,7 +235,6 @@ impl Error {
         self
     }
 
-    /// Returns the texts of all causes in one line.
     fn causes(&self) -> String {
         let texts = successors(self.source(), |&cause| cause.source());
         texts.map(ToString::to_string).collect::<Vec<_>>().join(": ")

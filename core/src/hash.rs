@@ -1,4 +1,4 @@
-/// Returns a hash of several byte strings. It is the same on every machine and in every version.
+/// Returns a hash of several byte strings, which is the same on every machine and in every version.
 /// The hash has no key, so an attacker can find byte strings with a given hash.
 pub(crate) fn stable_hash<const N: usize>(parts: [&[u8]; N]) -> u64 {
     // The hash is FNV-1a, followed by the finisher of MurmurHash3. The finisher is necessary
@@ -11,7 +11,6 @@ pub(crate) fn stable_hash<const N: usize>(parts: [&[u8]; N]) -> u64 {
     hash ^ (hash >> 33)
 }
 
-/// Mixes one more number into a hash.
 pub(crate) fn mix(hash: u64, number: u64) -> u64 {
     let hash = (hash ^ number).wrapping_mul(0xff51_afd7_ed55_8ccd);
     hash ^ (hash >> 33)

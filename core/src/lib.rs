@@ -90,8 +90,8 @@ mod time;
 #[cfg(tidegate_schedules)]
 pub use sync::scheduled;
 
-/// Items that only the crates of this repository use. They depend on the exact version of this
-/// crate, because these items change without a new major version.
+/// Items that only the crates of this repository use. These items change without a new major
+/// version, so those crates depend on the exact version of this crate.
 #[doc(hidden)]
 pub mod no_semver {
     pub use crate::algorithm::traits::{Algorithm, Level, PackedAlgorithm, Take};

@@ -6,17 +6,16 @@ use std::time::SystemTime;
 
 /// The maximum of all intermediate values of a decision: 2^52.
 ///
-/// Redis scripts compute with doubles, which represent integers exactly up to 2^53. The remaining
-/// factor of 2 leaves room for one addition. It also makes `floor(a / b)` exact for two integers up
-/// to 2^52.
+/// Redis scripts compute with doubles, which represent integers exactly up to 2^53. The bound is
+/// half of this number, so that one addition is exact. The bound also makes `floor(a / b)` exact
+/// for two integers up to 2^52.
 pub const MAX_EXACT: u64 = 1 << 52;
 
 /// The maximum window, period, recovery or block: 2^51 µs, a little over 71 years.
 ///
-/// A time plus such a span is less than 2^53 µs, so that the sum is exact.
+/// A time plus a span of at most 2^51 µs is less than 2^53 µs, so that the sum is exact.
 pub const MAX_SPAN: Duration = Duration::from_micros(MAX_SPAN_MICROS);
 
-/// [`MAX_SPAN`] in microseconds.
 pub(crate) const MAX_SPAN_MICROS: u64 = 1 << 51;
 
 /// A point in time on the clock of the store: whole microseconds since 1970-01-01T00:00:00Z.
@@ -127,12 +126,11 @@ impl Wait {
         self.0 == 0
     }
 
-    /// Returns the sum of this wait and another wait.
     pub(crate) const fn plus(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// Returns the part of the wait that remains after `micros`.
+    /// Returns the part of this wait that remains when `micros` have passed.
     pub(crate) const fn after(self, micros: u64) -> Self {
         if self.0 == u64::MAX { self } else { Self(self.0.saturating_sub(micros)) }
     }

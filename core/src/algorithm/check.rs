@@ -4,7 +4,6 @@ use std::fmt::Display;
 
 use crate::time::{MAX_EXACT, Timestamp};
 
-/// The latest time at which a state is ever written.
 pub(super) const LAST: u64 = Timestamp::MAX.as_micros();
 
 pub(super) fn at_most(name: impl Display, value: u64, bound: u64) -> Result<(), String> {
@@ -14,8 +13,7 @@ pub(super) fn at_most(name: impl Display, value: u64, bound: u64) -> Result<(), 
     Err(format!("{name} {value}; it must be at most {bound}"))
 }
 
-/// Checks that a count or a debt is not 0 and not too large. With a count or a debt of 0, there is
-/// no state.
+/// Checks a count or a debt. A state with a count or a debt of 0 is never stored.
 pub(super) fn amount(name: impl Display, value: u64) -> Result<(), String> {
     if (1..=MAX_EXACT).contains(&value) {
         return Ok(());

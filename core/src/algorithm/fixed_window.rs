@@ -4,9 +4,9 @@
 //! charged in the current window. Windows are half open: a request at the very end of a window
 //! belongs to the next window.
 //!
-//! [`Start`] defines the start of windows. Two neighboring windows are independent. So up to `2·L`
-//! can be admitted in a short time around their boundary. A [sliding log](super::sliding_log)
-//! does not have this weakness.
+//! [`Start`] says when windows start. Neighboring windows are independent, so up to `2·L` can be
+//! admitted in a short time around the end of a window. A [sliding log](super::sliding_log) never
+//! admits more than `L` in such a time.
 //!
 //! Source: folklore. A counter that is reset at fixed times is the oldest form of rate limiting.
 
@@ -18,7 +18,7 @@ use super::shape::StateShape;
 use super::traits::{Algorithm, Level, PackedAlgorithm, Take};
 use crate::time::{MAX_EXACT, Wait};
 
-/// The numbers of the rule for a fixed window.
+/// A fixed window: its limit, its length and its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FixedWindowRule {
     pub(crate) limit: u64,
@@ -26,13 +26,13 @@ pub struct FixedWindowRule {
     pub(crate) start: Start,
 }
 
-/// The state of a subject: its current window.
+/// The state of a subject under a fixed window: the current window and its count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct State {
-    /// The end of the window, in microseconds since 1970.
+    /// The end of the current window, in microseconds since 1970.
     pub ends: u64,
-    /// The cost that was charged in the window.
+    /// The cost that was charged in the current window.
     pub count: u64,
 }
 
@@ -45,19 +45,19 @@ impl State {
 }
 
 impl FixedWindowRule {
-    /// Returns the limit.
+    /// Returns the limit per window.
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Returns the window in microseconds.
+    /// Returns the length of the window in microseconds.
     #[must_use]
     pub const fn window_micros(&self) -> u64 {
         self.window.get()
     }
 
-    /// Returns the rule for the start of windows.
+    /// Returns the rule that says when a window starts.
     #[must_use]
     pub const fn start(&self) -> Start {
         self.start
@@ -129,8 +129,8 @@ impl Algorithm for FixedWindowRule {
         ((count > 0).then_some(State { count, ..state }), amount)
     }
 
-    /// Refunds the cost if the current window contains the charge. A charge counts in full until
-    /// its window ends.
+    /// Refunds the cost if the current window contains the charge, because a charge counts in full
+    /// until its window ends.
     fn undo(
         &self,
         state: &mut Option<State>,
@@ -181,8 +181,8 @@ impl PackedAlgorithm for FixedWindowRule {
     }
 }
 
-/// Returns the state, or `None` if its window has ended. If the clock has stepped back to a time
-/// before the window, the window is still the current window.
+/// Returns the state if its window has not ended. A window stays the current window if the clock
+/// steps back to a time before its start.
 #[inline(always)]
 fn current(state: Option<State>, now: u64) -> Option<State> {
     state.filter(|state| now < state.ends)

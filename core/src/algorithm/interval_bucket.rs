@@ -17,22 +17,21 @@ use super::shape::StateShape;
 use super::traits::{Algorithm, Level, PackedAlgorithm, Take};
 use crate::time::{MAX_EXACT, MAX_SPAN_MICROS, Wait};
 
-/// The numbers of a bucket that refills by intervals.
+/// A bucket that refills by intervals: its capacity, its refill and its period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct IntervalBucketRule {
     pub(crate) capacity: u64,
     pub(crate) refill: NonZeroU64,
-    /// The number of microseconds between two refills.
     pub(crate) period: NonZeroU64,
 }
 
-/// The state of a bucket: the tokens that are missing from a full bucket.
+/// The state of a bucket that refills by intervals: the tokens that are missing from a full bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct State {
     /// The start of the current period, in microseconds since 1970.
     pub anchor: u64,
-    /// The debt, in tokens.
+    /// The number of tokens that are missing from a full bucket.
     pub debt: u64,
 }
 
@@ -52,32 +51,32 @@ impl IntervalBucketRule {
         self.capacity
     }
 
-    /// Returns the number of tokens per refill.
+    /// Returns the number of tokens that are added at the end of each period.
     #[must_use]
     pub const fn refill(&self) -> u64 {
         self.refill.get()
     }
 
-    /// Returns the number of microseconds between two refills.
+    /// Returns the length of a period in microseconds.
     #[must_use]
     pub const fn period_micros(&self) -> u64 {
         self.period.get()
     }
 
-    /// Returns the time in which at least `tokens` are refilled, in microseconds. The time is
-    /// rounded down to whole periods.
+    /// Returns the number of microseconds in which `tokens` are refilled, rounded down to whole
+    /// periods.
     pub(crate) fn refill_time(&self, tokens: u64) -> u64 {
         (tokens / self.refill.get()).saturating_mul(self.period.get())
     }
 
     /// Returns the maximum debt after a charge beyond the limit. A debt up to this maximum is
-    /// exact, and is repaid within [`MAX_SPAN`](crate::MAX_SPAN).
+    /// exact, and is refilled within [`MAX_SPAN`](crate::MAX_SPAN).
     fn max_debt(&self) -> u64 {
         (MAX_SPAN_MICROS / self.period).saturating_mul(self.refill.get()).min(MAX_EXACT)
     }
 
-    /// Returns the state at `now`, or `None` if the bucket is full. If the clock shows a time
-    /// before the anchor, nothing is refilled.
+    /// Returns the state at `now`, or `None` if the bucket is full. If `now` is before the start of
+    /// the period in the state, nothing is refilled.
     #[inline]
     fn at(&self, state: Option<State>, now: u64) -> Option<State> {
         let state = state?;
@@ -86,7 +85,7 @@ impl IntervalBucketRule {
         (debt > 0).then_some(State { anchor: state.anchor + periods * self.period.get(), debt })
     }
 
-    /// Returns the time at which `tokens` have been refilled, counted from `anchor`.
+    /// Returns the time at which `tokens` are refilled if the period of a state began at `anchor`.
     #[inline]
     fn later(&self, anchor: u64, tokens: u64) -> u64 {
         anchor.saturating_add(tokens.div_ceil(self.refill.get()).saturating_mul(self.period.get()))
@@ -145,10 +144,10 @@ impl Algorithm for IntervalBucketRule {
         ((debt > 0).then_some(State { debt, ..state }), amount)
     }
 
-    /// Refunds nothing for the tokens that were refilled between the charge and the period of the
-    /// last write. They count as a part of the charge, as with [continuous
-    /// refill](super::token_bucket). Refills are at least a period apart. The last of these refills
-    /// was at the latest when the period of the last write began.
+    /// Refunds the charge, less the tokens that were refilled between the charge and the last write
+    /// of the state, for the same reason as with [continuous refill](super::token_bucket). The last
+    /// of these refills was not after the start of the period in the state, and refills are at
+    /// least a period apart.
     fn undo(
         &self,
         state: &mut Option<State>,
@@ -157,7 +156,7 @@ impl Algorithm for IntervalBucketRule {
         now: u64,
     ) -> Option<u64> {
         let (written, current) = ((*state)?, self.at(*state, now)?);
-        // After a charge at `at`, no state has an older period.
+        // After a charge at `at`, the period in the state never ends before `at`.
         if at.saturating_sub(written.anchor) >= self.period.get() {
             return None;
         }

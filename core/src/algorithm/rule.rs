@@ -1,4 +1,4 @@
-//! The rule of any algorithm.
+//! A rule: one of the algorithms, with its numbers.
 
 use super::fixed_window::FixedWindowRule;
 use super::interval_bucket::IntervalBucketRule;
@@ -8,19 +8,19 @@ use super::sliding_log::SlidingLogRule;
 use super::token_bucket::TokenBucketRule;
 use super::traits::Algorithm;
 
-/// The rule of an algorithm. It has the numbers with which the algorithm computes.
+/// One of the algorithms, with the numbers of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Rule {
-    /// Fixed window.
+    /// A fixed window.
     FixedWindow(FixedWindowRule),
-    /// Sliding log.
+    /// A sliding log.
     SlidingLog(SlidingLogRule),
-    /// Sliding counter.
+    /// A sliding counter.
     SlidingCounter(SlidingCounterRule),
-    /// Token bucket with continuous refill, or GCRA.
+    /// A token bucket with continuous refill, or GCRA.
     TokenBucket(TokenBucketRule),
-    /// Token bucket that refills by intervals.
+    /// A token bucket that refills by intervals.
     IntervalBucket(IntervalBucketRule),
 }
 
@@ -43,25 +43,25 @@ macro_rules! dispatch {
 pub(crate) use dispatch;
 
 impl Rule {
-    /// Returns the maximum that the rule ever admits at one instant.
+    /// Returns the maximum cost that the rule ever admits at one instant.
     #[must_use]
     pub fn limit(&self) -> u64 {
         dispatch!(self, |rule| Algorithm::limit(rule))
     }
 
-    /// Returns the number of microseconds in a tick, which is the resolution of the rule.
+    /// Returns the resolution of the rule: the number of microseconds in a tick.
     #[must_use]
     pub fn tick(&self) -> u64 {
         dispatch!(self, |rule| Algorithm::tick(rule))
     }
 
-    /// Returns the shape of the states.
+    /// Returns the shape of the states under this rule.
     #[must_use]
     pub fn shape(&self) -> StateShape {
         dispatch!(self, |rule| rule.shape())
     }
 
-    /// Returns `true` if reservations are possible, which is the case for buckets.
+    /// Returns `true` if the rule can reserve a place for a later time. Only buckets can.
     #[must_use]
     pub fn can_reserve(&self) -> bool {
         fn can_reserve<A: Algorithm>(_: &A) -> bool {
@@ -70,19 +70,17 @@ impl Rule {
         dispatch!(self, |rule| can_reserve(rule))
     }
 
-    /// Returns the maximum number of records in a state. It is 0 for all algorithms except logs.
+    /// Returns the maximum number of records in a state. The state of a log has records; all other
+    /// states have none.
     #[must_use]
     pub fn max_records(&self) -> u64 {
         dispatch!(self, |rule| Algorithm::max_records(rule))
     }
 
-    /// Returns how long a request counts, in microseconds. The result is for a request that used
-    /// the whole limit.
     pub(crate) fn window(&self) -> u64 {
         dispatch!(self, |rule| rule.window())
     }
 
-    /// Returns the maximum number of microseconds until a state has recovered.
     pub(crate) fn max_retention(&self) -> u64 {
         dispatch!(self, |rule| rule.max_retention())
     }

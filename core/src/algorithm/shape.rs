@@ -1,29 +1,29 @@
-//! The properties that distinguish the states of policies.
+//! The shape of a policy: the properties that determine which states the policy uses.
 
-/// The rule for the start of fixed windows.
+/// The rule that says when a fixed window starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Start {
-    /// Windows begin at multiples of the window since 1970, at the same time for all subjects.
+    /// Windows start at multiples of their length since 1970, at the same time for all subjects.
     Aligned,
-    /// Windows begin at multiples of the window, shifted by a phase. The phase depends on the
-    /// subject, so that not all windows end at the same time.
+    /// Windows start at multiples of their length since 1970, shifted by a phase. The phase depends
+    /// on the subject, so that not all windows end at the same time.
     Phased,
-    /// A window begins at the subject's first request after the previous window has ended.
+    /// A window starts at the subject's first request after the previous window has ended.
     Anchored,
 }
 
-/// The properties of a policy that its states depend on: the algorithm and its window. Two policies
-/// of one name share states if these properties are equal. The limit, and the rate and capacity of
-/// a bucket, can differ.
+/// The algorithm of a policy, and the times on which the states of the policy depend. Two policies
+/// with the same name share states if their shapes are equal. The limit, the rate and the capacity
+/// are not part of the shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StateShape {
-    /// A fixed window, with its start and its window (µs).
+    /// A fixed window, with its start and its length (µs).
     FixedWindow(Start, u64),
     /// A sliding log, with its window and its grain (µs). The grain is 0 for a log without a grain.
     SlidingLog(u64, u64),
-    /// A sliding counter, with its window (µs).
+    /// A sliding counter, with the length of its window (µs).
     SlidingCounter(u64),
     /// A bucket with continuous refill.
     TokenBucket,

@@ -2,8 +2,8 @@
 //!
 //! A cost `c` is admitted if and only if `prev·(W − e) + (cur + c)·W ≤ L·W`. `cur` is the cost that
 //! was charged in the current window, and `prev` the cost that was charged in the previous window.
-//! `e` is the time since the current window began. The same condition, divided by `W`, is
-//! `prev·(W−e)/W+cur+c≤L`. So the previous window is weighted by the part that still overlaps the
+//! `e` is the time since the current window began. Divided by `W`, the condition is
+//! `prev·(W−e)/W+cur+c≤L`: the previous window is weighted by the part that still overlaps the
 //! sliding window. The products are compared exactly, so the weighted count is never rounded.
 //!
 //! The result is an approximation of the [sliding log](super::sliding_log), because it assumes that
@@ -18,17 +18,18 @@ use super::shape::StateShape;
 use super::traits::{Algorithm, Level, PackedAlgorithm, Take};
 use crate::time::{MAX_EXACT, Wait};
 
-/// The numbers of a sliding counter. Windows begin at multiples of their length since 1970.
+/// A sliding counter: its limit, and the window in ticks. Windows begin at multiples of their
+/// length since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlidingCounterRule {
     pub(crate) limit: u64,
-    /// The window in ticks; `limit · window ≤ 2^52`.
+    /// The length of the window in ticks. The limit times this length is at most 2^52.
     pub(crate) window: NonZeroU64,
-    /// The number of microseconds in a tick.
     pub(crate) tick: NonZeroU64,
 }
 
-/// The state of a subject: the counts of the current and of the previous window.
+/// The state of a subject under a sliding counter: the costs of the current and of the previous
+/// window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct State {
@@ -41,8 +42,8 @@ pub struct State {
 }
 
 impl State {
-    /// Creates the state of a window that ends at `ends`. `previous` is the cost that was charged
-    /// in the previous window, and `current` the cost that was charged in this window.
+    /// Creates the state of a window that ends at `ends`. `current` is the cost that was charged in
+    /// this window, and `previous` the cost that was charged in the previous window.
     #[must_use]
     pub const fn new(ends: u64, previous: u64, current: u64) -> Self {
         Self { ends, previous, current }
@@ -50,20 +51,20 @@ impl State {
 }
 
 impl SlidingCounterRule {
-    /// Returns the limit.
+    /// Returns the limit on the weighted cost of both windows.
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Returns the window in microseconds.
+    /// Returns the length of the window in microseconds.
     #[must_use]
     #[inline(always)]
     pub const fn window_micros(&self) -> u64 {
         self.window.get() * self.tick.get()
     }
 
-    /// Returns the window in ticks.
+    /// Returns the length of the window in ticks.
     #[must_use]
     pub const fn window_ticks(&self) -> u64 {
         self.window.get()
@@ -75,8 +76,8 @@ impl SlidingCounterRule {
         self.tick.get()
     }
 
-    /// Returns the state in the window that contains `now`. Returns `None` if neither the current
-    /// nor the previous window counts.
+    /// Returns the state at `now`. If the window of the state has ended, its count becomes the
+    /// count of the previous window. Returns `None` if neither count still matters.
     #[inline(always)]
     fn roll(&self, state: Option<State>, now: u64) -> Option<State> {
         let state = state?;
@@ -91,8 +92,8 @@ impl SlidingCounterRule {
         })
     }
 
-    /// Returns `W − e` in ticks. The result is rounded up, because `e` is rounded down. If the
-    /// clock shows a time before the current window, `e` is 0.
+    /// Returns `W − e`, the time until the current window ends, in ticks and rounded up. The result
+    /// is at most `W`, even if the clock shows a time before the window.
     #[inline(always)]
     fn left(&self, ends: u64, now: u64) -> u64 {
         (ends - now).div_ceil(self.tick.get()).min(self.window.get())
@@ -133,9 +134,8 @@ impl Algorithm for SlidingCounterRule {
         let Some(State { ends, previous, current }) = self.roll(state.copied(), now) else {
             return Wait::ZERO;
         };
-        // The condition is `prev·(W − e) ≤ (L − c − cur)·W`. If `cur` alone is too large, no time
-        // in this window fulfills it. Then the same condition applies in the next window, with
-        // `cur` in place of `prev`.
+        // The condition is `prev·(W − e) ≤ (L − c − cur)·W`. If `cur` exceeds `L − c`, no time in
+        // this window fulfills the condition. In the next window, `cur` takes the place of `prev`.
         let (fading, room, ends) = match max_before.checked_sub(current) {
             Some(room) => (previous, room, ends),
             None => (current, max_before, ends + self.window_micros()),
@@ -163,7 +163,6 @@ impl Algorithm for SlidingCounterRule {
         cost.min(MAX_EXACT.saturating_sub(current))
     }
 
-    /// Refunds from the current window first, and then from the previous window.
     fn refund(&self, state: State, cost: u64, now: u64) -> (Option<State>, u64) {
         let Some(State { ends, previous, current }) = self.roll(Some(state), now) else {
             return (None, 0);
@@ -177,9 +176,9 @@ impl Algorithm for SlidingCounterRule {
 
     /// Refunds from the window in which the charge was made.
     ///
-    /// If the clock showed a time before the current window, the charge was made in the current
-    /// window. The refund is then taken from the previous window, if it is taken at all. This
-    /// refunds less, because the previous window counts for less and for a shorter time.
+    /// If the clock had stepped back before the charge, the cost was added to the current window,
+    /// but the undo refunds from the window of `at`. The refund is then too small, because that
+    /// window counts for less and for a shorter time.
     fn undo(
         &self,
         state: &mut Option<State>,
@@ -210,7 +209,6 @@ impl Algorithm for SlidingCounterRule {
         Level::new(free.saturating_sub(state.current), self.recovers_at(&state))
     }
 
-    /// Returns the time from which neither the current nor the previous window counts.
     #[inline(always)]
     fn recovers_at(&self, state: &State) -> u64 {
         match *state {
@@ -250,7 +248,6 @@ impl PackedAlgorithm for SlidingCounterRule {
     }
 }
 
-/// Packs two numbers into one word, if they fit.
 #[inline(always)]
 fn two_halves(low: u64, high: u64) -> Option<u64> {
     let fit = (low | high) >> u32::BITS == 0;

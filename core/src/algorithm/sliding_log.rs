@@ -4,9 +4,9 @@
 //! A cost `c` is admitted at time `t` if and only if the sum of the costs of all records after `t −
 //! W`, plus `c`, is at most `L`.
 //!
-//! With a grain `g`, all requests within one grain share a record. The time of the record is the
-//! end of the grain. So each request counts at least as long as in a log without a grain. A log
-//! with a grain admits at most as much as the exact log, and has at most `W/g + 2` records.
+//! With a grain `g`, all requests within one grain share a record, and the time of the record is
+//! the end of the grain. So each request counts at least as long as in a log without a grain. The
+//! log admits at most as much as a log without a grain, and has at most `W/g + 2` records.
 //!
 //! A record stores the running total of the costs instead of its own cost. So the sum over a window
 //! is one subtraction. The first record of the window is found by binary search, so a decision
@@ -21,28 +21,25 @@ use super::shape::StateShape;
 use super::traits::{Algorithm, Level, Take};
 use crate::time::{MAX_EXACT, Wait};
 
-/// The maximum number of records that an undo searches for the record of its charge, from the
-/// newest record. The bound is necessary because an undo changes the totals of all later records.
+/// The number of newest records in which an undo searches for the record of its charge. The search
+/// is bounded because an undo changes the totals of all later records.
 pub const MAX_UNDO: usize = 128;
 
-/// The maximum number of records in a log.
 pub(crate) const MAX_RECORDS: u64 = 1 << 20;
 
-/// The limit for a linear search. If fewer records have expired, they are found and dropped one by
-/// one.
+/// The number of oldest records that are searched one by one, before a binary search.
 const FEW: usize = 4;
 
-/// The numbers of a sliding log.
+/// A sliding log: its limit, its window and its grain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlidingLogRule {
     pub(crate) limit: u64,
     pub(crate) window: u64,
-    /// The number of microseconds in a grain, or 0 for the exact log.
     pub(crate) grain: u64,
 }
 
-/// The state of a subject: the records, oldest first. A state can be collected from pairs of a time
-/// and a cost. [`records`](Self::records) returns such pairs.
+/// The state of a subject under a sliding log: the records, oldest first. A state can be collected
+/// from pairs of a time and a cost, as [`records`](Self::records) returns them.
 #[derive(Debug, Clone, Default)]
 pub struct State {
     records: VecDeque<Record>,
@@ -50,36 +47,36 @@ pub struct State {
     before: u64,
 }
 
-/// The record of the admitted requests of one time or one grain.
+/// A record of the requests that were admitted at one time, or within one grain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Record {
     stamp: u64,
-    /// The sum of all costs up to and including this record. The sum wraps around, so only the
-    /// differences between totals have a meaning.
+    /// The sum of the costs up to and including this record. The sum wraps around, so only the
+    /// difference of two totals has a meaning.
     total: u64,
 }
 
 impl SlidingLogRule {
-    /// Returns the limit.
+    /// Returns the maximum cost in any window.
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Returns the window in microseconds.
+    /// Returns the length of the window in microseconds.
     #[must_use]
     pub const fn window_micros(&self) -> u64 {
         self.window
     }
 
-    /// Returns the number of microseconds in a grain, or 0 for the exact log.
+    /// Returns the length of a grain in microseconds, or 0 for a log without a grain.
     #[must_use]
     pub const fn grain_micros(&self) -> u64 {
         self.grain
     }
 
     /// Returns the maximum number of records in a state. Each record has a cost of at least 1, and
-    /// each grain that overlaps the window has at most one record.
+    /// a log with a grain has at most one record for each grain.
     #[must_use]
     pub fn max_records(&self) -> u64 {
         match self.grain {
@@ -88,7 +85,6 @@ impl SlidingLogRule {
         }
     }
 
-    /// Returns the time until `cost` is admitted.
     pub(crate) fn wait_of(&self, state: Option<&State>, cost: u64, now: u64) -> Wait {
         let Some(max_before) = self.limit.checked_sub(cost) else {
             return Wait::NEVER;
@@ -100,10 +96,10 @@ impl SlidingLogRule {
             return Wait::ZERO;
         }
         let before = state.total_before(first);
-        // The cost is admitted when this record and all earlier records have expired.
+        // The cost is admitted when the record at this index and all earlier records have expired.
         let last_to_expire = state.records.partition_point(|record| {
             let dropped = record.total.wrapping_sub(before);
-            // For records before `first`, the difference wraps around to a huge number.
+            // For records before `first`, `dropped` wraps around to a huge number.
             dropped < excess || dropped > state.sum_from(first)
         });
         match state.records.get(last_to_expire) {
@@ -112,7 +108,6 @@ impl SlidingLogRule {
         }
     }
 
-    /// Charges `cost`, and drops expired records.
     pub(crate) fn add(&self, state: &mut State, cost: u64, now: u64) {
         let stamp = self.stamp(self.monotonic(state, now));
         self.drop_expired(state, now);
@@ -129,7 +124,6 @@ impl SlidingLogRule {
         Level::new(self.limit.saturating_sub(used), recovers_at)
     }
 
-    /// Returns the sum of the costs of all records that count.
     fn used(&self, state: &State, now: u64) -> u64 {
         state.sum_from(self.first_counted(state, now))
     }
@@ -138,7 +132,7 @@ impl SlidingLogRule {
         state.records.back().map_or(0, |last| last.stamp.saturating_add(self.window))
     }
 
-    /// Returns the time of the record for a request at `now`.
+    /// Returns the time that the record of a request at `now` gets.
     fn stamp(&self, now: u64) -> u64 {
         match self.grain {
             0 => now,
@@ -146,13 +140,12 @@ impl SlidingLogRule {
         }
     }
 
-    /// Returns `now`. If the clock shows a time before the newest record, returns the time of that
-    /// record instead (with a grain, the start of its grain).
+    /// Returns `now`, or a later time if the clock has stepped back. The result is never before the
+    /// newest record (with a grain, never before the start of that record's grain).
     fn monotonic(&self, state: &State, now: u64) -> u64 {
         state.records.back().map_or(now, |last| now.max(last.stamp.saturating_sub(self.grain)))
     }
 
-    /// Returns the index of the oldest record that still counts.
     fn first_counted(&self, state: &State, now: u64) -> usize {
         let now = self.monotonic(state, now);
         let has_expired = |record: &Record| record.stamp.saturating_add(self.window) <= now;
@@ -178,7 +171,7 @@ impl SlidingLogRule {
     }
 }
 
-// The state is boxed. Without the box, the state would enlarge every record of a store.
+// The state is boxed, because an unboxed log would enlarge every record of a store.
 #[doc(hidden)]
 impl Algorithm for SlidingLogRule {
     type State = Box<State>;
@@ -226,7 +219,7 @@ impl Algorithm for SlidingLogRule {
         cost.min(MAX_EXACT.saturating_sub(used))
     }
 
-    /// If the log has the maximum number of records, the cost is added to the newest record. The
+    /// In a log with the maximum number of records, the cost is added to the newest record, and the
     /// time of that record becomes `now`. So charges beyond the limit need no additional memory.
     fn charge(
         &self,
@@ -248,7 +241,6 @@ impl Algorithm for SlidingLogRule {
         state
     }
 
-    /// Refunds the cost from the newest records first.
     fn refund(&self, mut state: Self::State, cost: u64, now: u64) -> (Option<Self::State>, u64) {
         self.drop_expired(&mut state, now);
         let mut rest = cost;
@@ -264,12 +256,12 @@ impl Algorithm for SlidingLogRule {
         (None, cost - rest)
     }
 
-    /// Refunds the cost from the record with the time of the charge. The record must still count,
-    /// and must be one of the newest [`MAX_UNDO`] records.
+    /// Refunds the cost from the record at the time of the charge. The record must still count, and
+    /// must be one of the newest [`MAX_UNDO`] records.
     ///
-    /// If the clock showed a time before the newest record, the charge was added to the newest
-    /// record. If a record with the time `at` exists too, the refund is taken from the record at
-    /// `at`. That record counts for a shorter time, so this refunds less.
+    /// If the clock had stepped back before the charge, the cost was added to the newest record,
+    /// but the undo refunds from the record at `at`, if there is one. The refund is then too small,
+    /// because that record counts for a shorter time.
     fn undo(
         &self,
         log: &mut Option<Self::State>,
@@ -311,7 +303,6 @@ impl Algorithm for SlidingLogRule {
         self.level_of(state.map(|state| &**state), now)
     }
 
-    /// Returns the time at which the newest record expires.
     fn recovers_at(&self, state: &Self::State) -> u64 {
         self.expiry_of_newest(state)
     }
@@ -348,8 +339,8 @@ impl Algorithm for SlidingLogRule {
     }
 }
 
-/// Compares the times and the costs of the records. The totals of two equal logs can differ,
-/// because totals wrap around and can begin at any number.
+/// Compares the times and the costs of the records, not the totals. The totals of two equal logs
+/// can begin at different numbers.
 impl PartialEq for State {
     fn eq(&self, other: &Self) -> bool {
         self.records().eq(other.records())
@@ -370,13 +361,13 @@ impl FromIterator<(u64, u64)> for State {
 }
 
 impl State {
-    /// Returns `true` if there are no records.
+    /// Returns `true` if the log has no records.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// Returns the number of records, including expired records.
+    /// Returns the number of records in the log, including expired records.
     #[must_use]
     pub fn len(&self) -> usize {
         self.records.len()

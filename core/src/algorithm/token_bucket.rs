@@ -1,11 +1,12 @@
-//! Token bucket with continuous refill. GCRA is the same bucket in the terms of telecommunication.
+//! Token bucket with continuous refill. GCRA describes this bucket in the terms of
+//! telecommunication.
 //!
 //! A cost `c` is admitted if and only if `debt(t) + c ≤ B`. The debt is the number of tokens that
 //! are missing from a full bucket of capacity `B`. The debt shrinks continuously by `R` tokens per
 //! period `P`. It is never below 0.
 //!
-//! The debt is stored in units. A token has `P/gcd(R, P)` units. Both a token and the refill of one
-//! tick are a whole number of units, so that no fraction is ever lost.
+//! The debt is stored in units. A token has `P/gcd(R, P)` units, so that a token and the refill of
+//! one tick are whole numbers of units. No fraction is ever lost.
 //!
 //! Sources: J. Turner, "New directions in communications" (1986), describes the bucket. ITU-T
 //! I.371, annex A, describes GCRA. The emission interval of GCRA is `P/R`, and the burst tolerance
@@ -19,26 +20,22 @@ use super::traits::{Algorithm, Level, PackedAlgorithm, Take};
 use super::unit::Unit;
 use crate::time::{MAX_EXACT, MAX_SPAN_MICROS, Wait};
 
-/// The numbers of a bucket.
+/// A bucket with continuous refill: its capacity, its refill and its tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TokenBucketRule {
-    /// The number of tokens in a full bucket.
     pub(crate) capacity: u64,
-    /// The number of units in a full bucket. It is at most 2^52.
+    /// The capacity in units. It is at most 2^52.
     pub(crate) full: u64,
-    /// The number of units in a token.
     pub(crate) unit: Unit,
-    /// The number of units that are refilled in a tick.
     pub(crate) refill: NonZeroU64,
-    /// The number of microseconds in a tick.
     pub(crate) tick: NonZeroU64,
 }
 
-/// The state of a bucket: its debt at one time.
+/// The state of a bucket with continuous refill: its debt at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct State {
-    /// The time at which the bucket has this debt, in microseconds since 1970.
+    /// The time at which the bucket had this debt, in microseconds since 1970.
     pub time: u64,
     /// The debt, in the units of the policy that wrote the state.
     pub debt: u64,
@@ -77,15 +74,15 @@ impl TokenBucketRule {
         self.tick.get()
     }
 
-    /// Returns the time in which at least `tokens` are refilled, in microseconds, rounded down to
-    /// the tick.
+    /// Returns the number of microseconds in which `tokens` are refilled, rounded down to whole
+    /// ticks.
     pub(crate) fn refill_time(&self, tokens: u64) -> u64 {
         let ticks = tokens.saturating_mul(self.unit.get()) / self.refill.get();
         ticks.saturating_mul(self.tick.get())
     }
 
     /// Returns the maximum debt after a charge beyond the limit, in units. A debt up to this
-    /// maximum is exact, and is repaid within [`MAX_SPAN`](crate::MAX_SPAN).
+    /// maximum is exact, and is refilled within [`MAX_SPAN`](crate::MAX_SPAN).
     fn max_debt(&self) -> u64 {
         (MAX_SPAN_MICROS / self.tick).saturating_mul(self.refill.get()).min(MAX_EXACT)
     }
@@ -93,10 +90,9 @@ impl TokenBucketRule {
     /// Converts a state that a policy with another capacity or another rate wrote. The number of
     /// used tokens stays the same.
     ///
-    /// The debt is converted into the units of this policy and rounded up. If the units are small
-    /// enough for an exact conversion, rounding adds less than one unit. Otherwise a fraction of a
-    /// token is rounded up to a whole token. `older` is the number of units in a token of the other
-    /// policy, and is at least 1.
+    /// The debt is converted from the units of the other policy, in which a token has `older`
+    /// units, and rounded up. A fraction of a token becomes a whole token if its exact conversion
+    /// would need a number above 2^52.
     #[doc(hidden)]
     #[must_use]
     pub fn adopt(&self, state: State, older: u64) -> State {
@@ -113,8 +109,7 @@ impl TokenBucketRule {
         State { debt, ..state }
     }
 
-    /// Returns the state at `now`. If the clock shows a time before the time of the state, nothing
-    /// is refilled.
+    /// Returns the state at `now`. If `now` is before the time of the state, nothing is refilled.
     #[inline(always)]
     fn at(&self, State { time, debt }: State, now: u64) -> State {
         let (floor, ticks) = self.ticks_between(time, now);
@@ -132,7 +127,6 @@ impl TokenBucketRule {
         state.debt.saturating_add(cost.saturating_mul(self.unit.get()))
     }
 
-    /// Returns the time at which `units` have been refilled, counted from `time`.
     #[inline(always)]
     fn later(&self, time: u64, units: u64) -> u64 {
         let ticks = match self.refill.get() {
@@ -142,11 +136,11 @@ impl TokenBucketRule {
         self.ticks_up(time).saturating_add(ticks).saturating_mul(self.tick.get())
     }
 
-    /// Returns the start of the tick that contains `now`, and the number of ticks from the time of
-    /// a state to this start.
+    /// Returns the start of the tick that contains `now`, and the number of ticks from `time` to
+    /// this start. `time` is the time of a state.
     #[inline(always)]
     fn ticks_between(&self, time: u64, now: u64) -> (u64, u64) {
-        // Most policies have a tick of a microsecond, for which no division is needed.
+        // Most policies have a tick of a microsecond. Then no division is needed.
         if self.tick == NonZeroU64::MIN {
             return (now, now.saturating_sub(time));
         }
@@ -154,15 +148,13 @@ impl TokenBucketRule {
         (ticks * self.tick.get(), ticks.saturating_sub(self.ticks_up(time)))
     }
 
-    /// Returns the number of whole ticks up to a time. If a tick is a microsecond, this needs no
-    /// division.
     #[inline(always)]
     fn ticks(&self, micros: u64) -> u64 {
         if self.tick == NonZeroU64::MIN { micros } else { micros / self.tick }
     }
 
-    /// Returns the number of ticks up to the time of a state. The time is a whole number of ticks,
-    /// unless a policy with a finer tick wrote the state.
+    /// Returns the number of ticks up to the time of a state, rounded up. Rounding is needed only
+    /// if a policy with a finer tick wrote the state.
     #[inline(always)]
     fn ticks_up(&self, micros: u64) -> u64 {
         if self.tick == NonZeroU64::MIN { micros } else { micros.div_ceil(self.tick.get()) }
@@ -215,22 +207,22 @@ impl Algorithm for TokenBucketRule {
         ((debt > 0).then_some(State { debt, ..state }), units / self.unit.get())
     }
 
-    /// If a refund is less than `cost`, it refunds the whole debt, which can include a part of a
-    /// token.
+    /// Returns an upper bound on the tokens of a refund. A refund of less than `cost` has refunded
+    /// the whole debt, including a fraction of a token, which `amount` does not contain.
     fn max_refund(&self, cost: u64, amount: u64) -> u64 {
         amount + u64::from(amount < cost)
     }
 
     /// Refunds the part of the charge that was not refilled after the charge.
     ///
-    /// A full bucket loses further refill. So without a part `c` of the charge, the debt would be
-    /// lower by `min(c, the minimum debt since the charge)`.
+    /// A full bucket loses further refill. So if a part `c` of the charge had not been made, the
+    /// debt would now be lower by `min(c, the minimum debt since the charge)`.
     ///
-    /// The minimum debt after the last write is the current debt. Before the last write, the
-    /// minimum debt was at least `taken - R·(t - at)`. Here `taken` is the cost of the charge, `at`
-    /// is its time, and `t` is the time of the last write. The undo refunds at most this much, and
-    /// at most the current debt. The refund is exact if only other undos have written the state
-    /// after the charge, because an undo does not change the time of the state.
+    /// The minimum debt since the last write is the current debt. Before the last write, the
+    /// minimum debt was at least `taken - R·(t - at)`: `taken` is the cost of the charge, `at` its
+    /// time, and `t` the time of the last write. The undo refunds at most this much, and at most
+    /// the current debt. The refund is exact if only other undos have written the state since the
+    /// charge, because an undo does not change the time of the state.
     fn undo(
         &self,
         state: &mut Option<State>,
@@ -239,7 +231,7 @@ impl Algorithm for TokenBucketRule {
         now: u64,
     ) -> Option<u64> {
         let written = (*state)?;
-        // After a charge at `at`, no state has an older time.
+        // After a charge at `at`, the time of the state is never before `at`.
         let between = self.ticks_up(written.time).checked_sub(self.ticks(at))?;
         let units = |tokens: u64| tokens.saturating_mul(self.unit.get());
         let owed = units(taken).saturating_sub(between.saturating_mul(self.refill.get()));

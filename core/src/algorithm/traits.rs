@@ -1,32 +1,31 @@
-//! The functions that all algorithms have.
+//! The functions of each algorithm.
 
 use super::shape::StateShape;
 use crate::time::Wait;
 
 /// An algorithm with the numbers of a policy. All times are in microseconds since 1970.
 pub trait Algorithm {
-    /// The state of a subject. A subject without usage has no state.
+    /// The state of a subject under this algorithm. A subject without usage has no state.
     type State: Clone;
 
     /// The name of the algorithm in messages.
     const NAME: &'static str;
 
-    /// Whether reservations are possible.
+    /// Whether the algorithm can reserve a place for a later time.
     const CAN_RESERVE: bool = false;
 
-    /// Returns the maximum that the algorithm ever admits at one instant.
+    /// Returns the maximum cost that the algorithm ever admits at one instant.
     fn limit(&self) -> u64;
 
-    /// Returns the number of microseconds in a tick, which is the resolution of the rule.
+    /// Returns the resolution of the rule: the number of microseconds in a tick.
     fn tick(&self) -> u64 {
         1
     }
 
-    /// Returns the shape of the states.
+    /// Returns the shape of the states under this algorithm.
     fn shape(&self) -> StateShape;
 
-    /// Returns how long a request counts, in microseconds. The result is for a request that used
-    /// the whole limit.
+    /// Returns the time for which a charge of the whole limit counts, in microseconds.
     fn window(&self) -> u64 {
         self.max_retention()
     }
@@ -34,7 +33,8 @@ pub trait Algorithm {
     /// Returns the maximum number of microseconds until a state has recovered.
     fn max_retention(&self) -> u64;
 
-    /// Returns the maximum number of records in a state. It is 0 for all algorithms except logs.
+    /// Returns the maximum number of records in a state. The state of a log has records; all other
+    /// states have none.
     fn max_records(&self) -> u64 {
         0
     }
@@ -54,8 +54,8 @@ pub trait Algorithm {
         phase: impl FnOnce() -> u64,
     ) -> Self::State;
 
-    /// Returns the part of `cost` that can be charged beyond the limit. This is the part that the
-    /// state can represent.
+    /// Returns the part of `cost` that can be charged beyond the limit, because the state can
+    /// represent it.
     fn chargeable(&self, state: Option<&Self::State>, cost: u64, now: u64) -> u64;
 
     /// Charges `cost` beyond the limit, and returns the new state. The cost must be
@@ -74,32 +74,32 @@ pub trait Algorithm {
     /// refunded amount, rounded down.
     fn refund(&self, state: Self::State, cost: u64, now: u64) -> (Option<Self::State>, u64);
 
-    /// Returns an upper bound of the cost that a refund of `cost` has refunded. `amount` is the
-    /// amount that [`refund`](Self::refund) returned, which is rounded down.
+    /// Returns an upper bound on the cost that [`refund`](Self::refund) has refunded. `amount` is
+    /// the amount that `refund` returned for `cost`, rounded down.
     fn max_refund(&self, _cost: u64, amount: u64) -> u64 {
         amount
     }
 
-    /// Reverts the part of `cost` that still counts. `cost` is at most the cost of the earlier
-    /// charge `take`. Returns the refunded amount, rounded down. Returns `None` and changes nothing
-    /// if nothing of the earlier charge still counts.
+    /// Reverts an earlier charge, up to `cost`, as far as the charge still counts. `take` describes
+    /// the charge. Returns the refunded amount, rounded down. Returns `None` and changes nothing if
+    /// the charge no longer counts.
     fn undo(&self, state: &mut Option<Self::State>, cost: u64, take: Take, now: u64)
     -> Option<u64>;
 
-    /// Returns `true` if [`undo`](Self::undo) does not find a charge that was made at `at`,
-    /// although the charge possibly still counts.
+    /// Returns `true` if [`undo`](Self::undo) cannot find a charge that was made at `at`, although
+    /// the charge possibly still counts.
     fn is_out_of_reach(&self, _state: Option<&Self::State>, _at: u64, _now: u64) -> bool {
         false
     }
 
-    /// Returns the remaining amount and the time of recovery.
+    /// Returns the remaining amount of a state, and the time of its recovery.
     fn level(&self, state: Option<&Self::State>, now: u64) -> Level;
 
     /// Returns the time from which the state cannot be distinguished from no state.
     fn recovers_at(&self, state: &Self::State) -> u64;
 
-    /// Returns `true` if `cost` can be reserved. A reservation makes the debt exceed the capacity
-    /// for some time. The state must still represent this debt exactly.
+    /// Returns `true` if the state can exactly represent a debt that includes `cost`. A reservation
+    /// needs such a debt, which exceeds the capacity for some time.
     fn can_reserve(&self, _state: Option<&Self::State>, _cost: u64, _now: u64) -> bool {
         false
     }
@@ -108,18 +108,18 @@ pub trait Algorithm {
     ///
     /// # Errors
     ///
-    /// Returns a message if no state of this rule has these values. The message names the wrong
+    /// Returns a message if no state under this rule has these values. The message names the wrong
     /// value and its bound.
     fn check(&self, state: &Self::State) -> Result<(), String>;
 }
 
-/// An algorithm with a state that fits into two words. Both words are 0 only for a state without
-/// usage. Such a state decides as if there were no state.
+/// An algorithm with a state that fits into two words. If both words are 0, the state has no usage,
+/// and decides like no state.
 pub trait PackedAlgorithm: Algorithm<State: Copy> {
     /// Packs the state into two words. Returns `None` if the state does not fit.
     fn pack(state: Self::State) -> Option<[u64; 2]>;
 
-    /// Returns the state in these words.
+    /// Unpacks the state from two words.
     fn unpack(words: [u64; 2]) -> Self::State;
 
     /// Returns `true` if each state that the policy can write fits into two words.
@@ -127,21 +127,21 @@ pub trait PackedAlgorithm: Algorithm<State: Copy> {
         true
     }
 
-    /// Advances the state to `now`, if the functions below would otherwise each do this. By
-    /// default, returns the state unchanged.
+    /// Advances the state to `now` once, for the methods `*_advanced` of this trait. The default
+    /// implementation returns the state unchanged.
     #[inline(always)]
     fn advance(&self, state: Self::State, _now: u64) -> Self::State {
         state
     }
 
-    /// Does the same as [`wait`](Algorithm::wait) on a state that was advanced to `now`.
+    /// Like [`wait`](Algorithm::wait), for a state that was [advanced](Self::advance) to `now`.
     #[inline(always)]
     fn wait_advanced(&self, state: Self::State, cost: u64, now: u64) -> Wait {
         self.wait(Some(&state), cost, now)
     }
 
-    /// Does the same as [`take`](Algorithm::take) on a state that was advanced to `now`. The cost
-    /// must be admitted.
+    /// Like [`take`](Algorithm::take), for a state that was [advanced](Self::advance) to `now`. The
+    /// cost must be admitted.
     #[inline(always)]
     fn take_advanced(
         &self,
@@ -153,14 +153,14 @@ pub trait PackedAlgorithm: Algorithm<State: Copy> {
         self.take(Some(state), cost, now, phase)
     }
 
-    /// Does the same as [`level`](Algorithm::level) on a state that was advanced to `now`.
+    /// Like [`level`](Algorithm::level), for a state that was [advanced](Self::advance) to `now`.
     #[inline(always)]
     fn level_advanced(&self, state: Self::State, now: u64) -> Level {
         self.level(Some(&state), now)
     }
 }
 
-/// An earlier charge that an undo reverts.
+/// The time and the cost of an earlier charge that an undo reverts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Take {
@@ -171,26 +171,26 @@ pub struct Take {
 }
 
 impl Take {
-    /// Creates the description of a charge of `cost` at `at`.
+    /// Creates the description of a charge of `cost` that was made at `at`.
     #[must_use]
     pub const fn new(at: u64, cost: u64) -> Self {
         Self { at, cost }
     }
 }
 
-/// The level of a state: the remaining amount, and the time of its recovery.
+/// The remaining amount of a state, and the time of its recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Level {
     /// The maximum cost that would be admitted now, rounded down.
     pub remaining: u64,
-    /// The time at which the state has recovered fully if nothing more is charged, in microseconds
-    /// since 1970.
+    /// The time at which the state has recovered if nothing more is charged, in microseconds since
+    /// 1970.
     pub recovers_at: u64,
 }
 
 impl Level {
-    /// Creates a level.
+    /// Creates a level from the remaining amount and the time of recovery.
     #[must_use]
     #[inline(always)]
     pub const fn new(remaining: u64, recovers_at: u64) -> Self {

@@ -1,9 +1,9 @@
-//! Converts units to tokens without a division, because a division would take longer than most of
-//! the other steps of a decision.
+//! Units of a token. The conversion of units to tokens needs no division, because a division takes
+//! longer than most other steps of a decision.
 
 use crate::time::MAX_EXACT;
 
-/// The number of units in a token. It is from 1 to [`MAX_EXACT`].
+/// The number of units in a token, from 1 to [`MAX_EXACT`], and its reciprocal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Unit {
     units: u64,
@@ -14,7 +14,8 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// Creates a token of `units` units, clamped to 1 to [`MAX_EXACT`].
+    /// Creates a token of `units` units. A number outside of 1 to [`MAX_EXACT`] is clamped to this
+    /// range.
     #[must_use]
     pub fn new(units: u64) -> Self {
         let units = units.clamp(1, MAX_EXACT);
@@ -31,7 +32,7 @@ impl Unit {
         self.units
     }
 
-    /// Returns the number of whole tokens in `units`. `units` must be at most [`MAX_EXACT`].
+    /// Returns the number of whole tokens in `units`, which must be at most [`MAX_EXACT`].
     ///
     /// Source: T. Granlund, P. Montgomery, "Division by invariant integers using multiplication"
     /// (1994), theorem 4.2. Let `N` be the number of bits in the dividend, and `m` the reciprocal
@@ -73,7 +74,7 @@ mod tests {
             let unit = Unit::new(size);
             prop_assert_eq!(unit.get(), size);
             prop_assert_eq!(unit.whole_tokens(units), units / size);
-            // The result changes at multiples.
+            // The number of whole tokens changes at multiples of the size of a token.
             let multiple = (times % (MAX_EXACT / size + 1)) * size;
             for near in [multiple.saturating_sub(1), multiple, (multiple + 1).min(MAX_EXACT)] {
                 prop_assert_eq!(unit.whole_tokens(near), near / size);

@@ -23,16 +23,15 @@ use crate::subject::{ShownBytes, Subject};
 pub struct Charge<'a> {
     /// The policy that admits or denies the charge.
     pub policy: &'a Policy,
-    /// The tenant of the subject. It is empty for a subject without a tenant. The same subject of
-    /// two tenants is two subjects. All states of one tenant are stored together (on Redis Cluster,
-    /// in one hash slot).
+    /// The tenant of the subject. It is empty for a subject without a tenant. Two tenants with the
+    /// same subject have separate states. All states of one tenant are stored together (on Redis
+    /// Cluster, in one hash slot).
     pub tenant: &'a [u8],
     /// The subject whose usage is limited. Any bytes are valid.
     pub subject: &'a [u8],
     /// The cost of the charge. A cost of 0 charges nothing.
     pub cost: u64,
-    /// Whether the charge is check-only. Such a charge must be admitted, but nothing is charged:
-    /// see [`check_only`](Self::check_only).
+    /// Whether the charge is [check-only](Self::check_only): it must be admitted, and is not made.
     pub is_check_only: bool,
 }
 
@@ -241,7 +240,6 @@ impl<'a> ChargeBuf<'a> {
 }
 
 impl<'a> From<Charge<'a>> for ChargeBuf<'a> {
-    /// Borrows all parts.
     fn from(charge: Charge<'a>) -> Self {
         let Charge { policy, tenant, subject, cost, is_check_only } = charge;
         Self {

@@ -9,7 +9,8 @@ use crate::policy::Policy;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Charges<'a>(Repr<'a>);
 
-// The enum has only two variants, so that the memory store distinguishes them by one comparison.
+// The enum has only two variants, so that the memory store finds the form of the charges by one
+// comparison.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Repr<'a> {
     /// Several charges that have the same tenant, subject and cost, and different policies. The
@@ -81,7 +82,6 @@ impl<'a> Charges<'a> {
         same.fold(0, |sum: u64, charge| sum.saturating_add(charge.cost))
     }
 
-    /// Returns `true` if any of the charges is check-only.
     pub(crate) fn any_check_only(&self) -> bool {
         match &self.0 {
             Repr::List(List::Slice(charges)) => charges.iter().any(|charge| charge.is_check_only),
@@ -90,7 +90,6 @@ impl<'a> Charges<'a> {
         }
     }
 
-    /// Returns `true` if `matches` returns `true` for any of the policies.
     pub(crate) fn any_policy(&self, matches: impl Fn(&Policy) -> bool) -> bool {
         match &self.0 {
             Repr::List(List::Slice(charges)) => charges.iter().any(|charge| matches(charge.policy)),
@@ -141,8 +140,8 @@ impl<'a> Charges<'a> {
 }
 
 impl<'a> List<'a> {
-    // Never inlined, so that [`Charges::get`] stays short. It needs only a few instructions for
-    // charges that differ only in their policies.
+    // This method is never inlined, so that [`Charges::get`] stays short. `get` needs only a few
+    // instructions for charges that differ only in their policies.
     #[inline(never)]
     fn get(&self, index: usize) -> Option<Charge<'a>> {
         match self {

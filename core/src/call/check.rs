@@ -179,7 +179,6 @@ fn check_id(id: CallId<'_>, operation: Operation) -> Result<(), Error> {
     Err(invalid(problem))
 }
 
-/// Returns the error for an operation of a hold without an id.
 pub(crate) fn hold_without_id() -> Error {
     invalid("a hold has no id; an id is needed to settle it".to_owned())
 }

@@ -12,9 +12,9 @@ impl Call<'_> {
     /// except for their [ids](crate::CallId), have the same digest. The digest is the same on every
     /// machine.
     ///
-    /// A store keeps the digest with the answer, under the id. All calls for one
-    /// [hold](crate::Operation::Hold) have the same digest, because the digest of such a call
-    /// contains neither the operation nor the costs.
+    /// A store keeps the digest together with the answer, under the id of the call. All calls for
+    /// one [hold](crate::Operation::Hold) have the same digest, because their digest contains
+    /// neither the operation nor the costs.
     #[must_use]
     pub fn fingerprint(&self) -> [u8; 20] {
         let mut digest = Digest(Sha1::new());

@@ -44,7 +44,8 @@ use crate::subject::ShownBytes;
 ///   store's clock. Repetitions do not prolong this time. If the clock steps back, the store
 ///   remembers the id longer. A reset of a subject does not remove ids.
 /// * An id belongs to the [slot key](crate::Charge::slot_key) of the first charge. This is the
-///   tenant, or the subject if the charge has no tenant. The same id for two tenants is two ids.
+///   tenant, or the subject if the charge has no tenant. The same id under two tenants names two
+///   calls.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CallId<'a> {

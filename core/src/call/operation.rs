@@ -1,4 +1,4 @@
-//! The operations of calls, and one table of their facts.
+//! The operations of calls, and a table of their properties.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ pub enum Operation {
     Peek,
     /// Refunds each cost. The refund is at most the amount that is charged to the state.
     Refund,
-    /// Reverts an acquire or a reservation of the same charges, which was made at `at`. An undo
-    /// never admits more than the policies allow.
+    /// Reverts an acquire or a reservation that was made at `at`, with the charges of this call. An
+    /// undo never admits more than the policies allow.
     ///
     /// An undo immediately after the acquire restores the previous state. A later undo refunds only
     /// the part of the charge that was not refilled between the acquire and the undo. Unlike a
@@ -57,18 +57,18 @@ pub enum Operation {
     /// Blocked subjects and shadows are charged too. Blocks do not change. The call returns the
     /// verdicts that a peek of cost 0 would return after the call.
     Charge,
-    /// Acquires the same amount for each charge. This is the maximum that all enforced policies
-    /// admit, from `min` up to the lowest cost of the charges.
+    /// Acquires the same amount for each charge. The amount is the maximum that all enforced
+    /// policies admit, from `min` up to the lowest cost of the charges.
     /// [`Decision::amounts`](crate::Decision::amounts) returns the amount.
     ///
     /// If the policies do not admit `min`, the call is refused like an acquire of `min` for each
     /// charge. A shadow does not limit the amount, and is charged only if it admits the amount. A
-    /// [check-only](crate::Charge::check_only) charge does not limit the amount either. Its policy
-    /// must admit its own cost.
+    /// [check-only](crate::Charge::check_only) charge does not limit the amount either, but its
+    /// policy must admit the cost of the check-only charge.
     ///
     /// The charges must have different states.
     AcquireUpTo {
-        /// The minimum amount. It is at least 1, and at most the lowest cost of the charges.
+        /// The minimum amount, from 1 up to the lowest cost of the charges.
         min: u64,
     },
     /// Acquires an estimate, under the id of the call, and keeps it as a *hold* until the actual
@@ -90,7 +90,7 @@ pub enum Operation {
     /// Makes a [hold](Self::Hold) of the maximum amount that all enforced policies admit. The
     /// amount is chosen in the same way as by [`AcquireUpTo`](Self::AcquireUpTo).
     HoldUpTo {
-        /// The minimum amount. It is at least 1, and at most the lowest cost of the charges.
+        /// The minimum amount, from 1 up to the lowest cost of the charges.
         min: u64,
     },
     /// Settles a [hold](Self::Hold). The call has the id and the charges of the hold, but its costs
@@ -113,8 +113,8 @@ pub enum Operation {
     /// [refund](Self::Refund) was made after the hold, it has possibly refunded the hold. So the
     /// amount of the refund is deducted from the amount that the settlement refunds.
     ///
-    /// The settlement returns the verdicts that a peek of cost 0 would return after it. No policy
-    /// refuses a settlement.
+    /// The settlement returns the verdicts that a peek of cost 0 would return after the settlement.
+    /// No policy refuses a settlement.
     ///
     /// If the same settlement is sent again, the store returns the same answer and changes nothing.
     /// A second settlement at other costs fails with
@@ -126,9 +126,9 @@ pub enum Operation {
     /// stays open and is [settled](Self::Settle) later. A total below an earlier total changes
     /// nothing.
     SettleSoFar,
-    /// Postpones the time at which a [hold](Self::Hold) lapses. The hold then lapses after the id's
-    /// time to live, counted from now. If the hold would lapse later without the call, the time
-    /// does not change. The call has the id and the charges of the hold. The costs are ignored.
+    /// Postpones the time at which a [hold](Self::Hold) lapses, to the id's time to live from now.
+    /// If the hold lapses later than that, the call changes nothing. The call has the id and the
+    /// charges of the hold. The costs are ignored.
     ///
     /// The call fails with [`ErrorKind::HoldLapsed`](crate::ErrorKind::HoldLapsed) if the hold has
     /// lapsed. It fails with [`ErrorKind::AlreadySettled`](crate::ErrorKind::AlreadySettled) if the
@@ -137,7 +137,7 @@ pub enum Operation {
     /// Reserves a place in the queue of a bucket, at most `max_wait` in the future. Callers are
     /// served in the order of their calls. Every policy must be a bucket.
     Reserve {
-        /// The maximum time from now until the place.
+        /// The maximum wait until the reserved place.
         max_wait: Duration,
     },
     /// Removes the state of the subject, including its block. This also ends the
@@ -149,7 +149,7 @@ pub enum Operation {
         /// The duration of the block.
         span: Duration,
     },
-    /// Blocks the subject for at least `span` from now. If an earlier block ends later, it does not
+    /// Blocks the subject for at least `span` from now. An earlier block that ends later does not
     /// change. A span of zero changes nothing.
     ///
     /// The blocks of several callers can arrive at the store in any order. The result is always the
@@ -160,24 +160,22 @@ pub enum Operation {
     },
 }
 
-/// The policies can refuse the operation. If they admit the operation, it charges its costs.
+/// A flag: the operation charges its costs if the policies admit them, and is refused otherwise.
 const ACQUIRES: u8 = 1;
-/// The operation makes, settles or extends a hold.
+/// A flag: the operation makes, settles or extends a hold.
 const HOLD: u8 = 2;
-/// The operation needs a hold that was made before.
+/// A flag: the operation needs a hold that an earlier call made.
 const NEEDS_HOLD: u8 = 4;
-/// The decision contains the amount that was refunded or recorded for each charge.
+/// A flag: the decision contains the amount that was refunded or recorded for each charge.
 const AMOUNTS: u8 = 8;
 
 macro_rules! facts {
     ($($operation:ident $name:literal $code:literal $facts:expr;)+) => {
-        /// The operations without their arguments, in the order of the table below.
         enum Row {
             $($operation,)+
         }
 
         impl Operation {
-            /// The [names](Self::name) of all operations, by their [index](Self::index).
             #[cfg(feature = "metrics")]
             pub(crate) const NAMES: [&str; [$($name),+].len()] = [$($name),+];
 
@@ -236,7 +234,6 @@ facts! {
 }
 
 impl Operation {
-    /// Returns the index of the operation in [`NAMES`](Self::NAMES).
     #[cfg(feature = "metrics")]
     pub(crate) const fn index(self) -> usize {
         self.row() as usize
@@ -253,8 +250,8 @@ impl Operation {
     /// Returns `true` if a decision on the operation can be a refusal. This is the case for
     /// [acquires](Self::is_acquire), and for a peek because a peek decides as an acquire would.
     ///
-    /// All other operations change states regardless of the limits. They return the verdicts that a
-    /// peek of cost 0 would return after the call.
+    /// Operations that policies cannot refuse change states regardless of the limits. They return
+    /// the verdicts that a peek of cost 0 would return after the call.
     #[must_use]
     #[inline]
     pub const fn can_be_refused(self) -> bool {
@@ -295,7 +292,8 @@ impl Operation {
         }
     }
 
-    /// Returns the acquire that charges as this hold does. Returns all other operations unchanged.
+    /// Returns the acquire that makes the same charges, if the operation makes a hold. Returns all
+    /// other operations unchanged.
     #[must_use]
     #[inline]
     pub const fn without_hold(self) -> Self {

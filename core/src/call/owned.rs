@@ -50,7 +50,6 @@ impl OwnedCall {
 }
 
 impl From<Call<'_>> for OwnedCall {
-    /// Copies the charges and the id of the call.
     fn from(call: Call<'_>) -> Self {
         let owned = |charge| ChargeBuf::from(charge).into_owned();
         Self {

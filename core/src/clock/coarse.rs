@@ -1,4 +1,5 @@
-//! A clock that is read by a single load from memory. It is late by up to its grain.
+//! A clock that a thread updates in memory. The clock is cheap to read, and late by up to its
+//! grain.
 
 use std::io;
 use std::sync::Arc;
@@ -15,9 +16,9 @@ use crate::time::Timestamp;
 /// The background thread reads [`SystemClock`] once per `grain`. The thread ends when the last
 /// clone of the clock is dropped.
 ///
-/// *Error:* The clock is late by up to the grain, and later if its thread is not scheduled in time.
-/// So each duration that the clock measures can be too long or too short by this much. A bucket
-/// refills in steps, and a window can be shorter or longer by the grain. A caller that waits
+/// *Error:* The clock is late by up to the grain, or by more if its thread is not scheduled in
+/// time. So each duration that the clock measures can be too long or too short by this much. A
+/// bucket refills in steps, and a window can be shorter or longer by the grain. A caller that waits
 /// exactly `retry_after` is possibly too early. For decisions that are exact to the microsecond,
 /// use [`SystemClock`].
 ///
@@ -86,8 +87,8 @@ mod tests {
         let start = coarse.now();
         assert!(becomes_true_within_ten_seconds(|| {
             let shown = coarse.now();
-            // The two clocks are created one after the other. They can differ by the time between
-            // these moments.
+            // The two clocks are created one after the other, so they can differ by the time in
+            // between.
             assert!(shown <= system.now().saturating_add(Duration::from_millis(50)));
             shown >= start.saturating_add(Duration::from_millis(5))
         }));

@@ -1,4 +1,4 @@
-//! The machine's clock. It is read from the cycle counter of the processor.
+//! The machine's clock, which is read from the cycle counter of the processor.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -21,10 +21,10 @@ use crate::time::{MAX_EXACT, Timestamp, micros_of};
 ///
 /// *Error:* While one thread calibrates the clock, another thread possibly still uses the previous
 /// calibration. The reading of that thread can be late by up to a microsecond. On some machines the
-/// counters of the processors differ, although the kernel relies on the counters. Then the readings
-/// on two processors differ by the same time, and a thread that moves between two processors can
-/// see the time step back. The states of this library tolerate both errors: a state is never moved
-/// back before the time at which it was last written. This delays a recovery by at most the step.
+/// counters of the processors differ, although the kernel relies on them. Then the readings on two
+/// processors differ too, and a thread that moves between the processors can see the time step
+/// back. The states of this library tolerate both errors: a step back of the clock delays a
+/// recovery by at most the length of the step.
 ///
 /// ```
 /// use tidegate_core::{Clock, SystemClock};
@@ -58,7 +58,7 @@ impl Default for SystemClock {
 }
 
 impl Clock for SystemClock {
-    // This is not inlined, because inlined code costs the caller more than a call.
+    // This method is not inlined, because inlined code would cost the caller more than a call.
     #[inline(never)]
     fn now(&self) -> Timestamp {
         Timestamp::from_micros(match &self.cycles {
@@ -79,54 +79,51 @@ fn counter_is_trusted() -> bool {
         .is_ok_and(|source| matches!(source.trim(), "tsc" | "arch_sys_counter"))
 }
 
-/// The time that is computed from the cycle counter. A line maps cycles to the time. A new line is
-/// computed each time the current line has reached its end.
+/// A clock that computes the time from the cycle counter, by a calibration: a linear function from
+/// cycles to time. When a calibration ends, a new calibration is computed.
 #[derive(Debug)]
 struct Cycles {
     counter: quanta::Clock,
     started: Instant,
-    /// The start of the clock, in microseconds since 1970.
     started_at: u64,
-    /// The number of nanoseconds in 2^32 cycles. It is measured once.
+    /// The number of nanoseconds in 2^32 cycles. It is measured once, when the clock is created.
     slope: u64,
-    /// The number of changes of the line. Two lines are stored, and the last bit of this number
-    /// selects the current line.
+    /// The number of times that the calibration was replaced. Two calibrations are stored, and the
+    /// last bit of this number selects the current calibration.
     changes: AtomicU64,
     lines: [Line; 2],
-    /// Whether a thread is computing the next line.
     busy: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Line {
-    /// The value of the cycle counter at the start of the line.
+    /// The value of the cycle counter at the start of the calibration.
     cycles: AtomicU64,
-    /// The time at the start of the line in whole microseconds since 1970. `fraction` is the rest
-    /// of this time, in units of 2^-40 µs.
+    /// The time at the start of the calibration in whole microseconds since 1970. The fraction of a
+    /// microsecond is in `fraction`, in units of 2^-40 µs.
     micros: AtomicU64,
     fraction: AtomicU64,
-    /// The slope of the line: the time of one cycle, in units of 2^-40 µs.
+    /// The time of one cycle, in units of 2^-40 µs.
     slope: AtomicU64,
-    /// The number of cycles for which the line is valid.
     length: AtomicU64,
-    /// The end of the line, in nanoseconds since the start of the clock.
+    /// The end of the calibration, in nanoseconds since the start of the clock.
     ends: AtomicU64,
 }
 
-/// The number of nanoseconds for which a line is valid.
+/// The number of nanoseconds for which a calibration is valid.
 const LENGTH: u64 = 10_000_000;
 
 impl Cycles {
     fn new(started: Instant, started_at: u64) -> Self {
         let counter = quanta::Clock::new();
         let slope = counter.delta_as_nanos(0, 1 << 32).max(1);
-        // Both lines have length 0, so the first reading computes a line.
+        // Both calibrations have length 0, so the first reading computes a calibration.
         let (changes, lines, busy) = Default::default();
         Self { counter, started, started_at, slope, changes, lines, busy }
     }
 
-    /// Returns microseconds since 1970. The rare path is a separate function at the end, so that no
-    /// registers are reserved for it. The counter is read first, because reading the counter is a
+    /// Returns microseconds since 1970. The rare path is a separate function, so that no registers
+    /// are reserved for the rare path. The counter is read first, because reading the counter is a
     /// function call on some processors.
     #[inline]
     fn micros(&self) -> u64 {
@@ -139,7 +136,7 @@ impl Cycles {
         }
     }
 
-    /// Does the same as [`micros`](Self::micros) if the line has ended or is being replaced.
+    /// Does the same as [`micros`](Self::micros) if the calibration has ended or is being replaced.
     #[cold]
     #[inline(never)]
     fn micros_slow(&self) -> u64 {
@@ -155,12 +152,13 @@ impl Cycles {
             if let Some(micros) = micros {
                 return micros;
             }
-            // The previous line has possibly returned times up to its end, so the next line must
-            // not begin earlier.
+            // The previous calibration has possibly returned times up to its end, so the next
+            // calibration must not begin earlier.
             let begin = nanos.max(ends);
             if !self.busy.swap(true, Ordering::Acquire) {
                 if self.is_current(changes) {
-                    // If the line was fast, the next line begins at its end, and has a lower slope.
+                    // If the previous calibration was fast, the next calibration begins at the end
+                    // of the previous one, with a lower slope.
                     let ahead = (begin - nanos).min(LENGTH / 2);
                     let slope = self.slope - self.slope / LENGTH * ahead;
                     let next = self.line(changes.wrapping_add(1));
@@ -175,8 +173,8 @@ impl Cycles {
 
     /// Reads the counter, and immediately afterwards the system's clock, as nanoseconds since the
     /// start of the clock. The two readings are within a microsecond, unless the thread is
-    /// interrupted several times. Because of this order, a line never begins before a time that the
-    /// system has already returned to a thread.
+    /// interrupted several times. Because of this order, a calibration never begins before a time
+    /// that the system has already returned to a thread.
     fn both(&self) -> (u64, u64) {
         let (mut cycles, mut nanos) = (0, 0);
         for _ in 0..4 {
@@ -190,41 +188,43 @@ impl Cycles {
         (cycles, nanos)
     }
 
-    /// Returns the line that is current after this many changes.
+    /// Returns the calibration after `changes` replacements.
     #[inline]
     fn line(&self, changes: u64) -> &Line {
         let [one, other] = &self.lines;
         if changes.is_multiple_of(2) { one } else { other }
     }
 
-    /// Returns `true` if the line after this many changes is still the current line. In this case
-    /// no thread has written to the line.
+    /// Returns `true` if the calibration after `changes` replacements is still current. In this
+    /// case no thread has written to that calibration.
     #[inline]
     fn is_current(&self, changes: u64) -> bool {
         fence(Ordering::Acquire);
         self.changes.load(Ordering::Relaxed) == changes
     }
 
-    /// Returns the time at `nanos` nanoseconds after the start of the clock.
     fn micros_at(&self, nanos: u64) -> u64 {
         self.started_at.saturating_add(nanos / 1_000).min(MAX_EXACT)
     }
 }
 
 impl Line {
-    /// Returns the time at a reading of the counter, or `None` if the line is not valid for it.
+    /// Returns the time at the value `cycles` of the counter, or `None` if the calibration is not
+    /// valid for this value.
     #[inline]
     fn at(&self, cycles: u64) -> Option<u64> {
         let since = cycles.wrapping_sub(self.cycles.load(Ordering::Relaxed));
         let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        // The product is at most 2^40 times the length of the line in microseconds.
+        // `since` times the slope is at most 2^40 times the length of the calibration in
+        // microseconds.
         (since < load(&self.length)).then(|| {
             load(&self.micros) + ((load(&self.fraction) + since * load(&self.slope)) >> 40)
         })
     }
 
-    /// Sets the line to begin at `cycles`, which is `nanos` after the start of the clock and at the
-    /// time `micros`. `slope` is in nanoseconds per 2^32 cycles.
+    /// Sets the calibration to begin at `cycles`. At this value of the counter, `nanos` have passed
+    /// since the start of the clock, and the time is `micros`. `slope` is in nanoseconds per 2^32
+    /// cycles.
     fn draw(&self, cycles: u64, nanos: u64, micros: u64, slope: u64) {
         let length = (LENGTH << 32) / slope.max(1);
         let set = |number: &AtomicU64, to: u64| number.store(to, Ordering::Relaxed);
@@ -243,7 +243,7 @@ mod tests {
 
     use super::*;
 
-    /// The test covers many lines, and a pause that is longer than several lines.
+    /// The test covers many calibrations, and a pause that is longer than several calibrations.
     #[test]
     fn readings_never_step_back_and_stay_near_the_system_s_clock() {
         let cycles = Cycles::new(Instant::now(), 1 << 50);
@@ -263,8 +263,8 @@ mod tests {
         }
     }
 
-    /// At its end, each line is 100 µs ahead of the system's clock. The next line must begin
-    /// at this end.
+    /// Each calibration ends 100 µs ahead of the system's clock. The next calibration must begin at
+    /// the end of the previous calibration.
     #[test]
     fn readings_never_step_back_if_the_measured_slope_is_too_high() {
         let mut cycles = Cycles::new(Instant::now(), 1 << 50);

@@ -33,14 +33,13 @@ pub enum DegradedAnswer {
 }
 
 impl DegradedAnswer {
-    /// All values, in the order of declaration.
     #[cfg(feature = "metrics")]
     pub(crate) const ALL: [Self; 3] = [Self::FailedOpen, Self::FailedClosed, Self::FellBack];
 
     /// Returns the name in logs and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        // A new value must also be added to `ALL`.
+        // A new variant of this enum must also be added to `ALL`.
         match self {
             Self::FailedOpen => "failed-open",
             Self::FailedClosed => "failed-closed",

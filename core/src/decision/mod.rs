@@ -48,13 +48,13 @@ struct More {
     details: Details,
 }
 
-/// The part of a decision that only a settlement or a peek has. It is small, because a store keeps
-/// the decisions of calls with an id.
+/// The part of a decision that only a settlement or a peek has. This part is small, because a store
+/// keeps the decisions of calls with an id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Details {
-    /// Has one bit for each amount of a settlement. If an amount above 0 has its bit set, the
-    /// settlement charged this amount. If an amount of 0 has its bit set, the hold is out of reach.
-    /// Decisions of other operations have no bit set.
+    /// One bit for each amount of a settlement. If the bit of an amount above 0 is set, the
+    /// settlement charged this amount. If the bit of an amount of 0 is set, the hold is out of
+    /// reach. In decisions of other operations, no bit is set.
     Marked(u64),
     /// The unspent amount of each charge of a peek.
     Unspent(Box<[Option<u64>]>),
@@ -115,13 +115,13 @@ impl Decision {
         Self(Repr::More(more))
     }
 
-    /// Adds the information that the settlement charged these amounts: see
+    /// Marks the amounts at `indices` as charged by the settlement: see
     /// [`is_charged`](Self::is_charged).
     pub fn with_charged(self, indices: impl IntoIterator<Item = usize>) -> Self {
         self.with_marked(indices)
     }
 
-    /// Adds the information that the settlement could not find these holds: see
+    /// Marks the holds at `indices` as out of reach of the settlement: see
     /// [`is_out_of_reach`](Self::is_out_of_reach).
     pub fn with_out_of_reach(self, indices: impl IntoIterator<Item = usize>) -> Self {
         self.with_marked(indices)
@@ -176,8 +176,8 @@ impl Decision {
         self.more().map_or(&Details::NONE, |more| &more.details)
     }
 
-    /// Replaces the limits of the verdicts. The limits of shares are replaced by the limits of
-    /// whole policies.
+    /// Replaces the limits of the verdicts. A call to a share returns the limit of the share; this
+    /// method sets the limit of the whole policy.
     pub(crate) fn with_limits(mut self, limits: impl Iterator<Item = u64>) -> Self {
         for (verdict, limit) in self.verdicts_mut().iter_mut().zip(limits) {
             verdict.limit = limit;
@@ -238,10 +238,10 @@ impl Decision {
             .map(|((policy, verdict), unspent)| PolicyVerdict::new(policy, verdict, unspent))
     }
 
-    /// Returns the wait until the same charges are admitted, if nothing else is charged. It is zero
-    /// if the charges are admitted now, and `None` if they are never admitted. A retry after
-    /// exactly this wait succeeds, and a retry one tick earlier does not. If the decision [failed
-    /// closed](DegradedAnswer::FailedClosed), the wait is only a hint.
+    /// Returns the wait until the charges of the call are admitted, if nothing else is charged. The
+    /// wait is zero if the charges are admitted now, and `None` if they are never admitted. A retry
+    /// after exactly this wait succeeds, and a retry one tick earlier does not. If the decision
+    /// [failed closed](DegradedAnswer::FailedClosed), the wait is only a hint.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         let enforced = self.verdicts().iter().filter(|verdict| !verdict.is_shadow());
@@ -340,10 +340,10 @@ impl Decision {
     /// the states of such a policy do not store their holds. If `refund_lapsed` was added to a
     /// policy, the states contain only the holds that were made after this change.
     ///
-    /// The slice is empty for all operations except a [peek](crate::Operation::Peek), and if none
-    /// of the policies has `refund_lapsed`. It is also empty if the store was not called. This is
-    /// the case for a denial from a [cache](crate::DenyCache), and for a [degraded](Self::degraded)
-    /// decision.
+    /// The slice of unspent amounts is empty for all operations except a
+    /// [peek](crate::Operation::Peek), and if none of the policies has `refund_lapsed`. It is also
+    /// empty if the store was not called. This is the case for a denial from a
+    /// [cache](crate::DenyCache), and for a [degraded](Self::degraded) decision.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -370,14 +370,15 @@ impl Decision {
         }
     }
 
-    /// Returns how and why the decision was made without the store, or `None` if the store decided.
+    /// Returns the way in which the decision was made without the store, and the reason. Returns
+    /// `None` if the store decided.
     #[must_use]
     pub fn degraded(&self) -> Option<&Degraded> {
         self.more()?.degraded.as_ref()
     }
 }
 
-/// Returns the bit of the charge at `index`. A call has at most 64 charges.
+/// A call has at most 64 charges.
 const fn bit_of(index: usize) -> u64 {
     const { assert!(MAX_CHARGES <= 64) };
     if index < MAX_CHARGES { 1 << index } else { 0 }

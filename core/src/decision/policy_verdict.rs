@@ -145,8 +145,8 @@ impl<'a> PolicyVerdict<'a> {
         let Some(others) = missing.checked_sub(1) else {
             return Duration::ZERO;
         };
-        // The bucket is full after `full`. From this time, subtract the time in which all missing
-        // tokens except the next token are refilled.
+        // The bucket is full after `full`. The next token is refilled before all other missing
+        // tokens, so the time in which the other tokens are refilled is subtracted from `full`.
         let after_the_next = match self.policy.rule() {
             _ if self.policy.shards().is_some() => 0,
             Rule::TokenBucket(rule) => rule.refill_time(others),

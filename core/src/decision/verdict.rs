@@ -22,8 +22,8 @@ use crate::time::{Wait, micros_of_ceil};
 /// assert_eq!(verdict.limit(), 100);
 /// assert_eq!(verdict.retry_after(), Some(Duration::from_secs(3)));
 /// ```
-// A verdict is five words without niches. So an enclosing enum stores no tag in these words, and
-// copies are word-sized. The field that is always read is first.
+// A verdict is five words without niches, so that copies move whole words and an enclosing enum
+// stores its tag elsewhere. The field that is always read is first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
     flags: Flags,
@@ -44,7 +44,7 @@ impl Flags {
     const BLOCKED: u64 = 2;
     const SHADOW: u64 = 4;
     const BLOCK: u64 = 8;
-    /// Set together with the flag of a denial if the hold is too large.
+    /// This flag is set, together with `DENIED`, if the hold is too large.
     const TOO_LARGE: u64 = 16;
 
     #[inline]
@@ -77,10 +77,9 @@ impl Flags {
         }
     }
 
-    /// Returns `true` if the verdict refuses the request. A shadow refuses nothing.
     #[inline]
     const fn refuses(self) -> bool {
-        // The flag of a shadow is higher than the other flags, so that one comparison is enough.
+        // The shadow flag is higher than the other flags, so that one comparison shows a refusal.
         let these = self.0 & (Self::DENIED | Self::BLOCKED | Self::SHADOW);
         these != 0 && these < Self::SHADOW
     }
@@ -173,7 +172,6 @@ impl Verdict {
         Self { limit, remaining_or_block: remaining, retry, reset, flags: Flags::new(outcome) }
     }
 
-    /// Turns the verdict into the verdict of a shadow if `policy` is a shadow.
     #[inline]
     pub(crate) fn with_shadow_of(self, policy: &Policy) -> Self {
         Self { flags: self.flags.with(Flags::SHADOW, policy.is_shadow()), ..self }
@@ -186,8 +184,6 @@ impl Verdict {
         Self { remaining_or_block, flags, ..self }
     }
 
-    /// Returns `true` if the policy does not refuse the request. This is the case if the policy
-    /// admits the charge, or if the policy is a shadow.
     #[inline]
     pub(super) fn passes(&self) -> bool {
         !self.flags.refuses()
@@ -251,8 +247,8 @@ impl Verdict {
         if self.has_block() { self.remaining_or_block } else { 0 }
     }
 
-    /// Merges the verdicts of two shards of one limit into one verdict. It has the outcome of
-    /// `self`.
+    /// Merges the verdicts of two shards of one limit into one verdict. The outcome is the outcome
+    /// of `self`.
     pub(crate) fn merge(self, other: Self) -> Self {
         let both = Self {
             remaining_or_block: self.remaining().saturating_add(other.remaining()),
@@ -275,7 +271,6 @@ impl Verdict {
         }
     }
 
-    /// Returns the time until the subject's state has recovered fully, in microseconds.
     pub(crate) fn reset_micros(&self) -> u64 {
         self.reset
     }
@@ -297,8 +292,8 @@ impl Verdict {
         Self { remaining_or_block: self.limit, ..later }
     }
 
-    /// Returns the verdict on a charge of `cost`. `more` is the amount that remains in addition to
-    /// the amount that the store reports.
+    /// Adds `more` to the remaining amount, and admits a denied charge of `cost` if the sum is
+    /// enough. `more` is an amount that remains in addition to the amount that the store reports.
     #[cfg(feature = "tokio")]
     pub(crate) fn with_more_remaining(self, more: u64, cost: u64) -> Self {
         if more == 0 || self.has_block() {
@@ -313,7 +308,6 @@ impl Verdict {
         Self { flags, retry: Wait::ZERO, ..verdict }
     }
 
-    /// Returns the verdict on a hold that is larger than the policy's maximum hold.
     pub(crate) fn too_large(self) -> Self {
         let flags = Flags::new(Outcome::TooLarge);
         let flags =

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::time::Wait;
 
 /// Makes all charges if each charge is admitted within `max_wait`. Otherwise makes no charge, and
-/// only writes the blocks that follow denials.
+/// only writes the blocks that follow the denials.
 pub(super) fn acquire(
     charges: Charges<'_>,
     now: u64,
@@ -41,8 +41,7 @@ pub(super) fn acquire(
     Ok(if is_allowed { with_wait(decision, wait) } else { decision })
 }
 
-/// Does the same as [`acquire`] for a single charge. It needs less work, and most calls have a
-/// single charge.
+/// Like [`acquire`], for a single charge. Most calls have a single charge, which needs less work.
 fn acquire_one(
     charge: &Charge<'_>,
     now: u64,
@@ -79,7 +78,6 @@ impl Evaluated {
         }
     }
 
-    /// Writes the charge if it is admitted. Otherwise writes the block that follows the denial.
     fn write(&self, charge: &Charge<'_>, record: &mut Record, now: u64) {
         match self.outcome {
             Outcome::Allowed => record.take(charge, self.cost, now),
@@ -88,8 +86,8 @@ impl Evaluated {
     }
 }
 
-/// Acquires the same amount for each charge. This is the maximum that all enforced policies admit.
-/// If the maximum is below `min`, acquires nothing.
+/// Acquires the same amount for each charge: the maximum that all enforced policies admit. If the
+/// maximum is below `min`, acquires nothing.
 pub(super) fn acquire_up_to(
     charges: Charges<'_>,
     min: u64,

@@ -18,8 +18,8 @@ pub(super) fn charge(
     now: u64,
     records: &mut impl Records,
 ) -> Result<Decision, Error> {
-    // Computes the amount that is charged to each state. It is stored at the index of the first
-    // charge to the state.
+    // Computes the amount that is charged to each state. The amount is stored at the index of the
+    // first charge to the state.
     let total = |(index, charge): (usize, Charge<'_>)| {
         let is_first = charges.iter().take(index).all(|other| !other.shares_state_with(&charge));
         if !is_first || charge.is_check_only {

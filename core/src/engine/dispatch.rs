@@ -45,7 +45,6 @@ pub enum State {
 pub(super) trait Variant: Algorithm {
     fn wrap(state: Self::State) -> State;
 
-    /// Returns the state if it is a state of this algorithm.
     fn unwrap(state: State) -> Option<Self::State>;
     fn unwrap_ref(state: &State) -> Option<&Self::State>;
 }
@@ -112,7 +111,6 @@ impl Rule {
         dispatch!(self, |rule| own(rule, Some(state)).map_or(0, |state| rule.recovers_at(state)))
     }
 
-    /// Returns `true` if the state can exactly represent a debt that includes `cost`.
     pub(super) fn can_reserve_cost(&self, state: Option<&State>, cost: u64, now: u64) -> bool {
         dispatch!(self, |rule| rule.can_reserve(own(rule, state), cost, now))
     }
@@ -172,8 +170,6 @@ impl Rule {
         dispatch!(self, |rule| rule.is_out_of_reach(own(rule, state), at, now))
     }
 
-    /// Checks a state that comes from outside of the process. Returns an error if no record of this
-    /// rule can have the state.
     pub(super) fn check(&self, state: &State) -> Result<(), String> {
         dispatch!(self, |rule| match own(rule, Some(state)) {
             Some(state) => rule.check(state),

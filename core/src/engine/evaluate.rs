@@ -1,4 +1,4 @@
-//! The evaluation of charges. It computes the answer of each policy before anything is written.
+//! The evaluation of charges: the answer of each policy is computed before anything is written.
 
 use super::record::Record;
 use super::records::{PerCharge, Records};
@@ -6,11 +6,10 @@ use crate::call::{Charge, Charges};
 use crate::decision::Outcome;
 use crate::time::Wait;
 
-/// The result of the evaluation of one charge.
 pub(super) struct Evaluated {
-    /// The index of the first charge of the call to the same state.
+    /// The index of the first charge of the call that has the same state as this charge.
     pub(super) first: usize,
-    /// The sum of the costs of all charges of the call to this state.
+    /// The sum of the costs of all charges of the call that have the same state as this charge.
     pub(super) cost: u64,
     /// The time until the state admits the cost, regardless of a block.
     pub(super) wait: Wait,
@@ -23,12 +22,10 @@ impl Evaluated {
     }
 }
 
-/// Settings for the waits in an evaluation.
 #[derive(Clone, Copy)]
 pub(super) struct Waits {
-    /// The maximum wait. A charge with a longer wait is denied.
     max: Wait,
-    /// Whether the wait of a denied charge takes into account that holds will lapse before it ends.
+    /// Whether the wait of a denied charge becomes shorter if holds lapse during the wait.
     counts_on_lapses: bool,
 }
 
@@ -36,8 +33,8 @@ impl Waits {
     pub(super) const COUNTING: Self = Self { max: Wait::ZERO, counts_on_lapses: true };
     pub(super) const PLAIN: Self = Self { max: Wait::ZERO, counts_on_lapses: false };
 
-    /// Creates the settings for an acquire. If `max` is not zero, creates the settings for a
-    /// reservation. The place of a reservation must not depend on holds that will lapse.
+    /// Creates the settings for an acquire, or for a reservation if `max` is not zero. The place of
+    /// a reservation must not depend on holds that will lapse.
     pub(super) fn up_to(max: Wait) -> Self {
         Self { max, counts_on_lapses: max.is_zero() }
     }

@@ -16,9 +16,9 @@
 //!   counter or a fixed window. It has 1.5 kB of code per call site. The compiler then drops
 //!   results that the caller does not use. No feature of the crate turns this off, because the
 //!   features of another dependency would then decide on the speed.
-//! * A rare case is a tail call. It takes the parts of a charge, and returns a type of its own
-//!   (`OutOfLine`). A reference to the call would force the call into memory. A shared return type
-//!   would make both paths write to the caller's result.
+//! * A rare case is a tail call. The called function takes the parts of a charge, and returns a
+//!   type of its own (`OutOfLine`). A reference to the call would force the call into memory. A
+//!   shared return type would make both paths write to the caller's result.
 //! * A result that the caller drops must be cheap to drop inline. So an error is two small boxes,
 //!   and the rare parts of a decision are behind one box.
 //! * The code of each algorithm has its own return (`decide_inline`). Paths that join before the
@@ -84,8 +84,8 @@ impl PackedState {
         dispatch!(policy.rule(), |rule| rule.recovers_at(&own(rule, self)), log _ => 0)
     }
 
-    /// Decides on one charge at `now`, and makes the charge if it is admitted. The state must be
-    /// from the charge's policy, or be [`NONE`](Self::NONE).
+    /// Decides on one charge at `now`, and makes the charge if it is admitted. The charge's policy
+    /// must have written the state, unless the state is [`NONE`](Self::NONE).
     ///
     /// Returns `None` and changes nothing if the charge needs the engine. This is the case for a
     /// log, for a count that does not fit, and for a block that follows a denial.
@@ -94,7 +94,7 @@ impl PackedState {
         dispatch!(charge.policy.rule(), |rule| self.acquire_by(rule, charge, now), log _ => None)
     }
 
-    /// Does the same as [`acquire`](Self::acquire) for a rule whose type is known.
+    /// Does the same as [`acquire`](Self::acquire) for a rule of a known type.
     #[inline(always)]
     pub fn acquire_by<A: PackedAlgorithm>(
         &mut self,
@@ -107,7 +107,7 @@ impl PackedState {
         Some(evaluated.committed())
     }
 
-    /// Evaluates one charge at `now` without making it. Returns `None` in the same cases as
+    /// Evaluates one charge at `now` without making the charge. Returns `None` in the same cases as
     /// [`acquire`](Self::acquire).
     #[must_use]
     pub fn evaluate(self, charge: &Charge<'_>, now: u64) -> Option<Evaluation> {
@@ -153,10 +153,10 @@ fn pack<A: PackedAlgorithm + Variant>(_: &A, state: &State) -> Option<PackedStat
 }
 
 impl Record {
-    /// Decides on one charge to a log at `now`, and makes the charge if it is admitted.
+    /// Decides on one charge to a log at `now`, and makes the charge if the limit admits it.
     ///
-    /// Returns `None` and changes nothing if this record is not a log of the charge's policy. Also
-    /// returns `None` if the record has a block or holds, or if a block would follow a denial.
+    /// Returns `None` and changes nothing if this record is not a log of the charge's policy, if
+    /// the record has a block or holds, or if a block would follow a denial.
     #[doc(hidden)]
     #[inline]
     pub fn acquire_log(&mut self, charge: &Charge<'_>, now: u64) -> Option<FastOutcome> {
@@ -180,7 +180,7 @@ impl Record {
 pub struct Evaluation {
     wait: Wait,
     before: PackedState,
-    /// The state after the charge. It is `None` if the charge is denied or costs nothing.
+    /// The state after the charge, or `None` if the charge is denied or costs nothing.
     after: Option<PackedState>,
     now: u64,
 }
@@ -215,19 +215,19 @@ impl Evaluation {
     }
 }
 
-/// Returns `true` if no block follows the charge. Some policies block a subject after a denial.
+/// Some policies block a subject after a denial.
 #[inline(always)]
 fn blocks_nothing(charge: &Charge<'_>, wait: Wait) -> bool {
     wait.is_zero() || wait == Wait::NEVER || charge.cost == 0 || charge.policy.block_micros() == 0
 }
 
-/// The outcome of a charge to a subject that is not blocked. After the caller has released its
-/// lock, it computes the verdict from this outcome.
+/// The outcome of a charge to a subject that is not blocked. The caller computes the verdict from
+/// this outcome after it has released its lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FastOutcome {
     wait: Wait,
-    /// The state after the charge. For a log, this has the remaining amount and the time of
-    /// recovery.
+    /// The state after the charge. For a log, the two words are the remaining amount and the time
+    /// of recovery.
     left: PackedState,
     now: u64,
 }
@@ -240,7 +240,7 @@ impl FastOutcome {
         self.verdict_at(self.level(policy), policy)
     }
 
-    /// Does the same as [`verdict`](Self::verdict) for a rule whose type is known.
+    /// Does the same as [`verdict`](Self::verdict) for a rule of a known type.
     #[must_use]
     #[inline(always)]
     pub fn verdict_by<A: PackedAlgorithm>(self, rule: &A, policy: &Policy) -> Verdict {

@@ -16,7 +16,6 @@ use crate::error::{Error, ErrorKind};
 use crate::policy::Policy;
 use crate::time::{Timestamp, micros_of_ceil};
 
-/// Makes, settles or extends the hold with this id.
 pub(super) fn execute(
     call: &Call<'_>,
     id: CallId<'_>,
@@ -94,7 +93,6 @@ fn make(
     Ok(decision)
 }
 
-/// Returns an error if the state of a charge already has the maximum number of open holds.
 fn check_open_holds(
     call: &Call<'_>,
     now: Timestamp,
@@ -116,14 +114,13 @@ fn check_open_holds(
     Ok(())
 }
 
-/// Returns the time until which a hold can be settled. This is one time to live after the lapse.
+/// Returns the time at which a hold expires, which is one time to live after its lapse.
 fn expiry(lapses_at: u64, id: CallId<'_>) -> u64 {
     lapses_at.saturating_add(micros_of_ceil(id.ttl))
 }
 
 impl RememberedHold {
-    /// Returns `true` if this call requests the same amounts as the call that made the remembered
-    /// hold.
+    /// Returns `true` if `call` requests the same amounts as the call that made this hold.
     fn is_repeated_by(&self, call: &Call<'_>) -> bool {
         let costs = call.charges.iter().map(|charge| charge.cost);
         self.min_amount == call.operation.min_amount()
@@ -158,7 +155,6 @@ fn extend(
     Ok(report_after(call.charges, now.as_micros(), records))
 }
 
-/// The change that a settlement makes to one state.
 #[derive(Clone, Copy)]
 enum Change {
     Nothing,
@@ -167,7 +163,6 @@ enum Change {
 }
 
 impl Change {
-    /// Returns the part of the change that the state can represent.
     fn limited(self, charge: &Charge<'_>, record: Option<&Record>, now: u64) -> Self {
         match self {
             Self::Charge(cost) => {
@@ -253,7 +248,7 @@ fn settle(
 impl HeldCharge {
     /// Returns the change to the state if the actual cost of the charge is `total`. `is_final` is
     /// `false` for a cost that is settled so far. `refunded` is the amount that was refunded when
-    /// the hold lapsed. It is `None` if the state no longer contains the hold, for example after a
+    /// the hold lapsed, or `None` if the state no longer contains the hold, for example after a
     /// reset.
     fn change_to(self, total: u64, is_final: bool, refunded: Option<u64>, taken_at: u64) -> Change {
         let Some(held) = self.held else { return Change::Nothing };
@@ -269,7 +264,6 @@ impl HeldCharge {
     }
 }
 
-/// The data with which one hold is found on the states of its charges.
 struct Finder {
     key: HoldKey,
     numbers: PerCharge<u64>,
@@ -297,8 +291,8 @@ impl Finder {
     }
 }
 
-/// Refunds the lapsed holds on the states of a call. For each charge, returns the amount of the
-/// call's own hold that was refunded, or `None` if the state was reset: see
+/// Refunds the lapsed holds on the states of a call for one hold. For each charge, returns the
+/// amount of this hold that was refunded, or `None` if the state was reset: see
 /// [`HeldCharge::change_to`].
 fn refund_lapsed(
     call: &Call<'_>,
@@ -317,8 +311,8 @@ fn refund_lapsed(
     call.charges.iter().enumerate().map(refunded).collect()
 }
 
-/// Applies `changes` to the hold on each state that contains the hold. If the function for a state
-/// returns `None`, removes the hold from this state.
+/// Applies `changes` to the hold on each state that contains the hold. If the change of a state
+/// returns `None`, removes the hold from that state.
 fn change_state_holds<F: FnOnce(StateHold) -> Option<StateHold>>(
     call: &Call<'_>,
     finder: &Finder,
@@ -338,7 +332,7 @@ fn change_state_holds<F: FnOnce(StateHold) -> Option<StateHold>>(
     }
 }
 
-/// Prolongs the epoch to `expires_at`, on each state of the hold.
+/// Prolongs the epoch of each state of the hold, until at least `expires_at`.
 fn prolong_epochs(
     call: &Call<'_>,
     finder: &Finder,
@@ -364,7 +358,7 @@ fn epoch_of(key: &HoldKey, now: u64) -> u64 {
     key.first_chunk().map_or(now, |bytes| u64::from_le_bytes(*bytes) ^ now)
 }
 
-/// Returns the digest of the slot key and the id under which the states store the hold.
+/// Returns the key under which the states store the hold: a digest of the slot key and the id.
 fn key_of(call: &Call<'_>, id: CallId<'_>) -> HoldKey {
     let scope = call.charges.get(0).map_or(&[][..], |charge| charge.slot_key());
     let mut digest = Sha1::from(scope.len().to_le_bytes());

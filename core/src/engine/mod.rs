@@ -1,18 +1,18 @@
 //! Decides calls on the records of a store.
 //!
 //! A backend with states in its own process implements [`Records`], locks out other callers, and
-//! calls [`decide`]. Such a backend needs nothing else. Before its first write, the engine checks
-//! everything that can fail. A backend that keeps its states elsewhere stores the parts of each
-//! record. It restores the record from its parts with [`Record::restore`].
+//! calls [`decide`]. Such a backend needs nothing else. Before the engine writes anything, it
+//! checks everything that can fail. A backend that keeps its states elsewhere stores the parts of
+//! each record, and restores the record with [`Record::restore`].
 //!
 //! The modules, in the order in which a call passes through them:
 //!
-//! * `once` and `hold` execute calls with an id: they answer a repeated call from memory.
+//! * `once` and `hold` execute calls with an id, and answer repeated calls from memory.
 //! * `execute` calls the function of the operation, from `acquire`, `change` or `report`.
 //! * `evaluate` computes the outcome and the wait of each charge, before anything is written.
 //! * `record` and `dispatch` apply the rule of a policy to a state.
 //! * `report` and `verdict` compute the verdicts from the states after the operation.
-//! * `fast` decides common calls on packed states, without the modules above.
+//! * `fast` decides common calls on packed states, without the other modules.
 
 mod acquire;
 mod change;

@@ -10,8 +10,6 @@ use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::time::{Timestamp, micros_of_ceil};
 
-/// Returns the remembered answer if the call was executed before. Otherwise executes and remembers
-/// the call.
 pub(super) fn execute(
     call: &Call<'_>,
     id: CallId<'_>,
@@ -28,8 +26,8 @@ pub(super) fn execute(
     }
     records.make_room_to_remember()?;
     let decision = execute::execute(call, now, records)?;
-    // A refused acquire charged nothing. So it is not remembered, and a repetition is executed
-    // again.
+    // A refused acquire charged nothing, so it is not remembered. A repetition is decided like a
+    // new call.
     if !call.operation.is_acquire() || decision.is_allowed() {
         let expires_at = later(now, id.ttl);
         records.remember(RememberedCall::new(fingerprint, expires_at, decision.clone()));
@@ -37,7 +35,6 @@ pub(super) fn execute(
     Ok(decision)
 }
 
-/// Returns the call that is remembered, unless it has expired.
 pub(super) fn remembered(
     now: Timestamp,
     records: &mut impl Records,
@@ -46,7 +43,6 @@ pub(super) fn remembered(
     Ok(known.filter(|known| now.as_micros() < known.expires_at_micros))
 }
 
-/// Returns the time at `span` after `now`, in microseconds since 1970.
 pub(super) fn later(now: Timestamp, span: Duration) -> u64 {
     now.as_micros().saturating_add(micros_of_ceil(span))
 }

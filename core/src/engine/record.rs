@@ -21,7 +21,7 @@ pub struct Record {
     pub(super) state: Option<State>,
     /// The end of the block in microseconds since 1970, or 0 for no block.
     pub(super) blocked_until: u64,
-    /// The holds on the state and their epoch. They are boxed, because most records have no holds.
+    /// The holds on the state, boxed because most records have no holds.
     holds: Option<Box<StateHolds>>,
 }
 
@@ -40,10 +40,10 @@ impl Record {
     /// [`state`](Self::state) and [`blocked_until_micros`](Self::blocked_until_micros) returned for
     /// the original record. The restored record decides as the original record would.
     ///
-    /// This is for stores that keep records outside of their own process. `policy` is the policy
-    /// that wrote the record. It can differ from the policy of the charge. A store keeps the policy
-    /// as text. [`State`] describes the numbers of a state. Such a store cannot keep the holds of a
-    /// policy with [`refund_lapsed`](Policy::refund_lapsed), so it does not
+    /// `restore` is for stores that keep records outside of their own process. `policy` is the
+    /// policy that wrote the record, which can differ from the policy of the charge. A store keeps
+    /// this policy as text. [`State`] describes the numbers of a state. Such a store cannot keep
+    /// the holds of a policy with [`refund_lapsed`](Policy::refund_lapsed), so it does not
     /// [support](crate::Store::supports) such a policy.
     ///
     /// ```
@@ -68,9 +68,9 @@ impl Record {
     /// message names the wrong value and its bound. These parts cause an error:
     ///
     /// * a state of another algorithm
-    /// * a time after all times that the policy leads to
+    /// * a time later than every time that the policy can store
     /// * a count or a debt of 0 or above [`MAX_EXACT`]
-    /// * a window whose end is not the end of a window of the policy
+    /// * an end of a window at which no window of the policy ends
     /// * a log that is empty, too long or not in order
     ///
     /// A count above the limit of the policy is valid, because the limit was possibly lowered.
@@ -181,12 +181,10 @@ impl Record {
         self.state.is_none() && self.blocked_until == 0 && self.holds.is_none()
     }
 
-    /// Returns the holds on the state, or `None` if there are no holds.
     pub(super) fn holds(&self) -> Option<&StateHolds> {
         self.holds.as_deref()
     }
 
-    /// Refunds lapsed holds, and then applies `change` to the holds.
     pub(super) fn change_holds<T>(
         &mut self,
         now: u64,
@@ -202,12 +200,10 @@ impl Record {
         result
     }
 
-    /// Returns `true` if any hold on the state must be refunded or forgotten.
     pub(super) fn is_any_hold_over(&self, now: u64) -> bool {
         self.holds.as_ref().is_some_and(|holds| holds.is_any_over(now))
     }
 
-    /// Refunds lapsed holds, and forgets expired holds.
     pub(super) fn settle_lapsed(&mut self, now: u64) {
         if self.is_any_hold_over(now) {
             self.change_holds(now, |_| ());
@@ -218,15 +214,14 @@ impl Record {
         now < self.blocked_until
     }
 
-    /// Returns `true` if the record was written by the same policy object as `policy`.
     pub(super) fn is_of(&self, policy: &Policy) -> bool {
         self.policy.is_same_object(policy)
     }
 
-    /// Returns the state at `now`, for a decision of `policy`. Returns `None` if there is no state,
-    /// or if the state has another shape. Also returns `None` if the state has recovered under the
-    /// policy that wrote it. A store possibly has dropped such a state, and decisions must not
-    /// depend on the drop.
+    /// Returns the state at `now`, for a decision of `policy`. Returns `None` if there is no state
+    /// or a state of another shape. Also returns `None` if the state has recovered under the policy
+    /// that wrote it, because a store is allowed to drop such a state. Decisions must not depend on
+    /// the drop.
     pub(super) fn state_under(&self, policy: &Policy, now: u64) -> Option<Cow<'_, State>> {
         let state = self.state_after_lapses(now)?;
         if self.is_of(policy) {
@@ -242,7 +237,6 @@ impl Record {
         }
     }
 
-    /// Returns the state that results if all lapsed holds are refunded.
     fn state_after_lapses(&self, now: u64) -> Option<Cow<'_, State>> {
         match &self.holds {
             Some(holds) if holds.is_any_due(now) => {
@@ -271,7 +265,6 @@ impl Record {
         self.end_past_block(now);
     }
 
-    /// Charges a cost beyond the limit.
     pub(super) fn charge(&mut self, charge: &Charge<'_>, cost: u64, now: u64) {
         self.adopt(charge.policy, now);
         let rule = charge.policy.rule();
@@ -279,7 +272,6 @@ impl Record {
         self.end_past_block(now);
     }
 
-    /// Refunds the cost of a charge, and returns the refunded amount.
     pub(super) fn refund(&mut self, charge: &Charge<'_>, now: u64) -> u64 {
         self.adopt(charge.policy, now);
         let (left, amount) = charge.policy.rule().refund(self.state.take(), charge.cost, now);
@@ -291,14 +283,14 @@ impl Record {
         amount
     }
 
-    /// Reverts a part of an earlier charge, and returns the reverted amount. If no part of the
-    /// earlier charge still counts, changes nothing.
+    /// Reverts a part of an earlier charge, and returns the reverted amount. Changes nothing if the
+    /// earlier charge no longer counts.
     pub(super) fn undo(&mut self, charge: &Charge<'_>, cost: u64, take: Take, now: u64) -> u64 {
         self.undo_by(charge, now, |rule, state, _| rule.undo(state, cost, take, now))
     }
 
-    /// Refunds a part of a hold in the same way as [`undo`](Self::undo). Earlier refunds possibly
-    /// have refunded this hold, so their amounts are deducted.
+    /// Refunds a part of a hold like [`undo`](Self::undo). The amounts of earlier refunds are
+    /// deducted, because these refunds possibly have refunded the hold.
     pub(super) fn refund_hold(
         &mut self,
         charge: &Charge<'_>,
@@ -337,7 +329,7 @@ impl Record {
         amount
     }
 
-    /// Makes `policy` the policy of the record. Keeps the usage if the state can be converted.
+    /// Makes `policy` the policy of the record, and keeps the usage if the state can be converted.
     fn adopt(&mut self, policy: &Policy, now: u64) {
         self.settle_lapsed(now);
         if !self.is_of(policy) {
@@ -346,13 +338,11 @@ impl Record {
         }
     }
 
-    /// Blocks the subject until a time. If `until` is 0, removes the block.
     pub(super) fn block(&mut self, until: u64, now: u64) {
         self.settle_lapsed(now);
         self.blocked_until = until;
     }
 
-    /// Removes a block that has ended.
     fn end_past_block(&mut self, now: u64) {
         if self.blocked_until <= now {
             self.blocked_until = 0;

@@ -18,11 +18,12 @@ pub trait Records {
     /// Returns the record of the charge at `index`, if there is one.
     fn get(&mut self, index: usize) -> Option<&Record>;
 
-    /// Makes room for the records of these charges, so that their next `update` cannot fail.
+    /// Makes room for the records of these charges, so that the next `update` of each record cannot
+    /// fail.
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no room. In this case, nothing is allowed to be written.
+    /// Returns an error if there is no room. The caller then writes nothing.
     fn make_room(&mut self, indices: &[usize]) -> Result<(), Error>;
 
     /// Changes the record of the charge at `index`. If there is no record, first creates an empty
@@ -49,25 +50,24 @@ pub trait Records {
         ))
     }
 
-    /// Makes room, so that the next [`remember`](Self::remember) cannot fail.
+    /// Makes room for one more remembered call, so that the next [`remember`](Self::remember)
+    /// cannot fail.
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no room. In this case, nothing is allowed to be written.
+    /// Returns an error if there is no room. The caller then writes nothing.
     fn make_room_to_remember(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Remembers a call under its id. It replaces a call that was remembered under this id before.
+    /// Remembers a call under its id, in place of an earlier call with this id.
     fn remember(&mut self, call: RememberedCall) {
         let _ = call;
     }
 }
 
-/// A value for each charge of a call.
 pub(super) type PerCharge<T> = SmallVec<[T; 4]>;
 
-/// Collects the indices of charges, and makes room for the updates of their records.
 pub(super) fn make_room(
     indices: impl Iterator<Item = usize>,
     records: &mut impl Records,
@@ -79,8 +79,7 @@ pub(super) fn make_room(
     Ok(indices)
 }
 
-/// Changes a record. If the record is empty afterwards, removes the record. Returns the result of
-/// `change`.
+/// Changes a record, and removes it if it is then empty. Returns the result of `change`.
 pub(super) fn update<T: Default>(
     index: usize,
     records: &mut impl Records,

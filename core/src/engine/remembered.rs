@@ -13,7 +13,7 @@ pub struct RememberedCall {
     pub expires_at_micros: u64,
     /// The answer to the call.
     pub decision: Decision,
-    /// The state of the hold, if the call made a hold.
+    /// The hold, if the call made a hold.
     pub hold: Option<Box<RememberedHold>>,
 }
 
@@ -36,7 +36,7 @@ impl RememberedCall {
     }
 }
 
-/// A [hold](crate::Operation::Hold). The store remembers the hold until it expires.
+/// A [hold](crate::Operation::Hold), as a store remembers it until the hold expires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RememberedHold {
@@ -64,7 +64,7 @@ pub struct HeldCharge {
     /// The cost that was settled so far. After the settlement, this is the actual cost.
     pub spent: u64,
     /// The number that identifies the hold on its state. If the policy refunds lapsed holds, each
-    /// hold has its own number. Otherwise it is the number of the epoch, and each reset begins
-    /// another epoch.
+    /// hold has its own number. Otherwise the number is the number of the state's epoch, and each
+    /// reset begins another epoch.
     pub number: u64,
 }

@@ -9,7 +9,6 @@ use crate::decision::{Decision, Verdict};
 use crate::policy::Policy;
 use crate::time::Wait;
 
-/// Evaluates all charges without making them.
 pub(super) fn peek(charges: Charges<'_>, now: u64, records: &mut impl Records) -> Decision {
     let evaluated = evaluate_all(charges, now, Wait::ZERO, records);
     let decision = report(charges, now, &evaluated, records);
@@ -23,7 +22,7 @@ pub(super) fn peek(charges: Charges<'_>, now: u64, records: &mut impl Records) -
     }))
 }
 
-/// Returns the verdicts on evaluated charges. They have the current levels of the states.
+/// Returns the verdicts on evaluated charges, with the current levels of the states.
 pub(super) fn report(
     charges: Charges<'_>,
     now: u64,
@@ -38,8 +37,8 @@ pub(super) fn report(
 }
 
 /// Returns the verdicts that a peek at cost 0 would return after an operation. The waits of these
-/// verdicts do not take future lapses into account. So the remembered answer to a settlement does
-/// not depend on other holds.
+/// verdicts do not take future lapses into account, so that the remembered answer to a settlement
+/// does not depend on other holds.
 pub(super) fn report_after(charges: Charges<'_>, now: u64, records: &mut impl Records) -> Decision {
     Decision::new(charges.iter().enumerate().map(|(index, charge)| {
         let evaluated = evaluate(&charge, index, 0, records.get(index), now, Waits::PLAIN);

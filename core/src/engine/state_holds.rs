@@ -1,10 +1,10 @@
 //! The holds on one state.
 //!
-//! No background task refunds lapsed holds. A call that reads the state computes it as if each
-//! lapsed hold had been refunded at the time of its lapse. The call then writes these refunds once.
-//! The result is the same as with a refund at the time of the lapse, because nothing wrote the
-//! state after the lapse. A bucket that is refilled and then refunded is at most full, in either
-//! order. In a window or a log, the time of the refund does not matter.
+//! No background task refunds lapsed holds. A call that reads the state computes the state as if
+//! each lapsed hold had been refunded at the time of its lapse. The call then writes these refunds
+//! once. The result is the same as with a refund at the time of the lapse, because nothing wrote
+//! the state after the lapse. A bucket that is refilled and then refunded is at most full, in
+//! either order. In a window or a log, the time of the refund does not matter.
 
 use std::collections::BTreeMap;
 
@@ -14,22 +14,22 @@ use crate::algorithm::traits::Take;
 use crate::policy::Policy;
 use crate::time::{MAX_EXACT, Wait};
 
-/// The maximum number of future lapses that the computation of a wait takes into account. The bound
-/// keeps the work of a refusal small.
+/// The maximum number of future lapses that the computation of a wait takes into account. This
+/// bound keeps the work of a refusal small.
 pub const MAX_COUNTED_LAPSES: usize = 32;
 
-/// The maximum sum of the unspent amounts, which is the same in the Redis scripts. A double
-/// represents all integers up to this number exactly.
+/// The maximum sum of the unspent amounts of one state. The Redis scripts have the same maximum,
+/// because a double represents all integers up to this number exactly.
 const MAX_UNSPENT: u64 = 2 * MAX_EXACT;
 
-/// The digest of the slot key and the id of a hold.
+/// A digest of the slot key and the id of a hold.
 pub(super) type HoldKey = [u8; 20];
 
-/// The key of a hold on its state: a time and the number of the hold. If two holds have the same
-/// time, the older hold is first.
+/// The position of a hold among the holds of its state: a time and the number of the hold. If two
+/// holds have the same time, the older hold is first.
 type Place = (u64, u64);
 
-/// A hold on one state, as the state stores it.
+/// A hold, as one of its states stores it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StateHold {
     pub(super) key: HoldKey,
@@ -39,38 +39,31 @@ pub(super) struct StateHold {
     pub(super) expires_at: u64,
 }
 
-/// All holds on one state.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct StateHolds {
     /// The open holds, ordered by the time at which they lapse.
     open: BTreeMap<Place, StateHold>,
     /// The lapsed holds with their refunded amounts, ordered by the time at which they expire.
     lapsed: BTreeMap<Place, (StateHold, u64)>,
-    /// The number that the next hold gets.
     next_number: u64,
-    /// The sum of the unspent amounts of the open holds.
     unspent: u64,
-    /// The time at which the last of the holds on this state expires.
     ends_at: u64,
-    /// The refunds of the state that were made after the first of the holds.
     refunds: Refunds,
-    /// The epoch of the holds that the state does not store, because their policy does not refund
-    /// lapsed holds.
+    /// The epoch of the state, for holds that the state does not store.
     epoch: Option<Epoch>,
 }
 
 /// The refunds of a state while the state has holds. A refund does not name the charge that it
-/// refunds, so it possibly has refunded a hold.
+/// refunds, so each refund possibly has refunded a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Refunds {
     amount: u64,
-    /// The time of the last refund.
     at: u64,
 }
 
-/// The time between two resets of a state. It exists on a state with holds whose policy does not
-/// refund lapsed holds. The state does not store these holds. Instead, each hold stores the number
-/// of its epoch, so that the settlement of the hold detects a reset.
+/// The time between two resets of a state with holds. If the policy does not refund lapsed holds,
+/// the state does not store its holds. Instead, each hold stores the number of the epoch, so that
+/// the settlement of the hold detects a reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Epoch {
     number: u64,
@@ -86,9 +79,9 @@ impl Refunds {
         }
     }
 
-    /// Refunds a part of a hold. Earlier refunds possibly have refunded the hold, so their amounts
-    /// are deducted, each only once. Returns the refunded amount, or `None` if no part of the hold
-    /// still counts.
+    /// Refunds a part of a hold. The amounts of earlier refunds are deducted, each only once,
+    /// because these refunds possibly have refunded the hold. Returns the refunded amount, or
+    /// `None` if the hold no longer counts.
     fn undo(
         &mut self,
         state: &mut Option<State>,
@@ -113,8 +106,6 @@ impl StateHold {
         self.take.cost.saturating_sub(self.spent)
     }
 
-    /// Refunds the unspent part of the hold at the time of its lapse, and returns the refunded
-    /// amount.
     fn lapse(&self, state: &mut Option<State>, rule: &Rule, refunds: &mut Refunds) -> u64 {
         let unspent = self.unspent();
         if unspent == 0 || state.is_none() {
@@ -125,22 +116,19 @@ impl StateHold {
 }
 
 impl StateHolds {
-    /// An upper bound on the heap bytes of one hold. It has a tree node that is half full, and a
-    /// part of the inner nodes.
+    /// An upper bound on the heap bytes of one hold: a tree node that is half full, and a part of
+    /// the inner nodes.
     const HOLD_BYTES: usize = size_of::<(Place, (StateHold, u64))>() * 5 / 2;
 
-    /// Returns `true` if a hold has lapsed and was not refunded yet.
     pub(super) fn is_any_due(&self, now: u64) -> bool {
         self.open.first_key_value().is_some_and(|((lapses_at, _), _)| *lapses_at <= now)
     }
 
-    /// Returns `true` if [`settle_due`](Self::settle_due) would refund or forget a hold.
     pub(super) fn is_any_over(&self, now: u64) -> bool {
         let first = self.lapsed.first_key_value();
         self.is_any_due(now) || first.is_some_and(|((expires_at, _), _)| *expires_at <= now)
     }
 
-    /// Refunds the lapsed holds in `state`, which is a copy of their state.
     pub(super) fn lapse_due(&self, state: &mut Option<State>, rule: &Rule, now: u64) {
         let mut refunds = self.refunds;
         for hold in self.open.range(..=(now, u64::MAX)).map(|(_, hold)| hold) {
@@ -148,7 +136,6 @@ impl StateHolds {
         }
     }
 
-    /// Refunds the lapsed holds in `state`, stores the refunded amounts, and forgets expired holds.
     pub(super) fn settle_due(&mut self, state: &mut Option<State>, rule: &Rule, now: u64) {
         while self.is_any_due(now)
             && let Some(((_, number), hold)) = self.open.pop_first()
@@ -162,12 +149,10 @@ impl StateHolds {
         }
     }
 
-    /// Returns the number of open holds.
     pub(super) fn open_count(&self) -> usize {
         self.open.len()
     }
 
-    /// Returns the sum of the unspent amounts of the holds that are open at `now`.
     pub(super) fn unspent(&self, now: u64) -> u64 {
         let due = self.open.range(..=(now, u64::MAX));
         due.fold(self.unspent, |unspent, (_, hold)| unspent.saturating_sub(hold.unspent()))
@@ -200,7 +185,6 @@ impl StateHolds {
         wait
     }
 
-    /// Returns the time at which the last hold has expired.
     pub(super) fn expire_at(&self) -> u64 {
         self.ends_at.max(self.epoch.map_or(0, |epoch| epoch.ends_at))
     }
@@ -225,19 +209,19 @@ impl StateHolds {
         epoch.number
     }
 
-    /// Forgets the refunds and resets the numbers, if the state has no open and no lapsed holds.
+    /// Forgets the refunds and resets the numbers of holds, if the state has no open or lapsed
+    /// holds.
     pub(super) fn tidy(&mut self) {
         if self.open.is_empty() && self.lapsed.is_empty() {
             *self = Self { epoch: self.epoch, ..Self::default() };
         }
     }
 
-    /// Returns `true` if the state was not reset since the epoch `number` began.
     pub(super) fn is_in_epoch(&self, number: u64) -> bool {
         self.epoch.is_some_and(|epoch| epoch.number == number)
     }
 
-    /// Records a refund to the state, because the refund possibly has refunded a hold.
+    /// Records a refund of the state, because the refund possibly has refunded a hold.
     pub(super) fn note_refund(&mut self, amount: u64, now: u64) {
         if !self.open.is_empty() {
             self.refunds.add(amount, now);
@@ -247,7 +231,6 @@ impl StateHolds {
         }
     }
 
-    /// Refunds a part of a hold: see [`Refunds::undo`].
     pub(super) fn undo(
         &mut self,
         is_of_epoch: bool,
@@ -264,7 +247,6 @@ impl StateHolds {
         refunds.undo(state, rule, cost, take, now)
     }
 
-    /// Adds an open hold, and returns its number.
     pub(super) fn add(&mut self, hold: StateHold) -> u64 {
         let number = self.next_number;
         self.next_number += 1;
@@ -289,7 +271,6 @@ impl StateHolds {
         lapsed.filter(|(hold, _)| hold.key == known.key).map(|(_, refunded)| *refunded)
     }
 
-    /// Changes a hold on the state, or removes it if `change` returns `None`.
     pub(super) fn change(
         &mut self,
         known: &KnownHold,
@@ -319,8 +300,6 @@ impl StateHolds {
         (self.open.len() + self.lapsed.len()) * Self::HOLD_BYTES
     }
 
-    /// Returns the maximum number of bytes by which one more hold can increase
-    /// [`heap_bytes`](Self::heap_bytes).
     pub(super) fn growth() -> usize {
         Self::HOLD_BYTES
     }
@@ -343,7 +322,7 @@ pub struct OpenHolds {
 }
 
 impl OpenHolds {
-    /// Creates a value without holds. The state is in the units of the policy of the call.
+    /// Creates a value without holds. `state` is in the units of the policy of the call.
     #[must_use]
     pub fn new(state: Option<State>) -> Self {
         Self { state, holds: StateHolds::default() }

@@ -12,7 +12,7 @@ pub struct VerdictInput {
     pub outcome: Outcome,
     /// The time until the state admits the cost, regardless of a block.
     pub wait: Wait,
-    /// The level of the state after the decision.
+    /// The remaining amount of the state after the decision, and the time of its recovery.
     pub level: Level,
     /// The time at which the state recovers under the policy that wrote it. It is `None` if the
     /// policy of the charge wrote the state.

@@ -8,11 +8,10 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// The hashes of the keys of a call, one for each charge, in order.
 pub(in crate::layers) type Keys = SmallVec<[u64; 4]>;
 
-/// The generations of the keys of a call, in the order of the keys.
 pub(in crate::layers) type KeyGenerations = SmallVec<[u64; 4]>;
 
-/// A counter for each group of keys. It counts the calls that have possibly changed states of these
-/// keys.
+/// A counter for each group of keys. The counter of a group counts the calls that have possibly
+/// changed states of the keys in this group.
 ///
 /// The hash of a key selects the group of the key. An answer of the store is valid while each key
 /// of the call still has the generation that it had before the call was sent. So if a generation
@@ -27,27 +26,23 @@ pub(in crate::layers) struct Generations {
 const OUTDATED: u64 = u64::MAX;
 
 impl Generations {
-    /// Creates the counters of `counts` groups.
     pub(in crate::layers) fn new(counts: usize) -> Self {
         Self { counts: (0..counts).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// Returns the size of `counts` counters on the heap, in bytes.
     pub(in crate::layers) fn bytes_of(counts: usize) -> usize {
         counts * size_of::<AtomicU64>()
     }
 
-    /// Returns the current generations of these keys.
     pub(in crate::layers) fn current(&self, keys: &[u64]) -> KeyGenerations {
         keys.iter().map(|key| self.count(*key).load(Ordering::Acquire)).collect()
     }
 
-    /// Returns `true` if `count` is the current generation of `key`.
     pub(in crate::layers) fn is_current(&self, key: u64, count: u64) -> bool {
         self.count(key).load(Ordering::Acquire) == count
     }
 
-    /// Begins a new generation of these keys, because the states of the keys have possibly changed.
+    /// Begins a new generation of these keys, because their states have possibly changed.
     pub(in crate::layers) fn advance(&self, keys: &[u64]) {
         for key in keys {
             self.count(*key).fetch_add(1, Ordering::AcqRel);
@@ -55,9 +50,9 @@ impl Generations {
     }
 
     /// Begins a new generation of these keys for a caller that knows how the states have changed.
-    /// `counts` contains the generations that the caller has read before. This method replaces each
-    /// generation in `counts` by the new generation. If another call has begun a generation since
-    /// the read, the generation in `counts` becomes outdated instead.
+    /// `counts` contains the generations that the caller has read before. Each generation in
+    /// `counts` is replaced by the new generation. If another call has begun a generation since the
+    /// caller's read, the generation in `counts` becomes outdated instead.
     pub(in crate::layers) fn advance_from(&self, keys: &[u64], counts: &mut [u64]) {
         for (at, key) in keys.iter().enumerate() {
             let same = keys[..at].iter().position(|other| self.index(*other) == self.index(*key));

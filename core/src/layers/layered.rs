@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::{Answer, Call, Decision, Error, Policy, Store, Timestamp};
 
-/// The behavior of a store around an inner store.
+/// The behavior of a layer around an inner store.
 ///
 /// [`StoreExt::layer`](super::StoreExt::layer) adds a layer to a store. The result is a [`Layered`]
 /// store, which implements [`Store`]. A layer must implement both single calls and batches. For
@@ -59,10 +59,8 @@ use crate::{Answer, Call, Decision, Error, Policy, Store, Timestamp};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Layer<S: Store>: fmt::Debug + Send + Sync {
-    /// Whether a call can wait in this layer although the inner store answers immediately.
-    ///
-    /// If this is `true`, the layered store does not [promise ready
-    /// answers](Store::answers_immediately).
+    /// Whether a call can wait in this layer although the inner store answers immediately. If so,
+    /// the layered store does not [promise ready answers](Store::answers_immediately).
     const MAY_WAIT: bool;
 
     /// Executes one call: see [`Store::decide`].
@@ -87,9 +85,8 @@ pub trait Layer<S: Store>: fmt::Debug + Send + Sync {
     }
 
     /// Returns `true` if the answers to single calls are always ready: see
-    /// [`Store::answers_immediately`].
-    ///
-    /// The default depends on [`MAY_WAIT`](Self::MAY_WAIT) and the inner store.
+    /// [`Store::answers_immediately`]. The default depends on [`MAY_WAIT`](Self::MAY_WAIT) and the
+    /// inner store.
     fn answers_immediately(&self, inner: &S) -> bool {
         !Self::MAY_WAIT && inner.answers_immediately()
     }
@@ -112,9 +109,8 @@ pub trait Layer<S: Store>: fmt::Debug + Send + Sync {
 
 /// A store with a [`Layer`] around it.
 ///
-/// The stores with layers of this module, such as [`BreakerStore`](super::BreakerStore), are of the
-/// type `Layered`. If the layer and the inner store can be cloned, the layered store can be cloned
-/// too.
+/// Stores with layers of this module, such as [`BreakerStore`](super::BreakerStore), have the type
+/// `Layered`. If both the layer and the inner store are `Clone`, the layered store is `Clone` too.
 #[derive(Debug, Clone)]
 pub struct Layered<L, S> {
     layer: L,

@@ -56,13 +56,13 @@ pub trait StoreExt: Store + Sized {
     /// Limits the duration of each call. A call without an answer after `bound` fails with
     /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout).
     ///
-    /// A batch is one call. An answer that is ready immediately needs no timer. For other answers,
-    /// the timers of the Tokio runtime must be enabled.
+    /// For the timeout, a batch is one call. An answer that is ready immediately needs no timer.
+    /// For other answers, the timers of the Tokio runtime must be enabled.
     ///
-    /// A store on a server has its own timeouts. For example, after the `response_timeout` of the
-    /// Redis store, the store also replaces a silent connection. The timeout of this layer covers
-    /// the whole call, including the wait for a connection, and should be shorter. If both timeouts
-    /// are set, the shorter timeout ends the call.
+    /// A store on a server has its own timeouts. For example, the Redis store has a
+    /// `response_timeout`, after which it also replaces a silent connection. The timeout of this
+    /// layer covers the whole call, including the wait for a connection, and should be shorter. If
+    /// both timeouts are set, the shorter timeout ends the call.
     ///
     /// A call that times out is cancelled, and not undone. The store has possibly executed the
     /// call, or possibly executes the call later. The charge is made at most once.
@@ -214,9 +214,9 @@ pub trait StoreExt: Store + Sized {
     /// Decides calls for which the store returns an error, as `on_failure` configures for each
     /// policy.
     ///
-    /// Such a decision is *degraded*. [`Decision::degraded`](crate::Decision::degraded) returns the
-    /// kind of the fallback that decided, and the kind of the store's error. Two kinds of errors
-    /// remain errors:
+    /// A decision without the store is *degraded*.
+    /// [`Decision::degraded`](crate::Decision::degraded) returns the kind of the fallback that
+    /// decided, and the kind of the store's error. Two kinds of errors remain errors:
     ///
     /// * the error for an invalid request
     ///   ([`ErrorKind::is_invalid_request`](crate::ErrorKind::is_invalid_request)), even if the

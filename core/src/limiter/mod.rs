@@ -23,7 +23,7 @@ use hold::guard_count::GuardCount;
 #[cfg(feature = "tokio")]
 use waiting::{WaitLimits, Waiters};
 
-/// One or several policies that are enforced on a store. A limiter is cheap to clone, because
+/// One or several policies that are enforced on a store. A limiter is cheap to clone, because its
 /// clones share the store.
 ///
 /// A request for one subject is charged to all policies of the limiter. The methods
@@ -60,10 +60,8 @@ pub struct Limiter<S> {
 struct Shared<S> {
     store: S,
     policies: Box<[Policy]>,
-    /// The first policy of `policies`. It is stored separately because a call holds its first
-    /// charge by value.
+    /// The first policy, stored separately because a call stores its first charge by value.
     first: Policy,
-    /// All policies of `policies` except the first.
     others: Box<[Policy]>,
     #[cfg(feature = "tokio")]
     waiters: Waiters,
@@ -71,7 +69,7 @@ struct Shared<S> {
     guard_count: GuardCount,
 }
 
-// A derived implementation would require that the type of the store implements `Clone`.
+// A derived `Clone` would require that the store implements `Clone`.
 impl<S> Clone for Limiter<S> {
     fn clone(&self) -> Self {
         Self {
@@ -206,7 +204,7 @@ impl<S: Store> Limiter<S> {
         self.policies().iter().find(|policy| policy.name() == name)
     }
 
-    /// Returns the verdicts of `decision` together with their policies. The decision must be the
+    /// Returns the verdicts of `decision` together with their policies. `decision` must be the
     /// answer to [`acquire`](Self::acquire), or to a request from [`subject`](Self::subject).
     pub fn verdicts<'d>(
         &'d self,

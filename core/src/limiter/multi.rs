@@ -44,12 +44,12 @@ use crate::subject::Subject;
 pub struct MultiRequest<'a, S> {
     pub(super) limiter: &'a Limiter<S>,
     charges: SmallVec<[ChargeBuf<'a>; 3]>,
-    /// The first policy name in the request that the limiter does not have.
+    /// The first policy name of the request that the limiter does not have.
     unknown: Option<&'a str>,
     pub(super) id: Option<CallId<'a>>,
 }
 
-/// A policy of a request. It is either the name of a policy of the limiter, or another policy.
+/// A policy of a request: the name of a policy of the limiter, or another policy.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum PolicyRef<'a> {
@@ -158,17 +158,13 @@ impl<'a, S: Store> MultiRequest<'a, S> {
         decision.verdicts_of(self.charges.iter().map(ChargeBuf::policy))
     }
 
-    /// Checks the policies of the request and returns its charges.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the limiter does not have a policy that the request names. Also returns
-    /// an error if the store does not support a policy of the request.
+    /// Returns the charges of the request. Returns an error if the limiter does not have a named
+    /// policy of the request, or if the store does not support a policy of the request.
     pub(super) fn charges(&self) -> Result<Charges<'_>, Error> {
         if let Some(name) = self.unknown {
             self.limiter.policy(name)?;
         }
-        // The limiter checked its own policies when it was created.
+        // The limiter checked its own policies when the limiter was created.
         let is_own =
             |policy: &Policy| self.limiter.policies().iter().any(|own| own.is_same_object(policy));
         for policy in self.charges.iter().map(ChargeBuf::policy).filter(|policy| !is_own(policy)) {

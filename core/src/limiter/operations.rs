@@ -80,9 +80,9 @@ operations! {
 
     /// Records a cost that was not known before, even beyond the limits.
     ///
-    /// No policy refuses this operation. Later requests are admitted later, because the cost is
-    /// charged. [`Receipt::amounts`] returns the recorded amounts. A recorded amount is below its
-    /// cost only at the upper bounds that [`Operation::Charge`] documents.
+    /// No policy refuses this operation. Later requests wait longer, because the cost is charged.
+    /// [`Receipt::amounts`] returns the recorded amounts. A recorded amount is below its cost only
+    /// at the upper bounds that [`Operation::Charge`] documents.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -113,20 +113,19 @@ operations! {
     /// the order of their calls. All policies must be buckets.
     reserve(max_wait: Duration) -> Decision = Operation::Reserve { max_wait };
 
-    /// Removes all charges and blocks of the subject.
+    /// Removes the charges and the block of the subject.
     reset() -> Receipt = Operation::Reset;
 
     /// Blocks the subject for `span` from now. A span of zero removes the block.
     block(span: Duration) -> Receipt = Operation::Block { span };
 
-    /// Blocks the subject for at least `span` from now.
-    ///
-    /// If an earlier block ends later, it does not change. A span of zero changes nothing.
+    /// Blocks the subject for at least `span` from now. An earlier block that ends later does not
+    /// change. A span of zero changes nothing.
     block_at_least(span: Duration) -> Receipt = Operation::BlockAtLeast { span };
 }
 
 /// Defines two `async` methods for each row. The method of [`Request`] consumes the request, and
-/// the method of [`MultiRequest`] borrows the request. The body of a row uses a reference to the
+/// the method of [`MultiRequest`] borrows the request. The code in a row uses a reference to the
 /// request.
 macro_rules! async_operations {
     ([$($bound:tt)+] $(

@@ -73,14 +73,14 @@ impl<'a, S: Store> Request<'a, S> {
         Self { id: Some(CallId::new(id, ttl)), ..self }
     }
 
-    /// Returns the charges of the request. This method never fails. It returns a `Result` because
+    /// Returns the charges of the request, and never fails. The result is a `Result` because
     /// [`MultiRequest`](super::MultiRequest) has a method of the same name, which checks policies.
     pub(super) fn charges(&self) -> Result<Charges<'a>, Error> {
         Ok(self.limiter.charges(self.tenant, self.subject, self.cost))
     }
 
-    // Inlined together with the decision of the store. Without inlining, moving the answer through
-    // one more stack frame would take longer than the rest of the limiter.
+    // This method is inlined together with the decision of the store. Otherwise, moving the answer
+    // through one more stack frame would take longer than the rest of the limiter.
     #[inline(always)]
     pub(super) fn send(self, operation: Operation) -> Answer<'a, Result<Decision, Error>> {
         let Self { limiter, tenant, subject, cost, id } = self;
@@ -90,7 +90,6 @@ impl<'a, S: Store> Request<'a, S> {
 }
 
 impl<S> Limiter<S> {
-    /// Returns the charges of one subject: the same charge for each policy of the limiter.
     #[inline(always)]
     fn charges<'a>(&'a self, tenant: &'a [u8], subject: &'a [u8], cost: u64) -> Charges<'a> {
         let Shared { first: policy, others, .. } = &*self.shared;

@@ -45,12 +45,10 @@ impl Policy {
     }
 }
 
-/// Returns the window plus `by`, with `by` rounded up to whole microseconds.
 fn longer(window: Duration, by: Duration) -> Duration {
     window.saturating_add(Duration::from_micros(micros_of_ceil(by)))
 }
 
-/// Returns the maximum number of tokens that are refilled within `delay`.
 fn refill_within(bucket: &spec::TokenBucket, delay: Duration) -> u64 {
     let (refill, delay) = (u128::from(bucket.refill), u128::from(micros_of_ceil(delay)));
     let period = u128::from(micros_of(bucket.period).max(1));

@@ -34,7 +34,7 @@ struct Inner {
     marked: Option<(String, Range<usize>)>,
 }
 
-/// The part of a policy that an error is about. The parser uses it to find the wrong word.
+/// The part of a policy that an error is about. The parser finds the wrong word by this part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     /// The error is about several parts together, or about no single part.
@@ -54,7 +54,6 @@ impl PolicyError {
         Self(Box::new(Inner { message: message.into(), part: Part::Whole, marked: None }))
     }
 
-    /// Sets the part of the policy that the error is about.
     pub(super) fn about(mut self, part: Part) -> Self {
         self.0.part = part;
         self
@@ -102,7 +101,6 @@ impl fmt::Display for PolicyError {
     }
 }
 
-/// The maximum number of characters of a word in a message. A longer word is cut.
 const WORD_SHOWN: usize = 64;
 
 /// The maximum numbers of characters of the policy's text that an error prints. `BEFORE_MARK`
@@ -112,7 +110,7 @@ const BEFORE_MARK: usize = 60;
 const FROM_MARK: usize = 100;
 
 /// Returns a word in the form in which a message shows it. A long word is cut. Invisible characters
-/// are escaped, and also characters that change the direction of writing.
+/// and characters that change the direction of writing are escaped.
 pub(super) fn shown(word: &str) -> String {
     let mut text = String::new();
     for (index, c) in word.chars().enumerate() {

@@ -71,8 +71,8 @@ pub const MAX_NAME: usize = 64;
 /// limits. A block belongs to a state: it survives a changed number, and does not apply to another
 /// shape. States of a shape that is no longer used expire.
 ///
-/// If the rate of a bucket is lowered, the time at which the bucket is full does not change. It is
-/// computed at the rate of the bucket's last charge.
+/// If the rate of a bucket is lowered, the time at which the bucket is full does not change. This
+/// time is computed at the rate of the bucket's last charge.
 ///
 /// # Names
 ///
@@ -154,7 +154,6 @@ impl Policy {
         Self::with_name(None, algorithm.into())
     }
 
-    /// Creates a policy without a name, or with a name that was checked before.
     fn with_name(name: Option<&str>, algorithm: Algorithm) -> Result<Self, PolicyError> {
         let rule = Rule::new(&algorithm)?;
         let mut policy = Self(Arc::new(Inner {
@@ -229,8 +228,8 @@ impl Policy {
     /// If a hold is settled after it lapsed, the settlement charges the actual cost. It deducts the
     /// part of the hold that was not refunded.
     ///
-    /// Each state of such a policy stores its open holds. Therefore the number of open holds is
-    /// bounded: see [`max_open_holds_of`](Self::max_open_holds_of).
+    /// Each state of a policy with this setting stores its open holds. Therefore the number of open
+    /// holds is bounded: see [`max_open_holds_of`](Self::max_open_holds_of).
     #[must_use]
     pub fn refund_lapsed(mut self) -> Self {
         self.change(&|inner| inner.refunds_lapsed = true);
@@ -241,7 +240,7 @@ impl Policy {
     /// one subject. A hold is open until it is settled or lapses. In the text of a policy, this
     /// setting is `max-open-holds 200`.
     ///
-    /// If a state has this many open holds, the next hold fails with
+    /// If a state has the maximum number of open holds, the next hold fails with
     /// [`ErrorKind::TooManyHolds`](crate::ErrorKind::TooManyHolds), and nothing is charged. Only
     /// policies with [`refund_lapsed`](Self::refund_lapsed) have this bound, because the states of
     /// other policies do not store their holds. The default is [`DEFAULT_MAX_OPEN_HOLDS`].
@@ -263,7 +262,6 @@ impl Policy {
         Err(PolicyError::new(problem).about(error::Part::MaxOpenHolds))
     }
 
-    /// Applies a change to the policy and to its shares.
     fn change(&mut self, change: &dyn Fn(&mut Inner)) {
         let inner = Arc::make_mut(&mut self.0);
         change(inner);
@@ -299,7 +297,6 @@ impl Policy {
         self.0.is_named
     }
 
-    /// Returns the policy's text without its name.
     pub(crate) fn text_without_name(&self) -> impl fmt::Display + '_ {
         print::Unnamed(self)
     }
@@ -415,8 +412,6 @@ impl Policy {
         self.0.max_open_holds
     }
 
-    /// Returns the share of the limit that bounds the size of one hold, if the policy has this
-    /// setting.
     pub(crate) fn max_hold_share(&self) -> Option<Share> {
         self.0.max_hold
     }
@@ -453,7 +448,6 @@ impl Policy {
         NonNull::from(&*self.0).cast()
     }
 
-    /// Returns the heap size of the policy object in bytes, including its reference counts.
     pub(crate) fn heap_bytes(&self) -> usize {
         let size = |share: &Self| size_of::<Self>() + share.heap_bytes();
         let shares: usize = self.shares().iter().map(size).sum();

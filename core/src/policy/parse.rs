@@ -34,7 +34,6 @@ use crate::time::MAX_EXACT;
 const ALGORITHMS: [&str; 5] =
     ["fixed-window", "sliding-log", "sliding-counter", "token-bucket", "gcra"];
 
-/// Returns a suggestion for a word that is not the name of an algorithm.
 fn hint(word: &str) -> Option<String> {
     let letters: String =
         word.chars().filter(char::is_ascii_alphabetic).take(32).collect::<String>();
@@ -66,14 +65,12 @@ impl FromStr for Policy {
     }
 }
 
-/// A word of the text, and its position in the text.
 struct Word<'t> {
     text: &'t str,
     span: Range<usize>,
 }
 
 impl Word<'_> {
-    /// Returns the word in the form in which a message shows it.
     fn shown(&self) -> String {
         shown(self.text)
     }
@@ -82,7 +79,7 @@ impl Word<'_> {
 struct Parser<'t> {
     text: &'t str,
     at: usize,
-    /// The positions of the parts that can be out of bounds.
+    /// The position of each part of the text whose number can be out of bounds.
     spans: Vec<(Part, Range<usize>)>,
 }
 
@@ -240,7 +237,6 @@ impl<'t> Parser<'t> {
         self.error(word, exclusive)
     }
 
-    /// Reads a rate such as `100/1m`.
     fn rate(&mut self) -> Result<(u64, Duration), PolicyError> {
         let word = self.expect_part(Part::Rate, "a rate, such as `100/1m`")?;
         let Some(slash) = word.text.find('/') else {
@@ -324,7 +320,7 @@ impl<'t> Parser<'t> {
         span::parse(word.text).map_err(|message| self.error(word, message))
     }
 
-    /// Reads a word that must exist, and remembers its position.
+    /// Reads the next word, and remembers its position. A missing word is an error.
     fn expect_part(&mut self, part: Part, expected: &str) -> Result<Word<'t>, PolicyError> {
         let word = self.expect(expected)?;
         self.spans.push((part, word.span.clone()));

@@ -17,7 +17,6 @@ impl fmt::Display for Policy {
     }
 }
 
-/// Prints a policy without its name.
 pub(super) struct Unnamed<'p>(pub(super) &'p Policy);
 
 impl fmt::Display for Unnamed<'_> {

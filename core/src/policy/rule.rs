@@ -160,7 +160,6 @@ fn coarsest_tick(micros: u64) -> u64 {
     TICKS.into_iter().rfind(|tick| micros.is_multiple_of(*tick)).unwrap_or(1)
 }
 
-/// Returns the greatest common divisor by Euclid's algorithm. `a` must be above 0.
 pub(super) fn gcd<T: Copy + Default + PartialEq + Rem<Output = T>>(a: T, b: T) -> T {
     if b == T::default() { a } else { gcd(b, a % b) }
 }

@@ -37,14 +37,13 @@ impl<'de> Deserialize<'de> for Share {
     }
 }
 
-/// Serializes the kind as its name in logs and metrics.
 impl Serialize for ErrorKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.as_str())
     }
 }
 
-/// Reads a value from its text.
+/// A visitor that parses a value from its text.
 struct Text<T>(&'static str, PhantomData<T>);
 
 impl<T> Text<T> {

@@ -17,7 +17,6 @@ pub struct Shards {
     by: By,
 }
 
-/// The way in which requests are routed to shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum By {
     /// Any request can be routed to any shard.
@@ -178,7 +177,6 @@ impl Policy {
         self.0.shard
     }
 
-    /// Returns `true` if any request can be routed to any shard.
     pub(crate) fn can_use_any_shard(&self) -> bool {
         self.shards().is_some_and(|shards| shards.by == By::Any && shards.count > 1)
     }

@@ -59,7 +59,6 @@ impl Share {
             .unwrap_or(whole)
     }
 
-    /// Returns `whole` less the share, rounded down.
     pub(crate) fn rest_of(self, whole: u32) -> u32 {
         let rest = u64::from(whole) * u64::from(self.of - self.part) / u64::from(self.of);
         // The result is at most `whole`, so it fits into 32 bits.
@@ -103,8 +102,8 @@ impl Policy {
     /// for holds.
     ///
     /// The rate of a bucket is scaled exactly. If necessary, the period becomes longer: a third of
-    /// 10 per second is 10 per three seconds. A bucket that refills by intervals gets all tokens
-    /// of a period in one step. If the capacity of the share is smaller than this step, the bucket
+    /// 10 per second is 10 per three seconds. A bucket that refills by intervals gets all tokens of
+    /// a period in one step. If the capacity of the share is smaller than this step, the bucket
     /// gets fewer tokens per step, and the steps are shorter. The rate is then at most the share of
     /// the rate.
     ///
@@ -298,8 +297,8 @@ mod tests {
             scaled("a: token-bucket 1000000/1s burst 10", 1, 3),
             "a: token-bucket 1000000/3s burst 3"
         );
-        // 2^52 times 3 is out of bounds. In lowest terms with the period, the product is within
-        // bounds.
+        // The refill of 2^52 times 3 is out of bounds. In lowest terms with the period, it is
+        // within bounds.
         assert_eq!(
             scaled("a: gcra 4503599627370496/6us burst 8", 3, 5),
             "a: gcra 2251799813685248/5us burst 4"

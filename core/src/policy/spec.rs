@@ -36,8 +36,8 @@ impl Algorithm {
 
 /// A limit for each window of fixed length.
 ///
-/// This is the cheapest algorithm. Around the boundary of two windows, up to twice the limit
-/// can be admitted in a short time.
+/// The fixed window is the cheapest algorithm. Around the boundary of two windows, up to twice the
+/// limit can be admitted in a short time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FixedWindow {
     pub(super) limit: u64,
@@ -162,7 +162,7 @@ impl SlidingCounter {
 
 /// A bucket of tokens. Each cost removes tokens, and the bucket is refilled over time.
 ///
-/// GCRA, the generic cell rate algorithm, describes the same bucket with the terms of
+/// GCRA, the generic cell rate algorithm, describes a token bucket with the terms of
 /// telecommunication: see [`gcra`](Self::gcra).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
@@ -172,7 +172,6 @@ pub struct TokenBucket {
     pub(super) mode: Refill,
 }
 
-/// The kind of refill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Refill {
     Continuous,

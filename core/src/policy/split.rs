@@ -8,12 +8,11 @@ use super::shards::{MAX_SHARDS, Shard, Shards};
 use super::share::{Rate, Share};
 use super::spec::{self, Algorithm};
 
-/// The shards of a policy, and the policy's share in each shard.
 #[derive(Debug, Clone)]
 pub(super) struct Split {
     pub(super) shards: Shards,
-    /// One share per shard, without the shards that would have a share of 0. It is empty if the
-    /// policy has only one shard.
+    /// One share per shard, without the shards that would have a share of 0. The slice is empty if
+    /// the policy has only one shard.
     pub(super) shares: Box<[Policy]>,
 }
 
@@ -67,8 +66,8 @@ impl Policy {
         (0..used).map(share).collect()
     }
 
-    /// Returns the number of shards with a share above 0. For a limit of 0, which refuses
-    /// everything, this is 1.
+    /// Returns the number of shards with a share above 0. The result is 1 for a limit of 0, which
+    /// refuses everything.
     fn used_of(&self, count: u32) -> u32 {
         let mut max = self.limit();
         if let Algorithm::TokenBucket(spec) = self.algorithm()
@@ -79,8 +78,8 @@ impl Policy {
         count.min(u32::try_from(max).unwrap_or(u32::MAX)).max(1)
     }
 
-    /// Returns a copy of this policy for one shard. The copy keeps its identity until `split` sets
-    /// the identity of the whole policy on each share.
+    /// Returns a copy of this policy for one shard. The copy keeps its own name and hashes, until
+    /// `split` sets the name and hashes of the whole policy on each share.
     fn in_shard(&self, shard: Shard) -> Self {
         let mut inner = (*self.0).clone();
         inner.split = None;
@@ -107,7 +106,6 @@ fn share(policy: &Policy, index: u32, of: u32) -> Result<Policy, PolicyError> {
     policy.with_limit(limit, |spec| Rate::new(spec.refill, spec.period).scaled_to(share))
 }
 
-/// Creates the error for a policy with a block whose limit is split.
 pub(super) fn block_excludes_shards() -> PolicyError {
     PolicyError::new(
         "`block` and a limit that is split over shards exclude each other: a refusal by one shard must \

@@ -36,7 +36,7 @@ impl<'a, T> Answer<'a, T> {
         Self(Inner::Later(Box::pin(answer)))
     }
 
-    /// Returns an answer whose value is the result of `change` on the value of this answer.
+    /// Returns this answer with `change` applied to its value.
     pub fn map<U>(self, change: impl FnOnce(T) -> U + Send + 'a) -> Answer<'a, U>
     where
         T: 'a,
@@ -98,7 +98,6 @@ impl<T> Future for Answer<'_, T> {
     }
 }
 
-/// Panics like the future of an `async` block that is polled after its completion.
 #[cold]
 #[expect(clippy::panic, reason = "a caller that polls a future after its end is wrong")]
 fn polled_again() -> ! {

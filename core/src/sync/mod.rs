@@ -1,9 +1,10 @@
 //! Locks, atomics, hashers, tasks and timers for the layers and for waiting.
 //!
-//! Usually these are the types of the standard library, of foldhash and of Tokio. Only
-//! `.ci/schedules` sets the flag `tidegate_schedules` (`--cfg`). With this flag, these are the
-//! types of [`shuttle`](https://docs.rs/shuttle). Each use of a `shuttle` type lets a scheduler
-//! choose the next task. So tests can run many interleavings, and can repeat each interleaving.
+//! Usually this module contains the types of the standard library, of foldhash and of Tokio. Only
+//! `.ci/schedules` sets the flag `tidegate_schedules` (`--cfg`). With this flag, this module
+//! contains the types of [`shuttle`](https://docs.rs/shuttle). Each use of a `shuttle` type lets a
+//! scheduler choose the next task. So tests can run many interleavings, and can repeat each
+//! interleaving.
 //!
 //! The feature `_simulation` makes the simulation of the testkit choose the seeds of the hashers.
 //! Only that simulation sets the feature.

@@ -90,7 +90,6 @@ pub fn cancel_tasks() {
     }
 }
 
-/// The runtime of the current execution.
 #[derive(Debug, Clone)]
 pub(crate) struct Handle(());
 
@@ -112,7 +111,6 @@ impl Handle {
 /// The guard of the current runtime. In an execution, the runtime is always current.
 pub(crate) struct EnterGuard<'a>(#[expect(dead_code, reason = "kept for its lifetime")] &'a Handle);
 
-/// A time of the virtual clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Instant(Duration);
 
@@ -168,7 +166,6 @@ impl Drop for Sleep {
     }
 }
 
-/// The error of [`timeout`].
 #[derive(Debug)]
 pub(crate) struct Elapsed;
 

@@ -15,7 +15,6 @@ pub fn seed_hashes(seed: u64) {
     SEED.set(Some(seed));
 }
 
-/// Returns the seed of the next hasher, if this thread has a seed.
 fn next_seed() -> Option<u64> {
     let seed = SEED.get()?;
     SEED.set(Some(seed.wrapping_add(1)));

@@ -1,4 +1,5 @@
-//! Log events. A change of a state writes a line, and a single call never writes a line.
+//! Log events: a circuit has opened or closed, or a fallback has started or stopped deciding. A
+//! single call never writes a line.
 //!
 //! No event contains a subject or a tenant. The message of a server can quote a key. Such a message
 //! is logged only for the kinds of errors with messages that contain no key.
@@ -17,12 +18,10 @@ pub(crate) fn opened(error: &Error, failures: u64) {
     );
 }
 
-/// Reports that the circuit has closed.
 pub(crate) fn closed() {
     tracing::info!(target: "tidegate", "the circuit is closed: the store is called again");
 }
 
-/// Reports that a fallback decides, because the store failed with this error.
 pub(crate) fn taken_over(error: &Error, answer: DegradedAnswer) {
     tracing::warn!(
         target: "tidegate",
@@ -33,12 +32,11 @@ pub(crate) fn taken_over(error: &Error, answer: DegradedAnswer) {
     );
 }
 
-/// Reports that the store decides again. `decisions` is the number of decisions without the store.
+/// Reports that the store decides again, after `decisions` decisions without the store.
 pub(crate) fn decides_again(decisions: u64) {
     tracing::info!(target: "tidegate", decisions, "the store decides again");
 }
 
-/// Returns the part of an error that is safe to log.
 fn text(error: &Error) -> String {
     match error.kind() {
         ErrorKind::Timeout

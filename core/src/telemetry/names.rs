@@ -4,7 +4,7 @@
 //! has a value from a request, so subjects and tenants do not appear. The names of policies come
 //! from the configuration. At most [`MAX_POLICIES`] policies have their own series.
 
-/// The maximum number of policies with their own series, per observed store. Further policies are
+/// The maximum number of policies with their own series, per observed store. All other policies are
 /// counted under [`OTHER_POLICIES`], so that names that are made at run time do not create
 /// unbounded series.
 pub const MAX_POLICIES: usize = 256;
@@ -15,8 +15,8 @@ pub const OTHER_POLICIES: &str = "(other)";
 
 /// The bounds of the buckets in seconds, for all histograms of this crate. The names of these
 /// histograms end in `_seconds`. The bounds range from a decision in memory to a server that nearly
-/// times out. Set these bounds in the Prometheus recorder. Without bounds it shows quantiles, which
-/// cannot be added up over processes.
+/// times out. Set these bounds in the Prometheus recorder. Without these bounds, the recorder shows
+/// quantiles, which cannot be added up over processes.
 pub const SECONDS_BUCKETS: [f64; 13] = [
     0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0,
 ];

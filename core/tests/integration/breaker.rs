@@ -311,7 +311,6 @@ fn answers_to_calls_from_before_a_change_of_the_circuit_are_ignored() {
     });
 }
 
-/// Lets 64 callers call a half-open circuit concurrently.
 fn check_half_open_under_load(probes: u32) {
     let bench = Arc::new(bench(|breaker| breaker.probes(probes)));
     crate::run(bench.open());

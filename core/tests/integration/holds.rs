@@ -401,7 +401,8 @@ fn a_guard_outside_of_a_runtime_is_an_error() {
     let _ = ManualClock::default().now();
 }
 
-/// A store with its states on a server. So by default it does not support `refund-lapsed`.
+/// A store that keeps its states on a server, and therefore by default does not support
+/// `refund-lapsed`.
 #[derive(Debug)]
 struct Elsewhere(ModelStore);
 
@@ -437,7 +438,7 @@ fn a_state_in_use_forgets_expired_holds() {
         let limiter = limiter(store, &["p: fixed-window 100000/60d refund-lapsed"]);
         let mut sizes = vec![];
         for number in 0..60_u8 {
-            // The hold is never settled, and ordinary calls use the state as well.
+            // The hold is never settled, and acquires use the state as well.
             let hold = limiter.subject("a").cost(3).hold(&[number], MINUTE).await.unwrap();
             assert!(hold.ticket().is_some(), "{number}");
             assert!(limiter.acquire("a").await.unwrap().is_allowed());
@@ -537,7 +538,8 @@ fn a_wait_counts_on_the_lapses_of_a_restored_state() {
     assert_eq!(holds.wait(&policy, 5, 100, forever), forever);
     holds.push(Take::new(50, 7), 2, 300);
     holds.push(Take::new(60, 4), 0, 400);
-    // At the time 300, a cost of 5 is refunded, and at the time 400, the rest is refunded.
+    // The lapse at the time 300 refunds a cost of 5, and the lapse at the time 400 refunds the
+    // rest.
     assert_eq!(holds.wait(&policy, 6, 100, forever), Wait::between(100, 300));
     assert_eq!(holds.wait(&policy, 7, 100, forever), Wait::between(100, 400));
     for number in 0..MAX_COUNTED_LAPSES as u64 {

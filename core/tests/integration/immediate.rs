@@ -1,5 +1,5 @@
 //! Tests that a layer around a store that answers immediately also answers immediately, and that
-//! its `answers_immediately` returns `true`.
+//! the method `answers_immediately` of the layered store returns `true`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 

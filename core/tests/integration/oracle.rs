@@ -150,8 +150,8 @@ fn a_debt_is_converted_exactly_up_to_the_largest_exact_product() {
         assert!(acquire(&older, 2).is_allowed());
         clock.set(Timestamp::from_micros(half));
         assert!(acquire(&older, 1).is_allowed());
-        // The debt is 2.5 tokens, and 1.5 tokens must be refilled until one of two tokens is
-        // available.
+        // The debt is 2.5 tokens. In the bucket of 2 tokens, a token is available after 1.5 tokens
+        // were refilled.
         let wait = Duration::from_micros(parts + wait);
         assert_eq!(acquire(&newer, 1).retry_after(), Some(wait), "in parts of 1/{parts}");
     }

@@ -339,8 +339,8 @@ fn an_undo_of_nothing_leaves_the_record_as_it_is() {
     }
 }
 
-/// A store of one record and the calls with ids. It panics if the record grows by more than the
-/// size for which the engine has requested room.
+/// A store that keeps one record, and remembers calls with ids. The store panics if the record
+/// grows by more than the size for which the engine has requested room.
 #[derive(Debug)]
 struct Metered {
     policy: Policy,

@@ -243,8 +243,8 @@ fn next_after_is_the_time_of_the_next_refill() {
     ] {
         assert_eq!(next_after(&bucket, verdict), micros(next), "{verdict:?}");
     }
-    // In this case, six tokens are missing. A token has two units, and three units are refilled per
-    // microsecond.
+    // Six tokens are missing from this bucket. A token has two units, and three units are refilled
+    // per microsecond.
     let fast = policy("token-bucket 3/2us burst 9");
     let missing_6 = |reset| verdict(Outcome::Allowed, 3, Some(Duration::ZERO), reset);
     assert_eq!(next_after(&fast, missing_6(4)), micros(1));

@@ -1,4 +1,4 @@
-//! The state of a circuit, which is one word that is changed by compare-and-swap.
+//! The state of a circuit, packed into one word that is changed by compare-and-swap.
 
 use super::config::Settings;
 use super::meter::BreakerMeter;
@@ -6,16 +6,12 @@ use super::state::CircuitState;
 use crate::Timestamp;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// The state of a circuit. The state is kept in one word, so that it is read and changed
-/// atomically.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// The circuit is closed, and calls are sent to the store.
     Closed {
-        /// The number of the period in which the circuit is closed. Answers to calls of an earlier
-        /// period are ignored.
+        /// The number of the closed period. The circuit ignores answers to calls of an earlier
+        /// period.
         round: u64,
-        /// The number of consecutive calls that have failed.
         failures: u64,
     },
     /// The circuit is open until the time `until`, and half open after that time.
@@ -23,9 +19,7 @@ enum State {
         /// The end of the open period, in microseconds since 1970. This time also distinguishes the
         /// probes of different open periods.
         until: u64,
-        /// The number of probes in flight.
         probes: u64,
-        /// The number of consecutive probes that have failed.
         reopened: u64,
     },
 }
@@ -51,8 +45,8 @@ impl Field {
         (word >> self.shift) & self.max()
     }
 
-    /// Returns the value at the position of this field in the word. A value that is too large is
-    /// replaced by the maximum.
+    /// Returns `value` at the position of this field in the packed word. A value that is too large
+    /// is replaced by the maximum.
     fn put(&self, value: u64) -> u64 {
         value.min(self.max()) << self.shift
     }
@@ -81,7 +75,6 @@ impl State {
     }
 }
 
-/// The permission to send one call to the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ticket {
     /// The circuit was closed when the permission was given.
@@ -90,7 +83,6 @@ pub(super) enum Ticket {
     Probe { until: u64 },
 }
 
-/// The reason for which a call is not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// The circuit is open, and stays open for this many microseconds.
@@ -99,9 +91,7 @@ pub(super) enum Refusal {
     Probing,
 }
 
-/// A circuit, with its state, its settings and its metrics.
-///
-/// All accesses to the word of the state are relaxed, because no other memory depends on the word.
+/// All accesses to the state of a circuit are relaxed, because no other memory depends on it.
 #[derive(Debug)]
 pub(super) struct Circuit {
     word: AtomicU64,
@@ -133,8 +123,8 @@ impl Circuit {
         self.opened.load(Ordering::Relaxed)
     }
 
-    /// Returns the permission for one more call, or a refusal. Reads the clock only if the circuit
-    /// is not closed.
+    /// Returns the permission for one more call, or a refusal. The clock is read only if the
+    /// circuit is not closed.
     pub(super) fn enter(&self, now: impl FnOnce() -> Timestamp) -> Result<Ticket, Refusal> {
         self.meter.begin(|| self.gauge_state());
         if let State::Closed { round, .. } = self.load() {
@@ -220,7 +210,6 @@ impl Circuit {
         is_open && matches!(ticket, Ticket::Closed { .. })
     }
 
-    /// Frees the place of a cancelled probe, so that another probe can be sent.
     pub(super) fn release(&self, ticket: Ticket) {
         let Ticket::Probe { until } = ticket else {
             return;
@@ -233,8 +222,8 @@ impl Circuit {
         });
     }
 
-    /// Returns the state of the circuit for the gauges. This function does not read the clock. So
-    /// the gauges show a circuit as half open only after its first probe was sent.
+    /// Returns the state of the circuit for the gauges, without a reading of the clock. So the
+    /// gauges show a circuit as half open only after the first probe was sent.
     fn gauge_state(&self) -> CircuitState {
         match self.load() {
             State::Closed { .. } => CircuitState::Closed,
@@ -247,8 +236,8 @@ impl Circuit {
         State::from_word(self.word.load(Ordering::Relaxed))
     }
 
-    /// Changes the state by compare-and-swap. Returns the new state, or `None` if `change` makes no
-    /// change.
+    /// Changes the state by compare-and-swap. Returns the new state, or `None` if `change` returns
+    /// `None`.
     fn change(&self, mut change: impl FnMut(State) -> Option<State>) -> Option<State> {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {

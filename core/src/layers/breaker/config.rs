@@ -36,18 +36,14 @@ pub struct Breaker<C = SystemClock> {
 
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
-    /// The number of failures that open the circuit, at least 1.
     pub(super) failures: u64,
-    /// The duration of an open period in microseconds, at least 1.
     open_for: u64,
     max_open: Option<u64>,
-    /// The maximum number of probes in flight, 1 to [`MAX_PROBES`].
     pub(super) probes: u64,
 }
 
 impl Settings {
-    /// Returns the duration of the open period in microseconds, after `reopened` consecutive
-    /// failures of probes.
+    /// Returns the duration of an open period after `reopened` consecutive probes have failed.
     pub(super) fn open_micros(&self, reopened: u64) -> u64 {
         let Some(max_open) = self.max_open else {
             return self.open_for;

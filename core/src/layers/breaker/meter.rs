@@ -20,15 +20,14 @@ pub(super) struct BreakerMeter {
 #[cfg(feature = "metrics")]
 #[derive(Debug)]
 struct BreakerGauges {
-    /// The state with the gauge in which this breaker is counted.
+    /// The state with the gauge in which this breaker is counted now.
     counted: std::sync::Mutex<Option<CircuitState>>,
-    /// The gauge of each state, in the order of [`STATES`].
     states: [metrics::Gauge; 3],
     opened: metrics::Counter,
 }
 
 impl BreakerMeter {
-    /// Counts the breaker in the gauge of its state, if the breaker is not counted yet.
+    /// Counts the breaker in the gauge of its state, if no gauge counts the breaker yet.
     pub(super) fn begin(&self, state: impl Fn() -> CircuitState) {
         #[cfg(feature = "metrics")]
         if self.gauges.get().is_none() {
@@ -47,7 +46,6 @@ impl BreakerMeter {
         let _ = state;
     }
 
-    /// Counts that the circuit has opened.
     pub(super) fn opened(&self) {
         #[cfg(feature = "metrics")]
         self.gauges().opened.increment(1);
@@ -109,7 +107,6 @@ mod tests {
 
     use super::*;
 
-    /// Calls `run` with a new recorder.
     fn recorded(run: impl FnOnce(&Recorder)) {
         let recorder = Recorder::new();
         metrics::with_local_recorder(&recorder, || run(&recorder));
@@ -123,7 +120,6 @@ mod tests {
             };
             let states = || [gauge("closed"), gauge("half-open"), gauge("open")];
             let (one, other) = (BreakerMeter::default(), BreakerMeter::default());
-            // Each call of a breaker calls `begin`.
             (0..3).for_each(|_| one.begin(|| CircuitState::Closed));
             other.begin(|| CircuitState::Closed);
             assert_eq!(states(), [2.0, 0.0, 0.0]);

@@ -5,7 +5,7 @@
 //! * failsafe 1.3, recloser 1.4 and reliakit-circuit 1.1 send all calls once the circuit is half
 //!   open. failsafe and reliakit-circuit also need a lock per call.
 //! * tower-circuitbreaker 0.2 depends on tower.
-//! * In none of these crates does a cancelled probe free its place among the probes in flight.
+//! * None of these four crates frees the place of a cancelled probe among the probes in flight.
 
 mod circuit;
 mod config;
@@ -78,7 +78,6 @@ impl<C: Clock> BreakerLayer<C> {
         Self { watch: BreakerWatch { circuit, clock: breaker.clock } }
     }
 
-    /// Returns the permission to call the store, or the refusal if the circuit is open.
     fn enter(&self) -> Result<Permit<'_, C>, Refusal> {
         let watch = &self.watch;
         let ticket = watch.circuit.enter(|| watch.clock.now())?;
@@ -96,7 +95,6 @@ impl<C: Clock> BreakerLayer<C> {
         Error::new(ErrorKind::CircuitOpen, message)
     }
 
-    /// Sends a call if the circuit permits the call, and records the health that the answer shows.
     fn send<'a, T: HealthCheck + Send + 'a>(
         &'a self,
         send: impl FnOnce() -> Answer<'a, T>,
@@ -135,7 +133,7 @@ impl<S: Store, C: Clock> Layer<S> for BreakerLayer<C> {
     }
 }
 
-/// The permission to send one call to the store. If the call is cancelled, `drop` releases the
+/// The permission to send one call to the store. If the call is cancelled, `drop` returns the
 /// permission, and the call counts neither as a success nor as a failure.
 struct Permit<'a, C: Clock> {
     watch: &'a BreakerWatch<C>,
@@ -175,16 +173,13 @@ impl<C: Clock> Drop for Permit<'_, C> {
     }
 }
 
-/// The health of the store, as an answer of the store shows it.
 #[derive(Debug, Clone, Copy)]
 enum Health<'e> {
     Alive,
     Failing(&'e Error),
-    /// The health is unknown, because the store was possibly not called.
     Unknown,
 }
 
-/// An answer that shows the health of the store.
 trait HealthCheck {
     fn health(&self) -> Health<'_>;
 }
@@ -198,8 +193,8 @@ impl<T> HealthCheck for Result<T, Error> {
     }
 }
 
-/// A batch is one round trip to the store. If the store answers any call of the batch, the store is
-/// alive. If all calls of the batch fail, the breaker counts one failure.
+/// A batch is one round trip to the store. An answer to any call of the batch shows that the store
+/// is alive. If all calls of the batch fail, the breaker counts one failure.
 impl<T> HealthCheck for Vec<Result<T, Error>> {
     fn health(&self) -> Health<'_> {
         let states = || self.iter().map(HealthCheck::health);

@@ -25,7 +25,6 @@ impl<S: Store> Driver<S> {
         Self { queues, store, group, is_done: false }
     }
 
-    /// Sends batches until no call waits.
     pub(super) async fn run(mut self, max_charges: usize) {
         loop {
             let Some(batch) = self.queues.take(self.group, max_charges) else {
@@ -50,7 +49,6 @@ impl<S> Drop for Driver<S> {
     }
 }
 
-/// Sends a batch to the store, and passes the answers to the callers.
 async fn send(store: &impl Store, batch: Vec<WaitingCall>) {
     let (calls, mut callers): (Vec<_>, Vec<_>) =
         batch.into_iter().map(|waiting| (waiting.call, waiting.caller)).unzip();
@@ -90,8 +88,8 @@ async fn answers_while_needed<T>(
     .await
 }
 
-/// Is ready when all callers are cancelled. `cancelled` is the number of callers at the start of
-/// the list that are known to be cancelled.
+/// Returns `Ready` when all callers are cancelled. The first `cancelled` callers of the list are
+/// known to be cancelled.
 fn poll_all_cancelled(
     callers: &mut [AnswerSender],
     cancelled: &mut usize,
@@ -106,7 +104,6 @@ fn poll_all_cancelled(
     Poll::Ready(())
 }
 
-/// Returns the error for a call in a batch that was dropped.
 pub(super) fn abandoned() -> Error {
     let message =
         "the batch of the call was abandoned: the store panicked, or the runtime has ended";

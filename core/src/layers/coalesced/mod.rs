@@ -3,7 +3,7 @@
 //! A task sends the batches of a batch group. The first waiting call of the group spawns the task,
 //! and the task ends when no call waits. The callers do not send the batches themselves, because a
 //! caller that is not polled for a while would delay all other callers. A task also outlives each
-//! caller, so a cancelled caller does not interrupt the batch.
+//! caller, so that a cancelled caller does not interrupt the batch.
 
 mod driver;
 mod queues;
@@ -91,7 +91,7 @@ impl CoalescedLayer {
     const MAX_BATCH: usize = 512;
 
     /// The default maximum of waiting calls. At 400,000 decisions per second, the last of 8,192
-    /// calls waits for 20 ms.
+    /// waiting calls waits for 20 ms.
     const MAX_WAITING: usize = 8_192;
 
     pub(super) fn new() -> Self {
@@ -99,7 +99,6 @@ impl CoalescedLayer {
         Self { queues, max_batch: Self::MAX_BATCH, max_waiting: Self::MAX_WAITING }
     }
 
-    /// Adds a call to the next batch of `group`, and waits for the answer.
     async fn decide_in_batch<S: Store + 'static>(
         &self,
         inner: &Arc<S>,

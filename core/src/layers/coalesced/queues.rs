@@ -8,16 +8,13 @@ use tokio::sync::oneshot;
 use crate::sync::{Mutex, MutexGuard};
 use crate::{Call, Decision, Error, OwnedCall};
 
-/// The maximum number of bytes of tenants and subjects in a batch of several calls.
 const MAX_BYTES: usize = 1 << 20;
 
-/// The waiting calls of all batch groups.
 #[derive(Debug, Default)]
 pub(super) struct Queues(Mutex<Groups>);
 
 #[derive(Debug, Default)]
 struct Groups {
-    /// The queue of each batch group that has a driver.
     queues: HashMap<u64, Queue>,
     /// The number of the next call. Calls are sent in the order of their numbers.
     next: u64,
@@ -29,7 +26,6 @@ type Queue = BTreeMap<u64, WaitingCall>;
 
 pub(super) type AnswerSender = oneshot::Sender<Result<Decision, Error>>;
 
-/// A call that waits for a batch, and the channel for the answer to the call.
 #[derive(Debug)]
 pub(super) struct WaitingCall {
     pub(super) call: OwnedCall,
@@ -38,11 +34,10 @@ pub(super) struct WaitingCall {
     bytes: usize,
 }
 
-/// The place of a call that was added to a queue.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Added {
     pub(super) number: u64,
-    /// Whether the batch group has no driver yet, so that the caller must start a driver.
+    /// Whether the caller must start a driver, because the batch group has no driver yet.
     pub(super) is_first: bool,
 }
 
@@ -55,12 +50,12 @@ impl WaitingCall {
 }
 
 impl Queues {
-    /// Adds a call to the queue of a batch group, unless `max` calls of the group already wait.
     pub(super) fn add(&self, group: u64, call: WaitingCall, max: usize) -> Option<Added> {
         let mut groups = self.lock();
         let queue = groups.queues.get(&group);
         let is_first = queue.is_none();
-        // If the group has no driver, the call does not wait, so it is accepted even if `max` is 0.
+        // If the group has no driver, the call is sent immediately, so it is accepted even if `max`
+        // is 0.
         if queue.is_some_and(|queue| queue.len() >= max) {
             return None;
         }
@@ -70,15 +65,14 @@ impl Queues {
         Some(Added { number, is_first })
     }
 
-    /// Removes a call from its queue, if the call still waits.
     pub(super) fn withdraw(&self, group: u64, number: u64) {
         if let Some(queue) = self.lock().queues.get_mut(&group) {
             queue.remove(&number);
         }
     }
 
-    /// Removes and returns the calls of the next batch. If no call waits, removes the queue of the
-    /// batch group and returns `None`.
+    /// Removes and returns the calls of the next batch of `group`. If no call waits, removes the
+    /// queue of the group and returns `None`.
     pub(super) fn take(&self, group: u64, max_charges: usize) -> Option<Vec<WaitingCall>> {
         let mut groups = self.lock();
         let queue = groups.queues.get_mut(&group)?;
@@ -99,8 +93,8 @@ impl Queues {
         Some(batch)
     }
 
-    /// Removes the queue of a batch group after its driver has failed, and returns the calls that
-    /// still wait.
+    /// Removes the queue of a batch group after its driver has failed. Returns the calls that still
+    /// wait.
     pub(super) fn end(&self, group: u64) -> impl Iterator<Item = WaitingCall> + use<> {
         self.lock().queues.remove(&group).unwrap_or_default().into_values()
     }

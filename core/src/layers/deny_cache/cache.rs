@@ -1,4 +1,4 @@
-//! The deny cache, which contains denials and the data that determines whether a denial is valid.
+//! The deny cache: the denials, and the data that determines whether a denial is still valid.
 
 use super::entry::CallKey;
 use super::meter::CacheMeter;
@@ -8,7 +8,6 @@ use crate::Decision;
 use crate::layers::generations::Generations;
 use crate::sync::hash::RandomState;
 
-/// The cached denials, and the data that determines whether a denial is valid.
 #[derive(Debug)]
 pub(super) struct Cache {
     pub(super) table: Table,
@@ -16,23 +15,21 @@ pub(super) struct Cache {
     pub(super) clock_guard: ClockGuard,
     pub(super) hasher: RandomState,
     pub(super) only_exact: bool,
-    /// The size of an empty cache in bytes.
     pub(super) fixed_bytes: usize,
     pub(super) max_bytes: usize,
     pub(super) meter: CacheMeter,
 }
 
-/// The size in bytes of the denial of a call with one charge, including the memory of the tables
-/// for this denial.
+/// The size in bytes of a cached denial of one charge, including the memory of the tables for this
+/// denial.
 const ORDINARY_BYTES: usize = 400;
 
-/// The number of generations per slot of the table. The more generations there are, the fewer keys
-/// share a generation. A change of one key invalidates the denials of all keys that share its
-/// generation, and each invalid denial costs a call to the store.
+/// The number of generations per slot of the table. With more generations, fewer keys share a
+/// generation. A change of one key invalidates the denials of all keys with the same generation,
+/// and each invalid denial costs a call to the store.
 const GENERATIONS_PER_SLOT: usize = 2;
 
 impl Cache {
-    /// Creates an empty cache that uses at most `max_bytes`.
     pub(super) fn new(max_bytes: usize, only_exact: bool) -> Self {
         let slots = max_bytes / ORDINARY_BYTES;
         let counts = slots * GENERATIONS_PER_SLOT;
@@ -52,7 +49,6 @@ impl Cache {
         }
     }
 
-    /// Returns the cached denial of a call, and counts a hit or a miss.
     pub(super) fn find(&self, key: &CallKey<'_>, at: ClockReading) -> Option<Decision> {
         let known = self.table.find(key, at, &self.generations, true);
         match known {
@@ -62,8 +58,8 @@ impl Cache {
         known
     }
 
-    /// Returns the cached denial of a call, for a caller that otherwise sends the call to the
-    /// store. Counts only a hit, because the later call counts the miss.
+    /// Returns the cached denial of a call, and counts a hit. Does not count a miss, because the
+    /// caller then sends the call to the store, and that call counts the miss.
     pub(super) fn find_hit(&self, key: &CallKey<'_>, at: ClockReading) -> Option<Decision> {
         let known = self.table.find(key, at, &self.generations, false);
         if known.is_some() {
@@ -72,7 +68,6 @@ impl Cache {
         known
     }
 
-    /// Returns `true` if the cache has a valid denial of a call. Counts neither a hit nor a miss.
     pub(super) fn contains(&self, key: &CallKey<'_>, at: ClockReading) -> bool {
         self.table.contains(key, at, &self.generations)
     }

@@ -65,8 +65,8 @@ use crate::{Clock, SystemClock};
 /// The cache measures the time of a denial from before the call was sent. So a denial does not end
 /// later in the cache than in the store, even if the two clocks differ by years. The clocks of the
 /// cache and the store must run at the same rate. At a drift of 200 ppm, a block of an hour can
-/// last 0.7 s longer in the cache. If the [`Clock`] of the cache shows an earlier time than when a
-/// call was sent, the cache is cleared. [`SystemClock`] never steps back.
+/// last 0.7 s longer in the cache. If the [`Clock`] of the cache steps back to a time before a call
+/// was sent, the cache is cleared. [`SystemClock`] never steps back.
 ///
 /// # Invalidation
 ///
@@ -110,9 +110,9 @@ impl<C: Clock> DenyCache<C> {
 
     /// Sets the maximum memory in bytes, at least [`MIN_BYTES`](Self::MIN_BYTES).
     ///
-    /// The default is 16 MiB. This memory is enough for about 40,000 denials of calls with one
-    /// charge. Each such denial needs about 400 bytes. A twelfth of the memory is allocated when
-    /// the cache is created.
+    /// The default maximum is 16 MiB. This memory is enough for about 40,000 denials of calls with
+    /// one charge. Each such denial needs about 400 bytes. A twelfth of the memory is allocated
+    /// when the cache is created.
     pub fn max_bytes(self, bytes: usize) -> Self {
         Self { max_bytes: bytes.max(Self::MIN_BYTES), ..self }
     }

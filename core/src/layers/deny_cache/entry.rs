@@ -1,4 +1,4 @@
-//! A denied call in the cache, with its key, its answer, and the time until which the answer is
+//! A denied call in the cache: its key, its answer, and the end of the time for which the answer is
 //! valid.
 
 use std::hash::{BuildHasher, Hasher};
@@ -12,18 +12,16 @@ use crate::policy::Rule;
 use crate::sync::hash::RandomState;
 use crate::{Call, Charge, Charges, Decision, Operation, Outcome, Policy, Verdict};
 
-/// The maximum number of bytes of tenants and subjects in a cached call.
 pub(super) const MAX_NAME_BYTES: usize = 4096;
 
-/// A call with the hashes by which the cache finds the denial of the call.
 #[derive(Debug)]
 pub(super) struct CallKey<'a> {
     pub(super) call: Call<'a>,
-    /// The hash of each charge, in order. Charges with a tenant and a subject that are too long to
-    /// be cached are left out.
+    /// The hash of each charge, in order. A charge is left out if its tenant and subject are too
+    /// long to be cached.
     pub(super) keys: Keys,
-    /// The hash of all charges with their costs. This hash is `None` if the call is too large to be
-    /// cached. It is also `None` if the answer has data that a cached denial does not contain.
+    /// The hash of all charges with their costs. It is `None` if the call is too large to be
+    /// cached, or if the answer has data that a cached denial does not contain.
     pub(super) hash: Option<u64>,
 }
 
@@ -43,7 +41,7 @@ impl<'a> CallKey<'a> {
             let key = key_hash(&charge, name, hasher);
             call_hash.write_u64(key);
             // A charge to the limit of a tenant invalidates the denials of all subjects of the
-            // tenant. So the key contains only the tenant. The hash of the call contains the
+            // tenant, so the key contains only the tenant. The hash of the call contains the
             // subject, because with shards the answer for one subject is not valid for other
             // subjects.
             keys.push(if charge.policy.is_per_tenant() {
@@ -63,9 +61,8 @@ impl<'a> CallKey<'a> {
     }
 }
 
-/// Returns the hash of the tenant and the subject of a charge. Usually, the tenant and the subject
-/// are the same slices as in the last charge. Then the function returns the hash of the last
-/// charge.
+/// Returns the hash of the tenant and the subject of a charge. Usually, both are the same slices as
+/// in the last charge. Then the function returns the hash of the last charge again.
 fn name_hash(charge: &Charge<'_>, last: Option<(Charge<'_>, u64)>, hasher: &RandomState) -> u64 {
     if let Some((last, hash)) = last
         && std::ptr::eq(last.tenant, charge.tenant)
@@ -87,33 +84,29 @@ fn key_hash(charge: &Charge<'_>, name: u64, hasher: &RandomState) -> u64 {
     hasher.finish()
 }
 
-/// A cached denial of a call, with all data that is needed to answer equal calls until the denial
-/// ends.
+/// A cached denial, with all data that is needed to answer equal calls until the denial ends.
 #[derive(Debug)]
 pub(super) struct CachedDenial {
     sent: ClockReading,
-    /// The end of the denial in microseconds since 1970.
     until: u64,
-    /// The tenants and subjects of all charges, concatenated.
     names: SmallVec<[u8; 24]>,
     charges: SmallVec<[DeniedCharge; 1]>,
 }
 
-/// A charge of the denied call, with its verdict.
 #[derive(Debug)]
 struct DeniedCharge {
     policy: Policy,
     cost: u64,
     tenant_len: u16,
     subject_len: u16,
-    /// The generation of the charge's key before the call was sent.
+    /// The generation of the charge's key, from before the call was sent.
     generation: u64,
     verdict: Verdict,
 }
 
 impl CachedDenial {
-    /// Creates the denial to cache. Returns `None` if the decision allows the call or denies the
-    /// call forever. Also returns `None` if the answer to an equal call can change immediately.
+    /// Creates the denial to cache. Returns `None` if the decision allows the call or denies it
+    /// forever, or if the answer to an equal call can change immediately.
     pub(super) fn new(
         call: &Call<'_>,
         decision: &Decision,
@@ -159,7 +152,6 @@ impl CachedDenial {
         (stays > 0).then(|| Self { sent, until, names, charges })
     }
 
-    /// Returns `true` if this is the denial of exactly these charges.
     pub(super) fn matches(&self, charges: Charges<'_>) -> bool {
         let mut names = &*self.names;
         let mut next = |len: u16| {
@@ -176,8 +168,8 @@ impl CachedDenial {
             })
     }
 
-    /// Returns `true` if the denial has not ended, and no call through this cache has possibly
-    /// changed its states.
+    /// Returns `true` if the denial has not ended, and if no call through this cache can have
+    /// changed the states of the denial.
     pub(super) fn is_valid(
         &self,
         key: &CallKey<'_>,
@@ -203,7 +195,7 @@ impl CachedDenial {
         Decision::new(self.charges.iter().map(|held| held.verdict.later(since)))
     }
 
-    /// Returns the number of bytes that the denial uses on the heap. The policies also count,
+    /// Returns the number of bytes that the denial uses on the heap. The policies count too,
     /// because the denial possibly has the last clone of a policy.
     pub(super) fn heap_bytes(&self) -> usize {
         let names = if self.names.spilled() { self.names.capacity() } else { 0 };
@@ -213,8 +205,8 @@ impl CachedDenial {
     }
 }
 
-/// Returns `true` if an acquire of this charge would write a block, so that the acquire must reach
-/// the store.
+/// Returns `true` if an acquire of this charge would write a block. Such an acquire must reach the
+/// store.
 fn has_block_to_write(charge: &Charge<'_>, verdict: &Verdict) -> bool {
     verdict.outcome() == Outcome::Denied && charge.policy.block_duration().is_some()
 }

@@ -1,4 +1,4 @@
-//! Calls in flight to the store, and the effects of their answers on the cache.
+//! Calls in flight to the store, and the effects of the answers on the cache.
 
 use std::collections::HashSet;
 
@@ -8,10 +8,10 @@ use super::staleness::ClockReading;
 use crate::layers::generations::KeyGenerations;
 use crate::{Call, Clock, Decision, Error, ErrorKind, Operation, Outcome};
 
-/// A call in flight to the store. It contains the generations of the keys, and the time, from
-/// before the call was sent.
+/// A call in flight to the store, with the time and the generations of its keys from before the
+/// call was sent.
 ///
-/// If the value is dropped without an answer, the keys of the call get a new generation, because
+/// If an `InFlight` is dropped without an answer, the keys of its call get new generations, because
 /// the call has possibly changed their states.
 #[derive(Debug)]
 pub(super) struct InFlight<'a> {
@@ -22,7 +22,6 @@ pub(super) struct InFlight<'a> {
     is_settled: bool,
 }
 
-/// The effect of a call on the states of its keys.
 enum Effect {
     /// The call has changed nothing.
     None,
@@ -38,7 +37,8 @@ impl<'a> InFlight<'a> {
     pub(super) fn new(cache: &'a Cache, key: CallKey<'a>, at: ClockReading) -> Self {
         cache.clock_guard.record_send(at);
         if !is_cacheable(&key.call) {
-            // A call of this operation can change its states at any time before the answer arrives.
+            // A call that cannot be cached can change its states at any time before the answer
+            // arrives.
             cache.generations.advance(&key.keys);
         }
         let counts = cache.generations.current(&key.keys);
@@ -49,7 +49,6 @@ impl<'a> InFlight<'a> {
         self.key.call
     }
 
-    /// Records the answer to the call, and caches the answer if it is a denial.
     pub(super) fn answered(mut self, answer: &Result<Decision, Error>) {
         self.is_settled = true;
         let Self { cache, key, at, counts, .. } = &mut self;
@@ -103,8 +102,7 @@ fn effect(call: &Call<'_>, answer: &Result<Decision, Error>) -> Effect {
 
 pub(super) type Answers = Vec<Result<Decision, Error>>;
 
-/// A batch of calls. The cache answers some calls of the batch, and the other calls are sent to the
-/// store.
+/// A batch of calls. The cache answers some of the calls, and the others are sent to the store.
 pub(super) struct Batch<'a> {
     /// The cached denial of each call in order, or `None` for a call that is sent to the store.
     known: Vec<Option<Decision>>,
@@ -112,9 +110,8 @@ pub(super) struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// Finds the cached denials of the calls. If a call shares a key with an earlier call that is
-    /// sent to the store, the later call is sent too. The earlier call can change the answer to the
-    /// later call.
+    /// Finds the cached denials of the calls. A call that shares a key with an earlier call to the
+    /// store is sent to the store too, because the earlier call can change the answer.
     pub(super) fn look_up(cache: &'a Cache, clock: &impl Clock, calls: &'a [Call<'a>]) -> Self {
         let at = cache.clock_guard.now(clock);
         let mut in_flight = HashSet::with_hasher(cache.hasher.clone());
@@ -133,18 +130,16 @@ impl<'a> Batch<'a> {
         batch
     }
 
-    /// Returns the number of calls of the batch that must be sent to the store.
     pub(super) fn in_flight(&self) -> usize {
         self.sent.len()
     }
 
-    /// Returns the calls of the batch that must be sent to the store.
     pub(super) fn calls(&self) -> Vec<Call<'a>> {
         self.sent.iter().map(InFlight::call).collect()
     }
 
-    /// Returns the answers to all calls of the batch, in order. `answers` contains the answers of
-    /// the store to the calls that were sent.
+    /// Returns the answers to all calls of the batch, in order. `answers` are the store's answers
+    /// to the calls that were sent.
     pub(super) fn merge(self, answers: Answers) -> Answers {
         let mut answers = answers.into_iter();
         let mut sent = self.sent.into_iter();

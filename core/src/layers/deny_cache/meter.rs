@@ -9,7 +9,6 @@ use std::sync::OnceLock;
 #[cfg(feature = "metrics")]
 use crate::telemetry::names;
 
-/// Counts the hits and misses of a deny cache.
 #[derive(Debug, Default)]
 pub(super) struct CacheMeter {
     #[cfg(feature = "metrics")]
@@ -17,13 +16,11 @@ pub(super) struct CacheMeter {
 }
 
 impl CacheMeter {
-    /// Counts a call that the cache has answered.
     pub(super) fn hit(&self) {
         #[cfg(feature = "metrics")]
         self.counters()[0].increment(1);
     }
 
-    /// Counts a call that was sent to the store.
     pub(super) fn miss(&self) {
         #[cfg(feature = "metrics")]
         self.counters()[1].increment(1);
@@ -45,7 +42,6 @@ mod tests {
 
     use super::*;
 
-    /// Calls `run` with a new recorder.
     fn recorded(run: impl FnOnce(&Recorder)) {
         let recorder = Recorder::new();
         metrics::with_local_recorder(&recorder, || run(&recorder));

@@ -1,20 +1,18 @@
-//! Detects that the clock of the cache has stepped back to a time before a cached denial.
+//! Detection of a cache clock that has stepped back to a time before a cached denial.
 
 use crate::Clock;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// A reading of the clock of the cache.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClockReading {
-    /// The time in microseconds since 1970.
     pub(super) now: u64,
-    /// The number of earlier backward steps of the clock. Readings with different numbers cannot be
-    /// compared.
+    /// The number of backward steps of the clock before this reading. Two readings with different
+    /// numbers cannot be compared.
     pub(super) epoch: u64,
 }
 
-/// Detects that the clock shows an earlier time than when a call was sent. After such a backward
-/// step, it is unknown how much time of a cached denial has passed.
+/// Detects that the clock shows a time before a call was sent. After such a backward step, it is
+/// unknown how much time of a cached denial has passed.
 #[derive(Debug, Default)]
 pub(super) struct ClockGuard {
     latest: AtomicU64,
@@ -22,10 +20,9 @@ pub(super) struct ClockGuard {
 }
 
 impl ClockGuard {
-    /// Reads the clock.
     pub(super) fn now(&self, clock: &impl Clock) -> ClockReading {
-        // `latest` is read before the clock. So a clock that does not step back never shows less
-        // than `latest`.
+        // The latest time of a call is read before the clock. So a clock that does not step back
+        // never shows an earlier time than `latest`.
         let latest = self.latest.load(Ordering::Acquire);
         let now = clock.now().as_micros();
         if now < latest {
@@ -35,7 +32,6 @@ impl ClockGuard {
         ClockReading { now, epoch: self.epochs.load(Ordering::Acquire) }
     }
 
-    /// Records that a call was sent at the time of this reading.
     pub(super) fn record_send(&self, reading: ClockReading) {
         self.latest.fetch_max(reading.now, Ordering::AcqRel);
     }
@@ -57,7 +53,8 @@ mod tests {
         guard.record_send(first);
         assert_eq!(at(100).epoch, first.epoch);
         assert_eq!(at(200).epoch, first.epoch);
-        // The step back from 200 to 100 begins no epoch, because no call was sent at 200.
+        // The clock steps back from 200 to 100, and the epoch does not change, because no call was
+        // sent at 200.
         assert_eq!(at(100).epoch, first.epoch);
         assert_ne!(at(99).epoch, first.epoch);
         assert_eq!(at(99).epoch, at(200).epoch);

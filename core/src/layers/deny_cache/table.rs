@@ -1,10 +1,10 @@
-//! The table of the cached denials. It is an eight-way set-associative table of fixed size. The
-//! entries in it use at most a maximum of heap bytes.
+//! The table of the cached denials: an eight-way set-associative table of fixed size. Its entries
+//! use at most a given number of heap bytes.
 //!
-//! The table is simple, because the eviction of a denial only costs a call to the store. It evicts
-//! expired denials first, and then denials that were not used since the last eviction. Among the
-//! unused denials, it evicts the denial that ends first. (Existing cache crates bound the size of
-//! the entries, but not the size of their own tables. They also evict regardless of the expiry.)
+//! The table is simple, because the eviction of a denial only costs a call to the store. The table
+//! evicts expired denials first, and then denials that were not used since the last eviction. Among
+//! the unused denials, it evicts the denial that ends first. (Existing cache crates bound the size
+//! of the entries, but not the size of their own tables. They also evict regardless of the expiry.)
 
 use std::ops::Range;
 use std::sync::PoisonError;
@@ -25,10 +25,10 @@ const SLOTS_PER_SHARD: usize = 512;
 const MAX_SHARDS: usize = 64;
 
 /// A part of the table (shard) does not cache a denial that is larger than `1 / MAX_PART` of the
-/// part's maximum bytes.
+/// part's maximum size in bytes.
 const MAX_PART: usize = 8;
 
-/// The table of the cached denials. It consists of parts (shards), each with its own lock.
+/// The table of the cached denials, in parts (shards) with a lock each.
 #[derive(Debug)]
 pub(super) struct Table {
     shards: Box<[Mutex<Shard>]>,
@@ -38,10 +38,9 @@ pub(super) struct Table {
 struct Shard {
     slots: Box<[Slot]>,
     len: usize,
-    /// The size of all entries of this part of the table on the heap, in bytes.
     bytes: usize,
     max_bytes: usize,
-    /// The next slot to examine for an eviction.
+    /// The slot at which the next search for a denial to evict begins.
     evict_cursor: usize,
     hits: u64,
     misses: u64,
@@ -54,7 +53,6 @@ type Slot = Option<(u64, Box<Entry>)>;
 #[derive(Debug)]
 struct Entry {
     denial: CachedDenial,
-    /// Whether the denial was used since the last eviction in its set.
     is_used: bool,
 }
 
@@ -64,13 +62,11 @@ impl Entry {
     }
 }
 
-/// Statistics of a table, summed over all parts of the table.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sums {
     pub(super) hits: u64,
     pub(super) misses: u64,
     pub(super) len: usize,
-    /// The size of all entries of the table on the heap, in bytes.
     pub(super) bytes: usize,
 }
 
@@ -83,13 +79,11 @@ impl Table {
         Self { shards: (0..shards).map(|_| Mutex::new(shard())).collect() }
     }
 
-    /// Returns the size of an empty table on the heap, in bytes.
     pub(super) fn bytes_of(slots: usize) -> usize {
         let shard = size_of::<Mutex<Shard>>() + slots_in_each(slots) * size_of::<Slot>();
         shards_of(slots) * shard
     }
 
-    /// Returns the answer to a call from its cached denial, or `None` if there is no valid denial.
     pub(super) fn find(
         &self,
         key: &CallKey<'_>,
@@ -107,7 +101,6 @@ impl Table {
         decision
     }
 
-    /// Returns `true` if a valid denial of a call is cached.
     pub(super) fn contains(
         &self,
         key: &CallKey<'_>,
@@ -120,7 +113,6 @@ impl Table {
         slot.is_some_and(|(_, entry)| entry.denial.is_valid(key, at, generations))
     }
 
-    /// Adds the denial of a call to the table.
     pub(super) fn insert(&self, key: &CallKey<'_>, denial: CachedDenial, at: ClockReading) {
         if let Some(hash) = key.hash {
             let entry = Box::new(Entry { denial, is_used: false });
@@ -154,8 +146,6 @@ fn shards_of(slots: usize) -> usize {
     (slots / SLOTS_PER_SHARD).clamp(1, MAX_SHARDS)
 }
 
-/// Returns the number of slots in each part of the table (shard). The number is a multiple of
-/// [`WAYS`].
 fn slots_in_each(slots: usize) -> usize {
     (slots / shards_of(slots) / WAYS).max(1) * WAYS
 }
@@ -199,7 +189,6 @@ impl Shard {
         self.slots[slot] = Some((hash, entry));
     }
 
-    /// Returns the slot that contains the denial of this call, if there is such a slot.
     fn position(&self, hash: u64, key: &CallKey<'_>) -> Option<usize> {
         let set = self.set(hash);
         let is_same = |(other, entry): &(u64, Box<Entry>)| {
@@ -208,7 +197,6 @@ impl Shard {
         set.clone().find(|slot| self.slots[*slot].as_ref().is_some_and(is_same))
     }
 
-    /// Returns the slot for a new denial. This is a free slot, or the slot of the denial to evict.
     fn slot_for(&mut self, hash: u64, at: ClockReading) -> usize {
         let set = self.set(hash);
         let worth = |slot: &usize| {
@@ -224,7 +212,7 @@ impl Shard {
         slot
     }
 
-    /// Evicts denials from any set until there is room for an entry of `bytes`.
+    /// Evicts denials from any set of the table until there is room for an entry of `bytes`.
     fn make_room(&mut self, bytes: usize, at: ClockReading) {
         while self.len > 0 && self.bytes + bytes > self.max_bytes {
             let slot = self.evict_cursor;

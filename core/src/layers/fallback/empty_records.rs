@@ -5,8 +5,8 @@ use smallvec::SmallVec;
 use crate::engine::{self, Record, Records};
 use crate::{Call, Charge, Decision, Error, Operation, Timestamp};
 
-/// Decides as if the subjects had no usage. If this function refuses a call, the call would be
-/// refused in any state.
+/// Decides as if the subjects had no usage. A call that this function refuses would be refused in
+/// any state.
 pub(super) fn decide(
     operation: Operation,
     charges: &[Charge<'_>],
@@ -16,16 +16,15 @@ pub(super) fn decide(
     engine::decide(&Call::new(operation, charges), now, &mut EmptyRecords { charges, records })
 }
 
-/// The records of the states for one call. The records are empty before the call, and are dropped
-/// after the call.
+/// The records for one call. They are empty before the call, and are dropped after the call.
 struct EmptyRecords<'c> {
     charges: &'c [Charge<'c>],
     records: SmallVec<[Option<Record>; 2]>,
 }
 
 impl EmptyRecords<'_> {
-    /// Returns the record of the state that the charge at `index` changes. If several charges
-    /// change the same state, they share the record of the first charge.
+    /// Returns the record of the charge at `index`. Several charges to one state share the record
+    /// of the first of these charges.
     fn slot(&mut self, index: usize) -> Option<&mut Option<Record>> {
         let charge = self.charges.get(index)?;
         let first = self.charges.iter().position(|other| other.shares_state_with(charge))?;

@@ -12,7 +12,6 @@ use crate::{
     Timestamp, Verdict,
 };
 
-/// The way in which a charge is decided without the store.
 #[derive(Debug, Clone)]
 pub(super) enum Fallback {
     /// The charge is decided as if the subject had no usage.
@@ -23,12 +22,10 @@ pub(super) enum Fallback {
     FallBack(Policy),
 }
 
-/// A valid call for which the store returned an error.
 #[derive(Debug)]
 pub(super) struct FailedCall<'a> {
     call: Call<'a>,
     error: Error,
-    /// The fallback of each charge, in order.
     fallbacks: SmallVec<[Fallback; 2]>,
     retry_hint: Duration,
     now: Timestamp,
@@ -40,12 +37,8 @@ pub(super) struct FailedCall<'a> {
 }
 
 impl<'a> FailedCall<'a> {
-    /// Checks the call, and finds the fallback of each charge.
-    ///
-    /// # Errors
-    ///
     /// Returns an error if the call is not valid. Returns `error` if no fallback is allowed to hide
-    /// `error`.
+    /// it.
     pub(super) fn new(
         call: Call<'a>,
         error: Error,
@@ -60,7 +53,8 @@ impl<'a> FailedCall<'a> {
         // Without the store, the estimate of a hold is charged, and no hold is kept.
         let operation = call.operation.without_hold();
         if operation.is_of_hold() {
-            // A settlement or an extension remains an error, because only the store knows the hold.
+            // A settlement or an extension of a hold remains an error, because only the store knows
+            // the hold.
             return Err(error);
         }
         let call = Call { operation, ..call };
@@ -106,8 +100,8 @@ impl<'a> FailedCall<'a> {
             .collect()
     }
 
-    /// Returns the answer to the call. `fallback` is the answer of the fallback store, or `None` if
-    /// the fallback store was not called.
+    /// `fallback` is the answer of the fallback store, or `None` if the fallback store was not
+    /// called.
     pub(super) fn answer(
         self,
         fallback: Option<Result<Decision, Error>>,
@@ -123,13 +117,12 @@ impl<'a> FailedCall<'a> {
         Ok(decision)
     }
 
-    /// Returns `true` if the operation of the call can be decided without the inner store. All
-    /// other operations change states of the inner store.
+    /// Returns `true` if the call can be decided without the inner store. Calls of other operations
+    /// change states of the inner store.
     fn is_decided(&self) -> bool {
         self.call.operation.can_be_refused()
     }
 
-    /// Returns `true` if an enforced policy fails closed.
     fn is_closed(&self) -> bool {
         let mut pairs = self.call.charges.iter().zip(&self.fallbacks);
         pairs.any(|(charge, fallback)| {
@@ -137,8 +130,8 @@ impl<'a> FailedCall<'a> {
         })
     }
 
-    /// Returns the charge with the cost that an `AcquireUpTo` charges. This cost is `amount`, or
-    /// `min` if the call is refused. For other operations, returns the charge unchanged.
+    /// Returns the charge at the cost that an `AcquireUpTo` charges: `amount`, or `min` if the call
+    /// is refused. For other operations, returns the charge unchanged.
     fn with_amount<'c>(&self, charge: Charge<'c>, amount: u64) -> Charge<'c> {
         match self.call.operation {
             Operation::AcquireUpTo { .. } if charge.is_check_only => charge,
@@ -149,7 +142,7 @@ impl<'a> FailedCall<'a> {
     }
 
     /// Decides the charges that fail open. `amount` is the amount of an `AcquireUpTo`, or `None`
-    /// while the amount is not known.
+    /// while the amount is not known yet.
     fn decide_open(&self, operation: Operation, amount: Option<u64>) -> Result<Decision, Error> {
         let pairs = self.call.charges.iter().zip(&self.fallbacks);
         let open: SmallVec<[Charge<'_>; 2]> = pairs
@@ -162,8 +155,8 @@ impl<'a> FailedCall<'a> {
         empty_records::decide(operation_on(&open, operation), &open, self.now)
     }
 
-    /// Merges the verdicts of charges that fail open, fail closed and fall back, in the order of
-    /// the charges.
+    /// Merges the verdicts of all charges, in their order. Each charge fails open, fails closed or
+    /// falls back.
     fn merge(&self, fallback: &Decision) -> Result<Decision, Error> {
         let is_denied = self.is_refused || fallback.is_denied();
         let (operation, amount) = match self.call.operation {
@@ -208,19 +201,17 @@ impl<'a> FailedCall<'a> {
         Ok(if amount.is_some() { decision.with_amounts(amounts) } else { decision })
     }
 
-    /// Returns the amount of an admitted `AcquireUpTo`.
-    ///
-    /// This is the amount that the fallback store has charged. If the fallback store was not
-    /// called, this is the amount that the charges which fail open admit. If all policies are
-    /// shadows, this is the minimum of the costs.
+    /// Returns the amount of an admitted `AcquireUpTo`: the amount that the fallback store has
+    /// charged. If the fallback store was not called, the amount is the maximum that the charges
+    /// which fail open admit. If all policies are shadows, the amount is the minimum of the costs.
     fn amount(&self, fallback: &Decision) -> u64 {
         let costs = self.call.charges.iter().filter(|charge| !charge.is_check_only);
         let max = costs.map(|charge| charge.cost).min().unwrap_or(0);
         amount_of(fallback).unwrap_or(self.max_amount).min(max)
     }
 
-    /// Returns the verdict of a policy that fails closed. Its `retry_after` is the configured hint,
-    /// or `None` if the cost is above the limit and is never admitted.
+    /// Returns the verdict of a policy that fails closed. The `retry_after` of the verdict is the
+    /// configured hint. It is `None` if the cost is above the limit and is never admitted.
     fn refuse(&self, charge: &Charge<'_>) -> Verdict {
         let limit = charge.policy.limit();
         let cost = match self.call.operation {
@@ -233,7 +224,6 @@ impl<'a> FailedCall<'a> {
         if charge.policy.is_shadow() { verdict.in_shadow() } else { verdict }
     }
 
-    /// Returns the kind of fallback that produced the decision.
     fn degraded_answer(&self) -> DegradedAnswer {
         let any = |is: fn(&Fallback) -> bool| self.fallbacks.iter().any(is);
         if self.is_closed() {
@@ -248,7 +238,6 @@ impl<'a> FailedCall<'a> {
     }
 }
 
-/// Returns the amount that an `AcquireUpTo` has charged, or `None` if the call has charged nothing.
 fn amount_of(decision: &Decision) -> Option<u64> {
     decision.amounts().iter().copied().max().filter(|&amount| amount > 0)
 }

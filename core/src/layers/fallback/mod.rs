@@ -33,8 +33,7 @@ use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store};
 ///
 /// If the share of a policy rounds down to 0, the policy is rejected when a
 /// [`Limiter`](crate::Limiter) is built. Without a limiter, such a policy is not checked and fails
-/// closed. A policy with a share of 0 also fails closed. A shadow policy never refuses, even during
-/// an outage.
+/// closed. A shadow policy never refuses, even during an outage.
 ///
 /// If one charge of a failed call fails closed, the whole call is refused. The charges that fall
 /// back are sent to the fallback store in one call. The fallback store makes either all of these
@@ -42,15 +41,14 @@ use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store};
 /// charges nothing. If some calls of a batch fail, only the failed calls are sent to the fallback
 /// store, in one batch. If the fallback store fails too, the error describes both failures.
 ///
-/// The fallback store does not receive the [ids](crate::CallId) of calls. The fallback store
-/// decides a call with an id like a call without an id. So a call that is sent again is charged
-/// again.
+/// The fallback store does not receive the [ids](crate::CallId) of calls, and decides a call with
+/// an id like a call without an id. So a call that is sent again is charged again.
 ///
 /// # The cost of an outage
 ///
-/// As soon as the inner store answers again, the inner store decides. It does not count the
-/// requests that were admitted during the outage. So the following requests are possibly admitted
-/// in addition to the limit of a policy:
+/// As soon as the inner store answers again, the inner store decides. The inner store does not
+/// count the requests that were admitted during the outage. So the following requests are possibly
+/// admitted in addition to the limit of a policy:
 ///
 /// * If the policy fails open, all requests during the outage are admitted.
 /// * If the policy fails closed, no request is admitted in addition.
@@ -81,8 +79,8 @@ impl FallbackLayer {
         Self { settings: on_failure.settings, scaled, outage }
     }
 
-    /// Rejects a policy if its share rounds down to 0. Otherwise all requests under this policy
-    /// would be refused during an outage, and no check would show this before the outage.
+    /// Rejects a policy if its share rounds down to 0. During an outage, all requests under such a
+    /// policy would be refused, and nothing would show this before the outage.
     fn check_share(&self, policy: &Policy) -> Result<(), Error> {
         let Setting::FallBack(share) = self.settings.setting(policy) else { return Ok(()) };
         let (limit, min) = (policy.limit(), share.min_whole());
@@ -100,7 +98,6 @@ impl FallbackLayer {
         }
     }
 
-    /// Returns the fallback that decides charges of `policy` when the store fails.
     fn fallback_for(&self, inner: &impl Store, policy: &Policy) -> Result<Fallback, Error> {
         inner.supports(policy)?;
         let (share, fallback) = match (self.settings.setting(policy), &self.settings.fallback) {
@@ -123,7 +120,6 @@ impl FallbackLayer {
         FailedCall::new(call, error, &self.settings, |policy| self.fallback_for(inner, policy))
     }
 
-    /// Decides a call for which the store has returned an error.
     fn decide_failed<'a>(
         &'a self,
         inner: &impl Store,
@@ -153,7 +149,6 @@ impl FallbackLayer {
         }
     }
 
-    /// Decides the calls of a batch for which the store has returned an error.
     fn complete<'a>(
         &'a self,
         inner: &impl Store,
@@ -199,7 +194,7 @@ impl FallbackLayer {
 }
 
 /// Returns the answer of a fallback store that promises immediate answers. Returns `None` if the
-/// fallback store breaks this promise. The layer then calls the fallback store again, and waits.
+/// fallback store breaks this promise. The caller then calls the fallback store again, and waits.
 fn decide_now(fallback: &dyn Store, failed: &FailedCall<'_>) -> Option<Result<Decision, Error>> {
     let charges = failed.charges();
     fallback.decide(Call::new(failed.operation(), &charges)).into_ready().ok()

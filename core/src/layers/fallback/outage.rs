@@ -12,7 +12,7 @@ use crate::ErrorKind;
 use crate::telemetry::events;
 use crate::{Decision, DegradedAnswer, Error, Timestamp};
 
-/// The minimum time in microseconds between two reports that a fallback has taken over. Without
+/// The minimum number of microseconds between two reports that a fallback has taken over. Without
 /// this minimum, each failure of a store that fails occasionally would be reported.
 #[cfg(feature = "tracing")]
 const MIN_INTERVAL: u64 = 10_000_000;
@@ -21,7 +21,6 @@ const MIN_INTERVAL: u64 = 10_000_000;
 /// an outage.
 #[derive(Debug, Default)]
 pub(super) struct Outage {
-    /// Whether the latest decision was made without the store.
     #[cfg(feature = "tracing")]
     is_ongoing: AtomicBool,
     #[cfg(feature = "tracing")]
@@ -31,12 +30,11 @@ pub(super) struct Outage {
 #[cfg(feature = "tracing")]
 #[derive(Debug, Default)]
 struct State {
-    /// The number of decisions without the store since the last report that the store decides
+    /// The number of decisions without the store, since the last report that the store decides
     /// again.
     decisions: u64,
-    /// Whether the beginning of the outage was reported, and the end was not reported yet.
+    /// Whether the beginning of the outage was reported, but not its end.
     is_reported: bool,
-    /// The time of the latest report that a fallback has taken over.
     reported_at: Option<Timestamp>,
 }
 
@@ -49,10 +47,9 @@ impl Outage {
 
 #[cfg(feature = "tracing")]
 impl Outage {
-    /// Records a decision that a fallback made because the store failed with this error.
     pub(super) fn record_failure(&self, error: &Error, answer: DegradedAnswer, now: Timestamp) {
         // An error of this kind concerns one key, and the store still decides calls for other keys.
-        // So it is not an outage.
+        // So the error is not an outage.
         if error.kind() == ErrorKind::ForeignValue {
             return;
         }
@@ -69,7 +66,7 @@ impl Outage {
         events::taken_over(error, answer);
     }
 
-    /// Records a decision of the store. Ignores a degraded decision of an inner layer.
+    /// Records a decision of the store. A degraded decision of an inner layer is ignored.
     pub(super) fn record_decision(&self, decision: &Decision) {
         if !self.is_ongoing.load(Ordering::Relaxed) || decision.degraded().is_some() {
             return;

@@ -1,33 +1,27 @@
 //! A cache of scaled policies, so that the fallback store always gets the same object for a policy.
-//! A store recognises a policy object that it has received before, and does not need to compare the
-//! fields of the policy.
+//! A store recognizes a policy object that it has received before, without a comparison of all
+//! fields.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
 use crate::{Error, ErrorKind, Policy, Share};
 
-/// The maximum number of cached policies. When the cache has this many policies, it is cleared.
+/// The maximum number of cached policies. A cache with this many policies is cleared.
 const MAX_POLICIES: usize = 1024;
 
-/// The cache of policies and their scaled versions, by the name of the policy.
 #[derive(Debug, Default)]
 pub(super) struct ScaledPolicies(RwLock<HashMap<Box<str>, ScaledPolicy>>);
 
 #[derive(Debug)]
 struct ScaledPolicy {
     from: Policy,
-    /// The scaled policy, or `None` if the share rounds down to 0.
     to: Option<Policy>,
 }
 
 impl ScaledPolicies {
     /// Returns the policy with its share of the limit, or `None` if the share rounds down to 0. All
-    /// calls of this method for policies with the same name must have the same share.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`ErrorKind::Unsupported`] if the policy cannot be scaled.
+    /// calls for policies with the same name must have the same share.
     pub(super) fn scaled(&self, policy: &Policy, share: Share) -> Result<Option<Policy>, Error> {
         if let Some(scaled) = self.cached(policy) {
             return Ok(scaled);

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use crate::{Clock, ErrorKind, MAX_SPAN, Policy, Share, Store, SystemClock};
 
-/// The way in which the layer decides charges of a policy when the store fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Setting {
     Open,
@@ -53,22 +52,21 @@ pub(super) struct Settings {
     pub(super) fallback: Option<Arc<dyn Store>>,
     pub(super) retry_hint: Duration,
     pub(super) clock: Arc<dyn Clock>,
-    /// Whether the layer also decides on errors of the kind `Misconfigured`.
     hides_misconfigured: bool,
 }
 
 impl Settings {
-    /// Returns `true` if the layer returns an error of this kind to the caller, without a fallback.
+    /// Returns `true` if the layer returns an error of this kind to the caller, and uses no
+    /// fallback.
     pub(super) fn is_returned(&self, kind: ErrorKind) -> bool {
         match kind {
             ErrorKind::Misconfigured => !self.hides_misconfigured,
-            // With this error, the store works, and the callers send too many calls.
+            // This error shows that the store works, and that the callers send too many calls.
             ErrorKind::TooManyWaiters => true,
             kind => kind.is_invalid_request(),
         }
     }
 
-    /// Returns the setting for a policy: its exception, or the default.
     pub(super) fn setting(&self, policy: &Policy) -> Setting {
         let named = self.by_name.iter().rev().find(|(name, _)| **name == *policy.name());
         named.map_or(self.default, |(_, setting)| *setting)

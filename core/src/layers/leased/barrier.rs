@@ -1,5 +1,5 @@
-//! The barrier before a call that needs the whole budget. The barrier returns the chunks of the
-//! states of the call before the call is sent.
+//! The barrier before a call that needs the whole budget of its subjects. The barrier returns the
+//! chunks of the states of the call before the call is sent.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,21 +19,20 @@ const MAX_COMPLETION: Duration = Duration::from_secs(10);
 
 pub(super) type Answers = Vec<Result<Decision, Error>>;
 
-/// The treatment, before a call, of the chunks of the call's states.
+/// The treatment of the chunks of a call's states, before the call is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Barrier {
     /// The chunks stay on this node.
     None,
-    /// The chunks stay if a peek shows that the store has enough without the chunks. Otherwise, the
-    /// chunks are returned before the call.
+    /// The chunks stay on this node if a peek shows that the store has enough budget without them.
+    /// Otherwise the chunks are returned before the call.
     UnlessEnough,
     /// The chunks are returned before the call, and no chunk is fetched until the call is answered.
     Always,
 }
 
 impl Barrier {
-    /// Returns the barrier that a call requires if this node possibly has chunks of the call's
-    /// states.
+    /// Returns the barrier for a call whose states possibly have chunks on this node.
     pub(super) fn before(call: &Call<'_>) -> Self {
         match call.operation {
             // If a policy blocks, a refusal that a chunk has caused would block the subject.
@@ -49,7 +48,6 @@ impl Barrier {
     }
 }
 
-/// Returns `true` if a refusal of the call can block a subject.
 fn may_block(call: &Call<'_>) -> bool {
     call.charges.any_policy(|policy| policy.block_micros() > 0)
 }
@@ -57,9 +55,9 @@ fn may_block(call: &Call<'_>) -> bool {
 /// Returns the chunks of a call's states to the store. Waits for the settlements of these chunks
 /// and for fetches in flight.
 ///
-/// Until the returned guard is dropped, this node has no chunk of these states, and no such chunk
-/// is in flight. So the call finds the whole budget in the store, and a call that removes charges
-/// does not remove the charge of a chunk.
+/// Until the returned guard is dropped, this node has and fetches no chunk of the call's states. So
+/// the call finds the whole budget in the store, and a call that removes charges does not remove
+/// the charge of a chunk.
 pub(super) async fn return_chunks<S: Store + 'static, C: Clock + 'static>(
     keeper: &Arc<Keeper<S, C>>,
     call: &Call<'_>,
@@ -77,7 +75,7 @@ pub(super) async fn return_chunks<S: Store + 'static, C: Clock + 'static>(
         let (mut todo, mut is_fetching, now) = (Todo::default(), false, keeper.now());
         for state in &states {
             // All changes are made under the lock of the lease. So a chunk that arrives during the
-            // visit is either taken by the visit, or still counted as in flight.
+            // visit is either removed by the visit, or still counted as in flight.
             table.visit_leases(*state, |entry| {
                 entry.interrupt(now, &table.settings);
                 entry.take_chunks(&mut todo);
@@ -92,10 +90,10 @@ pub(super) async fn return_chunks<S: Store + 'static, C: Clock + 'static>(
     }
 }
 
-/// Sends calls to the store, and ends the pauses after the store has answered.
+/// Sends calls to the store, and ends the pauses of fetches after the store has answered.
 ///
 /// If the caller is cancelled, the store possibly still executes the calls. So in that case a task
-/// awaits the answers before it ends the pauses.
+/// awaits the answers, and then ends the pauses of fetches.
 pub(super) async fn send_paused<S: Store + 'static, C: Clock + 'static>(
     keeper: &Arc<Keeper<S, C>>,
     calls: &[Call<'_>],
@@ -115,8 +113,8 @@ pub(super) async fn send_paused<S: Store + 'static, C: Clock + 'static>(
     PausedCalls(Some(Box::pin(answers))).await
 }
 
-/// The calls that are in flight during a pause. If this future is dropped before the answers
-/// arrive, a task completes the calls.
+/// The calls in flight during a pause of fetches. If this future is dropped before the answers
+/// arrive, a task awaits the answers.
 struct PausedCalls(Option<Pin<Box<dyn Future<Output = Answers> + Send>>>);
 
 impl Future for PausedCalls {

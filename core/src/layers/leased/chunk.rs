@@ -1,5 +1,4 @@
-//! A chunk of a subject's budget: the cost that the store has granted, and the part that calls have
-//! used.
+//! A chunk of a subject's budget: the cost that the store has granted, and the part that is used.
 
 use std::sync::Arc;
 
@@ -8,42 +7,35 @@ use crate::policy::Rule;
 use crate::time::Wait;
 use crate::{Charges, Decision, Outcome, Policy, Verdict};
 
-/// A chunk that the store has granted. The times in it are in microseconds, by the clock of the
-/// layer.
+/// A chunk that the store has granted. All times of a chunk are in microseconds, by the clock of
+/// the layer.
 #[derive(Debug)]
 pub(super) struct Chunk {
-    /// The hold that charged the chunk.
     pub(super) fetch: Arc<Fetch>,
-    /// The time at which the hold was sent.
     sent: u64,
-    /// The time at which the chunk is over. From this time on, the chunk admits no call.
+    /// The time from which the chunk admits no call.
     pub(super) deadline: u64,
     /// The time at which the answer to the hold arrived.
     installed: u64,
     last_used: u64,
-    /// The number of calls that the chunk has admitted.
     pub(super) calls: u64,
     parts: PerCharge<Part>,
 }
 
-/// The part of a chunk that belongs to one charge.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     granted: u64,
     unspent: u64,
     limit: u64,
-    /// The amount that remained in the store after the store had granted the chunk.
     remaining: u64,
-    /// The time at which the state has recovered, if no call changes the state after the grant.
+    /// The time at which the state recovers if nothing is charged after the grant of the chunk.
     resets_at: u64,
 }
 
 impl Chunk {
-    /// Creates the chunk that a decision on a hold grants. Returns `None` if the decision denies a
-    /// charge, or if the decision is degraded.
-    ///
-    /// `sent` is the time at which the hold was sent, and `received` is the time at which the
-    /// decision arrived.
+    /// Creates the chunk that a decision on a hold grants. The hold was sent at `sent`, and the
+    /// decision arrived at `received`. Returns `None` if the decision denies a charge or is
+    /// degraded.
     pub(super) fn new(
         fetch: &Arc<Fetch>,
         decision: &Decision,
@@ -79,19 +71,17 @@ impl Chunk {
         })
     }
 
-    /// Returns `true` if the chunk cannot be used at this time, because the chunk has ended or the
-    /// clock has stepped back.
+    /// Returns `true` if the chunk cannot be used at `now`, because it is over or the clock has
+    /// stepped back.
     pub(super) fn is_over(&self, now: u64) -> bool {
         now < self.sent || now >= self.deadline
     }
 
-    /// Returns `true` if [`admit`](Self::admit) would admit the call.
     pub(super) fn would_admit(&self, charges: Charges<'_>, now: u64) -> bool {
         let mut pairs = self.parts.iter().zip(charges.iter());
         !self.is_over(now) && pairs.all(|(part, charge)| part.unspent >= charge.cost)
     }
 
-    /// Admits a call if the chunk has enough unspent cost for each charge.
     pub(super) fn admit(&mut self, charges: Charges<'_>, now: u64) -> Option<Decision> {
         if self.is_over(now) {
             return None;
@@ -113,28 +103,22 @@ impl Chunk {
         Some(Decision::new(verdicts))
     }
 
-    /// Returns the granted cost of each charge.
     pub(super) fn granted(&self) -> impl Iterator<Item = u64> + '_ {
         self.parts.iter().map(|part| part.granted)
     }
 
-    /// Returns the unspent cost of each charge.
     pub(super) fn unspent(&self) -> impl Iterator<Item = u64> + '_ {
         self.parts.iter().map(|part| part.unspent)
     }
 
-    /// Returns the used cost of each charge.
     pub(super) fn used(&self) -> impl Iterator<Item = u64> + '_ {
         self.parts.iter().map(|part| part.granted.saturating_sub(part.unspent))
     }
 
-    /// Returns, for each charge, the amount that remained in the store after the store had granted
-    /// the chunk.
     pub(super) fn remaining(&self) -> impl Iterator<Item = u64> + '_ {
         self.parts.iter().map(|part| part.remaining)
     }
 
-    /// Returns `true` if half of the granted cost of any charge is used.
     pub(super) fn is_half_used(&self) -> bool {
         self.parts.iter().any(|part| part.unspent <= part.granted / 2)
     }
@@ -142,8 +126,8 @@ impl Chunk {
     /// Returns, for each charge, the cost that calls would use in half a span at the rate at which
     /// they have used this chunk. The result is at most four times the granted cost.
     pub(super) fn demand(&self, now: u64, span_micros: u64) -> PerCharge<u64> {
-        // A chunk that is used up admits no calls. So the time after the last use of the chunk must
-        // not lower the rate.
+        // A chunk without unspent cost admits no calls. So the time after its last use must not
+        // lower the rate.
         let is_used_up = self.unspent().any(|unspent| unspent == 0);
         let until = if is_used_up { self.last_used } else { now };
         let elapsed = u128::from(until.saturating_sub(self.installed).max(1));
@@ -166,13 +150,12 @@ impl Part {
     }
 }
 
-/// Returns the time for which a chunk can be used, counted from the time at which the hold of the
-/// chunk was sent.
+/// Returns the time for which a chunk can be used, counted from the moment at which its hold was
+/// sent.
 ///
-/// A fixed window ends when the time `reset_after` has passed since the store's answer. So the
-/// window does not end before `reset_after` has passed since the hold was sent. The result is
-/// shorter by a thousandth, because the clock of the layer is possibly slower than the store's
-/// clock by up to a thousandth.
+/// A fixed window ends `reset_after` after the store's answer, so not earlier than `reset_after`
+/// after the hold was sent. The result is shorter by a thousandth, because the clock of the layer
+/// is possibly slower than the store's clock by up to a thousandth.
 fn life<'p>(span_micros: u64, verdicts: impl Iterator<Item = (&'p Policy, &'p Verdict)>) -> u64 {
     let windows = verdicts.filter(|(policy, _)| matches!(policy.rule(), Rule::FixedWindow(_)));
     let life = windows.map(|(_, verdict)| verdict.reset_micros()).fold(span_micros, u64::min);

@@ -6,13 +6,13 @@ use crate::{Clock, Policy, PolicyError, Share, SystemClock};
 
 /// Configures leases, for [`StoreExt::leased`](super::super::StoreExt::leased).
 ///
-/// A node charges a *chunk* of a subject's budget in the store by one call. It then admits requests
-/// from the chunk in memory, until the chunk is used up or its time is over. So a hot subject costs
-/// the store one call per chunk instead of one call per request.
+/// A node charges a *chunk* of a subject's budget in the store by one call. Then the node admits
+/// requests from the chunk in memory, until the chunk is used up or its time is over. So a hot
+/// subject costs the store one call per chunk instead of one call per request.
 ///
-/// The store charges the cost in a chunk before the node uses the chunk. So leases never admit more
+/// The store charges the cost of a chunk before the node uses the chunk. So leases never admit more
 /// than the limit, unlike counters that report their usage afterwards. The price is that other
-/// nodes cannot use the unspent cost in a chunk.
+/// nodes cannot use the unspent cost of a chunk.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -54,11 +54,11 @@ use crate::{Clock, Policy, PolicyError, Share, SystemClock};
 ///   [hold](crate::Operation::Hold), and the store cannot hold charges in several slots.
 ///
 /// The size of a chunk is the cost that the node has recently used in half a span. The maximum size
-/// is a [share](Self::max_share) of the remaining amount. So chunks shrink near the limit. If a
-/// chunk would admit fewer than 4 calls, the store decides each call. A task fetches the next chunk
-/// when half of the current chunk is used. A caller waits for the task only if the store refuses
-/// the caller's call before the chunk arrives. After the span, the node returns the unspent cost of
-/// the chunk to the window in which the chunk was charged.
+/// is a [share](Self::max_share) of the remaining amount, so that chunks shrink near the limit. If
+/// a chunk would admit fewer than 4 calls, the store decides each call. A task fetches the next
+/// chunk when half of the current chunk is used. A caller waits for the task only if the store
+/// refuses the caller's call before the next chunk arrives. After the span, the node returns the
+/// unspent cost of the chunk to the window in which the chunk was charged.
 ///
 /// A call with a cost of 0 begins no lease and fetches no chunk. If the node already has a chunk
 /// for the call, the chunk admits the call.
@@ -80,24 +80,24 @@ use crate::{Clock, Policy, PolicyError, Share, SystemClock};
 /// | several policies in one call | for each policy, the maximum in the row of that policy |
 /// | a call with a cost of 0 | the call is admitted if the store would have admitted the call at a time within the last span |
 ///
-/// These bounds hold regardless of network failures, of the number of killed nodes, and of the
-/// times that the clocks of nodes show. A node measures the time of a chunk by the node's own
-/// clock, starting before the node sends the call. The clock of the node can be slower than the
-/// store's clock by up to a thousandth. The clock of the node must not stop while the process runs.
-/// On a machine that is suspended, the clock possibly stops.
+/// The bounds of admitted costs hold regardless of network failures, of the number of killed nodes,
+/// and of the times that the clocks of nodes show. A node measures the time of a chunk by the
+/// node's own clock, starting before the node sends the call. This clock can be slower than the
+/// store's clock by up to a thousandth. The clock must not stop while the process runs. On a
+/// machine that is suspended, the clock possibly stops.
 ///
 /// A call is possibly refused too early, because other nodes have unspent cost in chunks. Each
 /// other node has at most two such chunks, and some chunks are possibly on the way back to the
-/// store. Each refusal is a decision of the store. Before a node returns a refusal, the node checks
+/// store. Each refusal is a decision of the store. Before a node returns a refusal, it checks
 /// whether its own chunks are the cause. The node waits for its chunks that are being fetched or
-/// returned. Then the node admits the call from a chunk. Otherwise, the node returns the chunks of
-/// the refusing policies and sends the call again, at most three times.
+/// returned, and then admits the call from a chunk if a chunk suffices. Otherwise, the node returns
+/// the chunks of the refusing policies and sends the call again, at most three times.
 ///
 /// # What other operations do
 ///
 /// | operation | chunks of this node | chunks of other nodes |
 /// |---|---|---|
-/// | acquire that does not fit in the chunk, or is not leased | stay; after a refusal, they are possibly returned (see above) | count as used |
+/// | acquire that does not fit in the chunk, or is not leased | stay; if they are the cause of a refusal, they are used or returned | count as used |
 /// | peek | stay; `remaining` includes their unspent cost, but not a chunk in flight | count as used |
 /// | acquire up to, hold up to, reserve | stay if a peek shows that the store has enough without these chunks; otherwise they are returned before the call | count as used |
 /// | charge, hold, settle, settle so far, extend | stay; the verdicts count the whole cost of these chunks as used | count as used |
@@ -108,18 +108,18 @@ use crate::{Clock, Policy, PolicyError, Share, SystemClock};
 /// If chunks must be returned before a call, the call waits for the settlements of these chunks,
 /// and for chunks in flight. Until the call is answered, the node fetches no chunk of the states of
 /// the call, even if the caller is cancelled. The size of the next chunk follows the demand for the
-/// returned chunks. So a small share of such calls does not switch leases off. If chunks repeatedly
-/// admit fewer than 4 calls between two such calls, the chunks cost more than they save. Then the
-/// store decides each call for a quarter of a span at a time.
+/// returned chunks, so that a small share of such calls does not switch leases off. If chunks
+/// repeatedly admit fewer than 4 calls between two such calls, the chunks cost more than they save.
+/// Then the store decides each call for a quarter of a span at a time.
 ///
-/// Other callers possibly use the budget between the peek and the call. Then an acquire up to or a
-/// hold up to gets less than without leases. The difference is at most the cost in the chunks of
+/// Between the peek and the call, other callers possibly use the budget. Then an acquire up to or a
+/// hold up to gets less than without leases. The difference is at most the cost of the chunks of
 /// this node. Before an acquire of a policy that blocks, the node returns its chunks of the same
 /// state, so that no chunk causes a block.
 ///
 /// As without leases, calls for other operations are sent to the store in the order in which
-/// callers make the calls. If a chunk admitted a request, an undo of the request possibly refunds
-/// less, because the cost was charged earlier, with the chunk.
+/// callers make the calls. An undo of a request that a chunk admitted possibly refunds less,
+/// because the cost was charged earlier, with the chunk.
 ///
 /// # The answer
 ///
@@ -140,10 +140,10 @@ use crate::{Clock, Policy, PolicyError, Share, SystemClock};
 ///
 /// The memory is bounded regardless of the subjects that callers choose. There are at most
 /// [`max_leases`](Self::max_leases) leases of at most 3 KiB each, and each possible lease takes
-/// another 88 bytes. A lease that was not used for a span is removed. So after the numbers of a
-/// policy have changed, the leases with the earlier numbers are removed. Each chunk has a task
-/// until the chunk is over, and each lease without a chunk has a task until the lease is removed.
-/// The tasks need the timers of the Tokio runtime. Without a runtime, nothing is leased.
+/// another 88 bytes. A lease that was not used for a span is removed, and so are the leases of a
+/// policy whose numbers have changed. Each chunk has a task until the chunk is over, and each lease
+/// without a chunk has a task until the lease is removed. The tasks need the timers of the Tokio
+/// runtime. Without a runtime, nothing is leased.
 #[derive(Debug, Clone)]
 #[must_use = "a configuration does nothing until a store has it"]
 pub struct Lease<C = SystemClock> {
@@ -151,7 +151,6 @@ pub struct Lease<C = SystemClock> {
     pub(super) settings: Settings,
 }
 
-/// The values of a configuration of leases.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Settings {
     pub(super) span: Duration,
@@ -174,8 +173,8 @@ impl Lease {
     /// The maximum of [`span`](Self::span).
     pub const MAX_SPAN: Duration = Duration::from_secs(3600);
 
-    /// Creates a configuration with the default values: a span of one second, a maximum share of a
-    /// 200th, leases after 32 calls, and at most 4,096 leases.
+    /// Creates a configuration with the default values: a span of one second, chunks of at most
+    /// 1/200 of the remaining amount, leases after 32 calls, and at most 4,096 leases.
     pub fn new() -> Self {
         let settings = Settings {
             span: Duration::from_secs(1),
@@ -195,9 +194,9 @@ impl Default for Lease {
 }
 
 impl<C: Clock> Lease<C> {
-    /// Sets the span: the maximum time between the charge of a chunk and the use of the chunk. The
-    /// default is one second. The value is rounded up to a microsecond, at least 1 ms and at most
-    /// one hour.
+    /// Sets the span: the maximum time between the charge of a chunk and its use. The default is
+    /// one second. The value is rounded up to a microsecond. It is at least one millisecond and at
+    /// most one hour.
     ///
     /// With a shorter span, the unspent cost of a chunk is returned sooner, and a block by another
     /// node is enforced sooner. With a longer span, a moderately hot subject costs fewer calls to
@@ -221,8 +220,8 @@ impl<C: Clock> Lease<C> {
         self
     }
 
-    /// Sets the number of admitted calls after which further calls are leased. These calls must
-    /// have equal policies, tenants and subjects, and must be admitted within one
+    /// Sets the number of admitted calls after which further calls are leased. All these calls must
+    /// have equal policies, tenants and subjects, and the admitted calls must be within one
     /// [span](Self::span). The default is 32, and the minimum is 1.
     pub fn hot_after(mut self, calls: u32) -> Self {
         self.settings.hot_after = calls;
@@ -231,8 +230,8 @@ impl<C: Clock> Lease<C> {
 
     /// Sets the maximum number of leases. The default is 4,096, and the minimum is 1.
     ///
-    /// When this many leases exist, no new lease begins until an existing lease is removed. A lease
-    /// is removed if it was not used for a span.
+    /// While the maximum number of leases exists, no new lease begins. A lease is removed if it was
+    /// not used for a span.
     pub fn max_leases(mut self, leases: usize) -> Self {
         self.settings.max_leases = leases;
         self
@@ -241,7 +240,7 @@ impl<C: Clock> Lease<C> {
     /// Also leases calls with sliding logs and sliding counters. By default, such calls are not
     /// leased.
     ///
-    /// A policy with a window `W` admits its limit in any time of `W` without leases. With leases,
+    /// Without leases, a policy with a window `W` admits its limit in any time of `W`. With leases,
     /// the policy admits the same limit in any time of `W − span`. To avoid that, enforce the
     /// [exact policy](Self::exact). When a node returns a chunk, a sliding log refunds only the
     /// part of the unspent cost that is in the log's newest
@@ -254,8 +253,8 @@ impl<C: Clock> Lease<C> {
     /// Sets the clock that determines when a chunk ends. The default is [`SystemClock`], which
     /// ignores changes of the wall clock.
     ///
-    /// The clock must not step back. The clock is allowed to be slower than the store's clock by at
-    /// most a thousandth, or to be faster. The tasks that return chunks use Tokio's timers instead.
+    /// The clock must not step back. It is allowed to be slower than the store's clock by at most a
+    /// thousandth, or to be faster. The tasks that return chunks use Tokio's timers instead.
     pub fn clock<D: Clock>(self, clock: D) -> Lease<D> {
         Lease { clock, settings: self.settings }
     }

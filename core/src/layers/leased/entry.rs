@@ -1,4 +1,4 @@
-//! A lease in the table of leases, with the chunks of the lease and the size of its next chunk.
+//! A lease in the table of leases, with the chunks of the lease and the demand for them.
 
 use std::sync::Arc;
 
@@ -10,22 +10,22 @@ use super::todo::{Fetch, PerCharge, Todo, Unspent};
 use crate::layers::generations::Keys;
 use crate::{Charge, ChargeBuf, Charges, Decision};
 
-/// The minimum number of calls that a chunk must admit, so that the chunk saves more than its hold
-/// and its settlement cost.
+/// The minimum number of calls that a chunk must admit. A smaller chunk costs more than it saves,
+/// because of its hold and its settlement.
 pub(super) const MIN_CALLS: u64 = 4;
 
-/// The maximum [balance](Entry::balance). This balance allows 16 consecutive returns of unused
+/// The maximum [balance](Entry::balance) of a lease. It allows 16 consecutive returns of unused
 /// chunks.
 const MAX_BALANCE: u64 = 16 * MIN_CALLS;
 
-/// A lease in the table of leases. It is for acquires with the same policies, tenants and subjects.
+/// A lease in the table of leases, for acquires with the same policies, tenants and subjects.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) id: LeaseId,
     charges: PerCharge<ChargeBuf<'static>>,
     pub(super) states: Keys,
     chunk: Option<Chunk>,
-    /// The next chunk, which was fetched while `chunk` was in use.
+    /// The next chunk of the lease, which was fetched while `chunk` was in use.
     next: Option<Chunk>,
     /// For each charge, the cost that calls would use in half a span, at the rate at which they
     /// used the last returned chunk. The list is empty if this rate is not known.
@@ -33,13 +33,10 @@ pub(super) struct Entry {
     /// The number of calls that chunks have admitted, less [`MIN_CALLS`] for each time that chunks
     /// were returned before another operation. At a balance of 0, chunks cost more than they save.
     balance: u64,
-    /// Whether a fetch for this lease is in flight.
     pub(super) is_fetching: bool,
     /// The time at which a waiting task removes the lease, if the lease was not used until then.
     watched_until: u64,
-    /// The time before which the lease fetches no chunk.
     no_fetch_before: u64,
-    /// The time of the last acquire with the charges of this lease.
     pub(super) used_at: u64,
     in_flight: Arc<InFlight>,
 }
@@ -82,7 +79,7 @@ impl Entry {
     }
 
     /// Records the time of a call. Returns `true` if the previous call was within the last span.
-    /// Otherwise, clears the demand, because the demand is out of date.
+    /// Otherwise, clears the demand, which is then out of date.
     pub(super) fn touch(&mut self, now: u64, span_micros: u64) -> bool {
         let is_recent = now.saturating_sub(self.used_at) < span_micros;
         if !is_recent {
@@ -115,7 +112,6 @@ impl Entry {
         Some(decision)
     }
 
-    /// Returns `true` if [`admit`](Self::admit) would admit the call.
     pub(super) fn would_admit(&self, charges: Charges<'_>, now: u64) -> bool {
         self.chunks().any(|chunk| chunk.would_admit(charges, now))
     }
@@ -124,14 +120,13 @@ impl Entry {
         [&self.chunk, &self.next].into_iter().flatten()
     }
 
-    /// Returns `true` if the lease has a chunk, or is fetching a chunk.
     pub(super) fn has_chunks(&self) -> bool {
         self.is_fetching || self.chunk.is_some() || self.next.is_some()
     }
 
     /// Returns the time at which the caller can remove the lease, if the lease is not used before.
-    /// Returns `None` if another task waits for that time. Also returns `None` if the lease has
-    /// chunks, because the tasks of these chunks then wait.
+    /// Returns `None` if another task waits for that time, or if the lease has chunks, because then
+    /// the tasks of these chunks wait.
     pub(super) fn watch(&mut self, now: u64, span_micros: u64) -> Option<u64> {
         if self.has_chunks() || now < self.watched_until {
             return None;
@@ -140,7 +135,6 @@ impl Entry {
         Some(self.watched_until)
     }
 
-    /// Returns `true` if the next chunk should be fetched now.
     pub(super) fn needs_chunk(&self, now: u64) -> bool {
         !self.is_fetching
             && self.next.is_none()
@@ -148,12 +142,12 @@ impl Entry {
             && self.chunk.as_ref().is_none_or(|chunk| chunk.is_half_used() || chunk.is_over(now))
     }
 
-    /// Returns the cost of the next chunk for each charge. `remaining` contains the amount that
-    /// remains in the store for each charge. Returns `None` if the chunk would admit fewer than
+    /// Returns the cost of the next chunk for each charge. `remaining` is the amount that remains
+    /// in the store for each charge. Returns `None` if the chunk would admit fewer than
     /// [`MIN_CALLS`] calls like `call`.
     ///
     /// The costs follow the demand. If the demand is too low or not known, a hot call gets a chunk
-    /// for a fixed number of calls. A call that is not hot then gets no chunk.
+    /// for a fixed number of calls, and any other call gets no chunk.
     pub(super) fn next_costs(
         &self,
         call: Charges<'_>,
@@ -175,8 +169,8 @@ impl Entry {
             is_hot.then(|| charge.cost.saturating_mul(first_calls))
         };
         let wanted: PerCharge<u64> = call.iter().enumerate().map(wanted).collect::<Option<_>>()?;
-        // All costs shrink by the same factor. The policy with the least remaining amount, relative
-        // to its cost, determines this factor.
+        // All costs shrink by the same factor. The policy whose remaining amount is least, relative
+        // to the cost of its charge, determines this factor.
         let (mut numerator, mut denominator) = (1_u64, 1_u64);
         for (wanted, remaining) in wanted.iter().zip(remaining) {
             let max = settings.max_share.apply(remaining);
@@ -197,8 +191,7 @@ impl Entry {
         costs.iter().zip(call.iter()).all(is_worth_it).then_some(costs)
     }
 
-    /// Creates the fetch of a chunk with these costs. From this call on, the fetch counts as in
-    /// flight.
+    /// Creates the fetch of a chunk with these costs. From then on, the fetch counts as in flight.
     pub(super) fn start_fetch(&mut self, number: u64, costs: PerCharge<u64>) -> Arc<Fetch> {
         self.is_fetching = true;
         let with_cost = |(charge, cost): (&ChargeBuf<'static>, u64)| charge.clone().cost(cost);
@@ -206,17 +199,14 @@ impl Entry {
         Arc::new(Fetch { lease: self.id, number, charges, states: self.states.clone() })
     }
 
-    /// Returns the amounts that remained in the store when it granted the current chunk.
     pub(super) fn known_remaining(&self) -> Option<PerCharge<u64>> {
         self.chunk.as_ref().map(|chunk| chunk.remaining().collect())
     }
 
-    /// Prevents fetches of this lease until this time.
     pub(super) fn prevent_fetch_until(&mut self, time: u64) {
         self.no_fetch_before = self.no_fetch_before.max(time);
     }
 
-    /// Adds a chunk, and returns the unspent cost of the chunk that the new chunk replaces.
     pub(super) fn install(&mut self, chunk: Chunk, now: u64) -> Option<Unspent> {
         let is_in_use = |chunk: &Chunk| !chunk.is_over(now) && chunk.unspent().any(|cost| cost > 0);
         let place = match &self.chunk {
@@ -227,7 +217,6 @@ impl Entry {
         replaced.and_then(|chunk| self.unspent(&chunk))
     }
 
-    /// Removes the chunk with this number, and stores the demand for this chunk.
     pub(super) fn take_chunk(
         &mut self,
         number: u64,
@@ -241,8 +230,8 @@ impl Entry {
     }
 
     /// Prepares the lease for the return of its chunks before an operation. The next chunk follows
-    /// the demand for the returned chunk. If such operations are so frequent that chunks cost more
-    /// than they save, fetches are prevented for a while.
+    /// the demand for the returned chunk. If such operations are too frequent for chunks to save
+    /// calls, fetches are prevented for a while.
     pub(super) fn interrupt(&mut self, now: u64, settings: &Settings) {
         let span_micros = settings.span_micros();
         let Some(chunk) = &self.chunk else { return };
@@ -257,14 +246,13 @@ impl Entry {
         }
     }
 
-    /// Removes all chunks, and adds their unspent costs to `todo`.
     pub(super) fn take_chunks(&mut self, todo: &mut Todo) {
         for chunk in [self.chunk.take(), self.next.take()].into_iter().flatten() {
             todo.settle.extend(self.unspent(&chunk));
         }
     }
 
-    /// Returns the unspent cost in all chunks that belongs to charges to one state.
+    /// Returns the part of the unspent cost of all chunks that belongs to one state.
     pub(super) fn unspent_of(&self, state: u64, now: u64) -> u64 {
         let chunks = self.chunks().filter(|chunk| !chunk.is_over(now));
         let unspent = chunks.flat_map(|chunk| chunk.unspent().zip(&self.states));
@@ -272,7 +260,8 @@ impl Entry {
         unspent.fold(0, u64::saturating_add)
     }
 
-    /// Returns the settlement of the unspent cost of a chunk, or `None` if the chunk is used up.
+    /// Returns the settlement that returns the unspent cost of a chunk, or `None` if the chunk is
+    /// used up.
     pub(super) fn unspent(&self, chunk: &Chunk) -> Option<Unspent> {
         let cost = chunk.unspent().fold(0, u64::saturating_add);
         (cost > 0).then(|| Unspent::new(&self.in_flight, &chunk.fetch, chunk.used(), cost))

@@ -1,10 +1,10 @@
-//! The calls to the store that charge chunks for this node and return unspent costs. No other code
-//! of the layer charges or refunds a chunk.
+//! The calls to the store that charge chunks for this node, and return their unspent costs. No
+//! other code of the layer charges or refunds a chunk.
 //!
-//! A chunk is a [hold](Operation::Hold), and its settlement returns the unspent cost. The store
-//! stores the time of the charge with the hold, and a decision does not contain this time. So the
-//! settlement refunds the window in which the chunk was charged. The settlement also refunds more
-//! to a bucket than an undo, and takes effect only once.
+//! A chunk is a [hold](Operation::Hold), and a settlement of the hold returns the unspent cost.
+//! Unlike a decision, a hold contains the time of its charge. So the settlement refunds the window
+//! in which the chunk was charged. To a bucket, a settlement refunds more than an undo, and a
+//! repeated settlement has no effect.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -13,19 +13,17 @@ use std::time::Duration;
 use super::todo::{Fetch, PerCharge, Unspent};
 use crate::{Call, CallId, Decision, Error, Operation, Store};
 
-/// The minimum time to live of a hold. With short spans, a settlement can be late by about this
+/// The minimum time to live of a hold. With a short span, a settlement can be late by about this
 /// time.
 const MIN_TTL: Duration = Duration::from_secs(2);
 
-/// The maximum number of settlements in a batch.
 pub(super) const MAX_BATCH: usize = 128;
 
-/// Gets chunks from a store, and returns their unspent costs.
 #[derive(Debug)]
 pub(super) struct Grantor<S> {
     pub(super) store: S,
-    /// The part of the holds' ids that identifies this node. This part is random, so that no two
-    /// nodes use the same ids.
+    /// The random part of the holds' ids that identifies this node, so that no two nodes use the
+    /// same ids.
     node: [u64; 2],
     ttl: Duration,
 }
@@ -37,15 +35,14 @@ impl<S: Store> Grantor<S> {
         Self { store, node, ttl: span.saturating_mul(2).max(MIN_TTL) }
     }
 
-    /// Charges a chunk in the store, and returns the decision of the store.
     pub(super) async fn hold(&self, fetch: &Fetch) -> Result<Decision, Error> {
         let (charges, id): (PerCharge<_>, _) = (fetch.charges().collect(), self.id(fetch.number));
         let call = Call::new(Operation::Hold, &charges).with_id(CallId::new(&id, self.ttl));
         self.store.decide(call).await
     }
 
-    /// Settles at most [`MAX_BATCH`] chunks, and returns the refunded cost of each chunk. If a
-    /// settlement fails, its refunded cost is 0.
+    /// Settles at most [`MAX_BATCH`] chunks, and returns the refunded cost of each chunk. For a
+    /// failed settlement, the refunded cost is 0.
     pub(super) async fn settle(&self, batch: &[Unspent]) -> Vec<u64> {
         let charges: Vec<_> = batch.iter().map(Unspent::charges).collect();
         let ids: Vec<_> = batch.iter().map(|unspent| self.id(unspent.fetch.number)).collect();

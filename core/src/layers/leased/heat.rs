@@ -1,4 +1,4 @@
-//! Finds the calls that are made often.
+//! Detection of the calls that are made often.
 
 use crate::hash::spread;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -6,11 +6,11 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// A table of fixed size that finds the calls that are made often, among any number of other calls.
 ///
 /// Each slot counts one candidate by the majority vote of Boyer and Moore ("MJRTY", 1981). A call
-/// of the candidate increments the count, another call decrements it, and at 0 the next call
-/// becomes the candidate. So in a flood of calls that are made once each, no call becomes hot. A
-/// frequent call becomes hot if it makes the majority of the calls of its slot. The counts start
-/// again at 0 in each span. A concurrent update of one slot is possibly lost. Then a call becomes
-/// hot a little later.
+/// of the candidate increments the count, and any other call decrements the count. At 0, the next
+/// call becomes the candidate. So in a flood of calls that are made once each, no call becomes hot.
+/// A frequent call becomes hot if it makes the majority of the calls of its slot. The counts start
+/// again at 0 in each span. A concurrent update of one slot is possibly lost, and then a call
+/// becomes hot a little later.
 #[derive(Debug)]
 pub(super) struct Heat {
     slots: Box<[AtomicU64]>,
@@ -18,8 +18,8 @@ pub(super) struct Heat {
     span_micros: u64,
 }
 
-/// A slot of the table. It contains a part of the candidate's hash (24 bits), the number of the
-/// span (16 bits) and the count (24 bits).
+/// A slot of the table: a part of the candidate's hash (24 bits), the number of the span (16 bits)
+/// and the count (24 bits).
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     tag: u64,
@@ -50,11 +50,10 @@ impl Heat {
         Self { slots, hot_after, span_micros }
     }
 
-    /// Records a call, and returns `true` if the call is hot.
     pub(super) fn record(&self, hash: u64, now: u64) -> bool {
         let slot = &self.slots[spread(hash, self.slots.len())];
         let epoch = (now / self.span_micros) & MAX_EPOCH;
-        // The tag is the low bits of the hash, because the high bits select the slot.
+        // The tag is taken from the low bits of the hash, because the high bits select the slot.
         let tag = hash & MAX_COUNT;
         let mut vote = Slot::unpack(slot.load(Ordering::Relaxed));
         if vote.epoch != epoch {

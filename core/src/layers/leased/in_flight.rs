@@ -1,5 +1,5 @@
-//! The calls that tasks of leases have in flight, and the wake-up of callers that wait for the end
-//! of such calls.
+//! The calls that tasks of leases have in flight, and the callers that wait for the end of such
+//! calls.
 
 use std::sync::Arc;
 
@@ -10,59 +10,53 @@ use crate::hash::spread;
 use crate::layers::generations::Keys;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Counts the calls of tasks, the settlements, and the pauses that are in progress.
+/// Counts the calls of tasks, the settlements and the pauses that are in progress.
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
-    /// The number of calls of tasks that are in flight.
     calls: AtomicUsize,
-    /// The number of settlements that are in flight.
     settlements: AtomicUsize,
-    /// The number of settlements that have ended.
     settled: AtomicU64,
-    /// The groups of states, indexed by the hash of the state. If two states are in one group, a
-    /// refused caller possibly makes one unnecessary retry. A chunk is possibly delayed until a
-    /// call on the other state has ended.
+    /// The groups of states, indexed by the hash of the state. Two states in one group delay each
+    /// other: a refused caller possibly makes one unnecessary retry, and a chunk is possibly
+    /// delayed until a call on the other state has ended.
     groups: Box<[Group]>,
     ended: Notify,
 }
 
-/// The settlements of chunks of a group of states, and the pauses during which no chunk of these
-/// states is fetched.
+/// A group of states: the settlements of its chunks, and the pauses during which no chunk of the
+/// group is fetched.
 #[derive(Debug, Default)]
 struct Group {
     in_flight: AtomicUsize,
     pauses: AtomicUsize,
-    /// The number of the settlement that ended last in this group.
     last: AtomicU64,
 }
 
-/// The progress of the settlements of a state, since an earlier settlement of any state.
+/// The progress of the settlements of a state, after a given settlement of any state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// No settlement of the state is in flight, and no settlement has ended since then.
+    /// No settlement of the state is in flight, and none has ended since the given settlement of
+    /// any state.
     None,
-    /// A settlement of the state is in flight.
     InFlight,
-    /// A settlement of the state has ended since then.
+    /// A settlement of the state has ended after the given settlement.
     Ended,
 }
 
 impl InFlight {
-    /// Creates counters with this number of groups of states.
     pub(super) fn new(groups: usize) -> Self {
         let groups = (0..groups.max(1)).map(|_| Group::default()).collect();
         Self { groups, ..Self::default() }
     }
 
-    /// Counts a call of a task until the guard is dropped.
     pub(super) fn begin_call(self: &Arc<Self>) -> TaskCall {
         self.calls.fetch_add(1, Ordering::AcqRel);
         TaskCall(Arc::clone(self))
     }
 
-    /// Counts a settlement of a chunk of these states until the guard is dropped.
+    /// Counts a settlement of a chunk of these states, until the returned guard is dropped.
     ///
-    /// This method must be called before the lock of the removed chunk is released, or before the
+    /// A settlement must be counted before the lock of the removed chunk is released, or before the
     /// fetch of the chunk ends. Then a caller that reads fetches, chunks and settlements in this
     /// order misses no chunk.
     pub(super) fn begin_settlement(self: &Arc<Self>, states: &Keys) -> Settlement {
@@ -73,7 +67,6 @@ impl InFlight {
         Settlement { in_flight: Arc::clone(self), states: states.clone() }
     }
 
-    /// Prevents fetches of chunks of these states until the guard is dropped.
     pub(super) fn pause(self: &Arc<Self>, states: &Keys) -> Pause {
         for state in states {
             self.group(*state).pauses.fetch_add(1, Ordering::SeqCst);
@@ -81,28 +74,24 @@ impl InFlight {
         Pause { in_flight: Arc::clone(self), states: states.clone() }
     }
 
-    /// Returns `true` if fetches of chunks of one of these states are prevented now.
     pub(super) fn is_paused(&self, states: &Keys) -> bool {
         states.iter().any(|state| self.group(*state).pauses.load(Ordering::SeqCst) > 0)
     }
 
-    /// Returns the number of settlements that have ended.
     pub(super) fn settled(&self) -> u64 {
         self.settled.load(Ordering::Acquire)
     }
 
-    /// Returns `true` if a settlement of any state is in flight, or if more than `since`
-    /// settlements have ended.
+    /// Returns `true` if a settlement of any state is in flight, or has ended after the settlement
+    /// with the number `since`.
     pub(super) fn is_any_settled(&self, since: u64) -> bool {
         self.is_any_settling() || self.settled() > since
     }
 
-    /// Returns `true` if a settlement of any state is in flight.
     pub(super) fn is_any_settling(&self) -> bool {
         self.settlements.load(Ordering::Acquire) > 0
     }
 
-    /// Returns `true` if a settlement of the state is in flight.
     pub(super) fn is_settling(&self, state: u64) -> bool {
         self.group(state).in_flight.load(Ordering::Acquire) > 0
     }
@@ -110,8 +99,8 @@ impl InFlight {
     /// Returns the progress of the settlements of a state after the settlement with the number
     /// `since`.
     pub(super) fn progress(&self, state: u64, since: u64) -> Progress {
-        // A settlement that ends stores its number first, and leaves the count of settlements in
-        // flight second. So this method reads the count first, and the number second.
+        // At its end, a settlement first stores its number and then decrements the count of
+        // settlements in flight. So this method reads the count first and the number second.
         if self.is_settling(state) {
             Progress::InFlight
         } else if self.group(state).last.load(Ordering::Acquire) > since {
@@ -121,13 +110,10 @@ impl InFlight {
         }
     }
 
-    /// Returns a future that becomes ready when the next call of a task or the next settlement
-    /// ends.
     pub(super) fn next_end(&self) -> Notified<'_> {
         self.ended.notified()
     }
 
-    /// Waits until no call of a task is in flight.
     pub(super) async fn all_calls_ended(&self) {
         loop {
             let ended = self.next_end();
@@ -143,7 +129,7 @@ impl InFlight {
     }
 }
 
-/// The guard of a call that a task makes. The call counts as in flight until the guard is dropped.
+/// A call of a task, which counts as in flight until this guard is dropped.
 #[derive(Debug)]
 pub(super) struct TaskCall(Arc<InFlight>);
 
@@ -154,8 +140,8 @@ impl Drop for TaskCall {
     }
 }
 
-/// The guard of a settlement of a chunk. The settlement counts as in flight until the guard is
-/// dropped, with or without an answer of the store.
+/// A settlement of a chunk. The settlement counts as in flight until this guard is dropped, with or
+/// without an answer of the store.
 #[derive(Debug)]
 pub(super) struct Settlement {
     in_flight: Arc<InFlight>,
@@ -175,8 +161,7 @@ impl Drop for Settlement {
     }
 }
 
-/// The guard of a pause of some states. No chunk of these states is fetched until the guard is
-/// dropped.
+/// A pause of some states. No chunk of these states is fetched until this guard is dropped.
 #[derive(Debug)]
 pub(super) struct Pause {
     in_flight: Arc<InFlight>,

@@ -14,8 +14,7 @@ use crate::sync::task::Handle;
 use crate::sync::time::sleep;
 use crate::{Charges, Clock, Decision, Error, Store};
 
-/// Keeps the leases of a node, and runs the work that a change of the [table](LeaseTable) requires.
-///
+/// Keeps the leases of a node, and does the work that a change of the [table](LeaseTable) requires.
 /// The clones of a leased store and the tasks share one keeper.
 #[derive(Debug)]
 pub(super) struct Keeper<S, C> {
@@ -24,15 +23,14 @@ pub(super) struct Keeper<S, C> {
     pub(super) table: Arc<LeaseTable>,
 }
 
-/// A fetch that a task makes. The fetch ends when this guard is dropped. The guard is dropped after
-/// the answer, when the runtime ends, or immediately if there is no runtime.
+/// A fetch that a task makes. The fetch ends when this guard is dropped: after the answer, when the
+/// runtime ends, or immediately if there is no runtime.
 struct FetchGuard {
     table: Arc<LeaseTable>,
     fetch: Arc<Fetch>,
-    /// The time before which the lease fetches no other chunk.
     no_fetch_before: u64,
-    /// Wakes the callers that wait for the fetch, when this field is dropped. A field is dropped
-    /// after the guard's own `drop` has ended the fetch.
+    /// Wakes the callers that wait for the fetch. A field is dropped after the guard's own `drop`,
+    /// which ends the fetch.
     _call: TaskCall,
 }
 
@@ -52,12 +50,10 @@ impl<S: Store + 'static, C: Clock + 'static> Keeper<S, C> {
         &self.grantor.store
     }
 
-    /// Returns the time of the clock, in microseconds.
     pub(super) fn now(&self) -> u64 {
         self.clock.now().as_micros()
     }
 
-    /// Admits an acquire from a chunk, or returns the candidate that the store must decide.
     pub(super) fn admit(self: &Arc<Self>, charges: Charges<'_>) -> Result<Decision, Candidate> {
         let mut todo = Todo::default();
         let answer = self.table.admit(charges, self.now(), &mut todo);
@@ -65,8 +61,6 @@ impl<S: Store + 'static, C: Clock + 'static> Keeper<S, C> {
         answer
     }
 
-    /// Records the final answer to an acquire. If the acquire was admitted and is hot, a lease
-    /// begins.
     pub(super) fn record(
         self: &Arc<Self>,
         StoreCall { call, candidate }: StoreCall<'_>,
@@ -77,7 +71,6 @@ impl<S: Store + 'static, C: Clock + 'static> Keeper<S, C> {
         }
     }
 
-    /// Starts the tasks for the work that a change of the table requires.
     #[inline]
     pub(super) fn run(self: &Arc<Self>, Todo { settle, fetch }: Todo) {
         if !settle.is_empty() {
@@ -88,8 +81,8 @@ impl<S: Store + 'static, C: Clock + 'static> Keeper<S, C> {
         }
     }
 
-    /// Settles chunks in a task, so that the settlement continues if the caller is cancelled.
-    /// Without a runtime, the unspent costs are stranded.
+    /// Settles chunks in a task, so that a cancelled caller does not stop the settlement. Without a
+    /// runtime, the unspent costs are stranded.
     fn spawn_settle(self: &Arc<Self>, unspent: Vec<Unspent>) {
         let Ok(runtime) = Handle::try_current() else {
             let cost = unspent.iter().map(|unspent| unspent.cost).sum();
@@ -110,8 +103,8 @@ impl<S: Store + 'static, C: Clock + 'static> Keeper<S, C> {
         }
     }
 
-    /// Fetches a chunk, and returns the unspent cost of the chunk when the chunk is over. Then
-    /// waits until the lease is no longer used, and removes the lease.
+    /// Fetches a chunk, and returns its unspent cost when the chunk is over. Then waits until the
+    /// lease is no longer used, and removes the lease.
     async fn keep(self: Arc<Self>, guard: FetchGuard) {
         let fetch = Arc::clone(&guard.fetch);
         if let Some(deadline) = self.fetch(guard).await {
@@ -126,14 +119,13 @@ impl<S: Store + 'static, C: Clock + 'static> Keeper<S, C> {
         }
     }
 
-    /// Sleeps until the clock of the layer has passed this time.
     async fn sleep_past(&self, time: u64) {
         let remaining = time.saturating_sub(self.now());
         sleep(Duration::from_micros(remaining.saturating_add(1))).await;
     }
 
-    /// Fetches a chunk. Returns the time at which the chunk is over, or `None` if there is no chunk
-    /// to use.
+    /// Fetches a chunk. Returns the time at which the chunk is over, or `None` if there is no
+    /// usable chunk.
     async fn fetch(&self, mut guard: FetchGuard) -> Option<u64> {
         let fetch = Arc::clone(&guard.fetch);
         let sent = self.now();
@@ -155,8 +147,8 @@ impl<S: Store + 'static, C: Clock + 'static> Keeper<S, C> {
                 (None, received.saturating_add(pause))
             }
         };
-        // The settlements in `todo` already count as in flight. So a refused caller waits either
-        // for the fetch or for these settlements.
+        // The settlements in `todo` already count as in flight. So at any time, a refused caller
+        // waits for the fetch or for these settlements.
         let _call = self.table.in_flight.begin_call();
         guard.no_fetch_before = no_fetch_before;
         drop(guard);
@@ -165,7 +157,7 @@ impl<S: Store + 'static, C: Clock + 'static> Keeper<S, C> {
     }
 
     /// Counts a hold that grants no chunk. If the store has possibly charged the hold, adds a
-    /// settlement that cancels the hold to `todo`. Returns the minimum time until the next fetch,
+    /// settlement to `todo` that cancels the hold. Returns the minimum time until the next fetch,
     /// in microseconds.
     fn not_granted(
         &self,
@@ -178,7 +170,7 @@ impl<S: Store + 'static, C: Clock + 'static> Keeper<S, C> {
             Ok(decision) if decision.is_denied() => (HoldOutcome::Refused, false, span_micros / 4),
             Ok(_) => (HoldOutcome::Failed, true, span_micros / 4),
             Err(error) => {
-                // The store will reject an invalid hold each time, so no further fetch is useful.
+                // The store will reject an invalid hold each time, so no further chunk is fetched.
                 let pause = if error.kind().is_invalid_request() { u64::MAX } else { span_micros };
                 (HoldOutcome::Failed, !error.is_definitely_not_charged(), pause)
             }
@@ -190,7 +182,6 @@ impl<S: Store + 'static, C: Clock + 'static> Keeper<S, C> {
         pause
     }
 
-    /// Settles chunks, and counts the refunded and the stranded costs.
     pub(super) async fn settle(&self, unspent: Vec<Unspent>) {
         for batch in unspent.chunks(MAX_BATCH) {
             let refunded = self.grantor.settle(batch).await;

@@ -10,13 +10,10 @@ use crate::{Call, Charge, Charges, Operation, Policy};
 /// The maximum number of charges of a leased call, because each lease keeps a copy of the charges.
 pub(super) const MAX_CHARGES: usize = 8;
 
-/// The maximum number of bytes in all tenants and subjects of a leased call.
 pub(super) const MAX_NAME_BYTES: usize = 1024;
 
-/// Identifies a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LeaseId {
-    /// The [hash of the call](call_hash).
     pub(super) hash: u64,
     /// A number that distinguishes successive leases of one call.
     pub(super) serial: u64,
@@ -28,8 +25,8 @@ pub(super) fn is_plain_acquire(call: &Call<'_>) -> bool {
 }
 
 /// Returns a hash of the policies, tenants and subjects of a call, without the costs. The hash
-/// covers all settings of a policy. So after a number of the policy has changed, calls do not use
-/// the lease of the earlier policy.
+/// covers all settings of a policy, so that a call does not use the lease of an earlier version of
+/// its policy.
 pub(super) fn call_hash(charges: Charges<'_>, hasher: &RandomState) -> u64 {
     let mut state = hasher.build_hasher();
     for charge in charges.iter() {
@@ -42,7 +39,6 @@ pub(super) fn call_hash(charges: Charges<'_>, hasher: &RandomState) -> u64 {
     state.finish()
 }
 
-/// Returns a hash that identifies the state of a charge.
 pub(super) fn state_key(charge: &Charge<'_>, hasher: &RandomState) -> u64 {
     let mut state = hasher.build_hasher();
     state.write_u64(charge.policy.state_hash());
@@ -52,12 +48,10 @@ pub(super) fn state_key(charge: &Charge<'_>, hasher: &RandomState) -> u64 {
     state.finish()
 }
 
-/// Returns the hash of the state of each charge, in order.
 pub(super) fn state_keys(charges: Charges<'_>, hasher: &RandomState) -> Keys {
     charges.iter().map(|charge| state_key(&charge, hasher)).collect()
 }
 
-/// Returns `true` if acquires of these charges can be leased.
 pub(super) fn can_be_leased(charges: Charges<'_>, leases_sliding: bool) -> bool {
     let names: usize =
         charges.iter().map(|charge| charge.tenant.len() + charge.subject.len()).sum();

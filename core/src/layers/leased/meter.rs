@@ -11,7 +11,6 @@ use std::sync::OnceLock;
 #[cfg(feature = "metrics")]
 use crate::telemetry::names;
 
-/// The outcome of the hold of a chunk.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum HoldOutcome {
     Granted,
@@ -19,7 +18,6 @@ pub(super) enum HoldOutcome {
     Failed,
 }
 
-/// The fate of the cost in a chunk: granted, returned, or stranded.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum CostFate {
     Granted,
@@ -27,7 +25,6 @@ pub(super) enum CostFate {
     Stranded,
 }
 
-/// Counts calls, chunks and the costs in chunks.
 #[derive(Debug, Default)]
 pub(super) struct LeaseMeter {
     holds: [AtomicU64; 3],
@@ -45,7 +42,8 @@ struct Counters {
 }
 
 impl LeaseMeter {
-    /// Counts an acquire that a chunk has admitted, or that was sent to the store.
+    /// Counts an acquire, which was admitted from a chunk if `is_local`, and sent to the store
+    /// otherwise.
     #[inline]
     pub(super) fn call(&self, is_local: bool) {
         #[cfg(feature = "metrics")]

@@ -57,11 +57,12 @@ pub struct LeasedStore<S, C = SystemClock> {
     owner: Arc<Owner<S, C>>,
 }
 
-/// The part of a `LeasedStore` that its clones share, and that the tasks do not share. When the
-/// last clone is dropped, the `Owner` is dropped too, and ends the leases.
+/// The part of a `LeasedStore` that its clones share, but not the tasks. When the last clone is
+/// dropped, the `Owner` is dropped too, and ends the leases.
 struct Owner<S, C> {
     keeper: Arc<Keeper<S, C>>,
-    /// Ends the leases. This is a function pointer, because `drop` has no bounds on `S` and `C`.
+    /// Ends the leases. The field is a function pointer, because `drop` has no bounds on `S` and
+    /// `C`.
     close: fn(&Arc<Keeper<S, C>>),
 }
 
@@ -142,9 +143,9 @@ impl<S: Store + 'static, C: Clock + 'static> Store for LeasedStore<S, C> {
         self.inner().ready()
     }
 
-    /// Returns `None` for a call that a chunk answers, because the call is not sent to the store.
-    /// Also returns `None` for a call before which chunks are possibly returned, because the other
-    /// calls of a batch would wait as well.
+    /// Returns `None` for a call that a chunk answers, because this call is not sent to the store.
+    /// Also returns `None` for a call before which chunks are possibly returned. In a batch, the
+    /// other calls would wait for the return too.
     fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
         let keeper = &self.owner.keeper;
         let is_answered_alone = if is_plain_acquire(call) {

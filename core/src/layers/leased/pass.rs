@@ -10,7 +10,6 @@ use super::refused::{cause, resolve};
 use super::table::StoreCall;
 use crate::{Answer, Call, Clock, Decision, Error, ErrorKind, Operation, Outcome, Store};
 
-/// Sends a call to the store, after the barrier that the call requires.
 pub(super) fn pass<'a, S: Store + 'static, C: Clock + 'static>(
     keeper: &'a Arc<Keeper<S, C>>,
     sent: StoreCall<'a>,
@@ -23,7 +22,6 @@ pub(super) fn pass<'a, S: Store + 'static, C: Clock + 'static>(
     }
 }
 
-/// Sends a call to the store without a barrier.
 fn send<'a, S: Store + 'static, C: Clock + 'static>(
     keeper: &'a Arc<Keeper<S, C>>,
     sent: StoreCall<'a>,
@@ -54,10 +52,9 @@ fn send<'a, S: Store + 'static, C: Clock + 'static>(
     }
 }
 
-/// Sends a call to the store if the answer to the call depends on the whole remaining budget.
-///
-/// If the store has enough for the whole cost of the call, the chunks stay on this node. So a small
-/// share of such calls does not switch leases off.
+/// Sends a call to the store if its answer depends on the whole remaining budget. If the store has
+/// enough for the whole cost, the chunks stay on this node, so that a small share of such calls
+/// does not switch leases off.
 async fn send_if_enough<S: Store + 'static, C: Clock + 'static>(
     keeper: &Arc<Keeper<S, C>>,
     sent: StoreCall<'_>,
@@ -74,8 +71,8 @@ async fn send_if_enough<S: Store + 'static, C: Clock + 'static>(
             return send_after_barrier(keeper, call).await;
         }
     }
-    // Other callers possibly use the budget after the peek. If the store then refuses the call, the
-    // call is sent again.
+    // Other callers possibly use the budget after the peek. If the store then refuses the call, it
+    // is sent again.
     send(keeper, sent).await
 }
 
@@ -88,16 +85,15 @@ async fn send_after_barrier<S: Store + 'static, C: Clock + 'static>(
     answers.into_iter().next().unwrap_or_else(|| Err(missing()))
 }
 
-/// Admits calls of a batch from chunks, and sends the other calls of the batch to the store.
 pub(super) fn pass_many<'a, S: Store + 'static, C: Clock + 'static>(
     keeper: &'a Arc<Keeper<S, C>>,
     calls: &'a [Call<'a>],
 ) -> Answer<'a, Answers> {
     let hasher = &keeper.table.hasher;
-    // The decision on each call, or `None` for a call that is sent to the store.
+    // The decision of a chunk on each call, or `None` for a call that is sent to the store.
     let mut local: Vec<Option<Decision>> = Vec::with_capacity(calls.len());
-    // If a call shares a state with an earlier call that is sent to the store, the later call is
-    // sent too. So the store executes both calls in their order.
+    // A call that shares a state with an earlier call to the store is sent to the store too, so
+    // that the store executes both calls in their order.
     let (mut all_sent, mut sent_states) = (vec![], HashSet::with_hasher(hasher.clone()));
     for call in calls {
         let states = state_keys(call.charges, hasher);
@@ -129,7 +125,6 @@ pub(super) fn pass_many<'a, S: Store + 'static, C: Clock + 'static>(
     })
 }
 
-/// Sends calls to the store in one batch, after the barriers that the calls require.
 async fn send_many<S: Store + 'static, C: Clock + 'static>(
     keeper: &Arc<Keeper<S, C>>,
     all_sent: &[StoreCall<'_>],

@@ -1,8 +1,6 @@
-//! Handles acquires that the store has refused. The layer finds the cause of the refusal, and sends
-//! the acquire again if necessary.
-//!
-//! A node must not refuse an acquire because of its own chunks. If chunks are the cause, the
-//! acquire is admitted from the chunks, or the chunks are returned and the acquire is sent again.
+//! Acquires that the store has refused. A node must not refuse an acquire because of its own
+//! chunks. If chunks are the cause, the acquire is admitted from the chunks, or the chunks are
+//! returned and the acquire is sent again.
 
 use std::sync::Arc;
 
@@ -14,11 +12,10 @@ use super::todo::Todo;
 use crate::layers::generations::Keys;
 use crate::{Call, Clock, Decision, Error, Operation, Outcome, Store};
 
-/// The maximum number of times that a refused acquire is sent again. One time suffices, unless
-/// chunks for other callers are fetched or returned at the same time.
+/// The maximum number of times that a refused acquire is sent again. Once suffices, unless chunks
+/// for other callers are fetched or returned at the same time.
 pub(super) const MAX_RETRIES: usize = 3;
 
-/// The chunks of this node that are the cause of a refusal.
 pub(super) enum Cause {
     /// A chunk that is being fetched from the store or returned to the store.
     InFlight,
@@ -28,8 +25,8 @@ pub(super) enum Cause {
     Returned,
 }
 
-/// Returns the final answer to an acquire, and records the answer. While chunks of this node are
-/// the cause of a refusal, admits the acquire from these chunks or sends the acquire again.
+/// Returns the final answer to an acquire, and records the answer. As long as chunks of this node
+/// are the cause of a refusal, admits the acquire from these chunks or sends the acquire again.
 ///
 /// `settled` is the number of settlements that had ended before the call was sent.
 pub(super) async fn resolve<S: Store + 'static, C: Clock + 'static>(
@@ -41,8 +38,8 @@ pub(super) async fn resolve<S: Store + 'static, C: Clock + 'static>(
     let (table, in_flight, call) = (&keeper.table, &keeper.table.in_flight, sent.call);
     let mut retries = 0;
     loop {
-        // `next_end` is created before `cause` reads the chunks, so that `next_end` also reports a
-        // fetch that ends during the read.
+        // `next_end` is created before `cause` reads the chunks, so that it also reports a fetch
+        // that ends during the read.
         let next_end = in_flight.next_end();
         match cause(keeper, &call, &answer, settled) {
             Some(Cause::InFlight) => next_end.await,
@@ -56,8 +53,8 @@ pub(super) async fn resolve<S: Store + 'static, C: Clock + 'static>(
                     answer = Ok(decision);
                     break;
                 }
-                // No chunk is fetched for a while, because the charge of another chunk would cause
-                // refusals again.
+                // No chunk is fetched for a while, because another chunk would cause refusals
+                // again.
                 let until = now.saturating_add(table.settings.span_micros() / 4);
                 for state in states {
                     table.visit_leases(state, |entry| {
@@ -79,8 +76,8 @@ pub(super) async fn resolve<S: Store + 'static, C: Clock + 'static>(
     answer
 }
 
-/// Returns the cause of a refusal, if the cause is in the chunks of this node. This is the case if
-/// each refused charge would possibly be admitted without the chunks of its state.
+/// Returns the cause of a refusal if the cause is in the chunks of this node. This is the case if,
+/// without the chunks of its state, each refused charge would possibly be admitted.
 pub(super) fn cause<S: Store + 'static, C: Clock + 'static>(
     keeper: &Keeper<S, C>,
     call: &Call<'_>,
@@ -103,8 +100,7 @@ pub(super) fn cause<S: Store + 'static, C: Clock + 'static>(
         }
         let state = state_key(&charge, &table.hasher);
         // A chunk is first fetched, then used in its lease, and then in flight to the store. The
-        // reads follow this order, so that no read misses a chunk that changes its place between
-        // the reads.
+        // reads follow this order, so that they also find a chunk that moves on between two reads.
         let (mut is_fetching, mut unspent) = (false, 0_u64);
         table.visit_leases(state, |entry| {
             is_fetching |= entry.is_fetching;

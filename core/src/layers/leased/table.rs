@@ -1,4 +1,4 @@
-//! The table of all leases. The size of the table is bounded.
+//! The table of all leases, with a bounded size.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
@@ -26,10 +26,8 @@ const LEASES_PER_SHARD: usize = 16;
 
 const HEAT_SLOTS_PER_LEASE: usize = 8;
 
-/// All leases of a node, found by call and by state.
-///
-/// The methods change the leases, and return the [work](Todo) in the store that the change
-/// requires. The methods never wait for the store.
+/// All leases of a node, found by call and by state. The methods change the leases, and return the
+/// [work](Todo) in the store that the change requires. They never wait for the store.
 #[derive(Debug)]
 pub(super) struct LeaseTable {
     pub(super) settings: Settings,
@@ -52,13 +50,11 @@ type LeaseIds = SmallVec<[LeaseId; 1]>;
 #[derive(Debug, Default)]
 struct Shard {
     entries: HashMap<u64, Entry, FastRandomState>,
-    /// The number of acquires that chunks have admitted.
     local: u64,
-    /// The number of acquires that were sent to the store.
     passed: u64,
 }
 
-/// An acquire that is possibly leased after the store has admitted the acquire.
+/// An acquire for which a lease possibly begins, after the store has admitted the acquire.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Candidate {
     hash: u64,
@@ -66,11 +62,9 @@ pub(super) struct Candidate {
     is_leased: bool,
 }
 
-/// A call that is sent to the store.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StoreCall<'a> {
     pub(super) call: Call<'a>,
-    /// The candidate for a lease of the call, or `None` if the call cannot be leased.
     pub(super) candidate: Option<Candidate>,
 }
 
@@ -95,8 +89,9 @@ impl LeaseTable {
     }
 
     pub(super) fn len(&self) -> usize {
-        // The load is sequentially consistent, like the accesses to pauses. Either a call that
-        // pauses a state finds the lease of the state, or the fetch of this lease finds the pause.
+        // The number of leases is read with sequential consistency, like the pauses of fetches. So
+        // either a call that pauses a state finds the lease of the state, or the fetch of this
+        // lease finds the pause.
         self.len.load(Ordering::SeqCst)
     }
 
@@ -104,22 +99,20 @@ impl LeaseTable {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// Returns `true` if this node has no chunk, is fetching no chunk, and is returning no chunk.
     pub(super) fn has_no_chunks(&self) -> bool {
         self.len() == 0 && !self.in_flight.is_any_settling()
     }
 
-    /// Returns the number of acquires that chunks have admitted.
     pub(super) fn local(&self) -> u64 {
         self.shards.iter().map(|shard| lock(shard).local).sum()
     }
 
-    /// Returns the number of acquires that were sent to the store.
     pub(super) fn passed(&self) -> u64 {
         self.shards.iter().map(|shard| lock(shard).passed).sum()
     }
 
-    /// Returns the decision of a chunk on an acquire, or the candidate that the store must decide.
+    /// Returns the decision of a chunk on an acquire, or the candidate for a lease that the store
+    /// must decide.
     #[inline]
     pub(super) fn admit(
         &self,
@@ -140,7 +133,7 @@ impl LeaseTable {
     }
 
     /// Admits an acquire from the chunks of its lease, after the store has refused the acquire. The
-    /// acquire then counts as local, and no longer as passed.
+    /// acquire then counts as admitted from a chunk, and no longer as sent to the store.
     pub(super) fn admit_refused(
         &self,
         candidate: Candidate,
@@ -175,8 +168,6 @@ impl LeaseTable {
         Ok(decision)
     }
 
-    /// Returns `true` if the acquire has a lease, and a chunk of the lease would admit the acquire
-    /// now.
     pub(super) fn would_admit(&self, charges: Charges<'_>, now: u64) -> bool {
         let hash = call_hash(charges, &self.hasher);
         let shard = self.shard(hash);
@@ -184,14 +175,12 @@ impl LeaseTable {
         entry.is_some_and(|entry| entry.would_admit(charges, now))
     }
 
-    /// Returns the candidate for an acquire that is sent to the store even if the acquire has a
-    /// lease with chunks.
     pub(super) fn candidate(&self, charges: Charges<'_>) -> Candidate {
         Candidate { hash: call_hash(charges, &self.hasher), is_leased: false }
     }
 
-    /// Records an acquire that the store has decided. If the acquire was admitted and is hot, a
-    /// lease begins.
+    /// Records an acquire that the store has decided. An acquire that was admitted and is hot
+    /// begins a lease.
     pub(super) fn record(
         &self,
         candidate: Candidate,
@@ -242,8 +231,8 @@ impl LeaseTable {
     }
 
     /// Adds a lease for these charges, unless the table already has such a lease. Returns `true` if
-    /// the table has such a lease at the end. If the table is full, the new lease replaces an
-    /// unused lease. The chunks of the unused lease are added to `todo`.
+    /// the table then has such a lease. If the table is full, the new lease replaces an unused
+    /// lease, and the chunks of the unused lease are added to `todo`.
     fn ensure_lease(&self, hash: u64, charges: Charges<'_>, now: u64, todo: &mut Todo) -> bool {
         let span_micros = self.settings.span_micros();
         {
@@ -259,14 +248,15 @@ impl LeaseTable {
         let (states, in_flight) = (state_keys(charges, &self.hasher), Arc::clone(&self.in_flight));
         let entry = Entry::new(id, charges, states, in_flight, now);
         // The lease is added to the index first. As soon as the lease is in the table, a caller can
-        // fetch a chunk for the lease. An operation on a state of the lease must find this chunk.
+        // fetch a chunk for the lease, and an operation on a state of the lease must find this
+        // chunk.
         self.add_to_index(&entry);
         let mut shard = self.shard(hash);
         let has_room = shard.entries.len() < self.max_per_shard;
         let idle = if has_room { None } else { shard.idle(now, span_micros) };
         let exists = shard.entries.contains_key(&hash);
-        // The flag is read under the lock, because `close` sets the flag before it empties the
-        // table.
+        // `close` sets the flag of a closed table before it empties the table, so the flag is read
+        // under the lock.
         let is_closed = self.is_closed();
         if exists || is_closed || !has_room && idle.is_none() {
             drop(shard);
@@ -293,8 +283,7 @@ impl LeaseTable {
         }
     }
 
-    /// Removes a lease from the index. The caller must have removed the lease from the table
-    /// before.
+    /// Removes a lease from the index, after the caller has removed it from the table.
     fn remove_from_index(&self, entry: &Entry) {
         self.len.fetch_sub(1, Ordering::AcqRel);
         let mut by_state = lock(&self.by_state);
@@ -308,15 +297,15 @@ impl LeaseTable {
         }
     }
 
-    /// Returns the settlement that cancels an unused hold. `cost` is the granted cost, or 0 if the
-    /// granted cost is not known.
+    /// Returns the settlement that cancels an unused hold. `cost` is the granted cost, or 0 if it
+    /// is not known.
     pub(super) fn unused(&self, fetch: &Arc<Fetch>, cost: u64) -> Unspent {
         Unspent::new(&self.in_flight, fetch, std::iter::repeat_n(0, fetch.charges.len()), cost)
     }
 
-    /// Adds a chunk to the lease that has fetched the chunk. If the lease was removed or the chunk
-    /// is over, the settlement of the whole chunk is added to `todo` instead. Returns `true` if the
-    /// chunk can be used.
+    /// Adds a chunk to the lease that has fetched it. If the lease was removed or the chunk is
+    /// over, adds the settlement of the whole chunk to `todo` instead. Returns `true` if the chunk
+    /// can be used.
     pub(super) fn install(&self, chunk: Chunk, now: u64, todo: &mut Todo) -> bool {
         let lease = chunk.fetch.lease;
         if !chunk.is_over(now)
@@ -329,7 +318,6 @@ impl LeaseTable {
         false
     }
 
-    /// Ends a fetch. The lease fetches no other chunk before the time `no_fetch_before`.
     pub(super) fn end_fetch(&self, fetch: &Fetch, no_fetch_before: u64) {
         if let Some(entry) = self.shard(fetch.lease.hash).entry(fetch.lease) {
             entry.is_fetching = false;
@@ -338,8 +326,8 @@ impl LeaseTable {
     }
 
     /// Removes a lease that has no chunk and was not used for a span. If the lease was used within
-    /// the last span, returns the time at which to call this method again. Returns `None` if no
-    /// further call by this task is needed.
+    /// the last span, returns the time at which to call this method again. Returns `None` if this
+    /// task need not call the method again.
     pub(super) fn retire(&self, lease: LeaseId, now: u64) -> Option<u64> {
         let mut shard = self.shard(lease.hash);
         let at = shard.entry(lease)?.watch(now, self.settings.span_micros())?;
@@ -352,8 +340,8 @@ impl LeaseTable {
         None
     }
 
-    /// Removes a chunk that is over. If the chunk has admitted few calls, also removes the lease,
-    /// together with the next chunk of the lease.
+    /// Removes a chunk that is over. If the chunk has admitted few calls, also removes its lease,
+    /// with the next chunk of the lease.
     pub(super) fn reap(&self, fetch: &Fetch, now: u64) -> Todo {
         let mut todo = Todo::default();
         let mut shard = self.shard(fetch.lease.hash);
@@ -372,7 +360,6 @@ impl LeaseTable {
         todo
     }
 
-    /// Calls `visit` for each lease of a state. Each lease is locked during its visit.
     pub(super) fn visit_leases(&self, state: u64, mut visit: impl FnMut(&mut Entry)) {
         for id in self.leases_of(state) {
             if let Some(entry) = self.shard(id.hash).entry(id) {
@@ -388,12 +375,12 @@ impl LeaseTable {
         lock(&self.by_state).get(&state).cloned().unwrap_or_default()
     }
 
-    /// Returns `true` if this node has, is fetching, or is returning a chunk of one of these
-    /// states.
+    /// Returns `true` if this node has a chunk of one of these states, or is fetching or returning
+    /// one.
     pub(super) fn has_chunks_of(&self, states: &[u64]) -> bool {
         states.iter().any(|state| {
-            // A chunk is first in its lease, and later in flight to the store. The checks follow
-            // this order, so that no check misses a chunk that leaves its lease between the checks.
+            // A chunk is first in its lease, and then in flight to the store. The checks follow
+            // this order, so that they also find a chunk that leaves its lease between the checks.
             let mut has_chunks = false;
             self.visit_leases(*state, |entry| has_chunks |= entry.has_chunks());
             has_chunks || self.in_flight.is_settling(*state)
@@ -416,8 +403,8 @@ impl LeaseTable {
         }
     }
 
-    /// Removes all leases, and returns the settlements of their chunks. No lease is added
-    /// afterwards.
+    /// Removes all leases, and returns the settlements of their chunks. After that, no lease is
+    /// added.
     pub(super) fn close(&self) -> Todo {
         self.is_closed.store(true, Ordering::Release);
         let mut todo = Todo::default();
@@ -441,8 +428,8 @@ impl Shard {
         self.entries.get_mut(&id.hash).filter(|entry| entry.id == id)
     }
 
-    /// Returns the hash of the lease that was not used for the longest time, if that time is at
-    /// least a span. A lease with a fetch in flight is skipped, so that other operations find the
+    /// Returns the hash of the lease that was not used for the longest time, if that is at least a
+    /// span. A lease with a fetch in flight is skipped, because other operations must find the
     /// fetched chunk.
     fn idle(&self, now: u64, span_micros: u64) -> Option<u64> {
         let unfetched = self.entries.iter().filter(|(_, entry)| !entry.is_fetching);
@@ -451,7 +438,7 @@ impl Shard {
     }
 }
 
-/// Locks a mutex, even if a thread has panicked while it held the lock. The data is still
+/// Locks a mutex, even if another thread has panicked while it held the lock. The data is still
 /// consistent, because no code that can panic runs between two changes that belong together.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -9,10 +9,8 @@ use super::key::LeaseId;
 use crate::layers::generations::Keys;
 use crate::{Charge, ChargeBuf};
 
-/// One value for each charge of a call.
 pub(super) type PerCharge<T> = SmallVec<[T; 1]>;
 
-/// The settlements and the fetch that a change of the leases requires.
 #[derive(Debug, Default)]
 #[must_use = "an unspent cost stays charged until it is settled, and a lease waits for its fetch"]
 pub(super) struct Todo {
@@ -20,14 +18,12 @@ pub(super) struct Todo {
     pub(super) fetch: Option<Arc<Fetch>>,
 }
 
-/// The hold that charges a chunk when a lease fetches the chunk.
+/// The hold by which a lease fetches a chunk.
 #[derive(Debug)]
 pub(super) struct Fetch {
-    /// The lease that gets the chunk.
     pub(super) lease: LeaseId,
-    /// The number of the hold, which is a part of the id of the hold.
+    /// The number of the hold, which is a part of its id.
     pub(super) number: u64,
-    /// The charges of the lease, with the costs of the chunk.
     pub(super) charges: PerCharge<ChargeBuf<'static>>,
     pub(super) states: Keys,
 }
@@ -38,17 +34,14 @@ impl Fetch {
     }
 }
 
-/// The unspent cost of a chunk that is not used any more. A settlement returns this cost to the
-/// store.
+/// The unspent cost of a chunk that is no longer used. A settlement returns this cost to the store.
 #[derive(Debug)]
 pub(super) struct Unspent {
     pub(super) fetch: Arc<Fetch>,
-    /// The used cost of each charge.
     used: PerCharge<u64>,
-    /// The sum of the unspent costs of all charges.
     pub(super) cost: u64,
-    /// The settlement, which counts as in flight until this value is dropped. Refused callers wait
-    /// until the settlement has ended.
+    /// The settlement counts as in flight until this field is dropped. Refused callers wait until
+    /// then.
     _settlement: Settlement,
 }
 
@@ -63,7 +56,7 @@ impl Unspent {
         Self { fetch: Arc::clone(fetch), used: used.collect(), cost, _settlement }
     }
 
-    /// Returns the charges of the hold, with the used costs as the costs to settle.
+    /// Returns the charges of the hold at the costs that calls have used, for the settlement.
     pub(super) fn charges(&self) -> PerCharge<Charge<'_>> {
         self.fetch.charges().zip(&self.used).map(|(charge, used)| charge.cost(*used)).collect()
     }

@@ -1,8 +1,7 @@
-//! The calls that one observation covers, and their answers.
+//! The calls of one observation, and their answers.
 
 use crate::{Call, Decision, Error};
 
-/// A single call or a batch of calls, which one observation covers.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Calls<'a> {
     One(Call<'a>),
@@ -19,7 +18,6 @@ impl<'a> Calls<'a> {
     }
 }
 
-/// The answer to a single call or to a batch.
 pub(super) trait Answers: Send {
     fn as_slice(&self) -> &[Result<Decision, Error>];
 }

@@ -25,7 +25,6 @@ pub struct ObservedLayer {
     metrics: store_metrics::StoreMetrics,
 }
 
-/// The metrics and the span of a single call or a batch in flight.
 struct Observation<'a> {
     #[cfg(feature = "metrics")]
     timer: store_metrics::CallTimer<'a>,
@@ -51,14 +50,12 @@ impl<'a> Observation<'a> {
         }
     }
 
-    /// Sends calls within the span.
     fn send<T>(&self, send: impl FnOnce() -> T) -> T {
         #[cfg(feature = "tracing")]
         let _within = self.span.enter();
         send()
     }
 
-    /// Awaits the answer within the span.
     async fn answer_in_span<T>(&self, answer: Answer<'_, T>) -> T {
         #[cfg(feature = "tracing")]
         let answer = tracing::Instrument::instrument(answer, self.span.clone());

@@ -1,4 +1,4 @@
-//! The counters of each policy, in a table of bounded size. Look-ups need no lock.
+//! The counters of each policy, in a table of bounded size. A look-up needs no lock.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -7,22 +7,20 @@ use metrics::{Counter, counter};
 use crate::telemetry::names::{DECISIONS, HELD, MAX_POLICIES, NEAR_LIMIT, OTHER_POLICIES, SETTLED};
 use crate::{Outcome, Policy, Verdict};
 
-/// The number of slots of the table. At most half of the slots are used, so that probe sequences
-/// are short.
+/// The number of slots of the table. At most half of the slots are used, so that a search is short.
 const SLOTS: usize = 2 * MAX_POLICIES;
 
-/// The counters of all policies. The table is an insert-only hash table with linear probing.
+/// The counters of all policies, in an insert-only hash table with linear probing.
 #[derive(Debug)]
 pub(super) struct PolicyTable {
     slots: Box<[OnceLock<Box<PolicyCounters>>]>,
-    /// The number of used slots. An insertion locks this number, and a look-up needs no lock.
+    /// The number of used slots. An insertion locks this number, and a look-up locks nothing.
     used: Mutex<usize>,
-    /// The shared counters of all policies that have no slot. Enforced policies share the counters
-    /// in one element, and shadows share the counters in the other element.
+    /// The counters of all policies that have no slot: one element for enforced policies, and one
+    /// for shadows.
     overflow: [OnceLock<PolicyCounters>; 2],
 }
 
-/// The counters of one policy.
 #[derive(Debug)]
 pub(super) struct PolicyCounters {
     name: Box<str>,
@@ -33,7 +31,7 @@ pub(super) struct PolicyCounters {
     blocked: Counter,
     other_denied: Counter,
     near_limit: Counter,
-    /// The counters for holds, created with the first hold.
+    /// The counters for holds, created at the first hold.
     holds: OnceLock<HoldCounters>,
 }
 
@@ -51,7 +49,6 @@ impl Default for PolicyTable {
 }
 
 impl PolicyTable {
-    /// Returns the counters of `policy`.
     pub(super) fn counters(&self, policy: &Policy) -> &PolicyCounters {
         self.find(policy).unwrap_or_else(|| self.add(policy))
     }
@@ -61,7 +58,7 @@ impl PolicyTable {
         known.map(|counters| &**counters).find(|counters| counters.belongs_to(policy))
     }
 
-    /// Returns the slots in which the counters of a policy can be, in the order of the search.
+    /// Returns the slots that can contain the counters of a policy, in the order of the search.
     fn probe(&self, policy: &Policy) -> impl Iterator<Item = &OnceLock<Box<PolicyCounters>>> {
         #[expect(clippy::cast_possible_truncation, reason = "any bits of a hash will do")]
         let start = policy.state_hash() as usize % SLOTS;
@@ -108,8 +105,8 @@ impl PolicyCounters {
         }
     }
 
-    /// Returns the counters for holds. `policy` is the policy of these counters, or one of the
-    /// policies that share these counters.
+    /// Returns the counters for holds. If several policies share the counters, `policy` can be any
+    /// of them.
     pub(super) fn holds(&self, policy: &Policy) -> &HoldCounters {
         self.holds.get_or_init(|| {
             let shadow = if policy.is_shadow() { "true" } else { "false" };
@@ -127,8 +124,8 @@ impl PolicyCounters {
             && *self.name == *policy.name()
     }
 
-    /// Counts a verdict of a call. `is_admitted` is `true` if the whole call was admitted. If the
-    /// call was refused, a policy that allows the call has charged nothing.
+    /// Counts a verdict of a call. `is_admitted` is `true` if the whole call was admitted. In a
+    /// refused call, a policy that allows its charge has charged nothing.
     pub(super) fn count(&self, verdict: &Verdict, is_admitted: bool) {
         match verdict.outcome() {
             Outcome::Allowed if !is_admitted => self.other_denied.increment(1),

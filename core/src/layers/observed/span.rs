@@ -1,6 +1,6 @@
-//! A tracing span for each call. The fields of the span contain data of the configuration and the
-//! answer, and never a subject or a tenant. For an error, only the kind is reported, because the
-//! message of the error possibly quotes a key.
+//! A tracing span for each call. The fields of the span contain data of the configuration and of
+//! the answer, and never a subject or a tenant. Only the kind of an error is reported, because its
+//! message possibly quotes a key.
 
 use std::fmt;
 
@@ -37,7 +37,6 @@ pub(super) fn new(calls: Calls<'_>) -> Span {
     }
 }
 
-/// Records the answers to the calls in the span.
 pub(super) fn record(span: &Span, calls: Calls<'_>, answers: &[Result<Decision, Error>]) {
     if span.is_disabled() {
         return;
@@ -83,7 +82,6 @@ fn record_many(span: &Span, answers: &[Result<Decision, Error>]) {
     span.record("degraded", count(|decision| decision.degraded().is_some()));
 }
 
-/// Displays the names of the policies of a call.
 struct Names<'a>(Call<'a>);
 
 impl fmt::Display for Names<'_> {

@@ -11,15 +11,14 @@ use crate::decision::held_of;
 use crate::telemetry::names;
 use crate::{Call, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Operation};
 
-/// The number of rows for single calls, and the row for batches. The row of an operation is the
-/// index of the operation.
+/// The number of rows of metrics for single calls, and the index of the row for batches. The row of
+/// an operation is the index of the operation.
 const BATCH: usize = Operation::NAMES.len();
 
 /// The number of values of the label `operation`. The last value is `batch`. For a batch, only the
 /// duration is recorded, because the calls of the batch are counted one by one.
 const ROWS: usize = BATCH + 1;
 
-/// The values of the label `outcome`.
 const OUTCOMES: [&str; 4] = ["allowed", "denied", "failed", "cancelled"];
 const ALLOWED: usize = 0;
 const DENIED: usize = 1;
@@ -36,9 +35,9 @@ pub(super) struct StoreMetrics {
     policies: PolicyTable,
 }
 
-/// The metrics with labels that are known at compile time. All these metrics are registered
-/// together, with the value zero. If a counter appeared with its first event, Prometheus would not
-/// see this event.
+/// The metrics whose labels are known at compile time. They are all registered together, with the
+/// value zero. If a counter appeared only with its first event, Prometheus would not see this
+/// event.
 #[derive(Debug)]
 struct StaticMetrics {
     calls: [[Counter; OUTCOMES.len()]; BATCH],
@@ -57,7 +56,8 @@ impl StaticMetrics {
         let degraded = |answer: usize, reason: usize| {
             let (answer, reason) = (DegradedAnswer::ALL[answer], ErrorKind::ALL[reason]);
             if reason.is_invalid_request() {
-                // An error of this kind remains an error, so no degraded decision has this reason.
+                // The error for an invalid request always remains an error, so it is never the
+                // reason of a degraded decision.
                 return Counter::noop();
             }
             let (answer, reason) = (answer.as_str(), reason.as_str());
@@ -82,7 +82,7 @@ impl StoreMetrics {
         self.static_metrics.get_or_init(StaticMetrics::register)
     }
 
-    /// Counts an error of the store, for example of a request for the store's time.
+    /// Counts an error of the store, including an error of a request for the store's time.
     pub(super) fn count_error(&self, error: &Error) {
         increment(&self.static_metrics().errors, error.kind() as usize);
     }
@@ -135,15 +135,15 @@ impl StoreMetrics {
     }
 }
 
-/// Increments the counter at `index`, which is the position of an error's kind in `ErrorKind::ALL`.
+/// `index` is the position of an error's kind in `ErrorKind::ALL`.
 fn increment(counters: &[Counter], index: usize) {
     if let Some(counter) = counters.get(index) {
         counter.increment(1);
     }
 }
 
-/// Measures the duration of a call or a batch. If the timer is dropped before the answer arrives,
-/// it counts the calls as cancelled.
+/// Measures the duration of a call or a batch. A timer that is dropped before the answer arrives
+/// counts its calls as cancelled.
 #[derive(Debug)]
 pub(super) struct CallTimer<'a> {
     metrics: &'a StoreMetrics,
@@ -185,7 +185,6 @@ impl Drop for CallTimer<'_> {
     }
 }
 
-/// Returns the value of the label `operation` for a row.
 fn name_of(row: usize) -> &'static str {
     Operation::NAMES.get(row).copied().unwrap_or("batch")
 }
@@ -202,7 +201,7 @@ mod tests {
         for (index, answer) in DegradedAnswer::ALL.into_iter().enumerate() {
             assert_eq!(answer as usize, index, "{answer:?}");
         }
-        // If these matches no longer compile or hold, `ALL` lacks a new kind.
+        // If a kind is missing in these matches or in `ALL`, this test does not compile, or fails.
         assert!(ErrorKind::ALL.iter().all(|kind| match kind {
             ErrorKind::Timeout | ErrorKind::Unavailable | ErrorKind::ReadOnly | ErrorKind::Busy =>
                 true,

@@ -102,7 +102,6 @@ impl ShardedLayer {
     }
 }
 
-/// Sends the sub-calls of several calls, and returns a decision for each call.
 async fn send(
     inner: &impl Store,
     requests: Vec<(&RoutedCall<'_>, Vec<SubCall<'_>>)>,
@@ -120,8 +119,7 @@ async fn send(
     requests
         .iter()
         .map(|(routed, parts)| {
-            // All answers of the call are removed from `answers`, even if one of these answers is
-            // an error.
+            // All answers of the call are removed from `answers`, even if one of them is an error.
             let answers: Vec<_> = answers.by_ref().take(parts.len()).collect();
             let decisions = answers.into_iter().collect::<Result<Vec<Decision>, _>>()?;
             routed.answer(parts, decisions)
@@ -150,7 +148,7 @@ impl<S: Store> Layer<S> for ShardedLayer {
         Answer::later(self.decide_each(inner, calls))
     }
 
-    /// Returns `None` for a call to a policy with shards, because the node is known only when the
+    /// Returns `None` for a call to a policy with shards, because its node is known only when the
     /// call is routed.
     fn batch_group(&self, inner: &S, call: &Call<'_>) -> Option<u64> {
         if has_shards(call) { None } else { inner.batch_group(call) }

@@ -1,4 +1,4 @@
-//! Counters for round-robin routing.
+//! The counters of round-robin routing.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -6,17 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Charge;
 
-/// The number of counters, in 8 KiB.
 const COUNTERS: usize = 1024;
 
 /// Counts the requests of each key, from a random start.
 ///
-/// If two keys use the same counter, each key replaces the counter of the other key, and starts at
-/// a random turn. Then the requests of both keys are routed at random. A request is possibly
-/// refused too early, but never too much is admitted.
+/// Two keys can use the same counter. Then each key replaces the counter of the other key and
+/// starts at a random turn, so that the requests of both keys are routed at random. A request is
+/// possibly refused too early, but never too much is admitted.
 pub(super) struct RoundRobin {
-    /// The counters. The upper half of a counter is a part of the hash of the counter's key, and
-    /// the lower half is the next turn.
+    /// The counters. The upper half of a counter is a part of the hash of its key, and the lower
+    /// half is the next turn of the key.
     counters: Box<[AtomicU64]>,
     hasher: RandomState,
 }
@@ -32,7 +31,7 @@ impl RoundRobin {
         Self { counters, hasher: RandomState::new() }
     }
 
-    /// Returns one key for all charges of a call. If each policy had its own counter, calls with a
+    /// Returns one key for all charges of a call. With a counter for each policy, calls with a
     /// common policy would share the turns of this policy. Then one kind of call would possibly get
     /// only even turns.
     pub(super) fn key<'a>(&self, charges: impl Iterator<Item = Charge<'a>>) -> Key {
@@ -47,7 +46,6 @@ impl RoundRobin {
         Key(hasher.finish())
     }
 
-    /// Returns the next turn of a key, and advances the counter of the key.
     pub(super) fn next_turn(&self, key: Key) -> u32 {
         let counter = self.counter(key);
         let mut word = counter.load(Ordering::Relaxed);
@@ -61,7 +59,6 @@ impl RoundRobin {
         }
     }
 
-    /// Returns the next turn of a key, and does not advance the counter of the key.
     pub(super) fn peek_turn(&self, key: Key) -> u32 {
         self.turn(key, self.counter(key).load(Ordering::Relaxed))
     }
@@ -70,8 +67,7 @@ impl RoundRobin {
         if word >> 32 == tag(key) {
             return low_half(word);
         }
-        // The random start depends on the counter that is replaced, so that the start differs each
-        // time.
+        // The random start depends on the counter that is replaced, so that each start differs.
         low_half(self.hasher.hash_one((key.0, word)))
     }
 
@@ -81,8 +77,8 @@ impl RoundRobin {
     }
 }
 
-/// Returns the part of the key's hash that a counter contains. This part is never 0, because 0 is
-/// the tag of an unused counter.
+/// Returns the part of the key's hash that a counter contains. It is never 0, because 0 is the tag
+/// of an unused counter.
 fn tag(Key(hash): Key) -> u64 {
     hash >> 32 | 1
 }
@@ -129,8 +125,8 @@ mod tests {
     fn colliding_keys_restart_at_random() {
         let turns = RoundRobin::new();
         let (alice, bob) = (Key(7 << 32 | 5), Key(9 << 32 | 5));
-        // With one counter for both keys, one key would always get odd turns, and the other key
-        // would always get even turns.
+        // If the keys shared the turns of the counter, one key would always get odd turns, and the
+        // other key even turns.
         let odd =
             (0..64).filter(|_| turns.next_turn(bob) % 2 + turns.next_turn(alice) % 2 == 1).count();
         assert!((10..54).contains(&odd), "{odd} of 64");

@@ -1,4 +1,4 @@
-//! A call to policies with shards. The charges of the call are routed to shares.
+//! A call to policies with shards, whose charges are routed to shares.
 
 use std::time::Duration;
 
@@ -16,18 +16,14 @@ type List<T> = SmallVec<[T; 4]>;
 #[derive(Debug)]
 pub(super) struct RoutedCall<'a> {
     call: Call<'a>,
-    /// The pick of shards for each number of shards. Policies with the same number of shards share
-    /// a pick, so that the states of these policies are in one slot.
+    /// The pick for each number of shards. Policies with the same number of shards share a pick, so
+    /// that their states are in one slot of the cluster.
     picks: List<(u32, ShardPick)>,
 }
 
 impl<'a> RoutedCall<'a> {
-    /// Picks the shards for a call.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if [`Call::check`] returns an error, or if a reset or a block of several
-    /// shards has an id.
+    /// Returns an error if the call is not valid, or if a reset or a block of several shards has an
+    /// id.
     pub(super) fn new(call: Call<'a>, turns: &RoundRobin) -> Result<Self, Error> {
         call.check()?;
         let changes_all = matches!(
@@ -79,7 +75,7 @@ impl<'a> RoutedCall<'a> {
         }
     }
 
-    /// Returns the sub-call to send after `first`, the answer of the first shard. Returns `None` if
+    /// Returns the sub-call to send after the answer `first` of the first shard. Returns `None` if
     /// a second shard cannot help.
     pub(super) fn second(&self, first: &Decision) -> Option<SubCall<'a>> {
         let can_retry = matches!(self.call.operation, Operation::Acquire | Operation::Peek);
@@ -93,11 +89,8 @@ impl<'a> RoutedCall<'a> {
     }
 
     /// Merges the decisions on the sub-calls. The verdicts of the result have the limits of the
-    /// whole policies, and not of the shares.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the store has returned too few answers.
+    /// whole policies instead of the limits of the shares. Returns an error if the store has
+    /// returned too few answers.
     pub(super) fn answer(
         &self,
         parts: &[SubCall<'_>],
@@ -125,8 +118,8 @@ impl<'a> RoutedCall<'a> {
         &self.call
     }
 
-    /// Returns the charge to a share instead of the policy. Returns the charge unchanged if its
-    /// policy has no shards.
+    /// Returns the charge to a share of its policy. Returns the charge unchanged if its policy has
+    /// no shards.
     fn to_share(&self, charge: Charge<'a>, pick: impl Fn(&ShardPick) -> usize) -> Charge<'a> {
         let index = charge.share_of_subject().or_else(|| self.pick(&charge).map(pick));
         let share = index.and_then(|index| charge.policy.shares().get(index));
@@ -176,27 +169,26 @@ impl<'a> RoutedCall<'a> {
 #[derive(Debug, Default)]
 pub(super) struct SubCall<'a> {
     charges: List<Charge<'a>>,
-    /// The index of each charge in the whole call.
     indices: List<usize>,
 }
 
 impl SubCall<'_> {
-    /// Returns the call with the charges of this sub-call, and with the operation and the id of the
-    /// whole call.
+    /// Returns the call with the charges of this sub-call, and the operation and id of the whole
+    /// call.
     pub(super) fn call<'c>(&'c self, whole: &Call<'c>) -> Call<'c> {
         Call { id: whole.id, ..Call::new(whole.operation, &self.charges) }
     }
 }
 
 /// Returns the better one of the answers of two shards. If the second shard has charged something,
-/// this is the second answer. Otherwise, this is the refusal that ends earlier.
+/// this is its answer. Otherwise, this is the refusal that ends earlier.
 pub(super) fn better(first: Decision, second: Decision) -> Decision {
     let ends = |refusal: &Decision| refusal.retry_after().unwrap_or(Duration::MAX);
     if has_no_charge(&second) && ends(&first) <= ends(&second) { first } else { second }
 }
 
-/// Returns `true` if the call has charged nothing. If all policies of a call are shadows, the call
-/// is admitted even if all policies deny.
+/// Returns `true` if the call has charged nothing. A call of shadows is admitted even if all
+/// shadows deny, and then nothing is charged.
 fn has_no_charge(decision: &Decision) -> bool {
     decision.is_denied() || decision.verdicts().iter().all(is_denial)
 }
@@ -205,7 +197,6 @@ fn is_denial(verdict: &Verdict) -> bool {
     verdict.outcome() != Outcome::Allowed
 }
 
-/// Returns `true` if a call charges a policy with shards.
 pub(super) fn has_shards(call: &Call<'_>) -> bool {
     let has_shards = |policy: &Policy| !policy.shares().is_empty();
     call.charges.any_policy(has_shards)
@@ -215,7 +206,6 @@ fn to<'a>(share: &'a Policy, charge: Charge<'a>) -> Charge<'a> {
     Charge { policy: share, subject: charge.state_subject(), ..charge }
 }
 
-/// Returns `true` if the limit of one subject is split over several shards.
 fn is_split(policy: &Policy) -> bool {
     policy.shards().is_some_and(Shards::split)
 }
@@ -226,7 +216,7 @@ fn shard_count(policy: &Policy) -> u32 {
 
 fn weights_with_room(call: &Call<'_>, charge: &Charge<'_>) -> ShardWeights {
     let cost = match call.operation {
-        // No share refuses this operation, because it charges beyond the limit.
+        // This operation charges beyond the limit, so no share refuses it.
         Operation::Charge => 0,
         _ => call.charges.total_cost_for(charge),
     };

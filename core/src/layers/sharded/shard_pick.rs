@@ -1,4 +1,4 @@
-//! Chooses the shards for a request.
+//! The choice of the shards for a request.
 
 use crate::split_mix::nth_split_mix;
 
@@ -11,8 +11,7 @@ pub struct ShardWeights {
 }
 
 impl ShardWeights {
-    /// Creates the weights of the first `shares` shares of a limit. The first shares are the
-    /// largest shares.
+    /// Creates the weights of the first `shares` shares of a limit, which are its largest shares.
     #[must_use]
     pub fn new(shares: usize, limit: u64) -> Self {
         Self { shares: u64::try_from(shares).unwrap_or(u64::MAX), limit }
@@ -38,9 +37,10 @@ impl ShardPick {
     /// Picks the shards for a turn of round-robin routing.
     ///
     /// Consecutive turns visit all shards in a circle. The shares of a limit differ by at most one.
-    /// The larger shares are visited once more, so that a single client is never refused too early.
-    /// Clients begin at random turns. The second shard is pseudo-random, and always the same for
-    /// the same turn. So a peek has the same result as the next acquire.
+    /// In each round over the whole limit, the larger shares are visited once more than the others,
+    /// so that a single client is never refused too early. Clients begin at random turns. The
+    /// second shard is pseudo-random, and always the same for the same turn. So a peek has the same
+    /// result as the next acquire.
     ///
     /// ```
     /// use tidegate_core::no_semver::{ShardPick, ShardWeights};
@@ -52,8 +52,8 @@ impl ShardPick {
     /// ```
     #[must_use]
     pub fn new(turn: u32, ShardWeights { shares, limit }: ShardWeights) -> Self {
-        // If the cost exceeds all shares, no share is in `shares`. Then the request is sent to the
-        // largest share, which refuses the request.
+        // If the cost exceeds all shares, `shares` is 0. Then the request is sent to the largest
+        // share, which refuses the request.
         let (shares, limit) = (shares.max(1), limit.max(1));
         let first = u64::from(turn) % limit % shares;
         let second = (shares > 1).then(|| {

@@ -1,9 +1,9 @@
-//! A histogram of costs, with buckets of equal relative width.
+//! A histogram of costs, in buckets of equal relative width.
 
 use crate::Share;
 
-/// The exponent of the number of buckets per power of two: there are `2^SUB_BITS` buckets. The
-/// upper bound of a bucket is less than 1/8 above each cost in the bucket.
+/// The number of bits that select a bucket within a power of two, which has `2^SUB_BITS` buckets.
+/// The upper bound of a bucket is less than 1/8 above each cost in the bucket.
 const SUB_BITS: u32 = 3;
 
 /// The number of buckets: one for each cost below 16, and 8 for each of the 60 powers of two from
@@ -15,15 +15,14 @@ const BUCKETS: usize = 16 + 60 * (1 << SUB_BITS);
 /// would have no weight after the first halving, and the estimate would be too low.
 const UNIT: u32 = 16;
 
-/// The maximum half-life. It bounds the sum of the weights. The sum is at most
-/// `UNIT*half_life*(1+1/2+1/4+…)`, which fits in 32 bits.
+/// The maximum half-life. It bounds the sum of the weights, which is at most
+/// `UNIT*half_life*(1+1/2+1/4+…)`. This sum fits in 32 bits.
 pub(super) const MAX_HALF_LIFE: u32 = 1 << 26;
 
-/// A histogram of costs. Its weights are halved each time `half_life` more costs were observed.
+/// A histogram of costs. All weights are halved after each further `half_life` costs.
 #[derive(Debug)]
 pub(super) struct Histogram {
     weights: Box<[u32; BUCKETS]>,
-    /// The sum of the weights.
     total: u32,
     observed: u32,
     until_halved: u32,
@@ -34,7 +33,6 @@ impl Histogram {
         Self { weights: Box::new([0; BUCKETS]), total: 0, observed: 0, until_halved: half_life }
     }
 
-    /// Returns the number of observed costs.
     pub(super) fn observed(&self) -> u32 {
         self.observed
     }
@@ -60,8 +58,8 @@ impl Histogram {
         }
     }
 
-    /// Returns the upper bound of the bucket at which the cumulated weight first reaches `share` of
-    /// all weights.
+    /// Returns the upper bound of a bucket. It is the first bucket at which the cumulated weight
+    /// reaches `share` of the sum of all weights.
     pub(super) fn quantile(&self, share: Share) -> u64 {
         let max_above = share.rest_of(self.total);
         let mut above = 0;

@@ -9,7 +9,6 @@ use histogram::{Histogram, MAX_HALF_LIFE};
 
 use crate::Share;
 
-/// The maximum length of a key that has its own estimate, in bytes.
 const MAX_KEY: usize = 256;
 
 /// An estimator of costs. It learns from the costs of past requests, so that a [hold](crate::Hold)
@@ -70,13 +69,13 @@ pub struct Estimator {
     min_observations: u32,
     half_life: u32,
     keys: RwLock<HashMap<Box<[u8]>, Mutex<Histogram>>>,
-    /// The costs of all keys that have no histogram of their own. Such a key is too long, or there
-    /// were already `max_keys` keys.
+    /// The costs of all keys without their own histogram. Such a key is too long, or came after
+    /// `max_keys` other keys.
     others: Mutex<Histogram>,
 }
 
 impl Estimator {
-    /// Creates an estimator. Its estimates cover `share` of the requests, such as 9/10. The
+    /// Creates an estimator whose estimates cover `share` of the requests, such as 9/10. The
     /// estimate for a key is `default` until [enough](Self::min_observations) costs of the key were
     /// observed. A high default is safe, because a settlement refunds the difference.
     #[must_use]
@@ -108,18 +107,17 @@ impl Estimator {
     }
 
     /// Sets the half-life: the number of observations of a key after which their weights are
-    /// halved. It is from 1 to 2^26, and 200 by default. An estimate is based on about one to two
-    /// half-lives.
+    /// halved. The half-life is from 1 to 2^26, and 200 by default. An estimate is based on about
+    /// one to two half-lives.
     #[must_use]
     pub fn half_life(self, observations: u32) -> Self {
         let half_life = observations.clamp(1, MAX_HALF_LIFE);
-        // The histogram is replaced. This loses nothing, because the half-life is set before any
-        // cost is observed.
+        // The histogram has observed nothing yet, so its replacement loses nothing.
         Self { half_life, others: Mutex::new(Histogram::new(half_life)), ..self }
     }
 
     /// Returns the expected cost of a request with this key. The result is at most `max`, such as
-    /// the maximum that the request itself states, and at least 1 (even if `max` is 0).
+    /// the maximum that the request itself states. It is at least 1, even if `max` is 0.
     #[must_use]
     pub fn estimate(&self, key: &(impl AsRef<[u8]> + ?Sized), max: u64) -> u64 {
         self.learned(key.as_ref()).unwrap_or(self.default).min(max).max(1)
@@ -153,8 +151,8 @@ impl Estimator {
         drop(keys);
         if has_room {
             let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
-            // After this thread read the map, another thread possibly inserted this key or the last
-            // possible key.
+            // Since this thread read the map, another thread possibly inserted this key, or filled
+            // the map.
             if keys.contains_key(key) || self.has_room_for(key, keys.len()) {
                 let new = || Mutex::new(Histogram::new(self.half_life));
                 let histogram = keys.entry(key.into()).or_insert_with(new);
@@ -169,8 +167,8 @@ impl Estimator {
     }
 }
 
-/// Locks a histogram, and ignores that another thread panicked while it held the lock. This is
-/// safe, because no code between two changes of a histogram can panic.
+/// Locks a histogram, even if another thread has panicked while it held the lock. The histogram is
+/// still consistent, because no code between two of its changes can panic.
 fn lock(histogram: &Mutex<Histogram>) -> MutexGuard<'_, Histogram> {
     histogram.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -15,27 +15,26 @@ use crate::error::{Error, ErrorKind};
 use crate::limiter::Limiter;
 use crate::store::Store;
 
-/// The timeout of a task that settles the hold of a dropped guard. Such a task ends after this
-/// time.
+/// The maximum duration of a task that settles the hold of a dropped guard.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The way in which the hold of a dropped [`HoldGuard`] is settled.
+/// The way in which a dropped [`HoldGuard`] settles its hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum OnDrop {
-    /// Settles the hold at the reported costs ([`HoldGuard::spent`]). If no cost was reported for a
-    /// policy, its charge is settled at the held amount. This is the default.
+    /// Settles the hold at the reported costs ([`HoldGuard::spent`]). The charge of a policy
+    /// without a reported cost is settled at the held amount. This is the default.
     #[default]
     Settle,
-    /// Settles the hold at the reported costs. If no cost was reported for a policy, its charge is
+    /// Settles the hold at the reported costs. The charge of a policy without a reported cost is
     /// settled at zero.
     Cancel,
     /// Does not settle the hold, so that the held amounts stay charged.
     Keep,
 }
 
-/// A guard that settles its hold when the guard is dropped. This happens for example when a stream
-/// is cut or when a handler is cancelled.
+/// A guard that settles its hold when the guard is dropped, for example when a stream is cut or a
+/// handler is cancelled.
 ///
 /// If the store answers immediately, the drop itself settles the hold. Otherwise a task settles the
 /// hold, on the runtime in which the guard was created. If the store does not answer within 10 s,
@@ -63,7 +62,6 @@ pub enum OnDrop {
 #[derive(Debug)]
 #[must_use = "a guard that is dropped settles its hold"]
 pub struct HoldGuard<S: Store + 'static> {
-    /// The hold with its limiter. It is `None` after the hold was settled.
     open: Option<OpenHold<S>>,
     on_drop: OnDrop,
     runtime: Handle,
@@ -73,10 +71,8 @@ pub struct HoldGuard<S: Store + 'static> {
 struct OpenHold<S> {
     limiter: Limiter<S>,
     ticket: Ticket,
-    /// The cost that was reported for each charge, or `None` if no cost was reported.
     spent: Vec<Option<u64>>,
-    /// Counts the guard. This field is dropped together with the other fields, after the hold was
-    /// settled.
+    /// This field counts the guard as open. It is dropped after the hold was settled.
     _counted: CountedGuard,
 }
 
@@ -125,19 +121,19 @@ impl<S: Store + 'static> HoldGuard<S> {
         open.limiter.settle_so_far(&open.ticket, spent).await.map(drop)
     }
 
-    /// Settles the hold at the actual costs. The [reported](Self::spent) costs are ignored. See
-    /// [`Limiter::settle`].
+    /// Settles the hold at the actual costs: see [`Limiter::settle`]. The [reported](Self::spent)
+    /// costs are ignored.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Limiter::settle`]. After an error too, the guard does not settle the
-    /// hold again.
+    /// Returns the errors of [`Limiter::settle`]. Even after an error, the guard does not settle
+    /// the hold again.
     pub async fn settle<'n>(
         mut self,
         costs: impl IntoIterator<Item = (&'n str, u64)>,
     ) -> Result<Settlement, Error> {
-        // `open` is cleared only after the call. If the caller is cancelled during the call, `drop`
-        // settles the hold.
+        // `open` is cleared only after the call, so that `drop` settles the hold if the caller is
+        // cancelled during the call.
         let answer = match &self.open {
             Some(open) => open.limiter.settle(&open.ticket, costs).await,
             None => Err(Error::new(ErrorKind::UnknownHold, "the guard has settled its hold")),
@@ -154,9 +150,8 @@ impl<S: Store + 'static> HoldGuard<S> {
 }
 
 impl<S: Store + 'static> OpenHold<S> {
-    /// Returns the cost of each policy: the reported cost, or the result of `default`. `default` is
-    /// called with the held amount if no cost was reported. If it returns `None`, the policy is
-    /// omitted.
+    /// Returns the cost of each policy: the reported cost, or the result of `default` for the held
+    /// amount. If `default` returns `None`, the policy is omitted.
     fn costs<'o>(
         &'o self,
         default: impl Fn(u64) -> Option<u64> + 'o,
@@ -183,8 +178,8 @@ impl<S: Store + 'static> Drop for HoldGuard<S> {
         if is_immediate {
             let _guard = self.runtime.enter();
             let mut settle = pin!(settle);
-            // The error is dropped, because a destructor has no caller to return it to. The held
-            // amounts then stay charged, as documented.
+            // A destructor cannot return the error. The held amounts then stay charged, as
+            // documented.
             let _ = settle.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         } else {
             self.runtime.spawn(async move { timeout(SETTLE_TIMEOUT, settle).await });

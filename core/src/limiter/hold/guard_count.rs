@@ -1,4 +1,4 @@
-//! Counts the guards whose holds are not settled yet.
+//! The number of guards whose holds are not settled yet.
 
 use std::sync::Arc;
 
@@ -6,7 +6,6 @@ use tokio::sync::watch;
 
 use crate::limiter::Limiter;
 
-/// The number of open guards of a limiter and of its clones.
 #[derive(Debug, Default)]
 pub(crate) struct GuardCount(Arc<watch::Sender<usize>>);
 
@@ -17,7 +16,7 @@ impl GuardCount {
     }
 }
 
-/// A guard that is counted. [`Limiter::guards_settled`] waits until this value is dropped.
+/// A counted guard. [`Limiter::guards_settled`] waits until this value is dropped.
 #[derive(Debug)]
 #[must_use = "the guard is counted until this value is dropped"]
 pub struct CountedGuard(Arc<watch::Sender<usize>>);
@@ -30,7 +29,7 @@ impl Drop for CountedGuard {
 
 impl<S> Limiter<S> {
     /// Waits until each [`HoldGuard`](super::HoldGuard) of this limiter and of its clones has
-    /// settled its hold. The wait for a guard ends at the latest 10 s after the guard was dropped.
+    /// settled its hold. For each guard, this takes at most 10 s after the guard was dropped.
     ///
     /// A program calls this method after its guards were dropped and before the program ends. A
     /// dropped guard possibly settles its hold in a task, and the task ends with the runtime.
@@ -52,7 +51,7 @@ impl<S> Limiter<S> {
     /// ```
     pub async fn guards_settled(&self) {
         let mut count = self.shared.guard_count.0.subscribe();
-        // The wait cannot fail, because the limiter owns the sender.
+        // The wait cannot fail, because the limiter owns the sender of the channel.
         let _ = count.wait_for(|&count| count == 0).await;
     }
 
@@ -60,7 +59,7 @@ impl<S> Limiter<S> {
     /// waits for this guard too.
     ///
     /// A layer that makes holds for its requests counts the guard before the layer sends the hold.
-    /// The caller can be cancelled while the hold is in flight. Then a task can still create the
+    /// If the caller is cancelled while the hold is in flight, a task can then still create the
     /// guard and settle the hold before the program ends.
     pub fn counted_guard(&self) -> CountedGuard {
         self.shared.guard_count.count()

@@ -8,7 +8,7 @@ impl Call<'_> {
     /// hold](crate::Policy::max_hold) of an enforced policy.
     ///
     /// A store does not check the maximum hold. If a call exceeds the maximum, a
-    /// [`Limiter`](crate::Limiter) sends a peek of the same charges instead of the hold. It then
+    /// [`Limiter`](crate::Limiter) sends a peek of the same charges instead of the hold, and
     /// answers with the [refusal](Self::max_hold_refusal). [`Operation::HoldUpTo`] never exceeds
     /// the maximum, because the limiter first lowers its costs [to the
     /// maximum](Charge::within_max_hold).
@@ -18,9 +18,9 @@ impl Call<'_> {
         self.operation == Operation::Hold && self.charges.iter().any(denies)
     }
 
-    /// Returns the refusal of a hold that [exceeds the maximum](Self::exceeds_max_hold). It is made
-    /// from the decision on a peek of the same charges. The outcome of each charge above the
-    /// maximum becomes [`Outcome::TooLarge`](crate::Outcome::TooLarge).
+    /// Returns the refusal of a hold that [exceeds the maximum](Self::exceeds_max_hold). `peek` is
+    /// the decision on a peek of the same charges. The outcome of each charge above the maximum
+    /// becomes [`Outcome::TooLarge`](crate::Outcome::TooLarge).
     ///
     /// ```
     /// use std::time::Duration;

@@ -46,18 +46,17 @@ async_operations! {
     /// # Errors
     ///
     /// Returns [`ErrorKind::IdReused`] if the id belongs to another hold or call. Returns
-    /// [`ErrorKind::Unsupported`] on Redis Cluster if the charges are in several slots. Also
-    /// returns this error for a policy whose requests can be routed to any shard, and the errors of
+    /// [`ErrorKind::Unsupported`] on Redis Cluster if the charges are in several slots, and for a
+    /// policy whose requests can be routed to any shard. Also returns the errors of
     /// [`acquire`](Self::acquire).
     hold(request, id: &(impl AsRef<[u8]> + ?Sized), ttl: Duration) -> Hold {
         let (charges, id) = (request.charges()?, CallId::new(id, ttl));
         hold(request.limiter, charges, Operation::Hold, id).await
     }
 
-    /// Makes a hold of the maximum amount that all policies admit. The amount is at least `min`.
-    ///
-    /// The amount is at most the cost, and at most the [maximum hold](crate::Policy::max_hold) of
-    /// each policy. [`Ticket::held`] returns the amount. Apart from the amount, this is like
+    /// Makes a hold of the maximum amount that all policies admit, which is at least `min`. The
+    /// amount is at most the cost, and at most the [maximum hold](crate::Policy::max_hold) of each
+    /// policy. [`Ticket::held`] returns the amount. Apart from the amount, this method is like
     /// [`hold`](Self::hold).
     ///
     /// # Errors
@@ -90,7 +89,7 @@ async fn hold<S: Store>(
     };
     let call = Call::with_charges(operation, charges).with_id(id);
     let decision = if call.exceeds_max_hold() {
-        // The store does not check this call, because it gets a peek instead.
+        // The store does not check this call, because the store gets a peek instead.
         call.check()?;
         let peek = Call::with_charges(Operation::Peek, charges);
         call.max_hold_refusal(&limiter.store().decide(peek).await?)
@@ -101,8 +100,8 @@ async fn hold<S: Store>(
 }
 
 impl<S: Store> Limiter<S> {
-    /// Settles a hold at the actual costs. Each cost is given with the name of its policy. If no
-    /// cost is given for a policy, its charge is settled at the held amount.
+    /// Settles a hold at the actual costs. Each cost is given with the name of its policy. The
+    /// charge of a policy without a given cost is settled at the held amount.
     ///
     /// If the actual cost is below the held amount, the store refunds the difference. If the actual
     /// cost is above the held amount, the store charges the difference, even beyond the limit. See
@@ -158,8 +157,8 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     ///
     /// Returns the errors of [`settle`](Self::settle), with one exception. If the hold was admitted
-    /// without the store and the store does not know the hold, this returns no error. Nothing is
-    /// charged until the hold is settled.
+    /// without the store and the store does not know the hold, the method returns no error. Nothing
+    /// is charged until the hold is settled.
     pub async fn settle_so_far<'n>(
         &self,
         ticket: &Ticket,
@@ -183,8 +182,8 @@ impl<S: Store> Limiter<S> {
         Ok(Settlement::new(decision, &charges))
     }
 
-    /// Postpones the time at which the hold lapses to `ttl` from now. If the hold would lapse later
-    /// without this call, the time does not change.
+    /// Postpones the time at which the hold lapses to `ttl` from now. If the hold lapses later than
+    /// that, the call changes nothing.
     ///
     /// # Errors
     ///
@@ -201,8 +200,8 @@ impl<S: Store> Limiter<S> {
         }
     }
 
-    /// Sends an operation on a hold. If the hold was admitted without the store, the store possibly
-    /// does not know the hold. In that case the limiter sends a peek.
+    /// Sends an operation on a hold. If the hold was admitted without the store and the store does
+    /// not know it, sends a peek instead.
     async fn send_or_peek(
         &self,
         operation: Operation,

@@ -3,8 +3,8 @@
 use crate::call::Charge;
 use crate::decision::Decision;
 
-/// The answer to a settlement. It has the amounts that were refunded or charged for each policy,
-/// and the remaining amounts.
+/// The answer to a settlement: the amounts that were refunded or charged for each policy, and the
+/// remaining amounts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settlement {
     decision: Decision,
@@ -34,15 +34,15 @@ fn settled_charges(
 }
 
 impl Settlement {
-    /// Creates the answer from the decision on a settlement. The settlement has these charges.
+    /// Creates the answer from the decision on a settlement of `charges`.
     pub(super) fn new(decision: Decision, charges: &[Charge<'_>]) -> Self {
         let is_charged = |index| decision.is_charged(index);
         let charges = settled_charges(&decision, charges, is_charged);
         Self { decision, charges }
     }
 
-    /// Creates the answer from the decision on an [`Operation::Charge`](crate::Operation::Charge),
-    /// which was sent instead of a settlement.
+    /// Creates the answer from the decision on a charge that was sent instead of a settlement: see
+    /// [`Operation::Charge`](crate::Operation::Charge).
     pub(super) fn from_charge(decision: Decision, charges: &[Charge<'_>]) -> Self {
         let charges = settled_charges(&decision, charges, |_| true);
         Self { decision, charges }
@@ -56,7 +56,7 @@ impl Settlement {
         self.charges_to(policy).map(|charge| charge.given_back).fold(0, u64::saturating_add)
     }
 
-    /// Returns `true` if [`given_back`](Self::given_back) is less than the full difference because
+    /// Returns `true` if [`given_back`](Self::given_back) is less than the full difference, because
     /// the hold was out of reach in the policy's log. A hold is out of reach if the log has 128 or
     /// more newer records. Then the estimate stays charged until its window ends. To avoid this,
     /// give the policy a [grain](crate::SlidingLog::grain) of at least 1/126 of its window.
@@ -75,8 +75,8 @@ impl Settlement {
         self.charges_to(policy).map(|charge| charge.charged).fold(0, u64::saturating_add)
     }
 
-    /// Returns the decision on the settlement. It has one verdict for each charge of the hold. A
-    /// peek of cost 0 after the settlement would return the same verdicts.
+    /// Returns the decision on the settlement, with a verdict for each charge of the hold. A peek
+    /// of cost 0 after the settlement would return the same verdicts.
     pub fn decision(&self) -> &Decision {
         &self.decision
     }

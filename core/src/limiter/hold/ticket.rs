@@ -50,7 +50,6 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Creates the answer from the decision on a hold of `charges`.
     pub(super) fn new(decision: Decision, charges: Charges<'_>, id: CallId<'_>) -> Self {
         let ticket = decision.is_allowed().then(|| Ticket::new(&decision, charges, id));
         Self { decision, ticket }
@@ -100,7 +99,6 @@ pub struct Ticket {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TicketCharge {
     pub(super) charge: ChargeBuf<'static>,
-    /// The amount that is held for this charge.
     pub(super) held: u64,
 }
 
@@ -160,8 +158,8 @@ impl Ticket {
         CallId::new(&self.id, self.ttl)
     }
 
-    /// Returns the charges at new costs. The cost of a charge is the cost that is given for its
-    /// policy. If no cost is given, it is the result of `default`.
+    /// Returns the charges of the hold at new costs. The cost of a charge is the cost that `costs`
+    /// gives for its policy, or else the result of `default`.
     pub(super) fn charges_at<'t, 'n>(
         &'t self,
         costs: impl IntoIterator<Item = (&'n str, u64)>,

@@ -9,7 +9,6 @@ use super::ticket::{Ticket, TicketCharge};
 use crate::call::{Charge, ChargeBuf};
 use crate::policy::Policy;
 
-/// The version of the serialized form that this program writes.
 const VERSION: u32 = 1;
 
 /// The fields of a serialized [`Ticket`].
@@ -19,7 +18,7 @@ const VERSION: u32 = 1;
 /// settle each other's holds while a fleet is updated.
 #[derive(Serialize, Deserialize)]
 struct TicketForm {
-    /// The version of the form. It is the first field, so that a ticket of a later version is
+    /// The version of the form. This field is the first, so that a ticket of a later version is
     /// rejected before its other fields are read.
     #[serde(default = "first_version", deserialize_with = "supported_version")]
     v: u32,

@@ -20,15 +20,14 @@ use crate::policy::format_duration;
 /// | policies | wait |
 /// |---|---|
 /// | only buckets | One [`reserve`](crate::Request::reserve) call reserves a place in the store. The caller sleeps once. |
-/// | at least one window or log | The caller acquires. If it is refused, it sleeps for `retry_after` plus jitter, and retries. |
+/// | at least one window or log | The caller acquires. A refused caller sleeps for `retry_after` plus jitter, and retries. |
 ///
 /// # Buckets: a queue in the store
 ///
 /// The store gives out places in the order of the calls, across all processes that share the store.
 /// Each request sends one call and does not poll. The wait starts when the store's answer arrives,
-/// so that no caller proceeds before its time by the store's clock. A caller proceeds after its
-/// time by the latency of the answer plus the resolution of Tokio's timer, which is a millisecond
-/// or two.
+/// so that no caller proceeds before its time by the store's clock. A caller proceeds late by the
+/// latency of the answer plus the resolution of Tokio's timer, which is a millisecond or two.
 ///
 /// Let `B` be the burst and `R` the rate of a bucket. By the reserved times, at most `B + R·t` is
 /// admitted in any interval `t`. By wall-clock time, at most `B + R·(t + d)` is admitted, where `d`
@@ -38,10 +37,10 @@ use crate::policy::format_duration;
 ///
 /// Windows cannot reserve, so that waiting callers have no order. The jitter is a random time that
 /// is added to `retry_after`. It is at most an eighth of `retry_after`, and at most a second. A
-/// caller is refused again only if another caller was admitted before it. So the number of retries
-/// of a caller is at most one more than the number of other callers that are admitted during its
-/// wait. A caller never retries after its maximum wait. If a refusal lasts longer than the rest of
-/// this time, the caller gets the refusal immediately.
+/// caller is refused again only if another caller was admitted first. So the number of retries of a
+/// caller is at most one more than the number of other callers that are admitted during its wait. A
+/// caller never retries after its maximum wait. If a refusal lasts longer than the rest of this
+/// time, the caller gets the refusal immediately.
 ///
 /// A policy with [`block_for`](crate::Policy::block_for) blocks callers that retry too early. So
 /// waiting is of little use with such a policy.
@@ -62,8 +61,8 @@ use crate::policy::format_duration;
 ///   drop sends the refund. Otherwise a task sends the refund, on the runtime in which the wait
 ///   began. The next caller then waits as if the place had never been reserved. Callers that
 ///   already wait for later places keep their times. If waits of a total cost `C` were cancelled
-///   before these callers, up to `B + R·t + C` can be admitted in an interval `t`. But never
-///   more than `B + R·t` is admitted from the time at which the bucket was full.
+///   before these callers, up to `B + R·t + C` can be admitted in an interval `t`. But never more
+///   than `B + R·t` is admitted from the time at which the bucket was full.
 /// * **While the call is in flight**, the caller does not know whether the call charged anything. A
 ///   task completes the call and refunds the charge. The bucket refills tokens between the charge
 ///   and the refund, and cannot distinguish these tokens from the refund. A burst can therefore be
@@ -74,10 +73,10 @@ use crate::policy::format_duration;
 /// wait of another policy is possibly already over. Then the charge of that policy is refunded as
 /// if the call had been in flight.
 ///
-/// Each cancelled wait has one such task. The task ends when the store has answered, or after ten
-/// seconds. In three cases the place stays reserved and is not used: the refund fails, the runtime
-/// ends before the refund is sent, or the **process dies**. The loss is at most the cost of the
-/// waiting callers. So it is at most the refill during the longest of their waits.
+/// A cancelled wait has at most one task for its refund. The task ends when the store has answered,
+/// or after ten seconds. In three cases the place stays reserved and is not used: the refund fails,
+/// the runtime ends before the refund is sent, or the **process dies**. The loss is at most the
+/// cost of the waiting callers. So it is at most the refill during the longest of their waits.
 ///
 /// # When the store fails
 ///
@@ -87,7 +86,7 @@ use crate::policy::format_duration;
 ///
 /// A degraded decision is returned. A request that failed open does not wait. A request that failed
 /// closed is refused immediately. If a fallback store reserves a place, the caller waits for this
-/// place. If that wait is cancelled, the place is not refunded. The reason is that the first store
+/// place. If that wait is cancelled, the place is not refunded. The reason is that the inner store
 /// possibly decides again at that time, and would refund a charge that it never made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admission(Decision);

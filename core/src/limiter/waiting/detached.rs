@@ -15,7 +15,7 @@ use crate::store::Store;
 use crate::sync::task::Handle;
 use crate::sync::time::timeout;
 
-/// The timeout of a task that cleans up after a cancelled wait.
+/// The maximum duration of a task that cleans up after a cancelled wait.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A request that owns its parts, so that a task can complete it.
@@ -26,11 +26,8 @@ pub(super) struct DetachedRequest<S> {
 }
 
 impl<S: Store + 'static> DetachedRequest<S> {
-    /// Copies the charges, and stores a handle of the current runtime to spawn tasks.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`ErrorKind::Unsupported`] if the caller is outside of a Tokio runtime.
+    /// Copies the charges, and stores a handle of the current runtime to spawn tasks. Returns
+    /// [`ErrorKind::Unsupported`] if the caller is outside of a Tokio runtime.
     pub(super) fn new(limiter: &Limiter<S>, charges: Charges<'_>) -> Result<Self, Error> {
         let Ok(runtime) = Handle::try_current() else {
             return Err(Error::new(ErrorKind::Unsupported, "waiting needs a Tokio runtime"));
@@ -46,7 +43,6 @@ impl<S: Store + 'static> DetachedRequest<S> {
         &self.limiter
     }
 
-    /// Returns `true` if all policies support reservations.
     pub(super) fn can_reserve(&self) -> bool {
         self.charges.iter().all(|charge| charge.policy().rule().can_reserve())
     }
@@ -65,7 +61,7 @@ impl<S: Store + 'static> DetachedRequest<S> {
     /// Refunds the charges of `decision`. If the store answers immediately, this method itself
     /// sends the refund. Otherwise a task sends the refund.
     pub(super) fn refund(mut self, decision: &Decision) {
-        // A shadow that denied its charge was not charged.
+        // A shadow that denied its charge charged nothing.
         let mut outcomes = decision.verdicts().iter().map(Verdict::outcome);
         self.charges.retain(|_| outcomes.next() == Some(Outcome::Allowed));
 
@@ -76,8 +72,7 @@ impl<S: Store + 'static> DetachedRequest<S> {
             let answer = self.limiter.store().decide(call);
             if let Err(answer) = answer.into_ready() {
                 skip_first_poll().await;
-                // The error is dropped, because a destructor has no caller to return it to. The
-                // cost then stays charged, as documented.
+                // A destructor cannot return the error. The cost then stays charged, as documented.
                 let _ = timeout(CLEANUP_TIMEOUT, answer).await;
             }
         });
@@ -111,8 +106,8 @@ impl<S: Store> Future for PendingCall<S> {
     type Output = Answered<S>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // The call is taken out of the field while it is polled, so that the destructor does not
-        // poll a call that panicked.
+        // During a poll, the call is taken out of its field, so that the destructor does not poll a
+        // call that panicked.
         let Some(mut call) = self.call.take() else {
             return Poll::Pending;
         };
@@ -141,13 +136,13 @@ impl<S: Store> Drop for PendingCall<S> {
 /// Returns `true` if the decision is from the store itself, so that the store can refund the
 /// charge.
 ///
-/// The charge of a fallback store is not refunded. The reason is that the first store possibly
+/// The charge of a fallback store is not refunded. The reason is that the inner store possibly
 /// answers again, and would refund a charge that it never made.
 pub(super) fn is_in_store(decision: &Decision) -> bool {
     decision.is_allowed() && decision.degraded().is_none()
 }
 
-/// Returns `true` if the call failed closed. Such a refusal does not have the time of a retry.
+/// Returns `true` if the call failed closed. The `retry_after` of such a refusal is only a hint.
 pub(super) fn is_failed_closed(decision: &Decision) -> bool {
     let is_closed = |degraded: &Degraded| degraded.answer == DegradedAnswer::FailedClosed;
     decision.degraded().is_some_and(is_closed)

@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 #[cfg(feature = "metrics")]
 use crate::telemetry::names;
 
-/// The gauges of one limiter: the number of its waiting callers, and the maximum of this number.
-/// The gauges of a process count the limiter until this value is dropped.
+/// The gauges for one limiter: the number of its waiting callers, and the maximum of this number.
+/// The gauges include the limiter until this value is dropped.
 #[derive(Debug, Default)]
 pub(super) struct WaitersMeter {
     #[cfg(feature = "metrics")]
@@ -22,7 +22,7 @@ struct WaitersGauges {
     max: u32,
 }
 
-/// One waiting caller. The gauge counts the caller until this value is dropped.
+/// A waiting caller. The gauge counts the caller until this value is dropped.
 #[must_use = "the caller is counted until this value is dropped"]
 #[derive(Debug)]
 pub(super) struct CountedWaiter {
@@ -31,7 +31,6 @@ pub(super) struct CountedWaiter {
 }
 
 impl WaitersMeter {
-    /// Counts one more waiting caller. `max` is the maximum number of waiting callers.
     pub(super) fn enter(&self, max: usize) -> CountedWaiter {
         #[cfg(feature = "metrics")]
         {

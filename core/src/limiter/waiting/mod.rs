@@ -23,7 +23,6 @@ use crate::error::{Error, ErrorKind};
 use crate::store::Store;
 use detached::DetachedRequest;
 
-/// The methods of a limiter that wait. They need the feature `tokio`. See [`Admission`].
 impl<S: Store + 'static> Limiter<S> {
     /// Sets the maximum wait of [`until_ready`](Self::until_ready). The default is 30 s.
     #[must_use]
@@ -35,8 +34,8 @@ impl<S: Store + 'static> Limiter<S> {
     /// Sets the maximum number of callers that wait at the same time, on this limiter and its
     /// clones together. The default is 1024.
     ///
-    /// If a caller charges only buckets, it counts as waiting from its call until its admission.
-    /// The reason is that the limiter does not know before the call whether the caller must wait.
+    /// A caller that charges only buckets counts as waiting from its call until its admission. The
+    /// reason is that the limiter does not know before the call whether the caller must wait.
     #[must_use]
     pub fn max_waiters(mut self, waiters: usize) -> Self {
         self.wait_limits.max_waiters = waiters;
@@ -94,8 +93,8 @@ async_operations! {
     /// `tokio`.
     ///
     /// [`Decision::wait`] returns the duration of the wait. If `max_wait` is not long enough, the
-    /// decision is a refusal. If the limiter knows this in advance, it returns the refusal
-    /// immediately. If the future is dropped, the charge of the request is refunded. See
+    /// decision is a refusal. The limiter returns the refusal as soon as it knows that `max_wait`
+    /// is not long enough. If the future is dropped, the charge of the request is refunded. See
     /// [`Admission`].
     ///
     /// # Errors
@@ -159,12 +158,9 @@ async fn acquire_within<S: Store + 'static>(
     }
 }
 
-/// Copies a request, so that the copy can be moved into tasks.
-///
-/// # Errors
-///
-/// Returns [`ErrorKind::Unsupported`] for a request with an id. An id belongs to a single call, but
-/// a wait sends several calls, and refunds the place if the wait is cancelled.
+/// Copies a request, so that the copy can be moved into tasks. Returns [`ErrorKind::Unsupported`]
+/// for a request with an id. An id belongs to a single call, but a wait sends several calls, and
+/// refunds the place if the wait is cancelled.
 fn detach<S: Store + 'static>(
     limiter: &Limiter<S>,
     charges: Charges<'_>,

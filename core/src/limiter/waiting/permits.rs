@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::meter::{CountedWaiter, WaitersMeter};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
-/// The maximum wait and the maximum number of waiting callers of a limiter.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WaitLimits {
     pub(crate) max_wait: Duration,
@@ -19,7 +18,6 @@ impl Default for WaitLimits {
     }
 }
 
-/// The number of waiting callers of a limiter and its clones.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Waiters(Arc<Shared>);
 
@@ -38,13 +36,13 @@ impl Waiters {
     /// `None` if `max` callers already wait.
     pub(crate) fn acquire_permit(&self, max: usize) -> Option<WaiterPermit> {
         let one_more = |count: usize| (count < max).then_some(count + 1);
-        // The order is relaxed, because no other memory is published together with the count.
+        // The memory order is relaxed, because no other memory is published together with the
+        // count.
         self.0.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
         Some(WaiterPermit { _counted: self.0.meter.enter(max), waiters: self.clone() })
     }
 }
 
-/// The permit of one waiting caller.
 #[derive(Debug)]
 #[must_use = "the caller counts as waiting until the permit is dropped"]
 pub(crate) struct WaiterPermit {

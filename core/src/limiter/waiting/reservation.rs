@@ -39,17 +39,16 @@ pub(super) async fn acquire_without_waiting<S: Store + 'static>(
     if would_wait { Err(too_many_waiters(max_waiters)) } else { Ok(decision) }
 }
 
-/// A reserved place. The place is refunded if this value is dropped before the time of the place.
+/// A reserved place. If this value is dropped before the time of the place, the place is refunded.
 struct Reservation<'a, S: Store + 'static> {
     request: Option<DetachedRequest<S>>,
     decision: &'a Decision,
-    /// The time at which the answer to the reservation arrived. By the store's clock the wait began
-    /// a little earlier. So a wait that starts at this time never ends too early.
+    /// The time at which the answer to the reservation arrived. By the store's clock, the wait
+    /// began earlier. So a wait that starts at this time never ends too early.
     reserved_at: Instant,
 }
 
 impl<S: Store> Reservation<'_, S> {
-    /// Sleeps until the time of the place.
     async fn elapse(self) {
         while let Some(remaining) = self.remaining() {
             sleep(remaining).await;

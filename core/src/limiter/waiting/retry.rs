@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::store::Store;
 use crate::sync::time::{Instant, sleep};
 
-/// The maximum time that is added to `retry_after`.
+/// The maximum jitter, which is the random time that is added to `retry_after`.
 const MAX_JITTER: Duration = Duration::from_secs(1);
 
 /// The minimum pause, which is the resolution of Tokio's timers. It also prevents a busy loop if a
@@ -56,8 +56,8 @@ fn next_try(refusal: &Decision, time_left: Duration) -> Option<Duration> {
     Some(wait + jitter(spare.min(wait / 8).min(MAX_JITTER)))
 }
 
-/// Returns a random duration up to `max`. It is random so that callers that were refused together
-/// do not retry together.
+/// Returns a random duration up to `max`, so that callers that were refused together do not retry
+/// together.
 fn jitter(max: Duration) -> Duration {
     max.mul_f64(fastrand::f64())
 }

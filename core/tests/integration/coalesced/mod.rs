@@ -29,7 +29,6 @@ fn policy() -> Policy {
     "p: fixed-window 1000000/1h".parse().unwrap()
 }
 
-/// Makes a call in a new task.
 fn call(store: &CoalescedStore<Gate>, subject: &str) -> JoinHandle<Result<Decision, Error>> {
     call_for("", store, subject, 1)
 }
@@ -125,7 +124,7 @@ fn a_cached_denial_does_not_wait_for_a_batch_and_a_miss_does() {
         assert!(store.decide(Call::acquire(&other)).into_ready().is_err(), "it waits for a batch");
         gate.pass(Fate::Executed);
         assert!(in_flight.await.unwrap().is_allowed());
-        // If a look at the cache finds no denial, it counts neither as a hit nor as a miss.
+        // A look at the cache that finds no denial counts neither as a hit nor as a miss.
         assert_eq!((stats.hits(), stats.misses()), (1, 3));
     });
 }
@@ -182,7 +181,8 @@ fn a_call_that_is_cancelled_in_flight_does_not_affect_other_callers() {
     crate::run(async {
         let gate = Gate::new();
         let store = gate.clone().coalesced();
-        // The cancelled call is first the call that is sent alone, and then each call of a batch.
+        // In the first case, the cancelled call is sent alone. In the other cases, it is one of the
+        // calls of a batch.
         for cancelled in 0..4 {
             let mut calls: Vec<_> =
                 ["a", "b", "c", "d"].map(|subject| call(&store, subject)).into();
@@ -219,7 +219,7 @@ fn a_batch_whose_callers_are_cancelled_delays_no_other_batch() {
     });
 }
 
-/// The future of one caller is neither polled nor dropped, as happens in a loop around `select!`.
+/// The future of one caller is neither polled nor dropped. This happens in a loop around `select!`.
 #[test]
 fn a_caller_that_is_not_polled_delays_no_other() {
     crate::run(async {

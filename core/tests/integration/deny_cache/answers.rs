@@ -76,7 +76,7 @@ fn a_block_is_answered_from_the_cache_until_it_ends_and_then_written_again() {
     assert_eq!(blocked.outcome(), Outcome::Blocked);
     assert_eq!(blocked.blocked_for(), Duration::from_micros(1));
     bench.advance(1);
-    // The block has ended, and the window of an hour has not. So the store must write another
+    // The block has ended, but the window of an hour has not ended. So the store must write another
     // block.
     let verdict = bench.acquire_by(Source::Store, &charge).verdicts()[0];
     assert_eq!((verdict.outcome(), verdict.blocked_for().as_micros()), (Outcome::Denied, 10));
@@ -303,7 +303,7 @@ fn check_only_charges_amounts_and_ids_reach_the_store() {
     let with_id = || crate::run(bench.store.decide(Call::acquire(&charge).with_id(id))).unwrap();
     let first = with_id();
     assert!(first.is_allowed());
-    // This refusal is cached, and 1 unit remains.
+    // The cache keeps this refusal, and 1 unit remains.
     assert!(bench.acquire_by(Source::Store, &charge).is_denied());
     assert!(bench.acquire_by(Source::Cache, &charge).is_denied());
 

@@ -11,8 +11,8 @@ use tidegate_core::{
 
 use super::common::{policy, ready};
 
-/// A store that refuses every call. A call with a cost of 1 is refused for an hour. A call with a
-/// larger cost is refused for this number of seconds.
+/// A store that refuses every call: for an hour at a cost of 1, and for `cost` seconds at a larger
+/// cost.
 #[derive(Debug)]
 struct Refusing;
 

@@ -279,8 +279,8 @@ fn refill_in_span(scenario: &Scenario, rate: u64) -> u64 {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// The bound is `L` in each window, also if nodes make other operations than acquires. A
-    /// refunded cost can be admitted once more.
+    /// With leases, a fixed window admits at most its limit, also if nodes make other operations
+    /// than acquires. A refunded cost can be admitted once more.
     #[test]
     fn never_more_than_the_limit_in_a_fixed_window(
         scenario in scenarios(), limit in 20..400_u64, mixed: bool, window in prop_oneof![Just(1_000_000_u64), Just(250_000)],
@@ -305,8 +305,8 @@ proptest! {
         within_any(&outcome.admitted, 2 * limit, 300_000)?;
     }
 
-    /// The server's clock steps in both directions. The bound is `L` for each window that this
-    /// clock begins.
+    /// The server's clock steps in both directions. At most the limit is admitted in each window
+    /// that this clock begins.
     #[test]
     fn never_more_than_the_limit_when_the_servers_clock_steps(
         scenario in scenarios(), limit in 20..200_u64,
@@ -318,7 +318,8 @@ proptest! {
         prop_assert!(admitted <= limit * outcome.windows, "{admitted} in {} windows", outcome.windows);
     }
 
-    /// The bound of a bucket with leases is `B + R·(t + span)`.
+    /// With leases, a bucket of burst `B` and rate `R` admits at most `B + R·(t + span)` in any
+    /// time `t`.
     #[test]
     fn a_bucket_is_shifted_by_the_span_at_most(scenario in scenarios(), burst in 20..200_u64, rate in 50..2_000_u64) {
         for name in ["token-bucket", "gcra"] {
@@ -327,7 +328,8 @@ proptest! {
         }
     }
 
-    /// The bound of a bucket with leases, under the exact policy, is `B + R·t`.
+    /// With leases and the exact policy, a bucket of burst `B` and rate `R` admits at most `B +
+    /// R·t` in any time `t`.
     #[test]
     fn a_bucket_under_the_exact_policy_is_not_shifted(scenario in scenarios(), more in 5..200_u64, rate in 50..2_000_u64) {
         let burst = refill_in_span(&scenario, rate) + more;
@@ -339,8 +341,8 @@ proptest! {
         within_curve(&outcome.admitted, burst, rate)?;
     }
 
-    /// The bound of a bucket by intervals is `B + R·(⌊(t + span)/P⌋ + 1)`. Under the exact policy,
-    /// the bound is `B + R·(⌊t/P⌋ + 1)`.
+    /// With leases, a bucket by intervals of `P` admits at most `B + R·(⌊(t + span)/P⌋ + 1)` in any
+    /// time `t`. Under the exact policy, it admits at most `B + R·(⌊t/P⌋ + 1)`.
     #[test]
     fn a_bucket_by_intervals_is_shifted_by_the_span_at_most(scenario in scenarios(), burst in 20..200_u64, refill in 5..60_u64) {
         let period = 100_000;
@@ -361,8 +363,8 @@ proptest! {
         }
     }
 
-    /// The bound of a sliding log is `L` in any time of `W − span`. Under the exact policy, the
-    /// bound is `L` in any time of `W`.
+    /// With leases, a sliding log of limit `L` and window `W` admits at most `L` in any time of `W
+    /// − span`. Under the exact policy, it admits at most `L` in any time of `W`.
     #[test]
     fn a_log_is_shortened_by_the_span_at_most(scenario in scenarios(), limit in 20..300_u64) {
         let log = policy(&format!("p: sliding-log {limit}/800ms"));

@@ -210,7 +210,6 @@ fn several_policies_are_leased_together() {
     });
 }
 
-/// Calls of one subject with different costs use one lease.
 #[test]
 fn costs_may_differ_from_call_to_call() {
     crate::run(async {

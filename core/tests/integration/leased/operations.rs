@@ -114,7 +114,7 @@ fn frequent_returns_of_unused_chunks_prevent_fetches() {
         for _ in 0..200 {
             let _ = ask(&store, Operation::Refund, &policy, 1).await;
             let _ = ask(&store, Operation::Acquire, &policy, 1).await;
-            // In this time, a fetch ends.
+            // During this pause, the fetch in flight ends.
             sleep(Duration::from_millis(1)).await;
         }
         let quarters = start.elapsed().as_millis() / 250;

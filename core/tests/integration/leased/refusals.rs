@@ -76,8 +76,8 @@ fn the_unspent_cost_of_a_node_is_admitted_at_any_time() {
 fn the_chunks_that_are_returned_for_a_cancelled_caller_are_not_lost() {
     at_many_times(&async |server, policy, store, held| {
         for patience in [1, 10, 40] {
-            // This cost is larger than the unspent cost in the chunks, and larger than the amount
-            // that remains in the store.
+            // The cost of this call is larger than the unspent cost in the chunks, and larger than
+            // the amount that remains in the store.
             let all = ask(&store, &policy, held + SPARE);
             let _ = timeout(Duration::from_millis(patience), all).await;
         }

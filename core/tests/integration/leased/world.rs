@@ -129,7 +129,7 @@ impl Quality {
     pub(crate) const GOOD: Self = Self { max_delay: 200, lost: 0 };
 }
 
-/// The link of a node to the server. All clones are one link.
+/// The link of a node to the server. A clone is the same link.
 #[derive(Debug, Clone)]
 pub(crate) struct Link(Arc<LinkInner>);
 
@@ -217,7 +217,6 @@ pub(crate) fn node_with(
     (link.clone().leased(lease.clock(clock)), link)
 }
 
-/// A SplitMix64 generator.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(pub(crate) u64);
 

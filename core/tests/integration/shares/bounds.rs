@@ -84,8 +84,8 @@ pub(crate) fn check(
         Algorithm::TokenBucket(spec) => !spec.is_by_interval(),
         _ => true,
     };
-    // With a coarser tick, a policy admits a little later. So it cannot be compared with a policy
-    // with a finer tick.
+    // With a coarser tick, a policy admits a little later. So its requests cannot be compared with
+    // those of a policy with a finer tick.
     if one_node_decides_equally && scaled.iter().all(|scaled| tick(scaled) == tick(policy)) {
         check_on_one_node(policy, subject, admitted)?;
     }

@@ -211,7 +211,7 @@ fn a_second_try_that_cannot_help_is_not_made() {
     assert!(never.is_denied() && never.retry_after().is_none());
     assert_eq!(never.verdicts()[0].limit(), 8);
     assert_eq!(stub.take_calls().len(), 1);
-    // No second shard is tried if the other policy denies too.
+    // No second shard is tried if another policy of the call denies too.
     let charges = [Charge::new(&plain, "s").cost(2), Charge::new(&split, "s").cost(3)];
     assert!(ready(store.decide(Call::acquire(&charges))).unwrap().is_denied());
     assert_eq!(stub.take_calls().len(), 1);
@@ -272,7 +272,8 @@ fn a_subject_always_uses_the_same_shard_on_every_machine() {
     let shard = |policy, subject: &str| {
         Charge::new(policy, subject).tenant("acme").share_of_subject().unwrap()
     };
-    // The keys of states in a cluster depend on these shards, so that they must never change.
+    // The keys of states in a cluster depend on the shards of subjects, so these shards must never
+    // change.
     let shards = ["alice", "bob", "carol", "dave", ""].map(|subject| shard(&policy, subject));
     assert_eq!(shards, [3, 2, 1, 3, 6]);
     for subject in ["alice", "bob", "carol", "dave", ""] {

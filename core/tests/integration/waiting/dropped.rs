@@ -27,8 +27,7 @@ fn b52_no_task_and_no_waiter_is_left_when_all_callers_are_dropped() {
             callers.iter().for_each(tokio::task::JoinHandle::abort);
             settle().await;
             assert_eq!(limiter.waiters(), 0);
-            // The calls in flight end within this time, and the charges of these calls are
-            // refunded.
+            // In these 100 ms, the calls in flight end, and their charges are refunded.
             tokio::time::sleep(ms(100)).await;
             assert_eq!((tasks(), limiter.waiters()), (0, 0), "{policy}");
             tokio::time::sleep(ms(1_000)).await;
@@ -75,8 +74,8 @@ fn a_runtime_may_end_while_callers_wait() {
     }
 }
 
-/// The future of a waiting caller can be dropped outside of a runtime. Its place is refunded on the
-/// runtime in which the caller waited.
+/// The future of a waiting caller can be dropped outside of a runtime. The place of the caller is
+/// refunded on the runtime in which the caller waited.
 #[test]
 fn b51_a_future_may_be_dropped_outside_of_the_runtime() {
     let runtime =
