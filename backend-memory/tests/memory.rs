@@ -127,10 +127,10 @@ fn no_two_subjects_share_a_state_in_a_shard_of_mixed_slots() {
 }
 
 #[test]
-fn b46_ten_million_random_subjects_stay_within_the_bound() {
+fn b46_a_million_random_subjects_stay_within_the_bound() {
     let (store, clock) = store_and_clock(|b| b.max_keys(10_000).max_spill_bytes(100_000));
     let policies = [policy("gcra 1/1m burst 5"), policy("sliding-log 5/1m")];
-    for n in 0..10_000_000_u64 {
+    for n in 0..1_000_000_u64 {
         // Every seventh subject is long, so that it is stored outside the tables.
         let subject = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes().repeat(if n % 7 == 0 {
             4

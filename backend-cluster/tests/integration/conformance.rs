@@ -31,8 +31,4 @@ impl Fixture for OnCluster {
     async fn snapshot(&self, store: &Self::Store) -> Option<Vec<u8>> {
         Some(crate::common::dump(cluster().await, &store.as_layer().0).await)
     }
-
-    fn steps(&self) -> u32 {
-        std::env::var("TIDEGATE_STEPS").map_or(50_000, |steps| steps.parse().unwrap())
-    }
 }

@@ -30,8 +30,4 @@ impl Fixture for OnRedis {
     async fn snapshot(&self, store: &Self::Store) -> Option<Vec<u8>> {
         Some(server().await.dump(&store.as_layer().0).await.unwrap())
     }
-
-    fn steps(&self) -> u32 {
-        std::env::var("TIDEGATE_STEPS").map_or(50_000, |steps| steps.parse().unwrap())
-    }
 }

@@ -92,7 +92,7 @@ fn policies() -> impl Strategy<Value = Vec<Policy>> {
 #[test]
 fn long_logs_decide_as_in_the_core() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let config = Config { source_file: Some(file!()), ..Config::with_cases(60) };
+    let config = Config { source_file: Some(file!()), ..Config::with_cases(30) };
     let inputs = (policies(), prop::collection::vec(run(), 1..30));
     let result = TestRunner::new(config).run(&inputs, |(policies, runs)| {
         runtime.block_on(run_calls(&policies, &runs)).map_err(TestCaseError::fail)

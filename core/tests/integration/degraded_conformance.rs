@@ -61,8 +61,7 @@ fn immediate(clock: ManualClock) -> LayeredModel {
     (Box::new(store) as Box<dyn Store>).layer(Context(model))
 }
 
-/// A fixture that runs the suite with fewer steps, because other tests run the suite on the model
-/// store itself.
+/// A fixture that opens a store with layers.
 struct Stack(fn(ManualClock) -> LayeredModel);
 
 impl Fixture for Stack {
@@ -75,10 +74,6 @@ impl Fixture for Stack {
 
     async fn snapshot(&self, store: &LayeredModel) -> Option<Vec<u8>> {
         Some(store.as_layer().0.snapshot())
-    }
-
-    fn steps(&self) -> u32 {
-        50_000
     }
 }
 

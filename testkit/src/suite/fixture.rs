@@ -87,9 +87,9 @@ pub trait Fixture {
     }
 
     /// Returns the number of calls in the longest case: the value of the variable `TIDEGATE_STEPS`,
-    /// or 1,000,000. Return a smaller number if the calls of your store are slow.
+    /// or 50,000. Return a smaller number if the calls of your store are slow.
     fn steps(&self) -> u32 {
-        from_env("TIDEGATE_STEPS", 1_000_000)
+        from_env("TIDEGATE_STEPS", 50_000)
     }
 
     /// Returns the directory in which the suite stores the seeds of failing random cases, one file

@@ -154,7 +154,7 @@ pub(super) fn b35_zero_divides_nothing<F: Fixture>(fixture: &F) {
 /// Defect B36: if the interval between two tokens is a fraction of a microsecond, a bucket still
 /// admits exactly what its rate allows.
 pub(super) fn b36_intervals_below_a_microsecond_do_not_truncate<F: Fixture>(fixture: &F) {
-    // A caller makes two requests per microsecond for 10 ms. The bucket admits its burst and all
+    // A caller makes two requests per microsecond for 2 ms. The bucket admits its burst and all
     // tokens that it refills.
     for (text, per_ms, burst) in [
         ("p: token-bucket 1000000/1s burst 1", 1_000, 1),
@@ -165,13 +165,13 @@ pub(super) fn b36_intervals_below_a_microsecond_do_not_truncate<F: Fixture>(fixt
         case(fixture, async |harness| {
             let policy = policy(text);
             let mut admitted = 0;
-            for at in 0..=10_000 {
+            for at in 0..=2_000 {
                 harness.at(at);
                 for _ in 0..2 {
                     admitted += u64::from(harness.acquire(&policy, 1).await.is_allowed());
                 }
             }
-            check_eq!(admitted, burst + 10 * per_ms, "{text}");
+            check_eq!(admitted, burst + 2 * per_ms, "{text}");
         });
     }
 }
@@ -186,7 +186,7 @@ pub(super) fn b37_fifty_thousand_a_second_pass<F: Fixture>(fixture: &F) {
     ] {
         case(fixture, async |harness| {
             let policy = policy(text);
-            for step in 0..5_000 {
+            for step in 0..1_000 {
                 harness.at(step * 20);
                 harness.take(&policy, 1).await;
             }

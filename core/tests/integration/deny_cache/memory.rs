@@ -58,7 +58,7 @@ fn subject(n: u64, bytes: &mut [u8]) -> &[u8] {
 }
 
 #[test]
-fn b46_ten_million_random_subjects_stay_within_the_bound() {
+fn b46_a_million_random_subjects_stay_within_the_bound() {
     const MAX: usize = 1 << 20;
     let log = policy("sliding-log 0/1h");
     let clock = ManualClock::default();
@@ -67,9 +67,9 @@ fn b46_ten_million_random_subjects_stay_within_the_bound() {
         let stats = store.stats();
         assert_eq!(stats.max_bytes(), MAX);
         let mut bytes = vec![0; 5_000];
-        for n in 0..10_000_000 {
+        for n in 0..1_000_000 {
             refuse(&store, &log, subject(n, &mut bytes), 1);
-            if n % 1_000_000 == 0 {
+            if n % 100_000 == 0 {
                 assert!(stats.bytes() <= MAX, "{} after {n}", stats.bytes());
             }
         }
