@@ -67,7 +67,8 @@ impl RedisStoreBuilder {
         Self { url: Some(url.into()), ..self }
     }
 
-    /// Finds the primary of the group `primary` by the Sentinels at these URLs.
+    /// Sets the URLs of the Sentinels. The store queries them for the primary of the group
+    /// `primary`.
     ///
     /// The store queries the Sentinels when it first connects, and again if the connection is lost
     /// or if the server refuses writes. Each URL can have its own user and password.
@@ -93,13 +94,13 @@ impl RedisStoreBuilder {
     }
 
     /// Sets the ACL user and its password for the Sentinels, instead of the users and passwords in
-    /// their URLs. This setting does not affect the servers.
+    /// their URLs. This setting does not affect the login to the servers.
     pub fn sentinel_user(self, name: impl Into<String>, password: impl Into<String>) -> Self {
         Self { sentinel_login: (Some(name.into()), Some(password.into())), ..self }
     }
 
-    /// Sets the password for the Sentinels, instead of the passwords in their URLs. The user is
-    /// still the user in the URL or of [`sentinel_user`](Self::sentinel_user).
+    /// Sets the password for the Sentinels, instead of the passwords in their URLs. The login uses
+    /// the user of the URL, or the user of [`sentinel_user`](Self::sentinel_user).
     pub fn sentinel_password(self, password: impl Into<String>) -> Self {
         Self { sentinel_login: (self.sentinel_login.0, Some(password.into())), ..self }
     }
@@ -117,15 +118,15 @@ impl RedisStoreBuilder {
     }
 
     /// Sets the password, such as a password from a file of secrets, instead of the password in the
-    /// URL. The user is still the user in the URL or of [`user`](Self::user).
+    /// URL. The login uses the user of the URL, or the user of [`user`](Self::user).
     pub fn password(self, password: impl Into<String>) -> Self {
         let password = Some(password.into());
         Self { settings: Settings { password, ..self.settings }, ..self }
     }
 
-    /// Calls `provider` for the user and the password of each login. This setting is for tokens
-    /// that expire, and for passwords that change. It replaces the user and the password in the URL
-    /// and of [`user`](Self::user).
+    /// Calls `provider` for the user and the password of each login. The provider is for tokens
+    /// that expire, and for passwords that change. Its result replaces the user and the password of
+    /// the URL and of [`user`](Self::user).
     ///
     /// Cloud services such as ElastiCache, MemoryDB, Memorystore and Azure Managed Redis accept a
     /// short-lived token of the service account as a password:
@@ -190,7 +191,7 @@ impl RedisStoreBuilder {
     ///
     /// On an existing connection, the store makes the same decisions and sends each call once. A
     /// call fails after the shorter of [`response_timeout`](Self::response_timeout) and the
-    /// connection's own timeout. In other respects, an existing connection differs from a
+    /// connection's own timeout. The table shows how an existing connection differs from a
     /// connection of the store:
     ///
     /// | | connections of the store | an existing connection |
@@ -265,7 +266,8 @@ impl RedisStoreBuilder {
         Self { settings: Settings { response_timeout: timeout, ..self.settings }, ..self }
     }
 
-    /// Sets the root certificates (PEM) that the store trusts, instead of those of the system.
+    /// Sets the root certificates (PEM) that the store trusts, instead of the system's
+    /// certificates.
     ///
     /// The certificates apply to the server and to Sentinels with URLs that begin with `rediss://`.
     /// A Sentinel reports the address of the primary, usually an IP address. The certificate of the
@@ -343,7 +345,6 @@ impl RedisStoreBuilder {
         Ok(self.settings.pool(Target::Sentinel { sentinels, name: name.clone(), server }, tls))
     }
 
-    /// Returns an error if a setting is set that an existing connection would ignore.
     fn check_given(&self) -> Result<(), Error> {
         let settings = &self.settings;
         let has_login = settings.user.is_some()

@@ -1,13 +1,13 @@
-//! Decides charges on fixed windows by plain commands in MULTI and EXEC, for servers without
-//! scripts.
+//! Decides charges on fixed windows for servers without scripts, by plain commands in MULTI and
+//! EXEC.
 //!
-//! Each window has its own key, which contains a decimal count. A call reads the counts first, and
+//! Each window has its own key, which contains a decimal count. A call first reads the counts, and
 //! adds its costs only if all charges fit. The call is admitted only if the sums that the server
-//! returns are within the limits. Otherwise the store subtracts the costs again. So the count is
+//! returns are within the limits. Otherwise the store subtracts the costs again. So a count is
 //! never less than the admitted total, and the admitted total never exceeds the limit.
 //!
-//! A task adds and subtracts the costs. A caller can be cancelled after the addition, for example
-//! by a timeout. Because of the task, a denied cost is subtracted even then.
+//! A task adds and subtracts the costs, because a caller can be cancelled after the addition, for
+//! example by a timeout. Even then, the task subtracts a denied cost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,11 +24,11 @@ use crate::connection::{Connection, LiveConnection};
 use crate::inner::Inner;
 use crate::wire::NormalizedCall;
 
-/// The time that the key of a count lives longer than its window, because a slow call can still add
-/// to the count.
+/// The time for which the key of a count outlives its window, because a slow call can still add to
+/// the count.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// The time in tests that replaces `GRACE`, because real time must not expire a count that virtual
+/// The replacement for `GRACE` in tests, because real time must not expire a count that virtual
 /// time keeps.
 const GRACE_IN_TESTS: Duration = Duration::from_secs(3600);
 
@@ -73,7 +73,7 @@ pub(crate) async fn decide(store: &Arc<Inner>, call: &Call<'_>) -> Result<Decisi
     Ok(normalized.answer(&windows.verdicts()))
 }
 
-/// A charge, and the window that the charge counts in.
+/// A charge, and the window in which the charge counts.
 struct Window<'a> {
     charge: Charge<'a>,
     rule: FixedWindowRule,
@@ -107,7 +107,7 @@ impl<'a> Window<'a> {
         self.is_enforced() && self.outcome != Outcome::Allowed
     }
 
-    /// Returns `true` if the charge changes the count when the call is admitted.
+    /// Returns `true` if the call adds the cost of this charge to the count.
     fn is_charged(&self) -> bool {
         self.cost > 0 && self.outcome == Outcome::Allowed
     }
@@ -146,7 +146,7 @@ impl<'a> Window<'a> {
     }
 }
 
-/// The connection on which one call is decided.
+/// The connection on which a single call is decided.
 struct Session<'s> {
     connection: &'s Connection,
     live: LiveConnection,
@@ -194,7 +194,7 @@ impl Windows<'_, '_> {
     }
 
     async fn reset(&mut self) -> Result<(), Error> {
-        // The read fails on a foreign value, so that a reset does not delete it.
+        // A read fails on a foreign value, so a reset does not delete a foreign value.
         self.read().await?;
         let mut commands = pipe();
         commands.atomic();
@@ -233,7 +233,7 @@ impl Windows<'_, '_> {
     }
 }
 
-/// A cost to add to a count. The value owns all its data, so that a task can use it.
+/// A cost to add to a count, with owned data for a task.
 struct Addition {
     key: Vec<u8>,
     cost: u64,
@@ -243,11 +243,11 @@ struct Addition {
     is_enforced: bool,
 }
 
-/// The count after an addition.
+/// A count after an addition.
 struct Sum {
     count: u64,
-    /// Whether the sum of the count and the cost was above the limit. The cost was subtracted again
-    /// in this case. The cause is an addition by another call after this call read the count.
+    /// Whether the sum of the count and the cost was above the limit, so that the cost was
+    /// subtracted again. Another call can cause this by an addition after this call read the count.
     is_above_limit: bool,
 }
 
@@ -284,7 +284,7 @@ async fn add_then_undo(store: &Inner, additions: &[Addition]) -> Result<Vec<Sum>
     Ok(sums)
 }
 
-/// Adds the costs, or subtracts them if `sign` is -1, and returns the new counts.
+/// Adds the costs, or subtracts them if `sign` is -1. Returns the new counts.
 async fn add(
     session: &mut Session<'_>,
     additions: &[&Addition],
@@ -308,8 +308,8 @@ impl Sum {
     }
 }
 
-/// Parses a count that INCRBY has written. A subtraction possibly leaves a negative count, which
-/// the function returns as 0.
+/// Parses a count that INCRBY has written. A negative count is returned as 0: a subtraction
+/// possibly leaves one.
 fn parse(count: &[u8]) -> Option<u64> {
     let count: i64 = std::str::from_utf8(count).ok()?.parse().ok()?;
     Some(u64::try_from(count).unwrap_or(0))

@@ -13,7 +13,6 @@ type BoxedConnection = Box<dyn ConnectionLike + Send + Sync>;
 pub struct GivenConnection(Arc<dyn Fn() -> BoxedConnection + Send + Sync>);
 
 impl GivenConnection {
-    /// Wraps a connection.
     pub fn new(connection: impl ConnectionLike + Clone + Send + Sync + 'static) -> Self {
         Self(Arc::new(move || Box::new(connection.clone())))
     }
@@ -29,9 +28,8 @@ impl fmt::Debug for GivenConnection {
     }
 }
 
-/// The connection that carries a call.
+/// The client's connection that carries a call.
 pub(super) enum Channel {
-    /// A connection that the store has made.
     Own(MultiplexedConnection),
     Given {
         source: GivenConnection,

@@ -15,8 +15,7 @@ pub struct ConnectionPool {
 }
 
 impl ConnectionPool {
-    /// Creates a pool of `connections` connections, but of at least one connection. Each connection
-    /// connects at its first use.
+    /// Creates a pool of `connections` connections, and at least one.
     #[must_use]
     pub(super) fn new(source: Source, connections: usize) -> Self {
         let source = Arc::new(source);
@@ -25,14 +24,13 @@ impl ConnectionPool {
         Self { connections, next: AtomicUsize::new(0) }
     }
 
-    /// Creates a pool of one connection that the application has made.
     #[must_use]
     pub fn existing(connection: GivenConnection, response_timeout: Duration) -> Self {
         let connections = Box::new([Connection::given(connection, response_timeout)]);
         Self { connections, next: AtomicUsize::new(0) }
     }
 
-    /// Returns a number that depends only on the key and is less than the number of connections.
+    /// Returns a number below the number of connections that depends only on the key.
     #[must_use]
     pub fn share<K: Hash>(&self, key: impl FnOnce() -> K) -> u64 {
         match self.connections.len() as u64 {
@@ -45,7 +43,6 @@ impl ConnectionPool {
         }
     }
 
-    /// Returns the next connection.
     pub fn next(&self) -> &Connection {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         &self.connections[turn % self.connections.len()]

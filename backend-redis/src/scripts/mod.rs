@@ -9,7 +9,6 @@ pub use table::{all, batch, batch_single, settle, settle_single, single};
 
 use crate::values::layout;
 
-/// A Lua script for the server, under a name and a variant.
 #[derive(Debug)]
 pub struct Script {
     name: &'static str,
@@ -36,8 +35,8 @@ impl Script {
         "batch",
     ];
 
-    /// Returns the name of the script, which is also a label of metrics. The name of a script for
-    /// one charge is its rule. The name of every other script is `batch`.
+    /// Returns the name of the script, which is also a label of metrics. For a script for one
+    /// charge, the name is the rule. For every other script, the name is `batch`.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
@@ -59,7 +58,6 @@ impl Script {
         &self.variant
     }
 
-    /// Returns the code of the script.
     #[must_use]
     pub fn code(&self) -> &str {
         &self.code
@@ -76,11 +74,8 @@ impl Script {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Rule {
-    /// The fixed window.
     FixedWindow = layout::FIXED_WINDOW,
-    /// The sliding log.
     SlidingLog = layout::SLIDING_LOG,
-    /// The sliding counter.
     SlidingCounter = layout::SLIDING_COUNTER,
     /// The token bucket with continuous refill, and GCRA.
     TokenBucket = layout::TOKEN_BUCKET,
@@ -91,11 +86,8 @@ pub enum Rule {
 /// The record that a script writes under the id of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordKind {
-    /// The script writes no record, because the call has no id.
     None,
-    /// The record contains the reply to the call.
     Id,
-    /// The record contains a hold.
     Hold,
 }
 

@@ -33,7 +33,7 @@ end
 --- @when lapse
 --- @include settle_with_holds
 --- @end
--- Evaluate all charges before the first write. The evaluation of a charge contains the state, the
+-- Evaluate all charges before the first write. An evaluation contains the state of the charge, the
 -- numbers that the rule returns, and the change of the state.
 local evaluations, totals, epoch_values = {}, {}, {}
 for place = 1, count do
@@ -89,7 +89,7 @@ for place = 1, count do
     call('SET', KEYS[count + place], evaluation.epoch_value, 'KEEPTTL')
   end
   if after ~= nil then
-    -- Write the new state. A block that has not ended is kept.
+    -- Write the new state. Keep a block that has not ended.
     if blocked_until <= now then blocked_until = 0 end
     local value, expires_at, plan, keeps_ttl =
       evaluation.value, evaluation.expires_at, evaluation.plan, evaluation.keeps_ttl

@@ -5,7 +5,8 @@
 --
 -- KEYS: each key once, group after group.
 -- ARGV[1], for each group: the rule, the cost, the four numbers of the policy, the number of keys,
---   and whether any key is charged more than once. If one is, the number of charges of each key.
+--   and a flag. If the flag is 1, at least one key is charged more than once, and the number of
+--   charges of each key follows.
 -- ARGV[2]: the time, if a test sets it.
 --
 -- Reply: VERDICTS and now. Then for each key:
