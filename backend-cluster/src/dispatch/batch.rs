@@ -16,7 +16,7 @@ use crate::routing::slots::{SlotPart, split_by_slot};
 
 type Answers = Vec<Option<Result<Decision, Error>>>;
 
-/// Decides calls. The result contains one decision or error per call, in the order of the calls.
+/// Decides calls, and returns one decision or error per call in the order of the calls.
 pub(crate) async fn decide(store: &Arc<Inner>, calls: &[Call<'_>]) -> Vec<Result<Decision, Error>> {
     let mut answers: Answers = calls.iter().map(|_| None).collect();
     for wave in waves(store, calls, &mut answers) {
@@ -62,7 +62,7 @@ struct Wave {
     alone: Vec<usize>,
 }
 
-/// Groups calls in waves. Two calls with a common slot possibly have a common key, so they must be
+/// Groups calls in waves. Two calls with a common slot possibly have a common key, so they are
 /// executed in order.
 fn waves(store: &Inner, calls: &[Call<'_>], answers: &mut Answers) -> Vec<Wave> {
     let mut waves: Vec<Wave> = vec![];

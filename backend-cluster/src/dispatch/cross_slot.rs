@@ -13,10 +13,9 @@ use crate::dispatch::wait_replicas::Replicas;
 use crate::inner::{Inner, no_answer};
 use crate::routing::slots::{SlotPart, split_by_slot};
 
-/// Decides a call across slots.
-///
-/// An acquire runs in its own task, so that it continues if the caller is cancelled. Otherwise, a
-/// cancellation between a charge and its undo would leave the charge in its slot.
+/// Decides a call across slots. An acquire runs in its own task, so that it continues if the caller
+/// is cancelled. Otherwise, a cancellation between a charge and its undo would leave the charge in
+/// its slot.
 pub(crate) async fn decide(store: &Arc<Inner>, call: Call<'_>) -> Result<Decision, Error> {
     check(call.operation)?;
     if !call.operation.is_acquire() {
@@ -30,12 +29,8 @@ pub(crate) async fn decide(store: &Arc<Inner>, call: Call<'_>) -> Result<Decisio
     })
 }
 
-/// Checks that an operation is possible across slots: that the part of the call in each slot can be
-/// sent separately.
-///
-/// # Errors
-///
-/// Returns [`ErrorKind::Unsupported`] if the operation makes all charges with the same amount.
+/// Returns [`ErrorKind::Unsupported`] if the operation makes all charges with the same amount,
+/// because its part in each slot cannot be sent separately.
 pub(crate) fn check(operation: Operation) -> Result<(), Error> {
     if !matches!(operation, Operation::AcquireUpTo { .. }) {
         return Ok(());
@@ -47,13 +42,13 @@ pub(crate) fn check(operation: Operation) -> Result<(), Error> {
     ))
 }
 
-/// Peeks in all slots, and makes the charges if every slot would admit its part. Otherwise, this
-/// function writes only the blocks of policies that refuse.
+/// Peeks in all slots, and makes the charges if every slot would admit its part. If the call is
+/// refused, writes only the blocks of the policies that refuse.
 ///
-/// Without the peek, a call that one slot refuses would charge the other slots, and these charges
-/// would then be undone. So callers that are refused repeatedly would use a part of the limits in
-/// the other slots all the time. They would also replace states that were written under other
-/// settings of a policy.
+/// Without the peek, a call that one slot refuses would charge the other slots, and the store would
+/// undo these charges. So callers that are refused repeatedly would permanently use a part of the
+/// limits in the other slots. They would also replace states that were written under other settings
+/// of a policy.
 async fn peek_then_charge(store: &Inner, call: Call<'_>) -> Result<Decision, Error> {
     let peeked = peek(store, call).await?;
     if peeked.is_denied() {
@@ -79,11 +74,11 @@ async fn peek_then_charge(store: &Inner, call: Call<'_>) -> Result<Decision, Err
     merge(store, call, slots, Some(&peeked))
 }
 
-/// A policy is scarce if it would admit fewer than this many further charges of the same cost.
+/// The number of further charges of the same cost below which a policy is scarce.
 const SCARCE_BELOW: u64 = 16;
 
-/// Returns the index of the slot with the scarcest policy, or `None` if no policy is scarce. The
-/// caller charges this slot first.
+/// Returns the index of the slot with the scarcest policy, or `None` if no policy is scarce. This
+/// slot is charged first.
 ///
 /// If many calls compete for the last unit of a limit, this order ensures that the refused calls
 /// have not charged any other slot. But the order costs a round trip, so it is used only if such a
@@ -100,7 +95,6 @@ fn scarcest(slots: &[SlotAnswer<'_>], peeked: &Decision) -> Option<usize> {
     scarce.min().filter(|(remaining, _)| *remaining < SCARCE_BELOW).map(|(_, place)| place)
 }
 
-/// Peeks in all slots.
 async fn peek(store: &Inner, call: Call<'_>) -> Result<Decision, Error> {
     let mut slots = slot_answers(store, call);
     let calls: Vec<_> = slots.iter().map(|slot| Call::new(call.operation, &slot.charges)).collect();
@@ -109,8 +103,8 @@ async fn peek(store: &Inner, call: Call<'_>) -> Result<Decision, Error> {
     merge(store, Call::with_charges(Operation::Peek, call.charges), slots, None)
 }
 
-/// Sends the denied charges of policies that block, so that the scripts write the blocks. The
-/// scripts usually deny these charges again.
+/// Sends the denied charges of policies that block. The scripts usually deny the charges again, and
+/// write the blocks.
 async fn block_refused(store: &Inner, call: Call<'_>, peeked: Decision) -> Result<Decision, Error> {
     let all = call.charges.iter().zip(peeked.verdicts()).enumerate();
     let (places, charges): (Vec<usize>, Vec<Charge<'_>>) = all
@@ -141,14 +135,14 @@ async fn block_refused(store: &Inner, call: Call<'_>, peeked: Decision) -> Resul
     Ok(Decision::new(verdicts))
 }
 
-/// The charges of a call in one slot, and the reply of the node that serves the slot.
 struct SlotAnswer<'a> {
     part: SlotPart,
     charges: Vec<Charge<'a>>,
     answer: Result<SlotDecision, Error>,
 }
 
-/// Splits a call into one part per slot. Nothing is sent, so the answer of each part is an error.
+/// Splits a call into one part per slot, without sending anything. Until then, the answer of each
+/// part is an error.
 fn slot_answers<'a>(store: &Inner, call: Call<'a>) -> Vec<SlotAnswer<'a>> {
     let split_by_slot = split_by_slot(&store.keys, &call).into_iter();
     let slots = split_by_slot.map(|part| {
@@ -158,7 +152,6 @@ fn slot_answers<'a>(store: &Inner, call: Call<'a>) -> Vec<SlotAnswer<'a>> {
     slots.collect()
 }
 
-/// Splits a call into one part per slot, and sends all parts concurrently.
 async fn send<'a>(store: &Inner, call: Call<'a>) -> Vec<SlotAnswer<'a>> {
     let mut slots = slot_answers(store, call);
     send_each(store, call.operation, &mut slots).await;

@@ -15,7 +15,7 @@ use crate::dispatch::request::{NodeReply, SlotDecision, SlotRequest, Target};
 use crate::inner::Inner;
 use crate::routing::node::{Node, redirect_address};
 
-/// The decisions on calls. Each decision has the index of its call.
+/// Decisions on calls, each with the index of its call.
 pub(crate) type Completed = Vec<(usize, Result<SlotDecision, Error>)>;
 
 /// The maximum number of charges in one write to a node. A full request has the same number of
@@ -27,9 +27,7 @@ pub(crate) type Completed = Vec<(usize, Result<SlotDecision, Error>)>;
 /// would save only one round trip per 10 ms.
 const MAX_CHARGES_PER_WRITE: usize = Batch::MAX_CHARGES;
 
-/// Requests that are dispatched together.
 enum NodeBatch<'c, 'a> {
-    /// Requests to one node.
     To(Arc<Node>, Vec<SlotRequest<'c, 'a>>),
     /// Requests to slots without a known primary.
     Unrouted(Vec<SlotRequest<'c, 'a>>),
@@ -37,8 +35,7 @@ enum NodeBatch<'c, 'a> {
     Backoff(Box<SlotRequest<'c, 'a>>),
 }
 
-/// The result of a batch: the calls that the batch has completed, and the requests that must be
-/// sent next.
+/// The result of a batch: the completed calls, and the requests that must be sent next.
 #[derive(Default)]
 struct Dispatched<'c, 'a> {
     completed: Completed,
@@ -65,7 +62,6 @@ impl Inner {
         completed
     }
 
-    /// Groups the requests by node.
     fn by_node<'c, 'a>(&self, requests: Vec<SlotRequest<'c, 'a>>) -> Vec<NodeBatch<'c, 'a>> {
         let mut batches: Vec<NodeBatch<'c, 'a>> = vec![];
         let mut unrouted = vec![];
@@ -130,7 +126,6 @@ impl Inner {
         }
     }
 
-    /// Sends requests to a node in one write, and handles the replies of the node.
     async fn send_write<'c, 'a>(
         &self,
         node: &Arc<Node>,
@@ -164,7 +159,7 @@ impl Inner {
         }
     }
 
-    /// Returns the commands of one write, and `true` if the last command is WAIT.
+    /// Returns the commands of one write. The flag is `true` if the last command is WAIT.
     fn pipeline(&self, requests: &mut [SlotRequest<'_, '_>]) -> (Pipeline, bool) {
         let mut pipeline = Pipeline::with_capacity(requests.len() + 1);
         pipeline.ignore_errors();
@@ -257,8 +252,8 @@ impl Inner {
         self.push_next(plan, result);
     }
 
-    /// Adds the next request of a plan to `result`. If a call fails before it is sent, this
-    /// function completes the call with the error.
+    /// Adds the next request of a plan to `result`. A call that fails before it is sent is
+    /// completed with its error.
     fn push_next<'c, 'a>(&self, plan: Plan<'c, 'a>, result: &mut Dispatched<'c, 'a>) {
         let completed = &mut result.completed;
         let next = SlotRequest::next(plan, self.time(), &mut |place, reply| {

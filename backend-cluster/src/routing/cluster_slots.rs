@@ -1,11 +1,10 @@
-//! The command `CLUSTER SLOTS`. A node replies to it with the assignment of slots to nodes.
+//! The command `CLUSTER SLOTS`, to which a node replies with the assignment of slots to nodes.
 
 use redis::cluster::NodeAddress;
 use redis::cluster_routing::Slot;
 use redis::{Cmd, FromRedisValue, Value, from_redis_value};
 use tidegate_core::{Error, ErrorKind};
 
-/// A range of slots, and the nodes that serve these slots.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) first: u16,
@@ -14,19 +13,15 @@ pub(crate) struct Range {
     pub(crate) replicas: Vec<NodeAddress>,
 }
 
-/// Returns the command `CLUSTER SLOTS`.
 pub(crate) fn command() -> Cmd {
     let mut command = Cmd::new();
     command.arg("CLUSTER").arg("SLOTS");
     command
 }
 
-/// Parses the reply of a node to `CLUSTER SLOTS`.
-///
-/// # Errors
-///
-/// Returns [`ErrorKind::Protocol`] if the reply is malformed. Returns [`ErrorKind::Unavailable`] if
-/// the node knows no slots, for example because the node has not joined the cluster yet.
+/// Parses the reply of a node to `CLUSTER SLOTS`. Returns [`ErrorKind::Protocol`] if the reply is
+/// malformed. Returns [`ErrorKind::Unavailable`] if the node knows no slots, for example because it
+/// has not joined the cluster yet.
 pub(crate) fn parse(answer: Value, node: &NodeAddress) -> Result<Vec<Range>, Error> {
     let entries: Option<Vec<Vec<Value>>> = from_redis_value(answer).ok();
     let ranges = entries.and_then(|entries| {
@@ -59,7 +54,7 @@ fn range(entry: Vec<Value>, node: &NodeAddress) -> Option<Option<Range>> {
     let (first, last) = (slot()?, slot()?);
     let mut nodes = entry.map(|served_by| address(served_by, node));
     let primary = nodes.next()??;
-    // The entry can contain a replica without an address, if the cluster has lost this replica.
+    // An entry contains a replica without an address if the cluster has lost this replica.
     let replicas = nodes.filter_map(Option::flatten).collect();
     let range = primary.map(|primary| Range { first, last, primary, replicas });
     (first <= last).then_some(range)
@@ -75,14 +70,13 @@ fn address(node: Value, reporter: &NodeAddress) -> Option<Option<NodeAddress>> {
     if host == "?" {
         return Some(None);
     }
-    // Only the reporter itself can have an empty address: a node that does not know its own address
-    // reports an empty address for itself.
+    // Only the reporter itself can have an empty address, because it does not know its own address.
     let is_own = host.is_empty() || host == "0.0.0.0" || host == "::";
     Some(Some(NodeAddress::new(if is_own { reporter.host() } else { &*host }, port)))
 }
 
 fn number(value: Value) -> Option<u16> {
-    // The number is not parsed as a `u16` directly, because this would truncate a larger number.
+    // Parsing the number as a `u16` would truncate a larger number.
     u16::try_from(from_redis_value::<i64>(value).ok()?).ok()
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct TopologyRefresh {
     last: Mutex<Option<Round>>,
 }
 
-/// The time at which the last refresh ended, and the error if the refresh failed.
+/// The end of the last refresh, and its error if it failed.
 #[derive(Debug)]
 struct Round {
     ended: Instant,
@@ -43,8 +43,7 @@ impl TopologyRefresh {
         Self { slot_map, is_running: AtomicBool::new(false), rounds, last: Mutex::new(None) }
     }
 
-    /// Starts a refresh, unless a refresh is already running. This function does not wait for the
-    /// end of the refresh.
+    /// Starts a refresh, unless a refresh is running. Does not wait for its end.
     pub(crate) fn trigger(self: &Arc<Self>) {
         if self.is_running.swap(true, Ordering::AcqRel) {
             return;
@@ -61,14 +60,9 @@ impl TopologyRefresh {
         });
     }
 
-    /// Returns the primary of a slot. If the slot map does not contain the primary, this function
-    /// first waits for a refresh.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the refresh fails because no node replies, or if no node serves the
-    /// slot. If another refresh has ended within the last [`PAUSE`], its result is used, and this
-    /// function does not wait.
+    /// Returns the primary of a slot. If the slot map does not contain the primary, waits for a
+    /// refresh. If a refresh has ended within the last [`PAUSE`], uses its result without waiting.
+    /// Returns an error if no node replies, or if no node serves the slot.
     pub(crate) async fn primary(self: &Arc<Self>, slot: Slot) -> Result<Arc<Node>, Error> {
         if let Some(primary) = self.slot_map.primary(slot) {
             return Ok(primary);
@@ -92,10 +86,10 @@ impl TopologyRefresh {
         })
     }
 
-    /// Queries several nodes with a short delay between two queries, and uses the first reply.
+    /// Queries the nodes with a short delay between two queries, and uses the first reply.
     async fn refresh(&self) -> Result<(), Error> {
         let mut nodes = self.slot_map.nodes();
-        // The order of the nodes is random, so that different clients query different nodes first.
+        // The order is random, so that different clients query different nodes first.
         fastrand::shuffle(&mut nodes);
         let view = first_success(nodes.into_iter().map(query)).await.unwrap_or_else(|| {
             Err(Error::new(ErrorKind::Unavailable, "no node of the cluster is known"))
@@ -125,8 +119,8 @@ fn lookup_failed(slot: Slot, failure: &Error) -> Error {
     failure.clone().with_context(format_args!("the node that serves {slot:?} is not known"))
 }
 
-/// A guard that exists while a refresh runs. When the refresh ends for any reason, the drop of the
-/// guard allows the next refresh and wakes the waiting callers.
+/// Exists while a refresh runs. Its drop, for any reason, allows the next refresh and wakes the
+/// waiting callers.
 struct RefreshGuard(Arc<TopologyRefresh>);
 
 impl Drop for RefreshGuard {

@@ -20,10 +20,10 @@
 //!
 //! # Semantics
 //!
-//! The fast path decides exactly like [`engine::decide`](tidegate_core::engine::decide). The
-//! property in `core/tests/integration/fast_path.rs` compares the decisions on packed states and
-//! logs with the decisions of the engine. The conformance suite (`tests/conformance.rs`) compares
-//! the whole store with the oracle.
+//! The fast path decides exactly like [`engine::decide`](tidegate_core::engine::decide). A property
+//! in `core/tests/integration/fast_path.rs` compares its decisions on packed states and logs with
+//! those of the engine. The conformance suite (`tests/conformance.rs`) compares the whole store
+//! with the oracle.
 //!
 //! # Code generation
 //!
@@ -40,9 +40,10 @@
 //!   function call are spilled.
 //! * [`decide_out_of_line`](MemoryStore::decide_out_of_line) has its own return type [`OutOfLine`].
 //!   The comment on that type gives the reason.
-//! * The enum [`Attempt`] is about as fast as a `Result<FastOutcome, Option<Lookup>>` would be.
-//!   With the enum, a call through the store executes 279 instead of 276 instructions for a hot
-//!   key. A call through a limiter executes 269 instead of 275 instructions.
+//! * The enum [`Attempt`] is about as fast as a `Result<FastOutcome, Option<Lookup>>`. For a hot
+//!   key, a call through the store executes 279 instructions with the enum, and 276 with the
+//!   `Result`. A call through a limiter executes 269 instructions with the enum, and 275 with the
+//!   `Result`.
 //!
 //! `try_acquire_by_rule` does a part of the work of `acquire_single`, but does it faster. Without
 //! `try_acquire_by_rule`, a call with one hot key costs more:
@@ -53,8 +54,8 @@
 //! | bucket by intervals | + 62 % | + 75 % |
 //! | token bucket with a tenant | + 64 % | + 60 % |
 //!
-//! After a change of this module, run these benchmarks. At the same time, run the binaries of the
-//! benchmarks from before the change:
+//! After a change of this module, run these benchmarks, concurrently with the benchmarks from
+//! before the change:
 //!
 //! * `cargo bench -p tidegate-memory --bench store`
 //! * `cargo bench -p tidegate-memory --bench requests`
@@ -72,37 +73,36 @@ use crate::lock::PaddedLock;
 use crate::shard::{MissReason, Shard};
 use crate::slot::{AnyKey, KeyQuery};
 
-/// The return type of [`MemoryStore::decide_out_of_line`].
-// If the function returned a `Result<Decision, Error>`, the compiler would let it write into the
-// memory for the result of its caller. That memory would then be used on the inline path too. So
-// the decision would be built in memory even if the caller does not read it.
+// With a `Result<Decision, Error>`, the compiler would let the function write into the memory for
+// its caller's result. Then the inline path would also use that memory, and would build the
+// decision in memory even if the caller does not read it.
 struct OutOfLine {
     decision: Result<Decision, Error>,
     _time: Timestamp,
 }
 
-/// A locked shard, the hash of a key, and the reason for which the fast path did not decide a
-/// charge with this key.
+/// The locked shard and the hash of a charge's key, and the reason why the fast path did not decide
+/// the charge.
 struct Lookup<'a> {
     shard: ShardGuard<'a>,
     hash: u64,
     reason: MissReason,
 }
 
-/// The result of an attempt to decide on a charge without waiting for a lock.
+/// The result of an attempt to decide a charge without waiting for a lock.
 enum Attempt<'a> {
     Decided(FastOutcome),
-    /// The shard was locked and the key was looked up, but the charge was not decided. No state has
-    /// changed.
+    /// The shard was locked and the key was looked up, but the charge was not decided and no state
+    /// was changed.
     Undecided(Lookup<'a>),
-    /// The shard is not locked, and no state has changed. Possible reasons are a long key, a lock
-    /// that another thread holds, and a sweep that is due. Calls with several policies and some
-    /// charges to logs are not tried either.
+    /// The shard is not locked, and no state was changed. Possible reasons are a long key, a lock
+    /// that another thread holds, and a sweep that is due. Some charges to logs are not tried, and
+    /// neither are calls with several policies.
     NotTried,
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// Decides on a call, and passes the decision to `answer`. Returns the result of `answer`.
+    /// Decides a call, and passes the decision to `answer`. Returns the result of `answer`.
     // Each inlined algorithm adds about 1.5 kB of code to the caller of this function, so rare
     // algorithms are not inlined.
     #[inline(always)]
@@ -153,8 +153,7 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Decides on one charge without a tenant. The type `A` of the policy's rule is known at
-    /// compile time.
+    /// Decides one charge without a tenant, by a rule of type `A` that is known at compile time.
     #[inline(always)]
     fn decide_inline<A: PackedAlgorithm, T>(
         &self,
@@ -180,7 +179,6 @@ impl<C: Clock> MemoryStore<C> {
         answer(self.decide_out_of_line((policy, &[]), &[], subject, cost, time, lookup).decision)
     }
 
-    /// Acquires one charge by any algorithm, without waiting for a lock.
     #[inline(never)]
     fn try_acquire_by_rule(
         &self,
@@ -203,7 +201,6 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Acquires one charge with a short key by a packed algorithm, without waiting for a lock.
     #[inline(always)]
     fn try_acquire<A: PackedAlgorithm>(
         &self,
@@ -220,7 +217,6 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Acquires one charge to an existing log, without waiting for a lock.
     #[inline]
     fn try_acquire_log(
         &self,
@@ -233,8 +229,8 @@ impl<C: Clock> MemoryStore<C> {
         shard.acquire_log(hash, key, charge, time.as_micros(), &self.shared)
     }
 
-    /// Decides on a call with one charge per policy. All charges have the same tenant, subject and
-    /// cost. `lookup` is `Some` if an earlier attempt has locked the shard of the only charge.
+    /// Decides a call with one charge per policy, all with the same tenant, subject and cost.
+    /// `lookup` is `Some` if an earlier attempt has locked the shard of the only charge.
     #[inline(never)]
     fn decide_out_of_line(
         &self,
@@ -256,8 +252,8 @@ impl<C: Clock> MemoryStore<C> {
         OutOfLine { decision, _time: time }
     }
 
-    /// Acquires one charge with any key and by any algorithm. Returns `None` and changes nothing if
-    /// the charge needs the full path.
+    /// Acquires one charge with any key and algorithm. Returns `None` and changes nothing if the
+    /// charge needs the full path.
     #[inline(never)]
     fn acquire_single(
         &self,
@@ -279,8 +275,8 @@ impl<C: Clock> MemoryStore<C> {
         shard.acquire_single(hash, key, charge, now, &self.shared, reason)
     }
 
-    /// Locks the shard of a hash and counts the call. If a sweep is due, this function first
-    /// removes expired states.
+    /// Locks the shard of a hash and counts the call. If a sweep is due, removes expired states
+    /// first.
     #[inline(always)]
     fn lock_shard(&self, hash: u64, now: u64) -> Option<ShardGuard<'_>> {
         let number = self.shard_of(hash);

@@ -6,9 +6,9 @@
 //!
 //! # Foreign values
 //!
-//! A value is foreign if no call of Tidegate can have written it. `lib/value.lua` checks the kind of
-//! a value, its size and the end of its block. In its part `check`, each rule checks the numbers that
-//! it has read, by the same bounds as
+//! A value is foreign if no call of Tidegate can have written it. `lib/value.lua` checks the kind
+//! of a value, its size and the end of its block. In its part `check`, each rule checks the numbers
+//! that it has read, by the same bounds as
 //! [`Record::restore`](tidegate_core::engine::Record::restore):
 //!
 //! * A count, a debt and a sum are 1 to 2^52, and a time is before 2^52.
