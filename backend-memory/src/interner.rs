@@ -131,7 +131,8 @@ impl PolicyInterner {
     }
 }
 
-// Not inlined, because it is rarely called: most compared policies are the same object.
+// This function is not inlined, because it is rarely called: most compared policies are the same
+// object.
 #[cold]
 #[inline(never)]
 fn is_equal(one: &Policy, other: &Policy) -> bool {

@@ -5,14 +5,13 @@ use tidegate_core::TokenBucket;
 
 use super::rules::{self, MAX_REPAY_TIME, Rules, Take, first, micros};
 
-/// The maximum debt in tokens.
+/// The maximum debt of a bucket, in tokens.
 const MAX_DEBT: u128 = 1 << 52;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Past {
     /// The time at which the period of the last write began.
     anchor: u64,
-    /// The number of tokens that are missing from a full bucket.
     debt: u128,
 }
 
@@ -28,7 +27,8 @@ impl IntervalBucket {
         Self { capacity: spec.capacity(), refill: spec.refill(), period: micros(spec.period()) }
     }
 
-    /// Returns the past after the refills of all ended periods, or `None` if the bucket is full.
+    /// Returns the past after the refills of all periods that have ended, or `None` if the bucket
+    /// is full.
     fn refilled(&self, past: &rules::Past, now: u64) -> Option<Past> {
         let rules::Past::IntervalBucket(past) = past else {
             return None;
@@ -94,7 +94,7 @@ impl Rules for IntervalBucket {
             return None; // This past does not contain the charge.
         }
         // Each period that began between the charge and the last write has added its refill. The
-        // search counts these periods, beginning with the last period.
+        // search counts these periods, from the last period backwards.
         let began = |periods: u64| written.anchor.saturating_sub(periods * self.period);
         let periods =
             first(0, written.anchor / self.period + 1, |periods| began(periods) <= take.at);

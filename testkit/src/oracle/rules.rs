@@ -1,4 +1,4 @@
-//! The trait that each algorithm implements, and the searches that the oracle uses instead of the
+//! The trait that each algorithm of the oracle implements, and the searches that replace the
 //! arithmetic of the core.
 
 use std::fmt;
@@ -28,27 +28,28 @@ pub(super) enum Past {
 /// The rules of an algorithm, with the settings of one policy.
 pub(super) trait Rules: fmt::Debug {
     /// Returns `true` if `cost` fits into the limit at the time `now`. A cost that fits also fits
-    /// at each later time, as long as the past does not change. Each smaller cost then fits too.
+    /// at each later time, while the past does not change. Each smaller cost also fits.
     fn fits(&self, past: &Past, cost: u64, now: u64) -> bool;
 
-    /// Returns the past after `cost` is charged.
+    /// Returns the past of the key after `cost` is charged.
     fn take(&self, past: &Past, cost: u64, now: u64) -> Past;
 
     /// Returns the maximum amount that can be charged beyond the limit.
     fn room(&self, past: &Past, now: u64) -> u64;
 
-    /// Returns the past after `cost` is charged beyond the limit. The cost must be at most
-    /// [`room`](Self::room).
+    /// Returns the past of the key after `cost` is charged beyond the limit. The cost must be at
+    /// most [`room`](Self::room).
     fn charge(&self, past: &Past, cost: u64, now: u64) -> Past {
         self.take(past, cost, now)
     }
 
-    /// Returns the past after `cost` is refunded, and the refunded amount in whole units.
+    /// Returns the past of the key after `cost` is refunded, and the refunded amount in whole
+    /// units.
     fn refund(&self, past: &Past, cost: u64, now: u64) -> (Past, u64);
 
     /// Undoes `cost` of the charge `take`, but at most the part of this charge that still counts.
-    /// Returns the past after the undo, and the undone amount in whole units. Returns `None` if no
-    /// part of the charge counts any more.
+    /// Returns the past of the key after the undo, and the undone amount in whole units. Returns
+    /// `None` if no part of the charge counts any more.
     fn undo(&self, past: &Past, cost: u64, take: Take, now: u64) -> Option<(Past, u64)>;
 
     /// Returns the first time at which the past has no effect on decisions any more.
@@ -69,8 +70,7 @@ pub(super) struct Take {
     pub(super) cost: u64,
 }
 
-/// Returns the rules that apply to a charge: the rules of the charge's policy, for the charge's
-/// subject.
+/// Returns the rules of a charge's policy, for the charge's subject.
 pub(super) fn rules_of(charge: &Charge<'_>) -> Box<dyn Rules> {
     let tick = charge.policy.rule().tick();
     match charge.policy.algorithm() {
@@ -103,8 +103,7 @@ pub(super) fn wait(rules: &dyn Rules, past: &Past, limit: u64, cost: u64, now: u
 }
 
 /// Returns the first number in `from..=to` for which a condition is true. The condition must be
-/// true for `to`. If the condition is true for a number, it must also be true for all greater
-/// numbers.
+/// true for `to`, and for every number above a number for which it is true.
 pub(super) fn first(from: u64, to: u64, is_true: impl Fn(u64) -> bool) -> u64 {
     let (mut from, mut to) = (from, to);
     while from < to {
@@ -118,7 +117,6 @@ pub(super) fn first(from: u64, to: u64, is_true: impl Fn(u64) -> bool) -> u64 {
     to
 }
 
-/// Returns the number of whole microseconds in a duration.
 pub(super) fn micros(span: std::time::Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }

@@ -1,6 +1,6 @@
-//! Sliding counter. It adds the cost of the current window and a part of the cost of the previous
-//! window. This part is the share of the previous window that the interval of one window before
-//! `now` overlaps.
+//! The rules of a sliding counter. It adds the cost of the current window and a part of the cost of
+//! the previous window. This part is the fraction of the previous window that is within one window
+//! before `now`.
 
 use tidegate_core::SlidingCounter;
 
@@ -26,8 +26,8 @@ impl Counter {
         Self { limit: spec.limit(), window: micros(spec.window()), tick }
     }
 
-    /// Returns the past, with the window that contains `now` as the current window. Returns `None`
-    /// if no cost of the past counts any more.
+    /// Returns the past, with the window of `now` as the current window. Returns `None` if no cost
+    /// of the past counts any more.
     fn rolled(&self, past: &rules::Past, now: u64) -> Option<Past> {
         let rules::Past::SlidingCounter(past) = past else {
             return None;
@@ -45,8 +45,7 @@ impl Rules for Counter {
         let Some(past) = self.rolled(past, now) else {
             return cost <= self.limit;
         };
-        // All times are in ticks. If `now` is before the start of the window, the start of the
-        // window is used instead.
+        // All times are in ticks. The start of the window replaces an earlier `now`.
         let window = u128::from(self.window / self.tick);
         let start = past.ends - self.window;
         let elapsed = u128::from(now.saturating_sub(start) / self.tick);

@@ -17,8 +17,7 @@ impl Error {
         Self { message: message.into(), source: None }
     }
 
-    /// Creates an error for a failed system call. The argument `attempt` is a message that says
-    /// what was attempted.
+    /// Creates an error for a failed system call. `attempt` describes the attempted action.
     pub(super) fn io(attempt: impl Into<String>, source: io::Error) -> Self {
         Self { message: attempt.into(), source: Some(source) }
     }

@@ -21,13 +21,9 @@ use super::watchdog::{State, Watchdog};
 pub struct Program(Watchdog);
 
 impl Program {
-    /// Starts the command that the function `prepare` returns. The function `prepare` receives the
-    /// directory in which the server will run. It is allowed to create files in this directory.
-    /// When `start` returns, the server is not ready yet.
-    ///
-    /// # Errors
-    /// Returns an error if the directory cannot be created, if `prepare` fails, or if the command
-    /// cannot be started.
+    /// Starts the command that `prepare` returns. `prepare` receives the directory in which the
+    /// server will run, and is allowed to create files there. When `start` returns, the server is
+    /// not ready yet.
     pub fn start(
         prepare: impl FnOnce(&Path) -> std::io::Result<Vec<PathBuf>>,
     ) -> Result<Self, Error> {

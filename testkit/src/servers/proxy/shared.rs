@@ -1,4 +1,4 @@
-//! The state of a proxy that is shared with the connections of the proxy.
+//! The state that a proxy shares with its connections.
 
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
@@ -7,7 +7,6 @@ use tokio::sync::watch;
 
 use super::mode::{End, Mode};
 
-/// The state that the proxy and its connections share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) mode: watch::Sender<Mode>,
