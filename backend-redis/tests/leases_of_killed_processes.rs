@@ -1,5 +1,5 @@
-//! Tests leases of real processes. Half of the processes are killed. All processes together must
-//! admit at most the limit.
+//! Tests leases of real processes. The test kills half of the processes. All processes together
+//! must admit at most the limit.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -21,8 +21,7 @@ const LIMIT: u64 = 100_000;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A child process. It is killed when the value is dropped, so that the process ends even if the
-/// test fails.
+/// A child process, which is killed when the value is dropped, even if the test fails.
 struct Process(Child);
 
 impl Drop for Process {
@@ -87,9 +86,9 @@ async fn check_with_half_killed(policy: &str) {
     );
     assert!(when_killed < LIMIT, "the processes must be killed while they admit");
     assert!(total <= LIMIT, "{total} are admitted");
-    // The other processes get everything except the chunks of the killed processes.
+    // The processes that were not killed get everything except the chunks of the killed processes.
     assert!(total >= LIMIT - LIMIT / 20, "{total} are admitted");
-    // It is possible that a part of a token has been refilled.
+    // A part of a token has possibly been refilled.
     assert!(remaining <= 1, "the processes admit until the limit is used up");
 }
 

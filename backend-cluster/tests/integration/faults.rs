@@ -1,4 +1,4 @@
-//! Tests of faults of one node. Such a fault must not affect calls to the other nodes.
+//! Tests of faults of one node, which must not affect calls to the other nodes.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -44,9 +44,8 @@ async fn b22_an_unknown_script_is_sent_again_while_another_node_is_dead() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
-/// Starts 16 callers that call two healthy nodes, and 4 callers that call a third node. Then this
-/// function causes a fault of the third node. Returns the calls of the 16 callers after the fault.
-/// The 4 callers continue to call the faulty node.
+/// Causes a fault of a node to which 4 callers make calls, while 16 other callers make calls to two
+/// healthy nodes. Returns the calls of the 16 callers after the fault.
 async fn calls_to_other_nodes(cluster: &Cluster, fault: impl AsyncFnOnce()) -> Vec<Event> {
     // The timeouts are long enough for a busy machine, and short enough for the duration of a test.
     let builder = builder(cluster).connect_timeout(TIMEOUT).response_timeout(TIMEOUT);
@@ -97,24 +96,23 @@ async fn a_dead_node_does_not_affect_calls_to_other_nodes() {
     assert_undisturbed(&events);
 }
 
-/// A machine that is lost neither accepts nor rejects connections, so each attempt to connect lasts
-/// until its timeout.
+/// A lost machine neither accepts nor rejects connections, so each attempt to connect lasts until
+/// its timeout.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unreachable_node_does_not_affect_calls_to_other_nodes() {
     let cluster = Cluster::start().await.unwrap();
     let mut listener = None;
     let events = calls_to_other_nodes(&cluster, async || {
         cluster.node(0).kill().await.unwrap();
-        // The operating system accepts connections to this port, but no process answers on these
-        // connections.
+        // The operating system accepts connections to this port, but no process answers on them.
         listener = Some(TcpListener::bind((Ipv4Addr::LOCALHOST, cluster.node(0).port())).unwrap());
     })
     .await;
     assert_undisturbed(&events);
 }
 
-/// After a slot has moved, the store queries the nodes for the slot map. The paused node does not
-/// answer this query.
+/// After a slot has moved, the store queries the nodes for the slot map, and the paused node does
+/// not answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_paused_node_does_not_affect_calls_to_other_nodes_while_slots_move() {
     let cluster = Cluster::start().await.unwrap();

@@ -1,5 +1,4 @@
-//! Tests of a hot tenant on a real cluster. The limit of the tenant is split over shards, and the
-//! shards are on all nodes.
+//! Tests of a hot tenant on a real cluster. Its limit is split over shards on all nodes.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -21,8 +20,8 @@ async fn clients(count: usize, prefix: &str, clock: &ManualClock) -> Vec<Cluster
     (0..count).map(|_| builder().build().unwrap()).collect()
 }
 
-/// Makes `requests` concurrent requests, and returns the number of admitted requests. The requests
-/// use the clients in turn.
+/// Makes `requests` concurrent requests, which use the clients in turn. Returns the number of
+/// admitted requests.
 async fn admitted(clients: &[ClusterStore], policy: &Policy, requests: usize) -> u64 {
     let mut tasks = JoinSet::new();
     for number in 0..requests {
@@ -63,8 +62,7 @@ async fn a_limit_in_shards_is_kept_exactly_by_many_clients_at_once() {
     ] {
         let prefix = fresh_prefix();
         let clients = clients(4, &prefix, &clock).await;
-        // The number of requests is much higher than the limit, so that the requests exhaust every
-        // shard.
+        // There are many more requests than the limit, so that they exhaust every shard.
         let admitted = admitted(&clients, &policy(text), 40 * limit).await;
         assert_eq!(admitted, u64::try_from(limit).unwrap(), "{text}");
         let shards: usize = keys(&prefix).await.iter().sum();
@@ -107,7 +105,6 @@ async fn a_call_combines_a_sharded_and_an_unsharded_limit() {
         admitted += u64::from(decision.is_allowed());
     }
     assert_eq!(admitted, 15, "five users, three each");
-    // If the limit of a user refused a request, the charge of this request to the limit of the
-    // tenant was undone.
+    // When the limit of a user refused a request, the charge to the limit of the tenant was undone.
     assert_eq!(self::admitted(&clients, &hot, 400).await, 25);
 }

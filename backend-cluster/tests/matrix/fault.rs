@@ -29,10 +29,10 @@ pub(crate) enum Fault {
     AnswersReset,
     /// The server executes calls, but all answers are dropped until the connections are reset.
     AnswersSwallowed,
-    /// The callers wait at most 9 ms for each answer, from the beginning of the fault on.
+    /// From the beginning of the fault on, the callers wait at most 9 ms for each answer.
     CallersGiveUp,
-    /// Calls alternate between two settings of the same policy, as during a rollout of a new
-    /// setting. The connections and servers have no fault.
+    /// Calls alternate between two settings of the same policy, as during a rollout. The
+    /// connections and servers have no fault.
     SettingsInTurns,
     /// The first Sentinel hangs, and the connections to the server are closed.
     HungSentinel,
@@ -104,8 +104,8 @@ impl Fault {
                 proxy.set(mode).await.unwrap();
                 proxy.cut(End::Close);
                 load.set_impatient(true);
-                // From this time on, the store must decide some calls, even though the callers do
-                // not wait long.
+                // From now on, the store must decide some calls, even though the callers do not
+                // wait long.
                 let end = Instant::now();
                 sleep(SPAN).await;
                 return end;
@@ -131,7 +131,7 @@ impl Fault {
         }
     }
 
-    /// Checks the calls since `since`. Returns violations of properties that only apply to this
+    /// Checks the calls since `since`, and returns violations of properties that apply only to this
     /// fault.
     pub(crate) fn violations(self, ledger: &Ledger, since: Instant) -> Vec<String> {
         if self != Self::ClosedWhileIdle {

@@ -1,6 +1,5 @@
 //! A matrix of tests: every composition of layers is tested on every store under every fault. Other
-//! tests cover each layer, store and fault separately. This matrix covers the combinations that
-//! applications use.
+//! tests cover each layer, store and fault separately.
 //!
 //! | dimension | values |
 //! |---|---|
@@ -46,8 +45,8 @@ use ledger::Ledger;
 use load::Load;
 use place::{Backend, Place};
 
-/// The maximum time for which a call waits for an answer. It is the default response timeout of the
-/// stores.
+/// The maximum time for which a call waits for an answer, which is the default response timeout of
+/// the stores.
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The maximum additional time between the end of a fault and the first decision of the store.
@@ -57,8 +56,8 @@ const RECOVERY: Duration = Duration::from_millis(200);
 const MARGIN: Duration = Duration::from_millis(800);
 
 /// The maximum number of connections that a store is allowed to make in a row of the matrix. The
-/// store waits between connection attempts, regardless of the number of callers, so it must not
-/// exceed this number.
+/// store pauses between attempts to connect, regardless of the number of callers, so it does not
+/// need more.
 const MAX_CONNECTIONS: u64 = 60;
 
 /// The time for which the callers make calls before the fault, and again after the store has
@@ -70,8 +69,8 @@ const CALM: Duration = Duration::from_millis(100);
 /// reports fails the test, even if a later attempt succeeds.
 const ATTEMPTS: usize = 3;
 
-/// Runs one row of the matrix. Returns the violations, and the time until the store decided again.
-/// The time is `None` if it was not within the bound.
+/// Runs one row of the matrix. Returns the violations, and the time until the store decided again,
+/// or `None` if that was not within the bound.
 async fn row(
     place: &Place,
     layers: Layers,
@@ -104,8 +103,8 @@ async fn row(
     (findings, took)
 }
 
-/// Runs all rows of a store. Each composition of layers has its own servers, and the rows with this
-/// composition run on these servers one after another.
+/// Runs all rows of a store. Each composition of layers has its own servers, which run its rows one
+/// after another.
 async fn all_rows(backend: Backend) {
     let mut lanes = JoinSet::new();
     for layers in Layers::ALL {

@@ -1,4 +1,4 @@
-//! Tests credentials providers with passwords that change, and connections that the application has
+//! Tests credentials providers whose passwords change, and connections that the application has
 //! made.
 #![allow(
     clippy::unwrap_used,
@@ -70,12 +70,10 @@ async fn acquire(store: &RedisStore) -> Result<u64, Error> {
     Ok(999 - decision.verdicts()[0].remaining())
 }
 
-/// Closes the connections of a user.
 async fn kill(redis: &Redis, user: &str) {
     redis.command(&["CLIENT", "KILL", "USER", user]).await.unwrap();
 }
 
-/// Returns the identifiers of a user's connections.
 async fn connections(redis: &Redis, user: &str) -> Vec<String> {
     let list = redis.command(&["CLIENT", "LIST"]).await.unwrap().text();
     let is_of_user = |line: &&str| line.split(' ').any(|field| field == format!("user={user}"));
@@ -96,7 +94,7 @@ async fn a_provider_is_called_at_each_login_so_that_a_password_can_change() {
         let command = ["ACL", "SETUSER", "limits", "resetpass", &password_rule];
         redis.command(&command).await.unwrap();
         provider.set(Credentials::new("limits", password));
-        // An open connection stays logged in.
+        // A changed password does not end an open connection.
         assert!(acquire(&store).await.is_ok());
         assert_eq!(provider.calls(), 1 + number);
         kill(&redis, "limits").await;

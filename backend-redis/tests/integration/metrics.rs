@@ -4,8 +4,7 @@
 use tidegate_redis::{ErrorKind, Limiter, RedisStore, StoreExt, names};
 use tidegate_testkit::Recorder;
 
-/// Returns the scripts that have recorded round trips, and the number of round trips of each
-/// script.
+/// Returns the scripts that have recorded round trips, and the number of their round trips.
 fn times(recorder: &Recorder) -> Vec<(&'static str, u64)> {
     let count = |script| {
         let series = format!("{}{{script={script:?}}}", names::SCRIPT_SECONDS.name);

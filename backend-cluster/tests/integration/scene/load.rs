@@ -28,8 +28,7 @@ pub(crate) struct Event {
     pub(crate) outcome: Outcome,
 }
 
-/// Callers that make calls for a list of subjects in turn. Each element of the list is a policy and
-/// a tenant.
+/// Callers that make calls for a list of subjects in turn. A subject is a policy and a tenant.
 pub(crate) struct Load {
     callers: JoinSet<()>,
     shared: Arc<Shared>,
@@ -45,8 +44,7 @@ struct Shared {
 }
 
 impl Load {
-    /// Starts the callers. Returns when the number of ended calls is at least the number of
-    /// subjects.
+    /// Starts the callers. Returns when at least as many calls as subjects have ended.
     pub(crate) async fn start(
         store: &ClusterStore,
         subjects: Vec<(Policy, String)>,
