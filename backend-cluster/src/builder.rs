@@ -52,7 +52,7 @@ impl ClusterStoreBuilder {
     /// cluster even while one of these nodes is down.
     ///
     /// The scheme, user and password must be the same in all URLs, because the store uses them for
-    /// all nodes. It connects to the addresses that the nodes announce to each other.
+    /// all nodes. The store connects to the addresses that the nodes announce to each other.
     pub fn urls(self, urls: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { urls: urls.into_iter().map(Into::into).collect(), ..self }
     }
@@ -105,7 +105,7 @@ impl ClusterStoreBuilder {
 
     /// Sets the maximum time in which a connection to a node must be made. Default: 1 s.
     ///
-    /// **A call to a node without a connection waits for a connection for at most this time.** The
+    /// **A call to a node without a connection waits for a connection for at most `timeout`.** The
     /// [response timeout](Self::response_timeout) begins after this wait.
     /// [`tidegate_redis`](tidegate_redis#connections) describes other properties of connections.
     pub fn connect_timeout(self, timeout: Duration) -> Self {
@@ -115,9 +115,9 @@ impl ClusterStoreBuilder {
     /// Sets the maximum time between sending a call and receiving the reply of the node. Default:
     /// 500 ms.
     ///
-    /// After this time, the call fails with [`ErrorKind::Timeout`], and it is not known whether the
-    /// call was charged. If a connection with calls in flight receives no reply for this time, the
-    /// store replaces the connection.
+    /// If `timeout` is over, the call fails with [`ErrorKind::Timeout`], and it is not known
+    /// whether the call was charged. If a connection with calls in flight receives no reply for
+    /// this time, the store replaces the connection.
     pub fn response_timeout(self, timeout: Duration) -> Self {
         Self { settings: Settings { response_timeout: timeout, ..self.settings }, ..self }
     }
@@ -127,17 +127,17 @@ impl ClusterStoreBuilder {
     /// A replica receives a write later than its primary. So a failover can lose the last writes of
     /// a primary, and the new primary can admit the lost amounts again. With this setting, each
     /// call that can write waits until `count` replicas have received the write, but at most for
-    /// `timeout`. The store sends the command WAIT for this, in the same round trip.
+    /// `timeout`. In the same round trip as the call, the store sends the command WAIT.
     ///
     /// If fewer replicas have received the write after `timeout`, an admitted call fails with
-    /// [`ErrorKind::Unavailable`], although it is charged. Refunds, resets and blocks also fail in
-    /// this case, although they are executed. A refused call charges nothing, so its decision is
-    /// always returned.
+    /// [`ErrorKind::Unavailable`], although it is charged. Refunds, resets and blocks also fail,
+    /// although they are executed. A refused call charges nothing, so its decision is always
+    /// returned.
     ///
-    /// With this setting, the loss of a write is unlikely but still possible, because Redis can
-    /// promote a replica that has not received the write. Each write takes longer by a round trip
-    /// to the replicas. The connection transfers nothing else during this round trip, so use
-    /// [several connections](Self::connections).
+    /// Even with this setting, a failover can lose a write, because Redis can promote a replica
+    /// that has not received the write. Each write takes longer by a round trip to the replicas.
+    /// The connection transfers nothing else during this round trip, so use [several
+    /// connections](Self::connections).
     pub fn wait_for_replicas(self, count: u32, timeout: Duration) -> Self {
         let replicas = Replicas { count: u64::from(count), timeout };
         Self { replicas: (count > 0).then_some(replicas), ..self }
@@ -165,8 +165,8 @@ impl ClusterStoreBuilder {
 
     /// Sets a clock that replaces the clocks of the nodes. It is for tests.
     ///
-    /// With this clock, the keys expire an hour later than usual. Redis expires keys in real time,
-    /// and must not expire a state that is still needed in virtual time.
+    /// With a test clock, the keys expire an hour later than usual. Redis expires keys in real
+    /// time, and must not expire a state that is still needed in virtual time.
     #[cfg(feature = "virtual-time")]
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
         let clock: Option<Arc<dyn Clock>> = Some(Arc::new(clock));

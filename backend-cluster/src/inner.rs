@@ -39,7 +39,7 @@ impl Inner {
         self.dispatch_each(calls.len(), plan).await
     }
 
-    /// Returns the decisions that these calls would get, and writes nothing.
+    /// Returns the decisions that calls would get, and writes nothing.
     pub(crate) async fn peek_in_slots(
         &self,
         calls: &[Call<'_>],
@@ -59,7 +59,7 @@ impl Inner {
         answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(no_answer()))).collect()
     }
 
-    /// Returns the time that a test has set, which scripts use instead of the clock of their node.
+    /// Returns the time that a test has set. Scripts use it instead of the clock of their node.
     pub(crate) fn time(&self) -> Option<Timestamp> {
         self.clock.as_ref().map(|clock| clock.now())
     }

@@ -20,7 +20,7 @@ const MAX_SUBJECTS: u32 = 1 << 18;
 pub(crate) async fn check(store: &Arc<Inner>) -> Result<(), Error> {
     check_runtime()?;
     let policies = probes();
-    // This call loads the slot map if the store has not loaded it yet.
+    // The first call of the check loads the slot map if the store has not loaded it yet.
     store.topology.primary(slot_of_subject(store, &policies, "ready")).await?;
     if let Some(slot) = store.slot_map.first_unserved() {
         return Err(unserved(slot));
@@ -49,7 +49,7 @@ async fn check_node(
     Ok(())
 }
 
-/// Returns each primary, with a subject in one of its slots.
+/// Returns all primaries, and for each primary a subject in one of the primary's slots.
 fn subjects(store: &Inner, policies: &[Policy]) -> Vec<(Arc<Node>, String)> {
     let number = store.slot_map.primaries();
     let mut found: Vec<(Arc<Node>, String)> = vec![];
@@ -68,7 +68,7 @@ fn subjects(store: &Inner, policies: &[Policy]) -> Vec<(Arc<Node>, String)> {
     found
 }
 
-/// Returns the slot of a subject without a tenant, which is the same for all policies.
+/// Returns the slot of a subject without a tenant. The slot is the same for all policies.
 fn slot_of_subject(store: &Inner, policies: &[Policy], subject: &str) -> Slot {
     let slot = policies.first().map(|policy| slot_of(&store.keys, &Charge::new(policy, subject)));
     slot.unwrap_or_else(|| Slot::for_key(subject))

@@ -11,7 +11,7 @@ use tidegate_redis::{ProvidedCredentials, RedisStore, RedisStoreBuilder};
 use crate::builder::ClusterStoreBuilder;
 use crate::cluster_store::ClusterStore;
 
-/// The port of a Sentinel without a port in its URL.
+/// The default port of a Sentinel, for a URL that contains no port.
 const SENTINEL_PORT: u16 = 26_379;
 
 /// Creates a store from the URL of a server, a Sentinel group or a cluster. [`StoreBuilder`] lists
@@ -165,7 +165,7 @@ impl StoreBuilder {
         each!(self, builder => builder.connect_timeout(timeout))
     }
 
-    /// Sets the maximum time between sending a call and receiving its reply. See
+    /// Sets the maximum time from sending a call to receiving the reply. See
     /// [`RedisStoreBuilder::response_timeout`].
     pub fn response_timeout(self, timeout: Duration) -> Self {
         each!(self, builder => builder.response_timeout(timeout))
@@ -229,7 +229,7 @@ fn sentinel_group(url: &str, scheme: &str, rest: &str) -> Result<(Kind, Vec<Stri
         sentinels.push(format!("{scheme}://{host}{port}"));
     }
     let builder = RedisStore::builder().url(&server).sentinel(sentinels.clone(), name);
-    // The caller of this function checks that all these URLs are valid.
+    // The caller of this function checks that the URLs are valid.
     let urls = [server].into_iter().chain(sentinels).collect();
     Ok((Kind::Server(builder), urls))
 }

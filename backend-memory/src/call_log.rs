@@ -90,8 +90,8 @@ impl CallLog {
 }
 
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    // The two collections of a shard are changed together, and these changes cannot panic. So the
-    // collections match each other even if the lock is poisoned.
+    // The two collections of a shard are changed together without a possible panic. So they match
+    // each other even if the lock is poisoned.
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -117,7 +117,7 @@ fn bytes_of(call: &RememberedCall) -> usize {
     max_bytes(call.decision.verdicts().len(), call.hold.is_some())
 }
 
-/// Returns an upper bound on the bytes of a remembered call with this many charges.
+/// Returns an upper bound on the bytes of a remembered call with `charges` charges.
 pub(crate) fn max_bytes(charges: usize, is_of_hold: bool) -> usize {
     CALL_BYTES + RememberedCall::max_heap_bytes(charges, is_of_hold)
 }
@@ -153,8 +153,8 @@ impl LockedId<'_> {
     }
 
     pub(crate) fn insert(&mut self, call: RememberedCall, heap: &HeapBudget) {
-        // For the id of a hold, the log possibly contains an earlier record of the hold, which the
-        // new record replaces.
+        // If the call makes or changes a hold, the log possibly contains an earlier record under
+        // its id. The new record replaces the earlier record.
         self.shard.forget(&self.key, heap);
         heap.adjust(0, bytes_of(&call));
         self.shard.by_expiry.insert((call.expires_at_micros, self.key));

@@ -151,8 +151,8 @@ impl ExpiryBounds {
         prefetch_index(&*self.times, block / GROUP);
     }
 
-    /// Lowers the bounds of a block and of its group to the expiry of an entry, unless they are
-    /// lower.
+    /// Lowers the expiry bounds of a block of slots, and of its group, to the expiry of an entry. A
+    /// bound that is already lower does not change.
     #[inline]
     pub(crate) fn lower(&mut self, block: usize, entry: MinExpiry) {
         let (groups, group) = (self.groups(), block / GROUP);
@@ -172,8 +172,8 @@ impl ExpiryBounds {
         }
     }
 
-    /// Returns the lowest bound of all blocks, and the first block with this bound at or after the
-    /// block `from`. After the last block, the search continues at the first block.
+    /// Returns the lowest expiry bound of all blocks of slots, and the first block with this bound
+    /// at or after the block `from`. After the last block, the search continues at the first block.
     pub(crate) fn min_block(&self, scope: Scope, from: usize) -> Option<(u64, usize)> {
         let (groups, blocks) = (self.group_times(scope), self.block_times(scope));
         let min = *groups.iter().min()?;
@@ -197,14 +197,14 @@ impl ExpiryBounds {
         self.group_times(scope).iter().copied().min().unwrap_or(u64::MAX)
     }
 
-    /// Returns `true` if the group can contain expired entries, because its bound is at or before
-    /// `now`.
+    /// Returns `true` if the expiry bound of a group of slots is at or before `now`, so that the
+    /// group possibly contains expired entries.
     pub(crate) fn may_have_expired(&self, group: usize, now: u64) -> bool {
         self.group_times(Scope::All).get(group).is_some_and(|bound| *bound <= now)
     }
 
-    /// Returns the first group that can contain expired entries, because its bound is at or before
-    /// `now`.
+    /// Returns the first group of slots with an expiry bound at or before `now`, which possibly
+    /// contains expired entries.
     pub(crate) fn first_expired_group(&self, now: u64) -> Option<usize> {
         self.group_times(Scope::All).iter().position(|bound| *bound <= now)
     }

@@ -55,8 +55,8 @@ impl PolicyInterner {
         std::iter::once(&self.first).chain(&self.others).zip((0..).map(PolicyId))
     }
 
-    /// Returns the id of this policy object. Returns `None` if this object is not stored, even if
-    /// an equal policy is stored as another object.
+    /// Returns the id of a policy object. Returns `None` if the object is not stored, even if an
+    /// equal policy is stored as another object.
     #[inline(always)]
     pub(crate) fn id_of(&self, policy: &Policy) -> Option<PolicyId> {
         let address = Some(policy.address());
@@ -79,8 +79,8 @@ impl PolicyInterner {
         self.others.is_empty()
     }
 
-    /// Returns `true` if the policy with this id equals `policy`. After a change, a policy of the
-    /// same name is not equal.
+    /// Returns `true` if the policy with the id `id` equals `policy`. After a change of its limit,
+    /// a policy of the same name is not equal.
     #[inline]
     pub(crate) fn is_policy(&self, id: PolicyId, policy: &Policy) -> bool {
         self.get(id).is_some_and(|other| other.is_same_object(policy) || is_equal(other, policy))
@@ -131,7 +131,7 @@ impl PolicyInterner {
     }
 }
 
-// This function is not inlined, because it is rarely called: most compared policies are the same
+// The function is not inlined, because it is rarely called: most compared policies are the same
 // object.
 #[cold]
 #[inline(never)]

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crossbeam_utils::Backoff;
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
-/// A spin lock with its value, on its own cache lines. So two threads that use different parts of
-/// the store (shards) do not contend for a cache line.
+/// A spin lock with the value that it guards, on its own cache lines. Therefore two threads that
+/// use different parts of the store (shards) do not contend for a cache line.
 ///
 /// The lock is never poisoned. Each change of a shard is complete before any code runs that could
 /// panic. So the shard is consistent even if a thread panics while it holds the lock.

@@ -11,8 +11,8 @@ use crate::shared::{Shared, WhenFull};
 use crate::slot::{AnyKey, KeyQuery, Slot, Uncommon};
 use crate::table::{EntryInfo, Table};
 
-/// The functions with which the table reads its slots. They need the policies, because the expiry
-/// of a packed state depends on its policy.
+/// The functions with which the table reads its slots. These functions need the policies, because
+/// the expiry of a packed state depends on its policy.
 struct SlotInfo<'s> {
     policies: &'s mut PolicyInterner,
     shared: &'s Shared,
@@ -36,11 +36,12 @@ impl EntryInfo<Slot> for SlotInfo<'_> {
 }
 
 /// A part of the store (shard): a table, and the policies of the records in the table.
-// A shard and its lock take two cache lines. The first cache line contains the fields that each
-// call writes and the fields that a lookup reads. The second cache line contains the policies.
+// A part of the store (shard) and its lock take two cache lines. The first cache line contains the
+// fields that each call writes and the fields that a lookup reads. The second cache line contains
+// the policies.
 #[repr(C)]
 pub(crate) struct Shard {
-    /// The number of calls on this shard, which wraps around.
+    /// The number of calls on this part of the store (shard). The number wraps around.
     calls: u32,
     table: Table<Slot>,
     policies: PolicyInterner,
@@ -91,8 +92,8 @@ impl Shard {
         self.table.iter().filter_map(|slot| Some((slot, self.unpack(slot)?)))
     }
 
-    /// Returns the index of the slot with the record for this key, which was written under `policy`
-    /// or under a policy that shares its states.
+    /// Returns the index of the slot with the record for a key. The record was written under
+    /// `policy`, or under a policy that shares its states.
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64, key: impl KeyQuery, policy: &Policy) -> Option<usize> {
         self.table.find(slot_hash(hash), |slot| slot.matches(key, policy, &self.policies))
@@ -113,8 +114,8 @@ impl Shard {
         }
     }
 
-    /// Acquires one charge with a short key, if its record exists and is packed. After `Err`, no
-    /// record has changed.
+    /// Acquires one charge with a short key, if the record of the charge exists and is packed. If
+    /// the function returns `Err`, no record has changed.
     #[inline(always)]
     pub(crate) fn acquire<A: PackedAlgorithm>(
         &mut self,
@@ -159,8 +160,8 @@ impl Shard {
         self.table.get_mut(index)?.boxed_with_key(key)?.acquire_log(charge, now, shared)
     }
 
-    /// Returns the index of the slot that possibly contains the record for this short key and this
-    /// policy object. An uncommon slot can also contain another key.
+    /// Returns the index of the slot of the table that possibly contains the record for a short key
+    /// and a policy object. A slot with a long key or a boxed record possibly contains another key.
     #[inline(always)]
     fn find_short(&self, hash: u64, key: ShortKey, policy: &Policy) -> Option<(usize, StoredKey)> {
         let key = StoredKey::new(key, self.policies.id_of(policy)?);
@@ -199,9 +200,9 @@ impl Shard {
         }
     }
 
-    /// Acquires one charge, even if its record does not exist yet. Returns `None` and changes
-    /// nothing if the charge needs the engine. This is so if the record does not fit into the
-    /// table, has another policy, or has a block before or after the charge.
+    /// Acquires one charge, even if the record of the charge does not exist yet. Returns `None` and
+    /// changes nothing if the charge needs the engine. A charge needs the engine if its record does
+    /// not fit into the table, has another policy, or has a block before or after the charge.
     pub(crate) fn acquire_single(
         &mut self,
         hash: u64,

@@ -14,7 +14,7 @@ pub enum WhenFull {
     /// The store evicts the state that would expire first, among the states in the same part of the
     /// store (shard) as the new state.
     ///
-    /// New states expire soon, so a flood of new states evicts mostly its own states.
+    /// New states expire soon, so a flood of new states evicts mostly states of the same flood.
     ///
     /// At the bound on [bytes outside the tables](crate::MemoryStoreBuilder::max_spill_bytes), the
     /// store evicts states that use such bytes. If the shard of the new state has no such state
@@ -59,11 +59,12 @@ impl Seeds {
     }
 }
 
-/// The number of heap bytes that the store uses outside its tables, and its maximum.
+/// The heap budget: the number of heap bytes that the store uses outside its tables, and the
+/// maximum of this number.
 ///
 /// Boxed entries (logs, blocked subjects, large counts, holds), long keys and remembered calls use
 /// heap bytes.
-// All accesses to the counter are relaxed, because the counter guards no other memory.
+// The counter of used bytes needs no memory ordering, because it guards no other memory.
 #[derive(Debug)]
 pub(crate) struct HeapBudget {
     used: AtomicUsize,
@@ -87,15 +88,15 @@ impl HeapBudget {
         self.used().checked_add(bytes).is_some_and(|sum| sum <= self.max)
     }
 
-    /// Reserves `bytes` bytes for a later write. Returns `false` and reserves nothing if they do
-    /// not fit.
+    /// Reserves `bytes` bytes of the heap budget for a later write. Returns `false` and reserves
+    /// nothing if the bytes do not fit.
     pub(crate) fn reserve(&self, bytes: usize) -> bool {
         let fits = |used: usize| used.checked_add(bytes).filter(|&sum| sum <= self.max);
         bytes == 0 || self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
     }
 
-    /// Releases a reservation, after the write has recorded its actual number of bytes with
-    /// [`adjust`](Self::adjust).
+    /// Releases a reservation in the heap budget, after the write has recorded its actual number of
+    /// bytes with [`adjust`](Self::adjust).
     pub(crate) fn release(&self, bytes: usize) {
         self.adjust(bytes, 0);
     }

@@ -23,12 +23,12 @@ pub(crate) trait KeyQuery: Copy {
         hasher.finish()
     }
 
-    /// Returns `true` if the slot contains this key, under any policy.
+    /// Returns `true` if the slot of the table contains the key, under any policy.
     fn is_key_of(self, slot: &Slot) -> bool;
 
     fn slot(self, policy: PolicyId, numbers: PackedState) -> Slot;
 
-    /// Returns the heap bytes of a slot with this key and a packed state.
+    /// Returns the number of heap bytes of a slot with this key and a packed state.
     fn heap_bytes(self) -> usize;
 }
 
@@ -112,7 +112,7 @@ impl KeyQuery for ShortKey {
 /// The default is a free slot. The table does not read a slot to find out whether it is free,
 /// because the tag of the slot contains this information.
 pub(crate) enum Slot {
-    /// A short key and a packed state, both stored in the slot.
+    /// A short key and a packed state. The slot of the table itself contains both.
     Short {
         key: StoredKey,
         numbers: PackedState,
@@ -200,7 +200,7 @@ impl Slot {
         }
     }
 
-    /// Returns the boxed entry if it has the short key and the policy id in `wanted`.
+    /// Returns the entry on the heap if it has the short key and the policy id in `wanted`.
     #[inline(always)]
     pub(crate) fn boxed_with_key(&mut self, wanted: StoredKey) -> Option<&mut BoxedEntry> {
         match self {
@@ -219,7 +219,7 @@ impl Slot {
         }
     }
 
-    /// Creates a slot with the same key, and with another policy id and record.
+    /// Returns a slot with the key of this slot, and with another policy id and record.
     pub(crate) fn with_record(&self, policy: PolicyId, record: Record) -> Self {
         self.with_key(|tenant, subject| Self::from_record(tenant, subject, policy, record))
     }
@@ -265,7 +265,7 @@ impl Slot {
 }
 
 impl BoxedEntry {
-    /// Returns the heap bytes of the entry, including its own box.
+    /// Returns the number of heap bytes of the entry, including the box of the entry.
     pub(crate) fn heap_bytes(&self) -> usize {
         size_of::<Self>() + self.key.heap_bytes() + self.record.heap_bytes()
     }
@@ -292,7 +292,8 @@ impl BoxedEntry {
         outcome
     }
 
-    /// Returns the heap bytes of an entry with this tenant and subject, without its record.
+    /// Returns the number of heap bytes of an entry with this tenant and subject, without the heap
+    /// bytes of its record.
     pub(crate) fn heap_bytes_for(tenant: &[u8], subject: &[u8]) -> usize {
         size_of::<Self>() + Key::heap_bytes_for(tenant, subject)
     }

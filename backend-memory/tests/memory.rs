@@ -76,7 +76,7 @@ fn a_state_is_kept_for_a_moment_after_it_has_recovered() {
     for subject in 0..10_000_u32 {
         assert!(acquire(&store, &fast, &subject.to_le_bytes()).unwrap().is_allowed());
     }
-    // Makes enough calls for another subject to sweep all shards.
+    // Makes enough calls for a second subject to sweep all shards.
     let sweep_by_calls = || {
         for _ in 0..50_000 {
             assert!(acquire(&store, &other, b"s").unwrap().is_allowed());
@@ -177,14 +177,15 @@ fn when_no_state_has_expired_the_earliest_expiry_is_evicted() {
     }
     assert!(acquire(&store, &window, b"new").unwrap().is_allowed());
     assert_eq!(store.len(), 10);
-    // The first state was evicted, and the others are unchanged.
+    // Only the first state was evicted.
     for subject in 1..10_u8 {
         assert!(acquire(&store, &window, &[subject]).unwrap().is_denied(), "{subject}");
     }
     assert!(acquire(&store, &window, &[0]).unwrap().is_allowed());
 }
 
-/// New states expire soon, so a new state usually evicts another new state.
+/// New states expire soon, so a new state usually evicts another new state, and not the state of an
+/// established subject.
 #[test]
 fn a_flood_of_new_subjects_evicts_few_established_ones() {
     let (store, _) = store_and_clock(|b| b.max_keys(8_192));
@@ -257,7 +258,7 @@ fn logs_and_long_subjects_stay_within_the_heap_bound() {
     };
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     assert!((25..40).contains(&admitted), "{admitted} logs of about 300 bytes in 10,000");
-    // Short subjects of other policies need no heap bytes.
+    // Short subjects under other policies need no heap bytes.
     assert!(acquire(&store, &policy("fixed-window 1/1m"), b"alice").unwrap().is_allowed());
     // A store that is allowed to evict admits new logs, and evicts the logs that expire first.
     let (store, _) = store_and_clock(|b| b.max_keys(1_000).max_spill_bytes(10_000));

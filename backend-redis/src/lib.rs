@@ -210,7 +210,7 @@ pub use connection::{Credentials, ProvidedCredentials};
 pub use redis;
 pub use redis_store::RedisStore;
 pub use tidegate_core as core;
-// All items of the core are re-exported, so that the backends cannot differ in the items that they
-// re-export.
+// The crate re-exports all items of the core, so that the backends cannot differ in the items that
+// they re-export.
 #[doc(no_inline)]
 pub use tidegate_core::*;

@@ -24,8 +24,8 @@ use crate::connection::{Connection, LiveConnection};
 use crate::inner::Inner;
 use crate::wire::NormalizedCall;
 
-/// The time for which the key of a count outlives its window, because a slow call can still add to
-/// the count.
+/// The time for which the key of a count exists after the end of its window, because a slow call
+/// can still add to the count.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// The replacement for `GRACE` in tests, because real time must not expire a count that virtual
@@ -107,7 +107,7 @@ impl<'a> Window<'a> {
         self.is_enforced() && self.outcome != Outcome::Allowed
     }
 
-    /// Returns `true` if the call adds the cost of this charge to the count.
+    /// Returns `true` if the call adds the cost of the charge to the count.
     fn is_charged(&self) -> bool {
         self.cost > 0 && self.outcome == Outcome::Allowed
     }

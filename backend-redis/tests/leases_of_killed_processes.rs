@@ -37,8 +37,8 @@ fn store(url: &str) -> RedisStore {
     builder.response_timeout(PATIENCE).build().unwrap()
 }
 
-/// Runs processes that share a limit by leases, and kills half of them. Then checks the amount that
-/// all processes together have admitted.
+/// Runs processes that share a limit by leases, and kills half of the processes. Then checks the
+/// amount that all processes together have admitted.
 async fn check_with_half_killed(policy: &str) {
     let redis = Redis::start().await.unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -102,8 +102,8 @@ async fn a_bucket_is_not_exceeded_if_half_the_processes_are_killed() {
     check_with_half_killed("p: gcra 1/1h burst 100000").await;
 }
 
-/// The program that a process of the tests above runs. The program admits calls until it has been
-/// refused for a while.
+/// The code that each process of these tests runs: it admits calls until it has been refused for a
+/// while.
 #[tokio::test]
 #[ignore = "is run by the tests above"]
 async fn process_that_may_be_killed() {
@@ -120,7 +120,7 @@ async fn process_that_may_be_killed() {
         .unwrap();
     let charges = [Charge::new(&policy, "s")];
     let mut refused = 0;
-    // Refusals must last longer than the span of another process's chunk.
+    // The refusals must last longer than the span of a chunk of another process.
     while refused < 1_000 {
         for _ in 0..10 {
             if store.decide(Call::acquire(&charges)).await.unwrap().is_allowed() {

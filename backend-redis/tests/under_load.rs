@@ -195,8 +195,8 @@ async fn b42_a_server_that_sleeps_during_the_load_causes_timeouts_and_charges_ea
     load.wait_for_answers(500, load.next()).await;
     let outcomes = load.finish().await;
 
-    // A call possibly waits for a connection and then for its reply. One second is added for a slow
-    // machine.
+    // A call possibly waits for a connection and then for its reply. The bound is one second
+    // longer, for a slow machine.
     assert!(outcomes.longest < 2 * TIMEOUT + Duration::from_secs(1), "{:?}", outcomes.longest);
     let kinds: HashSet<_> = outcomes.failed.values().copied().collect();
     assert!(kinds.contains(&ErrorKind::Timeout), "{kinds:?}");
@@ -218,8 +218,8 @@ async fn replicas_catch_up(group: &Sentinel) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_promoted_during_the_load_admits_again_only_what_it_had_not_received() {
-    // An old primary that does not know about the failover has lost its replicas. With this
-    // setting, it rejects writes, so that it admits nothing.
+    // An old primary that does not know about the failover has lost its replicas. With
+    // `min-replicas-to-write`, it rejects writes, so that it admits nothing.
     let node = Redis::builder().config("min-replicas-to-write", "1");
     let group = Sentinel::builder().node(node).start().await.unwrap();
     let builder = RedisStore::builder().sentinel(group.sentinel_urls(), group.master_name());

@@ -13,8 +13,8 @@ use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Sh
 
 /// A recorder that keeps all metrics in memory. Clones share the metrics.
 ///
-/// A series is a metric with the values of its labels. Its text has the format of Prometheus, with
-/// labels ordered by name.
+/// A series is a metric with the values of its labels. The text of a series has the format of
+/// Prometheus, with labels ordered by name.
 ///
 /// ```
 /// use tidegate_testkit::Recorder;

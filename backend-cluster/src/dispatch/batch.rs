@@ -66,8 +66,8 @@ struct Wave {
 /// executed in order.
 fn waves(store: &Inner, calls: &[Call<'_>], answers: &mut Answers) -> Vec<Wave> {
     let mut waves: Vec<Wave> = vec![];
-    // For each slot with a call in the list `alone` of a wave, the number of the wave after the
-    // last such wave.
+    // For each slot, the number of the first wave after all waves with a call in `alone` that uses
+    // the slot.
     let mut free: HashMap<Slot, usize> = HashMap::new();
     for (place, call) in calls.iter().enumerate() {
         if let Err(error) = call.check() {

@@ -30,7 +30,7 @@ pub(crate) async fn decide(store: &Arc<Inner>, call: Call<'_>) -> Result<Decisio
 }
 
 /// Returns [`ErrorKind::Unsupported`] if the operation makes all charges with the same amount,
-/// because its part in each slot cannot be sent separately.
+/// because no slot can determine this amount alone.
 pub(crate) fn check(operation: Operation) -> Result<(), Error> {
     if !matches!(operation, Operation::AcquireUpTo { .. }) {
         return Ok(());
@@ -81,8 +81,8 @@ const SCARCE_BELOW: u64 = 16;
 /// slot is charged first.
 ///
 /// If many calls compete for the last unit of a limit, this order ensures that the refused calls
-/// have not charged any other slot. But the order costs a round trip, so it is used only if such a
-/// competition is likely.
+/// have not charged any other slot. The order costs a round trip, so the store uses it only if such
+/// a competition is likely.
 fn scarcest(slots: &[SlotAnswer<'_>], peeked: &Decision) -> Option<usize> {
     let min_remaining = |slot: &SlotAnswer<'_>| {
         let verdicts = slot.part.places.iter().filter_map(|&place| peeked.verdicts().get(place));
@@ -123,8 +123,8 @@ async fn block_refused(store: &Inner, call: Call<'_>, peeked: Decision) -> Resul
     }
     let call = Call::new(call.operation, &charges);
     let mut answers = send(store, call).await;
-    // If a window has ended since the peek, a slot has now admitted its charges. These charges are
-    // undone, because the call is refused.
+    // A slot has admitted its charges now, because a window has ended since the peek. These charges
+    // are undone, because the call is refused.
     undo(store, &mut answers).await?;
     let blocked = merge(store, call, answers, None)?;
     for (place, verdict) in places.into_iter().zip(blocked.verdicts()) {
@@ -206,8 +206,7 @@ impl<'a> SlotAnswer<'a> {
         charged
     }
 
-    /// Replaces the verdicts on the charges with the indices `places` after these charges were
-    /// undone.
+    /// Updates the verdicts on the charges with the indices `places`, which were undone.
     fn after_undo(&mut self, places: &[usize], undone: &Decision) {
         let Ok(decided) = &mut self.answer else { return };
         let mut verdicts = decided.reply.decision.verdicts().to_vec();
@@ -276,7 +275,7 @@ async fn undo(store: &Inner, slots: &mut [SlotAnswer<'_>]) -> Result<(), Error> 
     })
 }
 
-/// Creates an error with this cause. The kind of the new error never means that nothing was
+/// Creates the error of a call that was executed in part. Its kind never means that nothing was
 /// charged.
 fn done_in_part(why: &str, cause: Error) -> Error {
     let kind = cause.kind();
@@ -311,8 +310,8 @@ fn merge(
                 continue;
             }
         };
-        // This part of the call was executed. If another slot fails, the charges of an acquire were
-        // undone, and a peek has changed nothing.
+        // The slot executed its part of the call. If another slot fails, the charges of an acquire
+        // were undone, and a peek has changed nothing.
         is_done_in_part |= !call.operation.can_be_refused();
         wait = wait.max(decision.wait());
         for (place, verdict) in part.places.iter().zip(decision.verdicts()) {
@@ -328,8 +327,8 @@ fn merge(
         }
     }
     if !failures.is_empty() {
-        // The returned error means that nothing was charged only if every failure means this. So an
-        // uncertain failure is preferred.
+        // The error must mean that nothing was charged only if every failure means that nothing was
+        // charged. So an uncertain failure is preferred.
         let is_uncertain = |error: &Error| !error.is_definitely_not_charged();
         let error = failures.swap_remove(failures.iter().position(is_uncertain).unwrap_or(0));
         let why =

@@ -136,7 +136,7 @@ impl Inner {
         let mut answers = match self.send_pipeline(node, &requests, &pipeline).await {
             Ok(answers) => answers,
             Err(error) => {
-                // The node has failed, so another node has possibly replaced it.
+                // The node has failed. The cluster has possibly replaced it by another node.
                 self.topology.trigger();
                 for request in requests {
                     let error = error.clone().with_context("a node of the cluster");
@@ -222,7 +222,8 @@ impl Inner {
             }
             NodeReply::Moved(address) => self.node_at(node, &address).and_then(|node| {
                 self.slot_map.set_primary(request.slot(), &node);
-                // Usually, other slots have also moved, so the whole slot map is refreshed.
+                // When one slot has moved, other slots usually have moved too, so the whole slot
+                // map is refreshed.
                 self.topology.trigger();
                 request.redirect(Target::Node(node))
             }),
@@ -282,7 +283,7 @@ fn take_one_write<'c, 'a>(
     write
 }
 
-/// Returns `true` if this error possibly means that another node serves the slot, or will serve it
+/// Returns `true` if an error possibly means that another node serves the slot, or will serve it
 /// soon.
 fn may_have_moved(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::ReadOnly | ErrorKind::Busy)

@@ -54,7 +54,8 @@ pub(crate) enum Target {
 enum EvalMode {
     /// EVALSHA, with the hash of the script.
     Sha,
-    /// EVALSHA if an earlier command of the same write contains the script, or otherwise EVAL.
+    /// The command is EVALSHA if an earlier command of the same write contains the script, and EVAL
+    /// otherwise.
     ShaAfterEval,
     /// EVAL, with the whole script.
     Eval,
@@ -86,7 +87,7 @@ impl<'c, 'a> SlotRequest<'c, 'a> {
     /// Creates the next request of a plan. Returns `None` if the plan has no further request.
     ///
     /// If `now` is `Some`, the script uses this time instead of the clock of the node. If a call
-    /// fails before it is sent, its error is passed to `decided`.
+    /// fails before it is sent, `decided` gets its error.
     pub(crate) fn next(
         mut plan: Plan<'c, 'a>,
         now: Option<Timestamp>,
@@ -181,8 +182,8 @@ impl<'c, 'a> SlotRequest<'c, 'a> {
             _ if kind(ServerErrorKind::NoScript) && self.mode != EvalMode::Eval => {
                 NodeReply::NoScript
             }
-            // Callers of the store cannot handle the other errors of the cluster protocol, so they
-            // become protocol errors.
+            // Callers of the store cannot handle other errors of the cluster protocol, so these
+            // become errors of kind `Protocol`.
             _ if error.is_cluster_error() && !kind(ServerErrorKind::ClusterDown)
                 || kind(ServerErrorKind::CrossSlot) =>
             {

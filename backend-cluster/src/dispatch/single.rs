@@ -23,8 +23,8 @@ pub(crate) async fn decide(store: &Arc<Inner>, call: Call<'_>) -> Result<Decisio
     Replicas::check(store.replicas.as_ref(), &call, decided)
 }
 
-/// Checks that all charges of a call with an id have the same hash tag. Then their states are in
-/// the slot of the id, which is the slot of the first charge.
+/// Checks that all charges of a call with an id have the same hash tag. The id is stored in the
+/// slot of the first charge, so all states must be in this slot.
 fn check_id(call: &Call<'_>) -> Result<(), Error> {
     let mut charges = call.charges.iter();
     let (Some(_), Some(first)) = (call.id, charges.next()) else { return Ok(()) };

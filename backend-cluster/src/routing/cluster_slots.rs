@@ -70,7 +70,7 @@ fn address(node: Value, reporter: &NodeAddress) -> Option<Option<NodeAddress>> {
     if host == "?" {
         return Some(None);
     }
-    // Only the reporter itself can have an empty address, because it does not know its own address.
+    // Only a node that does not know its own address replies with an empty address, for itself.
     let is_own = host.is_empty() || host == "0.0.0.0" || host == "::";
     Some(Some(NodeAddress::new(if is_own { reporter.host() } else { &*host }, port)))
 }

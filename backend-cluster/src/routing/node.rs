@@ -30,7 +30,6 @@ impl Access {
         Ok(Self { info, settings, tls })
     }
 
-    /// Creates a node, whose connections connect at their first use.
     pub(crate) fn node(&self, address: NodeAddress) -> Node {
         let (host, port) = (address.host().to_owned(), address.port());
         let addr = match self.info.addr().clone() {
@@ -72,7 +71,7 @@ impl fmt::Debug for Node {
 
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The user and the password are omitted, because logs can contain this text.
+        // The user and the password are omitted, because logs can contain the output.
         f.debug_struct("Access").field("settings", &self.settings).finish_non_exhaustive()
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct TopologyRefresh {
     last: Mutex<Option<Round>>,
 }
 
-/// The end of the last refresh, and its error if it failed.
+/// The end of the last refresh of the slot map, and the error of the refresh if it failed.
 #[derive(Debug)]
 struct Round {
     ended: Instant,
@@ -86,7 +86,8 @@ impl TopologyRefresh {
         })
     }
 
-    /// Queries the nodes with a short delay between two queries, and uses the first reply.
+    /// Queries the nodes for the slot map, with a short delay between two queries, and uses the
+    /// first reply.
     async fn refresh(&self) -> Result<(), Error> {
         let mut nodes = self.slot_map.nodes();
         // The order is random, so that different clients query different nodes first.
@@ -119,8 +120,8 @@ fn lookup_failed(slot: Slot, failure: &Error) -> Error {
     failure.clone().with_context(format_args!("the node that serves {slot:?} is not known"))
 }
 
-/// Exists while a refresh runs. Its drop, for any reason, allows the next refresh and wakes the
-/// waiting callers.
+/// A guard that exists while a refresh runs. When the guard is dropped for any reason, the next
+/// refresh is possible, and the waiting callers wake.
 struct RefreshGuard(Arc<TopologyRefresh>);
 
 impl Drop for RefreshGuard {

@@ -9,13 +9,13 @@ use redis::cluster_routing::Slot;
 use crate::routing::cluster_slots::Range;
 use crate::routing::node::{Access, Node};
 
-/// The known nodes, and the slots that they serve. Each call reads the slot map, so its lock is
-/// never held while a node is called.
+/// The known nodes, and the slots that they serve. Each call reads the slot map, so no code holds
+/// the lock of the slot map while it calls a node.
 #[derive(Debug)]
 pub(crate) struct SlotMap {
     access: Access,
-    /// The nodes in the URLs of the store, which stay in the slot map regardless of the reports of
-    /// other nodes.
+    /// The nodes in the URLs of the store. The slot map always contains them, regardless of the
+    /// reports of other nodes.
     seeds: Vec<Arc<Node>>,
     table: RwLock<Table>,
 }

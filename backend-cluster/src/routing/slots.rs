@@ -35,11 +35,11 @@ pub(crate) struct SlotPart {
     pub(crate) places: SmallVec<[usize; 4]>,
 }
 
-/// Splits a call into one part per slot, in the order of the first charges of the parts.
+/// Splits a call into one part per slot. The parts are in the order of their first charges.
 pub(crate) fn split_by_slot(keys: &Keys, call: &Call<'_>) -> SmallVec<[SlotPart; 1]> {
     let mut parts: SmallVec<[SlotPart; 1]> = SmallVec::new();
-    // The slot of the last charge is reused if the hash tag is the same. Usually, all charges of a
-    // call have the same hash tag.
+    // The slot of the previous charge is used again if the hash tag is the same. Usually, all
+    // charges of a call have the same hash tag.
     let mut last: Option<(Charge<'_>, Slot)> = None;
     for (place, charge) in call.charges.iter().enumerate() {
         let slot = match last {

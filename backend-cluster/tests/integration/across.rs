@@ -51,8 +51,8 @@ impl Case {
             "sliding-counter 1000/1h",
             "fixed-window 1000/1h",
         ];
-        // The limit of the first policy is exhausted. The limit of the second policy is smaller
-        // than the cost.
+        // These two policies refuse every call. The limit of the first policy is exhausted, and the
+        // limit of the second policy is smaller than the cost.
         let refusals = [("fixed-window 1/10d anchored", 1), ("fixed-window 9/10d anchored", 10)];
         shared.into_iter().flat_map(move |shared| {
             refusals.into_iter().flat_map(move |(refuses, cost)| {
@@ -159,8 +159,8 @@ async fn a_user_over_its_limit_does_not_use_up_the_shared_limit() {
     let admitted: u32 = others.join_all().await.into_iter().sum();
     is_over.store(true, Ordering::Relaxed);
     callers.join_all().await;
-    // The other users need only a fifth of the tokens that the bucket refills. Without the greedy
-    // user, all calls of the other users would be admitted.
+    // The users without excess calls need only a fifth of the tokens that the bucket refills.
+    // Without the greedy user, all of their calls would be admitted.
     assert!(admitted * 100 >= 5 * 10 * 95, "{admitted} of 50");
 }
 
@@ -265,8 +265,8 @@ async fn a_refusal_blocks_its_own_subject_and_charges_nothing_in_the_other_slot(
     }
 }
 
-/// If one slot refuses a reservation, the store makes no reservation in the other slot. This is
-/// true for any length of the queue in the other slot.
+/// If one slot refuses a reservation, the store makes no reservation in the other slot, regardless
+/// of the length of the queue there.
 #[tokio::test]
 async fn a_reservation_that_one_slot_refuses_books_nothing_in_the_other() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_123));

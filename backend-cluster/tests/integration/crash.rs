@@ -1,4 +1,4 @@
-//! Tests of a client that dies between the two steps of a call across slots.
+//! Tests of a client that dies between the two steps (peek and charge) of a call across slots.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -72,7 +72,7 @@ async fn charges_of_a_dead_client_recover_by_themselves_and_admit_nothing_extra(
         // ms.
         ("b: token-bucket 100/1s burst 1000", refill),
         ("g: gcra 100/1s burst 1000", refill),
-        // At the end of each second, this bucket gets 100 tokens, up to its capacity.
+        // The bucket of this policy gets 100 tokens at the end of each second, up to its capacity.
         ("i: token-bucket 100/1s burst 1000 by-interval", Duration::from_secs(1)),
     ] {
         let clock = ManualClock::new(Timestamp::from_micros(START));

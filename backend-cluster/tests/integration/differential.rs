@@ -23,8 +23,8 @@ struct OnCluster {
 }
 
 async fn stores() -> (Vec<OnCluster>, Cluster) {
-    // Each test has its own cluster, because a test finds the keys of a store by a scan of all
-    // keys, which should be few.
+    // Each test has its own cluster with few keys, because a test finds the keys of a store by a
+    // scan of all keys.
     let cluster = Cluster::start().await.unwrap();
     let mut stores = vec![];
     for _ in 0..CONCURRENT_SCENARIOS {
@@ -50,8 +50,8 @@ impl DifferentialStore for OnCluster {
         &self.clock
     }
 
-    /// This test needs fewer operations than the same test on a single Redis, because it tests only
-    /// the routing to slots and not the scripts.
+    /// Returns the number of operations. The number is lower than for a single Redis, because a
+    /// cluster test checks only the routing to slots and not the scripts.
     fn operations() -> usize {
         20_000
     }

@@ -1,4 +1,4 @@
-//! Tests of faults of one node, which must not affect calls to the other nodes.
+//! Tests of faults of one node. The faults must not affect calls to the other nodes.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -104,7 +104,8 @@ async fn an_unreachable_node_does_not_affect_calls_to_other_nodes() {
     let mut listener = None;
     let events = calls_to_other_nodes(&cluster, async || {
         cluster.node(0).kill().await.unwrap();
-        // The operating system accepts connections to this port, but no process answers on them.
+        // The operating system accepts connections to this port, but no process answers on the
+        // connections.
         listener = Some(TcpListener::bind((Ipv4Addr::LOCALHOST, cluster.node(0).port())).unwrap());
     })
     .await;
@@ -149,8 +150,8 @@ async fn b42_a_call_to_a_paused_node_is_executed_at_most_once() {
     assert_eq!(used(&store, &wide(), &tenant).await, 1 + executed);
 }
 
-/// Guards against a defect that was reported for other clients of Redis Cluster. While a node was
-/// paused for one second, such a client sent a call five times, and the node executed each of them.
+/// Guards against a defect of other clients of Redis Cluster. While a node was paused for one
+/// second, such a client sent a call five times, and the node executed the call five times.
 #[tokio::test]
 async fn b42_a_batch_to_a_paused_node_is_executed_at_most_once_and_its_other_half_immediately() {
     let cluster = Cluster::start().await.unwrap();

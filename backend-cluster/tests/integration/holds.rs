@@ -145,9 +145,9 @@ async fn a_hold_is_settled_after_its_slot_has_moved_and_after_a_failover_that_ke
     }
 }
 
-/// A policy without `refund-lapsed` shares its state with the same policy with `refund-lapsed`. So
-/// it must handle holds that lapse under the other policy like the core, within a slot, in a batch
-/// and across slots.
+/// A policy without `refund-lapsed` shares its state with the same policy with `refund-lapsed`.
+/// Holds that lapse under the second policy must have the same effect on the first policy as in the
+/// core. This is tested within a slot, in a batch and across slots.
 #[tokio::test]
 async fn a_policy_without_refund_lapsed_sees_lapses_as_the_core_does() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_123));

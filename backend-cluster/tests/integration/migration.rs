@@ -188,7 +188,7 @@ async fn a_node_that_joins_and_takes_slots_under_load_is_used_and_nothing_fails(
 }
 
 /// The states of the two tenants are in two slots. If only one slot admits its charge, the store
-/// undoes this charge.
+/// undoes the charge.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_across_tenants_charge_both_or_neither_while_one_slot_moves() {
     let cluster = Cluster::start().await.unwrap();

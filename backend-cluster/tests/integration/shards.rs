@@ -62,7 +62,8 @@ async fn a_limit_in_shards_is_kept_exactly_by_many_clients_at_once() {
     ] {
         let prefix = fresh_prefix();
         let clients = clients(4, &prefix, &clock).await;
-        // There are many more requests than the limit, so that they exhaust every shard.
+        // The number of requests is much higher than the limit, so that the requests exhaust every
+        // shard.
         let admitted = admitted(&clients, &policy(text), 40 * limit).await;
         assert_eq!(admitted, u64::try_from(limit).unwrap(), "{text}");
         let shards: usize = keys(&prefix).await.iter().sum();

@@ -55,7 +55,7 @@ impl Fault {
         all.into_iter().chain(hung)
     }
 
-    /// Causes the fault and waits for its end. Returns the time from which the store can decide
+    /// Causes the fault and waits for its end. Returns the time from which the store must decide
     /// again.
     pub(crate) async fn run(self, place: &Place, load: &Load) -> Instant {
         let proxy = &place.proxy;
@@ -131,8 +131,8 @@ impl Fault {
         }
     }
 
-    /// Checks the calls since `since`, and returns violations of properties that apply only to this
-    /// fault.
+    /// Checks the calls since `since`. Returns violations of properties that apply only to one kind
+    /// of fault.
     pub(crate) fn violations(self, ledger: &Ledger, since: Instant) -> Vec<String> {
         if self != Self::ClosedWhileIdle {
             return vec![];

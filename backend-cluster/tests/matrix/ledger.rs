@@ -12,12 +12,12 @@ use tokio::time::Instant;
 
 use crate::fault::Fault;
 
-/// The outcome of a call, as its caller sees it.
+/// The outcome of a call for the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Admitted,
     Refused,
-    /// The call failed with an error, or a layer made a degraded decision because of this error.
+    /// The call failed with an error, or an error caused a layer to make a degraded decision.
     Failed(ErrorKind),
     /// The caller stopped waiting before the answer arrived.
     GivenUp,
@@ -53,8 +53,8 @@ pub(crate) struct Entry {
 /// All calls of a row of the matrix.
 pub(crate) struct Ledger {
     tenant: String,
-    /// A second tenant, with a slot on another node than the slot of `tenant`. Some calls charge
-    /// both tenants.
+    /// A second tenant, if the store is a cluster. The slot of this tenant is on another node than
+    /// the slot of `tenant`. Some calls charge both tenants.
     other_tenant: Option<String>,
     /// The policy for subjects that only one call uses.
     own: Policy,

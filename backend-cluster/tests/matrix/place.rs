@@ -21,8 +21,7 @@ pub(crate) struct Place {
     /// The tenant of the calls. In a cluster, the node behind the proxy serves the slot of this
     /// tenant.
     pub(crate) tenant: String,
-    /// A second tenant, whose slot another node of the cluster serves. It is `None` for other
-    /// stores.
+    /// A second tenant, if the store is a cluster. Another node serves the slot of this tenant.
     pub(crate) other_tenant: Option<String>,
 }
 

@@ -14,7 +14,7 @@
 //! A charge is *short and known* if it meets all of these conditions:
 //!
 //! * Tenant and subject together have at most 20 bytes (19 with a tenant).
-//! * The record of the charge exists, and it was written for the same [`Policy`] object.
+//! * The record of the charge exists, and was written for the same [`Policy`] object.
 //! * The state in the record is packed into two words, or is a log that need not grow.
 //! * The lock of the record's shard is free, and no sweep of that shard is due.
 //!
@@ -38,8 +38,8 @@
 //! * Functions that are not inlined take scalars, because a reference to the [`Call`] would force
 //!   the `Call` into memory. They are called in tail position, because values that are used after a
 //!   function call are spilled.
-//! * [`decide_out_of_line`](MemoryStore::decide_out_of_line) has its own return type [`OutOfLine`].
-//!   The comment on that type gives the reason.
+//! * [`decide_out_of_line`](MemoryStore::decide_out_of_line) has its own return type, for the
+//!   reason in the comment on [`OutOfLine`].
 //! * The enum [`Attempt`] is about as fast as a `Result<FastOutcome, Option<Lookup>>`. For a hot
 //!   key, a call through the store executes 279 instructions with the enum, and 276 with the
 //!   `Result`. A call through a limiter executes 269 instructions with the enum, and 275 with the
@@ -73,9 +73,9 @@ use crate::lock::PaddedLock;
 use crate::shard::{MissReason, Shard};
 use crate::slot::{AnyKey, KeyQuery};
 
-// With a `Result<Decision, Error>`, the compiler would let the function write into the memory for
-// its caller's result. Then the inline path would also use that memory, and would build the
-// decision in memory even if the caller does not read it.
+// If this function returned a `Result<Decision, Error>`, the compiler would let it write into the
+// memory for its caller's result. Then the inline path would also use that memory, and would build
+// the decision in memory even if the caller does not read it.
 struct OutOfLine {
     decision: Result<Decision, Error>,
     _time: Timestamp,
@@ -103,7 +103,7 @@ enum Attempt<'a> {
 
 impl<C: Clock> MemoryStore<C> {
     /// Decides a call, and passes the decision to `answer`. Returns the result of `answer`.
-    // Each inlined algorithm adds about 1.5 kB of code to the caller of this function, so rare
+    // Each inlined algorithm adds about 1.5 kB of code to the caller of `decide_by`, so rare
     // algorithms are not inlined.
     #[inline(always)]
     pub(super) fn decide_by<T>(
@@ -166,7 +166,7 @@ impl<C: Clock> MemoryStore<C> {
     ) -> T {
         let charge = Charge::new(policy, subject).cost(cost);
         let key = self.short_key(&charge);
-        // The clock is read after the hash was started, so that the processor executes both at the
+        // The clock is read while the hash is computed, so that the processor executes both at the
         // same time.
         let time = clock.now();
         let lookup = match self.try_acquire(&charge, rule, key, time) {

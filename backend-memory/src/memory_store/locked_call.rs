@@ -26,8 +26,8 @@ impl ChargeSlot<'_> {
     }
 }
 
-/// A call, and the locks of the shards that contain its records. A shard is locked once, even if
-/// several charges use it.
+/// A call, and the locks of the parts of the store (shards) that contain its records. A shard is
+/// locked once, even if several charges use it.
 pub(super) struct LockedCall<'s> {
     /// The locked shards and their numbers, in ascending order.
     pub(super) shards: SmallVec<[(usize, ShardGuard<'s>); 4]>,

@@ -115,9 +115,9 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Returns an upper bound on [`bytes`](Self::bytes).
     ///
-    /// While the table of a shard grows, the old and the new table exist at the same time. Each
-    /// thread that is growing a table therefore adds memory beyond this bound: at most the bound
-    /// divided by the number of shards.
+    /// While the table of a part of the store (shard) grows, the old and the new table exist at the
+    /// same time. Each thread that is growing a table therefore adds memory beyond `max_bytes`: at
+    /// most `max_bytes` divided by the number of shards.
     #[must_use]
     pub fn max_bytes(&self) -> usize {
         let shards = self.each_shard(Shard::max_bytes).sum::<usize>();
@@ -169,8 +169,8 @@ impl<C: Clock> MemoryStore<C> {
         shard.count_unless_sweep_due().then_some(shard)
     }
 
-    /// Removes the expired states from one group of slots of a shard, unless another thread holds
-    /// its lock.
+    /// Removes the expired states from one group of slots of a part of the store (shard), unless
+    /// another thread holds the lock of the shard.
     fn sweep_elsewhere(&self, number: usize, now: u64) {
         if let Some(mut shard) = self.shards[number % self.shards.len()].try_lock() {
             shard.sweep_step(now, &self.shared);
@@ -212,7 +212,7 @@ impl<C: Clock> Store for MemoryStore<C> {
     }
 
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
-        // A log grows by a copy into memory of up to twice its capacity. During the copy, the old
+        // A growing log is copied into memory of up to twice its capacity. During the copy, the old
         // memory is also in use.
         let records = usize::try_from(policy.rule().max_records()).unwrap_or(usize::MAX);
         let needed = records.saturating_mul(2 * 16);

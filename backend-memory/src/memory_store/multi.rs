@@ -1,7 +1,7 @@
 //! The path for acquires of two to four charges, all to existing records with short keys and packed
 //! states.
 //!
-//! Most requests with several policies take this path. It evaluates each charge on the packed
+//! Most requests with several policies take this path. The path evaluates each charge on the packed
 //! state, and writes the results if all enforced policies admit their charges. The [full
 //! path](super::full) decides all other calls with several charges. The conformance suite compares
 //! the decisions of both paths with the oracle.
@@ -13,7 +13,7 @@ use tidegate_core::{Call, Charge, Clock, Decision, Operation, Timestamp};
 use super::{MemoryStore, ShardGuard};
 use crate::key::ShortKey;
 
-/// The maximum number of charges of a call on this path.
+/// The maximum number of charges of a call for which this path is used.
 const MAX_CHARGES: usize = 4;
 
 type Few<T> = SmallVec<[T; MAX_CHARGES]>;

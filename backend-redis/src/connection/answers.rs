@@ -6,26 +6,27 @@
 /// slots are on one node: about 6 MB. A script replies with about 50 bytes per charge.
 pub(super) const MAX_ANSWER: u64 = 16 << 20;
 
-/// The maximum length of a line, such as an error. After each read, the parser searches an
-/// incomplete line for its end from the start, so the maximum bounds this work.
+/// The maximum length of a line of a reply, such as an error. After each read, the parser searches
+/// an incomplete line again from its start, so the maximum bounds this work.
 const MAX_LINE: u64 = 1 << 20;
 
 /// The length of the shortest RESP value, such as `_\r\n`.
 const MIN_VALUE: u64 = 3;
 
-/// Counts replies by the lengths that RESP (2 or 3) contains, and stores none of their bytes.
+/// Counts replies by the lengths that RESP (2 or 3) contains, without storing the bytes.
 ///
-/// Input that is not RESP is not detected here: the parser of the Redis client rejects it.
+/// The counter does not detect input that is not RESP, because the parser of the Redis client
+/// rejects such input.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     /// The number of received bytes of the current reply.
     length: u64,
     /// The number of values of the current reply that follow the current value.
     values: u64,
-    /// The number of bytes of the current bulk string that have not arrived, including its line
+    /// The number of bytes of the current bulk string that have not arrived, including the line
     /// end.
     bulk: u64,
-    /// The received part of the first line of the current value.
+    /// The part of the first line of the current value that has been received.
     head: Option<Head>,
 }
 

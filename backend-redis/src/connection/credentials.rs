@@ -52,7 +52,7 @@ impl Credentials {
         Self { renew_after: Some(span.max(MIN_RENEWAL)), ..self }
     }
 
-    /// Returns the settings of the server, with these credentials as the login.
+    /// Returns the settings of the server with these credentials.
     pub(super) fn apply_to(&self, server: ConnectionInfo) -> ConnectionInfo {
         with_login(server, self.user.as_deref(), Some(&self.password))
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use redis::{ConnectionAddr, ErrorKind as RedisKind, RedisError, ServerErrorKind};
 use tidegate_core::{Error, ErrorKind};
 
-/// Returns the error of a call that was possibly sent to this server.
+/// Returns the error of a call that was possibly sent to the server `server`.
 #[must_use]
 pub fn call_error(server: &str, error: RedisError) -> Error {
     let kind = kind_of(&error);
@@ -32,8 +32,8 @@ pub fn call_error(server: &str, error: RedisError) -> Error {
 }
 
 /// Returns `true` if the server refused the command before it executed any part of the command. If
-/// a script lacks a permission, the server's text mentions the script, and the script has possibly
-/// written something before.
+/// a script lacks a permission, the text of the error mentions the script, and the script has
+/// possibly written something before.
 fn is_refused_as_a_whole(error: &RedisError) -> bool {
     let is_single = error.detail().is_some_and(|detail| !detail.contains("script"));
     is_single && matches!(error.code(), Some("NOAUTH" | "NOPERM"))
@@ -46,7 +46,7 @@ pub(super) fn no_answer(server: &str, within: Duration) -> Error {
     Error::new(ErrorKind::Timeout, message)
 }
 
-/// Describes the refusal of a server, for the message of an error of this kind.
+/// Describes the refusal of a server, for the message of an error of kind `kind`.
 fn refusal(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::ReadOnly => "refuses writes",
@@ -234,7 +234,7 @@ fn foreign_protocol(head: &[u8]) -> Option<String> {
     const SHOWN: usize = 60;
     match head {
         [] => None,
-        // A TLS record begins with these bytes: an alert, or a part of the handshake.
+        // These are the first bytes of a TLS record: an alert, or a part of the handshake.
         [0x15 | 0x16, 3, ..] => Some("it uses TLS; its URL must begin with `rediss://`".into()),
         [b'+' | b'-' | b':' | b'$' | b'*' | b'_' | b'#' | b',' | b'(', ..] => None,
         [b'!' | b'=' | b'%' | b'~' | b'|' | b'>', ..] => None,
@@ -350,7 +350,8 @@ fn kind_of_text(detail: &str) -> ErrorKind {
         return ErrorKind::UnsupportedServer;
     }
     let refusals = [
-        // These texts say that a script lacks a permission. Redis 7.2 changed the text.
+        // Redis reports with these texts that a script lacks a permission. Redis 7.2 changed the
+        // text.
         "user executing the script can't",
         "ACL failure in script",
         "DB index is out of range",

@@ -23,7 +23,7 @@ pub struct LiveConnection {
     pub(super) connection: Channel,
     pub(super) activity: Arc<Activity>,
     pub(super) since: Instant,
-    /// The time after which the store logs in again on this connection.
+    /// The time after which the store logs in again on the connection.
     pub(super) renew_after: Option<Duration>,
     /// The address of the server, for error messages.
     pub(super) server: Arc<str>,

@@ -30,8 +30,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// The minimum age of a connection that is dropped because the server refuses writes.
 ///
 /// A server that refuses writes is a replica or has lost its replicas. A new connection possibly
-/// reaches another server, because Sentinel or DNS chooses the server. Without this minimum age,
-/// every refused call would make a new connection.
+/// reaches another server, because Sentinel or DNS chooses the server. Without a minimum age of a
+/// connection, every refused call would make a new connection.
 const MIN_LIFE: Duration = Duration::from_millis(200);
 
 /// The additional time after `connect_timeout` that a call waits for an attempt to connect.
@@ -295,7 +295,7 @@ impl Shared {
         false
     }
 
-    /// Returns the current connection if it has this activity.
+    /// Returns the current connection if `activity` belongs to it.
     fn in_use(&self, activity: &Activity) -> Option<LiveConnection> {
         let state = self.state();
         match &state.phase {
@@ -358,9 +358,9 @@ async fn run(shared: Weak<Shared>, source: Arc<Source>, outcome: watch::Sender<O
     }
 }
 
-/// Transfers the bytes of a connection until it ends. If the server does not reply in time, the
-/// function replaces the connection. A call that waits on the old connection still gets its reply
-/// if the reply arrives in time.
+/// Transfers the bytes of a connection until the connection ends. If the server does not reply in
+/// time, the function replaces the connection. A call that waits on the old connection still gets
+/// its reply if the reply arrives in time.
 async fn watch(
     shared: &Weak<Shared>,
     source: &Source,
@@ -383,7 +383,7 @@ async fn watch(
     }
 }
 
-/// Logs in again on a connection, each time that the `renew_after` of its credentials has passed.
+/// Logs in again on a connection whenever the `renew_after` of its credentials has passed.
 ///
 /// The task holds the connection only during a login, so that the connection ends when the store is
 /// dropped.

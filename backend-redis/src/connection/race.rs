@@ -1,4 +1,4 @@
-//! Starts several attempts with one goal, one after the other, because any attempt can hang.
+//! Several attempts with one goal, which start one after the other, because any attempt can hang.
 
 use std::time::Duration;
 

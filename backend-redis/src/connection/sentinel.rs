@@ -29,7 +29,7 @@ type Address = (String, u16);
 /// The result of a query to a Sentinel, or of an attempt to connect to a server that a Sentinel
 /// named.
 enum Outcome {
-    /// The reply of the Sentinel with this index.
+    /// The reply of the Sentinel with this index: the address of the primary, or an error.
     Named(usize, Result<Address, ConnectError>),
     Connected(Address, Result<(LiveConnection, Driver), ConnectError>),
 }

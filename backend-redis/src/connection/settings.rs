@@ -56,14 +56,13 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Returns the settings of a server, with the user and the password of this struct if they are
-    /// set.
+    /// Returns `info` with the user and the password of the settings, if they are set.
     #[must_use]
     pub fn with_user(&self, info: ConnectionInfo) -> ConnectionInfo {
         with_login(info, self.user.as_deref(), self.password.as_deref())
     }
 
-    /// Returns the encryption for connections to these servers, or `None` if no server uses TLS.
+    /// Returns the encryption for connections to `servers`, or `None` if no server uses TLS.
     /// Returns [`ErrorKind::InvalidConfig`] if a URL disables the verification of certificates, or
     /// if certificates cannot be read.
     pub fn tls<'a>(

@@ -99,7 +99,7 @@ impl fmt::Display for Target {
 
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The login is omitted, because logs can contain this text.
+        // The login is omitted, because logs can contain the output.
         match self {
             Self::Server(server) => write!(f, "Server({})", server.addr()),
             Self::Sentinel { name, .. } => write!(f, "Sentinel({name})"),

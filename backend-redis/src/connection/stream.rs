@@ -32,14 +32,14 @@ const KEEPALIVE_PROBES: u32 = 3;
 #[cfg(target_os = "linux")]
 const MAX_UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
-/// The minimum time since the last read after which unread bytes most likely mean the end of the
-/// connection. Before, they are possibly a reply that is just arriving.
+/// If bytes can be read after this time without a read, they are most likely the end of the
+/// connection. Before that, they are possibly a reply that is just arriving.
 const IDLE: Duration = Duration::from_millis(5);
 
 /// The maximum number of bytes that are kept from the start of the server's bytes.
 const HEAD: usize = 512;
 
-/// The state of a connection, as far as its bytes show the state. The callers and the task that
+/// The state of a connection, which is derived from its bytes. The callers and the task that
 /// watches the connection use this state.
 ///
 /// **Whether a call was sent.** `writes` counts the attempts to write. The highest bit of `writes`
@@ -48,8 +48,8 @@ const HEAD: usize = 512;
 /// of the call was written, and none will be written.
 ///
 /// **Whether the server does not reply.** The first attempt to write sets `due_since`, and each
-/// reply clears it. If several replies are due, the first reply clears `due_since` too early. In
-/// this case, the next write sets `due_since` again.
+/// reply clears `due_since`. If several replies are due, the first reply clears `due_since` too
+/// early. In this case, the next write sets it again.
 #[derive(Debug)]
 pub(super) struct Activity {
     epoch: Instant,
@@ -244,8 +244,8 @@ impl Stream {
         match self.socket.peek() {
             Ok(0) => Poll::Ready(Err(closed())),
             // Messages of TLS possibly precede the end of the connection, so a read must process
-            // these messages first. The client reads before each write, except during the login.
-            // During the login, `is_read` prevents a second postponement of the write.
+            // these messages before a write. The client reads before each write, except during the
+            // login. During the login, `is_read` prevents a second postponement of the write.
             Ok(_) if self.is_read && self.last_read.elapsed() >= IDLE => {
                 ready!(self.socket.poll_readable(context))?;
                 self.is_read = false;

@@ -33,9 +33,9 @@ mod with {
     pub struct Tls(TlsConnector);
 
     impl Tls {
-        /// Creates settings that trust these root certificates (PEM), or the root certificates of
-        /// the system. If `client` is set, the client presents this certificate and proves it by
-        /// this key (both PEM).
+        /// Creates settings that trust the root certificates `roots` (PEM), or the root
+        /// certificates of the system. If `client` is set, the client presents this certificate and
+        /// proves it by this key (both PEM).
         pub fn new(roots: Option<&[u8]>, client: Option<(&[u8], &[u8])>) -> io::Result<Self> {
             let roots = match roots {
                 Some(pem) => roots_from_pem(pem)?,

@@ -72,7 +72,7 @@ end
 local function set_state(k, value, kind, blocked_until, expires_at, plan)
   if blocked_until > expires_at then expires_at = blocked_until end
   if plan then
-    -- A key that the script will remove at its end still exists here.
+    -- The key still exists if the script will remove it at its end.
     local is_there = values[k] or changed[k]
     write_list(KEYS[k], is_there, lists[k], blocking(value, blocked_until), expires_at, plan)
     lists[k], changed[k] = true, nil
@@ -159,7 +159,8 @@ local function commit_charges(count, charges, allowed)
     elseif allowed and after then
       set_state(k, after, after:byte(), 0, expiries[place], plans[place])
     elseif after then
-      -- Another charge is denied, so this charge is not made. The reply has the numbers of a peek.
+      -- This charge is not made, because another charge of the call is denied. The reply has the
+      -- numbers of a peek.
       local _, rule, _, _, _, p1, p2, p3, p4 = parse_charge(charges, place)
       _, firsts[place], seconds[place], thirds[place], fourths[place] =
         RULES[rule](values[k], kinds[k], cost, PEEK, 0, nil, p1, p2, p3, p4, KEYS[k], lists[k])

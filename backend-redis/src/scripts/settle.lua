@@ -13,7 +13,7 @@
 --   HOLD_SETTLED, the costs at which the hold was settled, and the reply to that settlement
 --   HOLD_LAPSED, and the time since the lapse
 local id_key, id = KEYS[#KEYS], ARGV[2]
--- A test passes its time in ARGV[3], but lib/now expects the time in ARGV[2].
+-- A test passes its time in ARGV[3], but lib/now reads the time from ARGV[2].
 KEYS[#KEYS], ARGV[2] = nil, ARGV[3]
 --- @include lib/now
 
@@ -46,7 +46,7 @@ for place = 1, count do
   end
   if admits == nil then return pack('<BI7B', VERDICTS, now, place) end
 
-  -- Compute the change that the settlement makes to the state, and the cost of this change.
+  -- Compute the change that the settlement makes to the state, and the cost of the change.
   local held_cost = parse('<I7', record, held_at + (place - 1) * 7)
   local spent_cost = parse('<I7', record, spent_at + (place - 1) * 7)
   --- @inline lib/epoch.read

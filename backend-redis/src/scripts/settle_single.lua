@@ -7,7 +7,7 @@
 --
 -- Reply: the reply of settle.lua.
 local key, epoch_key, id_key, id = KEYS[1], KEYS[2], KEYS[3], ARGV[2]
--- A test passes its time in ARGV[3], but lib/now expects the time in ARGV[2].
+-- A test passes its time in ARGV[3], but lib/now reads the time from ARGV[2].
 ARGV[2] = ARGV[3]
 --- @include lib/now
 
@@ -32,7 +32,7 @@ elseif is_read and #value == VALUE_SIZE and value:byte() == VALUE_KIND then
   kind = VALUE_KIND
 else
   --- @include lib/value.read
-  -- The value has a block, is of another kind or type, or is foreign.
+  -- The value has a block, has another kind or type, or is foreign.
   value, kind, blocked_until = read(key)
   if kind == FOREIGN then return pack('<BI7B', VERDICTS, now, 1) end
 end

@@ -13,7 +13,7 @@ read = function(key)
   return value or nil, kind, blocked_until, false
 end
 
--- Finds the hold that the call settles or extends, among the holds with this score.
+-- Finds the hold that the call settles or extends, among the holds with the score `at_score`.
 local function find_hold(key, at_score)
   for _, member in ipairs(call('ZRANGEBYSCORE', key, score(at_score), score(at_score))) do
     if member:sub(HOLD_NUMBER + 1, HOLD_KEY) == own_hold_key then return member end

@@ -47,7 +47,7 @@ elseif is_read and #value > LOG_END and (#value - LOG_HEAD - LOG_END) % RECORD =
 --- @end
 else
   --- @include lib/value.read
-  -- The value has a block, is of another kind or type, or is foreign.
+  -- The value has a block, has another kind or type, or is foreign.
   value, kind, blocked_until, is_list = read(key)
   if kind == FOREIGN then return pack('<BI7B', VERDICTS, now, 1) end
   if now < blocked_until then op, outcome = PEEK, BLOCKED end
@@ -82,8 +82,8 @@ if admits == nil then
   return pack('<BI7B', VERDICTS, now, 1)
 elseif after then
   --- @when token_bucket
-  -- The value contains the time of its last write. If this time is now and there is no wait, the
-  -- client can compute the whole reply from the value.
+  -- The value contains the time of its last write. If this is the current time and there is no
+  -- wait, the client can compute the whole reply from the value.
   if time == now and c == 0 then return after end
   --- @end
 elseif outcome == ALLOWED and not admits then
@@ -95,7 +95,7 @@ elseif outcome == ALLOWED and not admits then
     --- @inline lib/ttl.text
     ttl = math.max(ttl, call('PTTL', key))
     --- @when log_string
-    -- The write needs the whole log, and the script has read only its end.
+    -- The write needs the whole log, and the script has read only the end of the log.
     if value and #value == LOG_END then value = call('GET', key) end
     --- @end
     value = value or string.char(NONE)

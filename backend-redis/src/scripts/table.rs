@@ -99,7 +99,6 @@ impl StateKind {
     }
 }
 
-/// A place for a script, which is assembled at its first use.
 type Slot = OnceLock<Script>;
 
 /// Returns the script that acquires or peeks a single charge. It is the fastest script.

@@ -25,7 +25,8 @@ local answer, n = { pack('<BI7', VERDICTS, now) }, 1
 
 --- @inline lib/read_keys
 
--- These inputs of the rules have the same values for every charge (see lib/rules.lua).
+-- These inputs of the rules (see lib/rules.lua) have the same values for every charge of a usual
+-- batch.
 local op, max_wait, taken_at, blocked_until = ACQUIRE, 0, nil, 0
 
 local at, k = 1, 0

@@ -1,9 +1,8 @@
 //! Numbers that the scripts and this crate share: rules, operations, flags, outcomes, kinds of
 //! values, and parts of replies.
 //!
-//! A name in a script stands for the constant of the same name in this module. The assembly of the
-//! script replaces the name by the literal. `scripts/constants.lua` has the numbers that only the
-//! scripts use.
+//! A constant in this module replaces its name in every script when the script is assembled.
+//! `scripts/constants.lua` has the numbers that only the scripts use.
 
 /// Defines constants, and a table of their names and literals for the assembly of scripts.
 macro_rules! shared {
@@ -44,8 +43,8 @@ shared! {
     DENIED = 1;
     BLOCKED = 2;
 
-    // Kinds of values, in the first byte of a value. `NONE` is the lowest kind, of a value that has
-    // only a block.
+    // The first byte of a value is its kind. `NONE` is the lowest kind: a value that has only a
+    // block.
     NONE = 0x90;
     FIXED_ALIGNED = 0x91;
     FIXED_PHASED = 0x92;

@@ -194,7 +194,8 @@ pub(super) fn decide(
         if !charge.policy.is_shadow() {
             booked = booked.max(reply.numbers[2]);
         }
-        // The verdicts of these operations have the numbers of a peek with a cost of 0.
+        // The verdicts of a refund and similar operations have the numbers of a peek with a cost of
+        // 0.
         let cost = if normalized.answers_as_a_peek() { 0 } else { *cost };
         verdicts.push(reply.verdict(charge, cost, now)?);
         taken_at.push(Timestamp::from_micros(reply.clock_of_the_state(charge, now)));
@@ -238,14 +239,13 @@ fn foreign_value(charge: &Charge<'_>) -> Error {
 
 /// The reply of a script to a charge: the outcome, and the state in the numbers of its algorithm.
 ///
-/// From these numbers, functions of the core compute the rest of the verdict, as in every other
-/// store.
+/// Functions of the core compute the rest of the verdict from the numbers, as in every other store.
 pub(super) struct ChargeReply {
     outcome: Outcome,
     blocked_until: u64,
     numbers: [u64; 3],
-    /// The time at which the state ends if nothing more is written, as the policy that wrote the
-    /// state computed it. If this time follows from the numbers, the field is 0.
+    /// The time at which the state ends if nothing more is written. The policy that wrote the state
+    /// computed this time. If the time follows from the numbers, the field is 0.
     ends_at: u64,
     holds: HoldsReply,
 }
@@ -311,7 +311,8 @@ impl ChargeReply {
                 }
                 recovers_at
             }
-            // If the time does not fit into the value, it follows from the numbers of the state.
+            // If the end of the state does not fit into the value, it follows from the numbers of
+            // the state.
             (Value::Interval { recovers_at, .. }, Rule::IntervalBucket(_))
                 if recovers_at < MAX_NUMBER =>
             {

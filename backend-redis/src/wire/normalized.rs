@@ -57,7 +57,7 @@ impl<'a> NormalizedCall<'a> {
         self.operation.needs_hold()
     }
 
-    /// Returns the settlement that corresponds to this call, which settles or extends a hold.
+    /// Returns the settlement of the hold that this call settles or extends.
     pub(super) fn as_settlement(&self) -> Self {
         Self { operation: Operation::Settle, ..self.clone() }
     }

@@ -39,7 +39,7 @@ struct Step {
 #[derive(Debug)]
 pub struct PlannedRequest<'a> {
     pub request: Request<'a>,
-    /// The indices in the plan of the calls of the request, in order.
+    /// For each call of the request, in order, the index of the call in the plan.
     pub places: Places,
 }
 
@@ -293,7 +293,7 @@ mod tests {
     enum End {
         /// The request fails.
         Fails,
-        /// The reply omits this many calls at the end, and does not decide the charges of one key.
+        /// The reply omits `left_out` calls at the end, and does not decide the charges of one key.
         Replies { left_out: usize, undecided: Option<Index> },
     }
 
@@ -395,7 +395,8 @@ mod tests {
                     continue;
                 }
                 // A call with several charges waits until the next request decides its undecided
-                // state. It is possible that later calls on its other states are decided before it.
+                // state. Later calls on the other states of this call are possibly decided before
+                // it.
                 if call.charges.len() == 1 {
                     let before = last.insert(key_of(*place).unwrap(), *place);
                     prop_assert!(before.is_none_or(|before| before < *place), "{:?}", result);

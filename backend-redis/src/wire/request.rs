@@ -104,9 +104,9 @@ impl<'a> Request<'a> {
 
     /// Creates a request for one call that uses a script of [`Tier::WithHolds`].
     ///
-    /// A state possibly has holds although no policy of the call refunds lapsed holds, because an
-    /// earlier policy of the same name did. The script of [`new`](Self::new) treats such a state as
-    /// a foreign value.
+    /// A state can have holds although no policy of the call refunds lapsed holds, because an
+    /// earlier policy of the same name refunded them. The script of [`new`](Self::new) treats such
+    /// a state as a foreign value.
     pub fn with_holds(keys: &Keys, call: &Call<'a>) -> Result<Self, Error> {
         Self::with_tier(keys, call, Tier::WithHolds)
     }
@@ -114,8 +114,8 @@ impl<'a> Request<'a> {
     fn with_tier(keys: &Keys, call: &Call<'a>, tier: Tier) -> Result<Self, Error> {
         let (states, normalized) = (tier.states(), NormalizedCall::new(call)?);
         if call.operation.is_of_hold() {
-            // A limiter refuses to build with such a policy, but a call that was made by hand can
-            // contain one.
+            // No limiter can be built with such a policy, but the caller can create a call with
+            // such a policy without a limiter.
             call.charges.iter().try_for_each(|charge| supports(charge.policy))?;
         }
         let id = match (call.id, call.charges.get(0)) {
@@ -355,8 +355,8 @@ impl<'a, 'k> Batch<'a, 'k> {
     /// number of keys.
     pub const MAX_CHARGES: usize = bounds::MAX_CHARGES;
 
-    /// Creates an empty batch for a script of this tier. If a call needs a later tier, the batch
-    /// changes to that tier.
+    /// Creates an empty batch for a script of the tier `tier`. If a call needs a later tier, the
+    /// batch changes to the later tier.
     #[must_use]
     pub fn new(names: &'k Keys, tier: Tier) -> Self {
         Self {
@@ -389,8 +389,8 @@ impl<'a, 'k> Batch<'a, 'k> {
         self.put(normalized, PEEK, argument)
     }
 
-    /// Returns `true` if the request stays within its bounds with this call. A request of only one
-    /// call is always within its bounds.
+    /// Returns `true` if the request stays within its bounds when this call is added. A request of
+    /// only one call is always within its bounds.
     pub(super) fn has_room_for(&self, call: &Call<'_>) -> bool {
         let charges = self.charges + call.charges.len();
         let is_within = charges <= Self::MAX_CHARGES && self.key_bytes <= bounds::MAX_KEY_BYTES;
@@ -415,8 +415,8 @@ impl<'a, 'k> Batch<'a, 'k> {
         for ((charge, cost), (rule, numbers)) in normalized.charges.iter().zip(rules) {
             let number = self.number_of(self.names.key(charge));
             let penalty = match op {
-                // These operations end or change the epoch of the holds on a state, so the script
-                // needs the key of the epoch.
+                // A reset ends the epoch of the holds on a state, and a refund changes it. So the
+                // script needs the key of the epoch.
                 RESET | REFUND => self.number_of(self.names.epoch_key(charge)).into(),
                 _ => penalty(charge),
             };
@@ -483,7 +483,7 @@ impl<'a> IdArguments<'a> {
     ) -> Self {
         let is_of_hold = call.operation.is_of_hold();
         let ttl = micros(id.ttl, 999);
-        // A hold that has lapsed can still be settled for the same time again.
+        // After a hold has lapsed, it can still be settled for as long as it lasted.
         let life = if is_of_hold { 2 * ttl } else { ttl };
         let is_of_shadow = call.charges.iter().all(|charge| charge.policy.is_shadow());
         let mut request = Vec::with_capacity(64);

@@ -5,11 +5,11 @@ use tidegate_core::Shard;
 /// Appends the end of a shard's tag to a key: `%.`, the number of shards, `.`, and two characters.
 /// `begins` is the byte of the key at which the tag begins.
 ///
-/// Escaping never produces `%.`, so no tenant and no subject has such a tag. The slots are divided
-/// into 256 equal parts. For each part, a pair of characters exists that gives the tag a slot in
-/// this part. The pairs of `n` shards are chosen so that their slots are an `n`th of all slots
-/// apart. Therefore, if two nodes have the same number of slots, their numbers of shards differ by
-/// at most one.
+/// Escaping never produces `%.`, so the tag of a shard differs from every tenant and every subject.
+/// The slots are divided into 256 equal parts. For each part, a pair of characters exists that
+/// gives the tag a slot in this part. The pairs of `n` shards are chosen so that their slots are an
+/// `n`th of all slots apart. Therefore, if two nodes have the same number of slots, their numbers
+/// of shards differ by at most one.
 ///
 /// The choice of the characters must never change, because it determines the slots of existing
 /// states.
@@ -46,7 +46,7 @@ const fn crc(crc: u16, bytes: &[u8]) -> u16 {
     crc
 }
 
-/// For each part of the slots, a pair of characters with a checksum in this part.
+/// For each of the 256 parts of the slots, a pair of characters whose checksum is in the part.
 const PAIRS: [[u8; 2]; 256] = {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut pairs = [[0; 2]; 256];
@@ -113,7 +113,7 @@ mod tests {
                         on_node[usize::try_from(node).unwrap()] += 1;
                     }
                     let (min, max) = (on_node.iter().min().unwrap(), on_node.iter().max());
-                    // The rounding to shards adds a difference of 1, and the rounding to 256 parts
+                    // Rounding to whole shards adds a difference of 1, and rounding to 256 parts
                     // adds another 1.
                     let difference = max.unwrap() - min;
                     assert!(difference <= 2, "{count} shards on {nodes} nodes: {on_node:?}");

@@ -48,7 +48,7 @@ const FAMILIES: &[(&[&str], &[u64])] = &[
     ),
     // In this bucket, a token has 2^27 units.
     (&["p: token-bucket 1/134217728us burst 9"], &[]),
-    // With these policies, the debt of reservations reaches 2^52.
+    // Under these policies, the debt of reservations reaches 2^52.
     (
         &["p: token-bucket 562949953421312/1us burst 2251799813685248"],
         &[1 << 48, 1 << 49, 1 << 50, 1 << 51],
@@ -267,7 +267,7 @@ async fn run(start: u64, steps: u64, stream: u64, moves: bool) {
             };
             for _ in 0..times {
                 let (operation, policy, cost) = lane.operation(&mut rng, now);
-                // The second charge is under a policy that usually refuses.
+                // The policy of the second charge usually refuses.
                 let is_two = policy.rule().can_reserve() && below(&mut rng, 6) == 0;
                 // A check-only charge can refuse the whole call and is not made.
                 let is_check_only = below(&mut rng, 12) == 0;
@@ -338,7 +338,7 @@ async fn an_undo_that_changes_nothing_leaves_a_block_as_in_the_core() {
         "p: token-bucket 2/10us by-interval burst 9",
     ] {
         let policy = policy(text);
-        // Each undo has the age and the cost of the charge that it undoes.
+        // For each undo, the age and the cost of the charge that is undone.
         let undone: Vec<_> = [0, 1, 4, 5, 6, 9, 10, 11, 15, 19, 20, 21, 25, 35, 50]
             .into_iter()
             .flat_map(|ago| [1, 2, 3, 4].map(|cost| (ago, cost)))

@@ -68,7 +68,7 @@ async fn b27_a_thousand_calls_in_one_microsecond_all_count() {
     }
 }
 
-/// This batch has more charges than one script call allows.
+/// The batch has more charges than one script call allows.
 #[tokio::test]
 async fn ten_thousand_subjects_fit_in_one_batch() {
     let store = builder().await.response_timeout(Duration::from_secs(30)).build().unwrap();

@@ -62,7 +62,7 @@ fn builder(url: &str) -> RedisStoreBuilder {
     RedisStore::builder().url(url)
 }
 
-/// Acquires 1 of 1,000, and returns the number of earlier acquires.
+/// Acquires 1 of 1,000, and returns the number of acquires before that.
 async fn acquire(store: &RedisStore) -> Result<u64, Error> {
     let policy = policy("p: fixed-window 1000/10d");
     let charges = [Charge::new(&policy, "s")];
@@ -134,7 +134,7 @@ async fn a_connection_logs_in_again_before_its_credentials_expire() {
     assert_eq!(eventually(PATIENCE, "the second login", renewed).await.unwrap(), before);
     assert_eq!(acquire(&store).await.unwrap(), 1);
     assert_eq!(connections(&redis, "second").await, before);
-    // These credentials do not set a time for a second login.
+    // These credentials do not set `renew_after`, so there is no second login.
     let calls = provider.calls();
     assert_eq!(acquire(&store).await.unwrap(), 2);
     assert_eq!(provider.calls(), calls);
@@ -248,7 +248,7 @@ async fn a_store_decides_on_an_existing_connection_as_on_its_own() {
     let settled = own.decide(Call::new(Operation::Settle, &used).with_id(id)).await.unwrap();
     assert_eq!(settled.amounts(), [3]);
     drop(store);
-    // The connection belongs to the application, which can still use it.
+    // The connection belongs to the application, which can still use the connection.
     let mut connection = connection;
     assert_eq!(redis::cmd("PING").query_async::<String>(&mut connection).await.unwrap(), "PONG");
 

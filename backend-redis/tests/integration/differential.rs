@@ -64,9 +64,9 @@ impl DifferentialStore for DatabaseStore {
     }
 }
 
-/// It is possible that debt beyond the capacity recovers in the very next microsecond. A call that
-/// does not wait must not count this debt as recovered. This holds when the debt is refunded or
-/// reset, and when another charge of the call refuses.
+/// Debt beyond the capacity can recover in the very next microsecond. A call that does not wait
+/// must not count this debt as recovered. The test also covers a debt that is refunded or reset,
+/// and a call in which another charge refuses.
 #[tokio::test]
 async fn debt_that_recovers_in_the_next_microsecond_is_not_recovered_yet() {
     let (mut stores, _redis) = stores().await;

@@ -85,7 +85,7 @@ async fn a_key_lives_until_its_state_has_recovered_and_no_longer() {
         let reset = u64::try_from(reset.as_millis()).unwrap();
         assert!(life + 500 >= reset && life <= reset + 2, "{text}: {life} and {reset}");
     }
-    // This part needs real time, for B12 and B13.
+    // The rest of the test needs real time, for B12 and B13.
     let short = policy("short: sliding-log 1/60ms");
     let charge = [Charge::new(&short, "s")];
     assert!(store.decide(Call::acquire(&charge)).await.unwrap().is_allowed());
@@ -108,7 +108,7 @@ async fn b18_a_foreign_value_is_an_error_and_stays_unchanged() {
         &[b"SET", b"KEY", b"\x96too short"],
         &[b"SET", b"KEY", b"\xb6\0\0"],
         &[b"SET", b"KEY", b"\x94 a log with half a record"],
-        // This value begins and ends like a log, but no number of records has its size.
+        // The value begins and ends like a log, but no number of records gives a log of this size.
         &[b"SET", b"KEY", b"\x94 seventeen byte\x94"],
         &[b"RPUSH", b"KEY", b"a", b"b"],
         &[b"HSET", b"KEY", b"a", b"b"],
@@ -148,7 +148,7 @@ async fn b18_a_foreign_value_is_an_error_and_stays_unchanged() {
                     assert_eq!(error.kind(), ErrorKind::ForeignValue, "{text} {command:?}");
                 }
             }
-            // The other calls of a batch are decided.
+            // The call of the batch on another key is decided.
             let batch = [Call::acquire(&two[..1]), Call::acquire(&one), Call::acquire(&two)];
             let answers = store.decide_many(&batch).await;
             assert!(answers[0].as_ref().unwrap().is_allowed());
@@ -254,7 +254,7 @@ async fn b18_a_slightly_changed_value_is_an_error_and_stays_unchanged() {
 }
 
 /// The first byte of a value is its kind. Other versions of this crate and other programs rely on
-/// this.
+/// this layout.
 #[tokio::test]
 async fn the_first_byte_of_a_value_is_its_kind_and_whether_it_blocks() {
     const NOW: u64 = 1_790_000_000_000_000;

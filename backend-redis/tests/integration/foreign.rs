@@ -295,7 +295,7 @@ struct Log {
 }
 
 impl Log {
-    /// Returns a log in which all of these records count.
+    /// Returns a log in which all of the records count.
     fn new(records: &[(u64, u64)]) -> Self {
         Self {
             records: records.to_vec(),
@@ -574,8 +574,8 @@ impl Scene {
                 if !answers.iter().all(|answer| answer.is_ok() || is_foreign(answer)) {
                     return Err(what());
                 }
-                // For a log, only some of the answers are possibly errors, because the scripts read
-                // only the parts of a log that they need.
+                // For a log, it is possible that only some of the answers are errors, because the
+                // scripts read only the parts of a log that they need.
                 if kind != LOG && answers.iter().any(is_foreign) {
                     let is_unchanged = self.get(&policy).await.as_ref() == Some(&forged);
                     if !is_unchanged || !answers.iter().all(is_foreign) {
@@ -587,7 +587,7 @@ impl Scene {
                 self.compare(&policy, kind, &forged, path).await?;
             }
         }
-        // No operation fails with another kind of error.
+        // Each operation either succeeds or fails because of the foreign value.
         for operation in [
             Operation::Peek,
             Operation::Refund,
@@ -612,7 +612,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Compares the decisions on a value with those of the core on the same record.
+    /// Compares the store's decisions on a value with the core's decisions on the same record.
     async fn compare(
         &mut self,
         policy: &Policy,
@@ -620,7 +620,7 @@ impl Scene {
         forged: &[u8],
         path: Path,
     ) -> Result<(), String> {
-        // A changed first byte gives the value another kind, or makes its end the end of a block.
+        // A changed first byte changes the kind of the value, or makes its end the end of a block.
         let is_own_kind = forged[0] == kind || forged[0] == kind | BLOCK_FLAG;
         let size = match kind {
             0x91..=0x93 => 15,

@@ -232,7 +232,7 @@ async fn lapsed_holds_are_refunded_as_in_the_core_while_the_clock_jumps() {
     compare_traces(lapsing(several(), 0.7), Variation::Jumping).await;
 }
 
-/// In this trace, only some settings of a policy have `refund-lapsed`.
+/// In the traces of this test, some settings of a policy have `refund-lapsed`, and others do not.
 #[tokio::test]
 async fn lapsed_holds_are_refunded_as_in_the_core_while_policies_change() {
     for share in [1.0, 0.5] {
@@ -605,7 +605,7 @@ async fn a_foreign_value_under_the_key_of_a_hold_is_an_error_and_stays_unchanged
         let key = Keys::new(&prefix).id_key(&charges[0], b"id");
         let valid = client.call(&[&b"GET"[..], &key]).await.unwrap();
         let Reply::Bytes(valid) = valid else { panic!("{valid:?}") };
-        // These values are the valid value, cut off at each length.
+        // Each of these values is a valid value that was cut off.
         let mut values: Vec<Vec<&[u8]>> =
             (0..valid.len()).map(|end| vec![&b"SET"[..], &key, &valid[..end]]).collect();
         values.extend([
@@ -769,7 +769,7 @@ async fn a_long_log_with_refund_lapsed_is_unsupported() {
 }
 
 /// The log of an earlier policy is possibly a list. A hold on such a log lapses too, but the waits
-/// of denied calls do not include this lapse.
+/// of denied calls do not include the lapse.
 #[tokio::test]
 async fn a_hold_on_a_list_of_an_earlier_policy_lapses() {
     let (long, short) =
@@ -972,7 +972,7 @@ async fn a_foreign_value_with_holds_is_an_error_and_stays_unchanged() {
         ];
         let last = state.len() - 1;
         let mut states: Vec<Vec<u8>> = (0..state.len()).map(|end| state[..end].to_vec()).collect();
-        // These values have another last byte, an unknown rule, or numbers that would cause a
+        // The values have another last byte, an unknown rule, or numbers that would cause a
         // division by 0.
         for (index, byte) in [(last, 0x9b), (last - 76, 0), (last - 76, 6), (0, 0x8f), (0, 0xd4)] {
             let mut changed = state.clone();
@@ -995,8 +995,8 @@ async fn a_foreign_value_with_holds_is_an_error_and_stays_unchanged() {
             }
             assert_eq!(server().await.dump(&prefix).await.unwrap(), before, "{text} {state:?}");
         }
-        // Each of these changes of the state or of a hold must lead to an answer, and must not
-        // break the script.
+        // Each change of the state or of a hold must lead to an answer, and must not break the
+        // script.
         let mut changed: Vec<(Vec<u8>, Vec<u8>)> = vec![];
         for byte in [0, 1, 0x7f, 0xff] {
             for index in 0..state.len() {
@@ -1091,7 +1091,8 @@ async fn the_number_of_open_holds_is_bounded_as_in_the_core() {
         too_many,
         "p has the maximum number of open holds"
     );
-    // Check-only charges, costs of 0 and charges of other policies make no hold on a full state.
+    // No hold is made on a full state for check-only charges, for costs of 0, and for charges of
+    // other policies.
     let more = [charges[0].cost(0), charges[1].check_only(), charges[2]];
     assert_eq!(both(Operation::Hold, 4, &more).await, Ok(true));
     // A repeated call gets its answer again. Settled and lapsed holds do not count as open.

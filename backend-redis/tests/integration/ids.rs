@@ -130,8 +130,8 @@ async fn a_call_whose_answer_is_lost_is_repeated_and_charged_once() {
     }
 }
 
-/// The record of an id is on the server, so other processes and stores use it too. It survives a
-/// restart and a failover.
+/// The server has the record of an id, so other processes and stores use the record too. The record
+/// survives a restart and a failover.
 #[tokio::test]
 async fn an_id_is_known_after_a_reconnect_a_restart_and_a_failover_that_kept_the_data() {
     let (redis, replica) = (Redis::start().await.unwrap(), Redis::start().await.unwrap());
@@ -367,7 +367,7 @@ async fn a_server_without_memory_charges_nothing_and_records_no_id() {
     let store = patient_store(&redis.url());
     let (wide, log) = (policy("w: fixed-window 9/1d"), policy("l: sliding-log 500/1h"));
     let charges = [Charge::new(&wide, "s"), Charge::new(&log, "s")];
-    // After these calls, the scripts are loaded, and the first policy has a state.
+    // These calls load the scripts, and create a state for the first policy.
     for charges in [&charges[..1], &charges] {
         let id = format!("{}", charges.len());
         let call = Call::acquire(charges).with_id(CallId::new(&id, HOUR));

@@ -52,9 +52,9 @@ enum Passes {
     Micros(u64),
     /// This many 64ths of ten days pass.
     Part(u64),
-    /// The `reset_after` of the last decision ends, and this many microseconds pass.
+    /// The time passes until the end of the last `reset_after`, plus this many microseconds.
     Reset(i64),
-    /// The `retry_after` of the last decision ends.
+    /// The time passes until the end of the last `retry_after`.
     Retry,
 }
 
@@ -322,8 +322,8 @@ impl Scene {
                 Operation::Block { .. } | Operation::BlockAtLeast { .. } | Operation::Peek
             );
             let writes = !keeps_the_state && decision.is_allowed();
-            // After a block, a key possibly keeps the rest of its previous, longer life. A life
-            // that is set again to the same end differs by up to the tolerance.
+            // After a block, a key possibly keeps the rest of its previous, longer life. If the
+            // same end is set again, it differs by up to the tolerance.
             let is_longer = expires > before.map(|before| before + SPARE);
             let is_long = writes && is_longer && until > latest;
             if is_short || is_long && !self.has_several_rates {
@@ -360,8 +360,8 @@ impl Scene {
     }
 }
 
-/// The life is rounded up to the server's milliseconds, and must be exact to a millisecond in both
-/// directions.
+/// The life of a key is rounded up to the server's milliseconds. It must not be a millisecond
+/// longer or shorter.
 #[tokio::test]
 async fn the_life_of_a_key_is_exact_to_the_millisecond() {
     for (text, cost) in [
@@ -406,7 +406,7 @@ async fn life_after_acquire(policy: &Policy, cost: u64, now: u64, batch_size: us
     let mut client = client().await;
     let charge = [Charge::new(policy, "s").cost(cost)];
     let other = [Charge::new(policy, "other")];
-    // The batch has another call, which is made first.
+    // The batch has two calls, and the first call is a peek for another subject.
     let answer = match batch_size {
         1 => store.decide(Call::acquire(&charge)).await,
         _ => store

@@ -28,7 +28,7 @@ struct Run {
     times: usize,
     /// The age in microseconds of the charge that each undo undoes.
     ago: u64,
-    /// The number of microseconds before each call of the run.
+    /// The number of microseconds before each of the repeated calls.
     apart: u64,
     before: i64,
 }
@@ -300,7 +300,7 @@ async fn records_of_a_shortened_string_are_undone_as_in_the_core() {
     }
 }
 
-/// Expired records stay in a string for a while, because their removal rewrites the whole string.
+/// Expired records stay in a string for a while, because removing them rewrites the whole string.
 /// Their number is bounded.
 #[tokio::test]
 async fn a_string_has_at_most_twice_the_records_that_count() {
@@ -626,7 +626,8 @@ async fn a_log_that_was_cut_is_an_error_and_stays_unchanged() {
     }
 }
 
-/// An element of a list is foreign if its size is right and its kind is wrong, or the reverse.
+/// An element of a list is foreign if its size is right and its kind is wrong, or if its kind is
+/// right and its size is wrong.
 #[tokio::test]
 async fn a_foreign_element_within_a_log_is_an_error_and_stays_unchanged() {
     let changes: [fn(&mut Vec<u8>); 3] = [

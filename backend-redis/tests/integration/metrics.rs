@@ -37,7 +37,7 @@ fn the_time_of_each_round_trip_is_taken_by_the_script() {
             assert!(matches!(times(&recorder)[..], [("token_bucket", _), ("batch", 1 | 2)]));
         });
     });
-    // The layer around the store has recorded the same calls.
+    // The layer around the store has recorded three calls, too.
     assert_eq!(recorder.times(r#"tidegate_store_seconds{operation="acquire"}"#), Some(3));
     assert_eq!(recorder.help()[names::SCRIPT_SECONDS.name], names::SCRIPT_SECONDS.help);
 }

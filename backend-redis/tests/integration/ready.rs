@@ -90,7 +90,8 @@ async fn a_server_that_is_too_old_is_an_error_with_its_version() {
     let (kind, text) = ready_error(builder(&server_with_version("5.0.14"))).await;
     assert_eq!(kind, ErrorKind::UnsupportedServer, "{text}");
     assert!(text.contains("is version 5.0; it must be at least 6.0"), "{text}");
-    // The check accepts this version, but the server replies to no script call.
+    // The check accepts this version of the server, and then fails because the server replies to no
+    // script call.
     assert_ne!(
         ready_error(builder(&server_with_version("6.0.1"))).await.0,
         ErrorKind::UnsupportedServer
@@ -130,7 +131,7 @@ fn a_call_outside_of_a_runtime_is_an_error_that_names_the_runtime() {
     }
     let script_free = RedisStore::builder().script_free().build().unwrap();
     check(ready_output(script_free.decide(call)).unwrap_err());
-    // A failure policy does not hide this error.
+    // The failure policy of the store does not hide the error.
     check(ready_output(store.clone().or_fail_open().decide(call)).unwrap_err());
     let error =
         ready_output(store.clone().timeout(Duration::from_secs(1)).decide(call)).unwrap_err();

@@ -39,7 +39,7 @@ struct Step {
     batch: Vec<(usize, u8, u64)>,
 }
 
-/// Generates policies, some with the same name and therefore the same state.
+/// Generates policies. Some policies have the same name, and therefore the same state.
 fn policies() -> impl Strategy<Value = Vec<Policy>> {
     let limit = 1..8_u64;
     let window = prop::sample::select(vec!["10ms", "7s", "1h"]);

@@ -21,7 +21,7 @@ use crate::common::{fresh_prefix, policy, server};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A wait that no caller in these tests reaches.
+/// A maximum wait that no caller in these tests reaches.
 const LONG: Duration = Duration::from_secs(3600 * 2000);
 
 /// The maximum time until all calls in flight have ended.
@@ -48,8 +48,8 @@ async fn admissions(prefix: &str, policy: &str, stores: u64, each: u64) -> Vec<T
                 let mut times = vec![];
                 for _ in 0..each {
                     assert!(limiter.until_ready("api").await.is_ok());
-                    // The time is read after the admission, so it is never earlier than the
-                    // admission.
+                    // The server's time is read after the admission, so it is never earlier than
+                    // the admission.
                     times.push(limiter.store().now().await.unwrap());
                 }
                 times

@@ -48,12 +48,12 @@ enum Outcome {
 }
 
 impl Ledger {
-    /// Creates a ledger of calls that are executed by the server at this URL.
+    /// Creates a ledger of calls to the server at `url`.
     pub(crate) fn new(url: &str) -> Self {
         Self::with_store(RedisStore::new(url).unwrap())
     }
 
-    /// Creates a ledger that reads the states with this store.
+    /// Creates a ledger that reads the states with the store `direct`.
     pub(crate) fn with_store(direct: impl Store + 'static) -> Self {
         let direct: Box<dyn Store> = Box::new(direct);
         let policy = "ledger: fixed-window 9/10d anchored".parse().unwrap();

@@ -21,7 +21,7 @@ pub(crate) fn is_unsupported_over_slots(call: &Call<'_>, answer: &Result<Decisio
         && slots.any(|slot| Some(slot) != first)
 }
 
-/// Executes a scenario on an empty store with this clock, and compares every answer with the
+/// Executes a scenario on an empty store that uses `clock`, and compares every answer with the
 /// oracle.
 ///
 /// # Errors
@@ -60,8 +60,8 @@ pub async fn run_against_oracle(
 ///
 /// # Errors
 ///
-/// Returns an error in the same cases as [`run_against_oracle`], or if the number of answers is
-/// not the number of calls.
+/// Returns an error in the same cases as [`run_against_oracle`], or if the store returns a wrong
+/// number of answers.
 pub async fn run_batches_against_oracle(
     store: &impl Store,
     clock: &ManualClock,
@@ -99,7 +99,7 @@ pub async fn run_batches_against_oracle(
     Ok(())
 }
 
-/// Executes a scenario of holds on an empty store with this clock, and compares every answer with
+/// Executes a scenario of holds on an empty store that uses `clock`, and compares every answer with
 /// the oracle. Under a policy with `refund-lapsed`, the times in the verdicts are not compared,
 /// because the times of the oracle do not include the refunds of holds that will lapse.
 ///

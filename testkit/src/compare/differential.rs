@@ -1,5 +1,5 @@
 //! Differential runs, in which a store and the core receive the same calls at the same virtual
-//! times. Their decisions must be identical.
+//! times. The decisions of both must be identical.
 #![expect(
     clippy::panic,
     clippy::expect_used,

@@ -45,8 +45,8 @@ pub(crate) struct HoldStep {
     pub(crate) costs: Vec<Option<u64>>,
     /// Whether the last charge of the call is check-only.
     pub(crate) checks_last: bool,
-    /// Whether a call that names a hold has the same charges as the hold, at these costs.
-    /// Otherwise, the costs alone determine the charges.
+    /// Whether a call that names a hold has the same charges as the hold, at the costs `costs`.
+    /// Otherwise, `costs` alone determines the charges.
     pub(crate) fits: bool,
 }
 

@@ -112,7 +112,7 @@ pub enum Passes {
 pub enum Cost {
     /// The cost is this number.
     Just(u64),
-    /// The cost is the policy's limit plus this number.
+    /// The cost is the limit of the policy plus this number.
     Limit(i64),
     /// The cost is the remaining amount in the last answer plus this number.
     Remaining(i64),
@@ -131,10 +131,10 @@ pub enum Does {
     AcquireUpTo(u64),
     /// An undo of the charges that an earlier step has made.
     Undo {
-        /// The number of charging steps between the earlier step and this undo.
+        /// The number of steps with charges between the earlier step and the undo.
         ago: usize,
-        /// Whether the undo names the charges of the earlier step. Otherwise, it names the charges
-        /// of its own step.
+        /// Whether the undo names the charges of the earlier step. Otherwise, the undo names the
+        /// charges of its own step.
         same: bool,
         /// The undo names the time of a charge, which is the time of the earlier step plus this
         /// many microseconds.

@@ -169,8 +169,8 @@ pub(super) fn execute(
 }
 
 impl Hold {
-    /// Returns the time at which the hold lapses, and its turn. Returns `None` if the hold has
-    /// lapsed or is settled.
+    /// Returns the time at which the hold lapses, and the order of the hold among holds that lapse
+    /// at the same time. Returns `None` if the hold has lapsed or is settled.
     pub(super) fn lapses_at(&self) -> Option<(u64, Option<u64>)> {
         let is_open = self.settled.is_none() && self.lapsed.is_none();
         is_open.then_some((self.lapses_at, self.turn))

@@ -93,8 +93,8 @@ impl Rules for IntervalBucket {
         if take.at >= written.anchor + self.period {
             return None; // This past does not contain the charge.
         }
-        // Each period that began between the charge and the last write has added its refill. The
-        // search counts these periods, from the last period backwards.
+        // At the end of each period between the charge and the last write, the bucket was refilled.
+        // The search counts these periods, from the last period backwards.
         let began = |periods: u64| written.anchor.saturating_sub(periods * self.period);
         let periods =
             first(0, written.anchor / self.period + 1, |periods| began(periods) <= take.at);

@@ -54,8 +54,8 @@ pub(super) fn execute(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> Reply {
         }
         Operation::Undo { at } => {
             let before = ledger.clone();
-            // If several charges have the same key, its undone amount is divided among these
-            // charges, in their order.
+            // If several charges have the same key, the undone amount of the key is divided among
+            // these charges, in their order.
             let mut undone: BTreeMap<Key, u64> = BTreeMap::new();
             for charge in &charges {
                 let amount = undo(ledger, &before, &charges, charge, at.as_micros(), now);
@@ -94,13 +94,13 @@ pub(super) fn execute(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> Reply {
             }
             look(ledger, &charges, now)
         }
-        // The oracle does not know this operation, so no answer to it is accepted.
+        // The oracle does not know the operation, so no answer to the call is accepted.
         _ => Reply::Error(vec![]),
     }
 }
 
-/// Returns the time at which a block of this span ends, or `None` for a span of zero. The span is
-/// rounded up to a microsecond, and is at most 2^51 µs.
+/// Returns the time at which a block with the span `span` ends, or `None` for a span of zero. The
+/// span is rounded up to a microsecond, and is at most 2^51 µs.
 fn block_ends(span: Duration, now: u64) -> Option<u64> {
     let span = span.as_nanos().div_ceil(1_000).min(1 << 51);
     (span > 0).then(|| u64::try_from(span).map_or(u64::MAX, |span| now + span))

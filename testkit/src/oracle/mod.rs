@@ -2,8 +2,8 @@
 //! the algorithms of the core.
 //!
 //! The oracle reads only the settings of a policy and its tick. It keeps every cost separately, and
-//! keeps fractions of tokens as exact fractions. The oracle finds these values by search, and the
-//! core computes them:
+//! keeps fractions of tokens as exact fractions. The core computes the following values, but the
+//! oracle finds them by search:
 //!
 //! * `remaining` is the largest cost that fits.
 //! * `retry_after` is the time until the cost fits for the first time.

@@ -48,8 +48,8 @@ impl Refunds {
     }
 }
 
-/// The refunds of one state that are deducted from its holds. Refunds for holds under policies with
-/// `refund-lapsed` are counted separately.
+/// The refunds of one state that are deducted from the holds on the state. Refunds for holds under
+/// policies with `refund-lapsed` are counted separately.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct KeyRefunds {
     /// The refunds that were executed while a hold under a policy with `refund-lapsed` was open. A

@@ -13,7 +13,8 @@ pub(super) const MAX_COUNT: u64 = 1 << 52;
 /// The maximum time in which a debt is repaid, in microseconds.
 pub(super) const MAX_REPAY_TIME: u64 = 1 << 51;
 
-/// The past of a key: the charges that the algorithm still needs, in the form of the algorithm.
+/// The past of a key: the charges on the key that the algorithm still needs, in the form of the
+/// algorithm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Past {
     /// The past of a fresh key.
@@ -47,12 +48,13 @@ pub(super) trait Rules: fmt::Debug {
     /// units.
     fn refund(&self, past: &Past, cost: u64, now: u64) -> (Past, u64);
 
-    /// Undoes `cost` of the charge `take`, but at most the part of this charge that still counts.
+    /// Undoes `cost` of the charge `take`, but at most the part of the charge that still counts.
     /// Returns the past of the key after the undo, and the undone amount in whole units. Returns
     /// `None` if no part of the charge counts any more.
     fn undo(&self, past: &Past, cost: u64, take: Take, now: u64) -> Option<(Past, u64)>;
 
-    /// Returns the first time at which the past has no effect on decisions any more.
+    /// Returns the first time at which the charges of the past have no effect on decisions any
+    /// more.
     fn recovers_at(&self, past: &Past) -> u64;
 
     /// Returns `true` if a reservation of `cost` is possible: the algorithm is a bucket, and can
@@ -70,7 +72,7 @@ pub(super) struct Take {
     pub(super) cost: u64,
 }
 
-/// Returns the rules of a charge's policy, for the charge's subject.
+/// Returns the rules of a charge: the algorithm and the settings of its policy, for its subject.
 pub(super) fn rules_of(charge: &Charge<'_>) -> Box<dyn Rules> {
     let tick = charge.policy.rule().tick();
     match charge.policy.algorithm() {

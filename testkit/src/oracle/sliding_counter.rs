@@ -45,7 +45,8 @@ impl Rules for Counter {
         let Some(past) = self.rolled(past, now) else {
             return cost <= self.limit;
         };
-        // All times are in ticks. The start of the window replaces an earlier `now`.
+        // All times are in ticks. If `now` is before the start of the window, the start of the
+        // window is used.
         let window = u128::from(self.window / self.tick);
         let start = past.ends - self.window;
         let elapsed = u128::from(now.saturating_sub(start) / self.tick);

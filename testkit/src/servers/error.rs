@@ -4,9 +4,9 @@ use std::{error, fmt, io};
 
 /// The error that a server could not be started or reached, or that a command has failed.
 ///
-/// The type is opaque, because a test that gets this error fails. The message says what to do. The
-/// `Debug` output contains the message and the cause, so that the panic message of `unwrap` is
-/// readable.
+/// The type has no variants to match, because a test that gets an error fails. The message says
+/// what to do. The `Debug` output contains the message and the cause, so that the panic message of
+/// `unwrap` is readable.
 pub struct Error {
     message: String,
     source: Option<io::Error>,

@@ -22,10 +22,10 @@ static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| {
     AtomicU16::new(u16::from_le_bytes([low, high]))
 });
 
-/// Returns a port on 127.0.0.1 that is free now.
+/// Returns a port on 127.0.0.1 on which no process listens.
 ///
-/// Another process can take the port before the caller uses it. In this case, the caller must call
-/// the function again.
+/// Another process can take the port before the caller uses the port. In this case, the caller must
+/// call the function again.
 pub fn free_port() -> Result<u16, Error> {
     (0..COUNT)
         .map(|_| FIRST + NEXT.fetch_add(1, Ordering::Relaxed) % COUNT)

@@ -31,7 +31,8 @@ impl Program {
         let dir = dir.map_err(|error| Error::io("cannot make a directory", error))?;
         let command = prepare(dir.path()).map_err(|error| Error::io("cannot prepare", error))?;
         let command: Vec<&Path> = command.iter().map(PathBuf::as_path).collect();
-        // From now on, the shell script removes the directory, even if the test process is killed.
+        // From now on, the watchdog script removes the directory, even if the test process is
+        // killed.
         let process = Watchdog::new(dir.keep(), &command)?;
         process.start()?;
         Ok(Self(process))

@@ -6,8 +6,8 @@ use super::error::Error;
 
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// Polls `condition` until it returns a value. If it returns no value `within` the given time,
-/// returns an error that contains the text `what`.
+/// Polls `condition` until it returns a value. If `condition` returns no value `within` the given
+/// time, returns an error that contains the text `what`.
 ///
 /// The function measures real time even if tokio's clock is paused, because the condition depends
 /// on other processes.

@@ -37,7 +37,8 @@ pub(super) enum State {
 pub(super) struct Watchdog {
     dir: PathBuf,
     shell: Child,
-    /// The input of the shell, or `None` after it was closed. Closing the input ends the server.
+    /// The input of the shell that runs the watchdog script, or `None` after the input was closed.
+    /// Closing the input ends the server.
     orders: Mutex<Option<ChildStdin>>,
     state: Arc<Mutex<State>>,
 }
@@ -139,7 +140,7 @@ impl Drop for Watchdog {
         if thread::panicking() {
             self.keep();
         }
-        // When its input is closed, the shell cleans up and ends.
+        // When the input of the shell is closed, the shell cleans up and ends.
         self.orders.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let _ = self.shell.wait();
     }

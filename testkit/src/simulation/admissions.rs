@@ -38,9 +38,9 @@ impl Admissions {
         self.0.iter().map(|admission| admission.cost).sum()
     }
 
-    /// Returns the sum of the admitted costs in each window of this length, up to the last window
-    /// with an admission. A simulation begins at midnight. If a day is a multiple of `window`,
-    /// these windows are therefore the windows of a fixed-window policy.
+    /// Returns the sum of the admitted costs in each window of the length `window`, up to the last
+    /// window with an admission. A simulation begins at midnight. If a day is a multiple of
+    /// `window`, these windows are therefore the windows of a fixed-window policy.
     #[must_use]
     pub fn in_windows(&self, window: Duration) -> Vec<u64> {
         let length = micros(window).max(1);
@@ -55,8 +55,8 @@ impl Admissions {
         windows
     }
 
-    /// Returns the maximum sum of costs that were admitted in any half-open interval of this
-    /// length.
+    /// Returns the maximum sum of costs that were admitted in any half-open interval of the length
+    /// `time`.
     #[must_use]
     pub fn max_within(&self, time: Duration) -> u64 {
         let length = micros(time);
@@ -72,7 +72,7 @@ impl Admissions {
         max
     }
 
-    /// Returns the minimum burst `B` of a bucket that would admit all these costs: in any interval
+    /// Returns the minimum burst `B` of a bucket that would admit all admissions: in any interval
     /// of `t` seconds, at most `B + rate · t` was admitted.
     #[must_use]
     pub fn burst_above(&self, rate: u64) -> u64 {

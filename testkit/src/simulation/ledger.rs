@@ -120,7 +120,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Returns all requests, in the order of their time.
+    /// Returns all requests of callers, in the order of their time.
     #[must_use]
     pub fn requests(&self) -> &[Request] {
         &self.requests

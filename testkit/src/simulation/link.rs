@@ -25,7 +25,7 @@ use super::time::{Time, lock, micros};
 pub struct Link {
     /// The minimum and the maximum delay of a message in one direction, in microseconds.
     delay: (u64, u64),
-    /// The share of slow messages, and their maximum delay in microseconds.
+    /// The share of slow messages, and the maximum delay of a slow message in microseconds.
     tail: Option<(Share, u64)>,
     lost: Option<Share>,
     timeout: u64,
@@ -87,8 +87,8 @@ impl Default for Link {
     }
 }
 
-/// The store at a node's end of its link, which sends all calls to the server. The layers under
-/// test are added to it. Clones share the link.
+/// The store at a node's end of its link. The store sends all calls to the server, and a test adds
+/// the layers under test to it. Clones share the link.
 ///
 /// If a caller is cancelled while its call is in flight, the server still executes the call, like a
 /// real server.
@@ -197,7 +197,8 @@ impl Inner {
             }
             if let Some(sender) = lock(&sender).take() {
                 this.book.answered(message, this.time.now());
-                // Sending fails if the caller has been cancelled, and then needs no answers.
+                // Sending fails if the caller has been cancelled. This is not an error, because
+                // such a caller needs no answers.
                 let _ = sender.send(answers);
             }
         });

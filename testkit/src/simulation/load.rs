@@ -82,8 +82,8 @@ impl Load {
         self
     }
 
-    /// Returns the rate at `time`, and the end of this rate. Times are in nanoseconds since the
-    /// start of the load.
+    /// Returns the rate at `time`, and the time at which this rate ends. Times are in nanoseconds
+    /// since the start of the load.
     fn rate_at(&self, time: u64) -> (u64, u64) {
         let Some((other, period)) = self.alternate else { return (self.rate, u64::MAX) };
         let period = period.saturating_mul(1_000);
@@ -169,7 +169,7 @@ impl<S: Store + 'static, D: Store + 'static> World<S, D> {
         self.start(load).await;
     }
 
-    /// Starts a load. The load runs concurrently with the scenario.
+    /// Starts a load, which runs concurrently with the test's scenario.
     pub fn start(&self, load: Load) -> RunningLoad {
         let nodes: Vec<_> = {
             let last = load.nodes.end.min(self.nodes().len());

@@ -76,8 +76,8 @@ impl Host {
 }
 
 impl<S: Store, D: Store> World<S, D> {
-    /// Returns the store of the server, for example to read its counters. A direct call uses no
-    /// link, so it is never delayed or lost.
+    /// Returns the store of the server, for example to read the counters of the store. A direct
+    /// call to the store uses no link, so the call is never delayed or lost.
     #[must_use]
     pub fn server(&self) -> &S {
         &self.0.server.store

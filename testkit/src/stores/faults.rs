@@ -64,9 +64,9 @@ struct State {
 /// A call or an answer whose delivery is delayed.
 #[derive(Debug)]
 enum Message {
-    /// A call that the store has not executed yet, and the channel to its caller.
+    /// A call that the store has not executed yet, and the channel to the caller.
     Call(OwnedCall, oneshot::Sender<Result<Decision, Error>>),
-    /// An answer of the store, and the channel to its caller.
+    /// An answer of the store, and the channel to the caller.
     Answer(Result<Decision, Error>, oneshot::Sender<Result<Decision, Error>>),
 }
 

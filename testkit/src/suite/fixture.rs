@@ -1,4 +1,5 @@
-//! Fixtures, which open the empty stores that the suite tests and read their contents.
+//! Fixtures. A fixture opens the empty stores that the suite tests, and reads the contents of a
+//! store.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use tidegate_core::{ManualClock, Store};
 use crate::env::from_env;
 use crate::generate::ClockKind;
 
-/// Opens the stores that the suite tests, and reads their contents.
+/// A fixture opens the stores that the suite tests, and reads the contents of the stores.
 ///
 /// For most stores, a closure is enough: see [`fixture`](crate::fixture()). Implement this trait
 /// for a store that lives on a server, or that is opened asynchronously. The method `open` is
@@ -110,7 +111,7 @@ pub trait Fixture {
     /// Return `Forwards` for a store that charges one state, and refunds this charge if another
     /// state refuses. Such a store writes the current time to the first state even if the call is
     /// refused. If the clock then steps back, the first state is already refilled up to the later
-    /// time. A store that writes nothing on a refusal does not have this difference.
+    /// time. A store that writes nothing on a refusal does not have this problem.
     fn moves_with_several(&self) -> ClockKind {
         ClockKind::Jumping
     }

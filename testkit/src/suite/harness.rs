@@ -58,8 +58,8 @@ pub(super) fn each() -> impl Iterator<Item = Policy> {
     EACH.iter().map(|text| policy(text))
 }
 
-/// Policies of different algorithms that make the same decisions while the clock stands still. A
-/// limit replaces `N`.
+/// Policies of different algorithms that make the same decisions while the clock stands still. `N`
+/// stands for a limit.
 const ALIKE: [&str; 6] = [
     "sliding-log N/1h",
     "fixed-window N/1h anchored",
@@ -239,8 +239,8 @@ impl<'f, F: Fixture> Harness<'f, F> {
         self.does(Operation::Peek, policy, 0).await.remaining()
     }
 
-    /// Returns the state of the store, with the verdicts of peeks at these charges at costs of 0
-    /// and 1.
+    /// Returns the state of the store: the verdicts of peeks at `charges` with costs of 0 and 1,
+    /// and the contents of the store if the fixture can list them.
     pub(super) async fn snapshot(&self, charges: &[Charge<'_>]) -> Snapshot {
         let mut verdicts = vec![];
         for charge in charges {
@@ -289,8 +289,8 @@ pub(super) fn cases<F: Fixture, I: fmt::Debug>(
         ..Config::default()
     };
     let result = TestRunner::new(config).run(&inputs, |input| {
-        // If the store has supported none of the drawn policies so far, it probably supports no
-        // policy of this strategy. So no further store is opened.
+        // If the store has supported none of the drawn policies so far, the store probably supports
+        // no policy of the strategy. So no further store is opened.
         if held.get() == 0 && rejected.get() > cases {
             return Err(TestCaseError::reject("not supported"));
         }

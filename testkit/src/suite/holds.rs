@@ -297,7 +297,7 @@ pub(super) fn b100_a_settlement_never_refunds_other_callers<F: Fixture>(fixture:
         1 => cost.prop_map(Shared::Refund),
         1 => Just(Shared::Reset),
     ];
-    // Two cases that are rare among random steps. In the second case, a bucket has refilled a part
+    // These two cases are rare among random steps. In the second case, a bucket has refilled a part
     // of the held token before the refund.
     let scenarios = [
         [Shared::Hold(0, 6), Shared::Acquire(5), Shared::RefundHold(0), Shared::Settle(0, 0)],
@@ -342,8 +342,8 @@ pub(super) fn b100_a_settlement_never_refunds_other_callers<F: Fixture>(fixture:
                     settled += actual;
                 }
                 Shared::RefundHold(id) if *with_refunds => {
-                    // Each hold is refunded at most once, because a second refund would itself
-                    // refund the usage of other callers.
+                    // The test refunds each hold at most once, because a second refund would refund
+                    // the usage of other callers.
                     let Some((cost, false, is_refunded @ false)) = &mut holds[usize::from(id)]
                     else {
                         continue;
@@ -544,8 +544,8 @@ pub(super) fn a_hold_gives_back_no_more_than_is_owed<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Checks that a hold leaves no more room after its settlement than a charge of the actual cost
-/// would. This is true for all charges of other callers during the hold.
+/// Checks that the remaining amount after a hold and its settlement is at most the amount after a
+/// charge of the actual cost. The charges of other callers during the hold are random.
 pub(super) fn holds_never_make_room_for_more<F: Fixture>(fixture: &F) {
     let step = (0..6_u64, 0..4_u64, prop_oneof![Just(0), 1..4_u64]);
     // The test excludes policies whose windows or periods begin with the first charge, or differ
@@ -690,7 +690,8 @@ pub(super) fn a_made_up_hold_gives_nothing_back<F: Fixture>(fixture: &F) {
                 check_eq!(kind, ErrorKind::IdReused, "{operation:?} {charges:?}");
             }
         }
-        // The id of a hold cannot be used for another kind of call, and the reverse is also true.
+        // The id of a hold cannot be used for another kind of call. The id of another kind of call
+        // cannot be used for a hold.
         let kind = must_fail(harness, Operation::Acquire, &[charge_to(&policy)]).await.kind();
         check_eq!(kind, ErrorKind::IdReused);
         check_eq!(harness.snapshot(&observed).await, before);

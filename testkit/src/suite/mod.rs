@@ -151,8 +151,8 @@ macro_rules! conformance {
         mod $module {
             use super::*;
 
-            // All tests share this function and its one type. A closure in each test would have a
-            // different type in each test, so that the suite would be compiled again for each test.
+            // All tests share this function, which has one type. If each test had its own closure,
+            // the suite would be compiled again for the type of each closure.
             fn fixture_under_test() -> impl $crate::Fixture {
                 $fixture
             }

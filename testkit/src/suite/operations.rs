@@ -358,8 +358,8 @@ pub(super) fn a_lowered_rate_counts_from_the_next_charge<F: Fixture>(fixture: &F
             let (fast, slow) = (policy(fast), policy(slow));
             let taken = harness.acquire(&fast, 4).await.verdicts()[0];
             let full_after = u64::try_from(taken.reset_after().as_micros()).unwrap_or(u64::MAX);
-            // The wait of a refusal also ends at this time. With a later end, a deny cache would
-            // refuse the subject for too long.
+            // The wait of a refusal ends when the bucket is full. With a later end, a deny cache
+            // would refuse the subject for too long.
             let refused = harness.refused(&slow, 5).await.verdicts()[0];
             let waits = [refused.retry_after(), Some(refused.reset_after())];
             check_eq!(waits, [Some(us(full_after)); 2], "{fast} to {slow}");

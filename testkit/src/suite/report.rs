@@ -36,7 +36,8 @@ thread_local! {
     static PROPERTY: Cell<&'static str> = const { Cell::new("") };
     /// The number of cases that this thread has run for the property.
     static RUN: Cell<u32> = const { Cell::new(0) };
-    /// The reason of the store for the first policy of the property that it does not support.
+    /// The reason for which the store does not support a policy of the property. If it does not
+    /// support several policies, this is the reason for the first policy.
     static LEFT_OUT: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 

@@ -57,8 +57,8 @@ pub(super) fn a_limit_of_a_tenant_is_one_for_all_its_subjects<F: Fixture>(fixtur
             case(fixture, async |harness| {
                 check_eq!(admitted(harness, &policy, "one").await, policy.limit(), "{policy}");
                 check_eq!(admitted(harness, &policy, "other").await, policy.limit(), "{policy}");
-                // A call can name any subject of the tenant, because it applies to the state that
-                // all of them share.
+                // A call can name any subject of the tenant, because all subjects share the state
+                // of the tenant.
                 let any_subject = [Charge::new(&policy, "any_subject").tenant("one")];
                 let _ = harness.ask(Operation::Reset, &any_subject).await;
                 check_eq!(admitted(harness, &policy, "other").await, 0, "{policy}");

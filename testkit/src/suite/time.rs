@@ -272,8 +272,8 @@ pub(super) fn the_long_run_rate_is_met_however_often_it_is_asked<F: Fixture>(fix
                 }
                 let text = policy.to_string();
                 let round = if text.contains("grain") || text.contains("counter") {
-                    // These policies can admit less than the long-run rate. The bound of 20 µs per
-                    // round covers their loss.
+                    // A sliding counter and a log with a grain can admit less than the long-run
+                    // rate. The bound of 20 µs per round covers the difference.
                     20
                 } else if ["anchored", "log", "interval"].iter().any(|word| text.contains(word)) {
                     // A round begins at a request, so it begins late by at most the interval
@@ -290,8 +290,8 @@ pub(super) fn the_long_run_rate_is_met_however_often_it_is_asked<F: Fixture>(fix
             });
         }
     }
-    // This bucket is never full, because its burst exceeds the refill of a period. So no part of a
-    // period is lost.
+    // The bucket of this policy is never full, because its burst exceeds the refill of a period. So
+    // no part of a period is lost.
     for every in [1, 3, 7, 10] {
         case(fixture, async |harness| {
             let bucket = policy("p: token-bucket 5/10us burst 12 by-interval");

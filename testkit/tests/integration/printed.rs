@@ -47,8 +47,8 @@ fn a_failing_property_of_long_subjects_prints_at_most_a_screen() {
     assert_fits_on_a_screen(|| hold_scenario(several_policies(), 60).boxed());
 }
 
-/// Checks that a failing input is one line of text, because proptest writes it on the line of its
-/// seed in a file.
+/// Checks that the text of a failing input is one line, because proptest writes the text into a
+/// file, on the line of the seed.
 #[test]
 fn the_input_is_a_line_of_a_file() {
     let mut runner = TestRunner::deterministic();

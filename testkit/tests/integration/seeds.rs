@@ -56,7 +56,8 @@ fn input_of_a_process_of_its_own() {
     });
 }
 
-/// Runs a test process with this seed, and returns the lines of random input that it prints.
+/// Runs a test process with the seed `seed`, and returns the lines of random input that the process
+/// prints.
 fn input(seed: Option<&str>) -> Vec<String> {
     let mut process = Command::new(std::env::current_exe().expect("this program"));
     process.args(["--exact", "seeds::input_of_a_process_of_its_own", "--nocapture"]);

@@ -41,7 +41,7 @@ async fn a_cluster_serves_as_soon_as_it_has_started() {
     for number in 0..3 {
         shares.extend(cluster.slots_of(number).await.unwrap());
         let key = key_on(&cluster, number).await;
-        // This client connects over TCP, like the clients of a real program.
+        // The client connects over TCP, like the clients of a real program.
         let mut client = Client::connect(cluster.node(number).port()).await.unwrap();
         assert_eq!(client.call(&["SET", &key, "value"]).await.unwrap().text(), "OK");
         let slot = Cluster::slot_of(key.as_bytes());

@@ -87,7 +87,7 @@ async fn a_nearly_exhausted_limit_is_charged_first() {
         assert_eq!(refused, [charges.iter().position(|charge| charge.policy == &little).unwrap()]);
         assert_eq!((low.calls(), high.calls()), (3, 4), "the other limit is not charged");
 
-        // If the other slot refuses its charge, the charge in the first slot is undone.
+        // If the second slot refuses its charge, the charge in the first slot is undone.
         low.says([Say::Admit, Say::Refuse]);
         assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_denied());
         assert_eq!((low.calls(), high.calls()), (5, 7));

@@ -99,8 +99,8 @@ async fn an_invalid_call_does_not_affect_the_other_calls_of_a_batch() {
     assert!(acquire(&store, LOW).await.is_ok());
 }
 
-/// A write has the same timeout as a single call, and all its calls fail together. So a write has
-/// at most as many charges as a full script call.
+/// A write of several calls has the same timeout as a single call, and all its calls fail together.
+/// So a write has at most as many charges as a full script call.
 #[tokio::test]
 async fn a_long_batch_of_one_slot_is_sent_in_several_writes() {
     let (low, _high, store) = two_nodes().await;

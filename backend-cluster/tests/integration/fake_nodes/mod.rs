@@ -61,7 +61,7 @@ fn slot(subject: &str) -> u16 {
 
 #[test]
 fn the_subjects_of_these_tests_lie_in_different_halves() {
-    // CLUSTER KEYSLOT returns these slots for the two keys.
+    // The expected numbers are the replies of CLUSTER KEYSLOT for the two keys.
     assert_eq!((slot("foo"), slot("123456789")), (12_182, 12_739));
     assert!(slot(LOW) < 8_192 && slot(HIGH) >= 8_192, "{} {}", slot(LOW), slot(HIGH));
 }

@@ -21,9 +21,9 @@ pub(crate) enum Say {
     Admit,
     /// A decision that refuses the call.
     Refuse,
-    /// An error with this text, such as `MOVED 7 127.0.0.1:7000`.
+    /// The node replies with an error of this text, such as `MOVED 7 127.0.0.1:7000`.
     Error(String),
-    /// The node never replies on this connection again, and does not close it.
+    /// The node never replies on the connection again, and does not close the connection.
     Nothing,
     /// The node closes the connection without a reply.
     Close,
@@ -193,8 +193,9 @@ fn verdicts(words: &[String], outcome: u8) -> Vec<u8> {
         return usual_verdicts(words, outcome);
     }
     let keys: usize = words[2].parse().unwrap();
-    // The first byte of the argument is the operation, and the second byte is the number of
-    // charges. For the script for a single charge, the argument begins with a small cost instead.
+    // In a request for the general script, the first byte of the argument is the operation, and the
+    // second byte is the number of charges. In a request for a single charge, the argument begins
+    // with a small cost instead.
     let has_amounts =
         matches!(words[3 + keys].as_bytes(), [REFUND | UNDO, count, ..] if *count > 0);
     let mut answer = vec![0];

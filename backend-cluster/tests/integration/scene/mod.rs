@@ -71,7 +71,7 @@ pub(crate) async fn used(store: &ClusterStore, policy: &Policy, tenant: &str) ->
     policy.limit() - peek.verdicts()[0].remaining()
 }
 
-/// Returns `true` if a failed node or a moving slot can cause errors of this kind.
+/// Returns `true` if a failed node or a moving slot can cause an error of kind `kind`.
 pub(crate) fn is_caused_by_change(kind: ErrorKind) -> bool {
     use ErrorKind::{Busy, ReadOnly, Timeout, Unavailable};
     matches!(kind, Timeout | Unavailable | ReadOnly | Busy)

@@ -37,8 +37,8 @@ local current_time = now
 -- `new_score`, and `old_hold`.
 local feet_by_key = {}
 
--- A log with holds is one string, so its number of records is bounded. At this bound, a charge
--- moves the newest record to now instead of adding a record.
+-- A log with holds is one string, so its number of records is bounded. At the bound, a charge moves
+-- the newest record to the current time instead of adding a record.
 local rule_without_holds = RULES[SLIDING_LOG]
 RULES[SLIDING_LOG] = function(
   value, kind, cost, op, max_wait, taken_at, p1, p2, p3, p4, key, is_list, max_records)
@@ -169,7 +169,7 @@ end
 local function read_holds(key)
   local found = redis.pcall('ZREVRANGE', key, '0', '0')
   if found.err and found.err:find('WRONGTYPE', 1, true) then return nil end
-  -- If the user lacks the permission for this command, the script fails here, before it has written
+  -- If the user lacks the permission for ZREVRANGE, the script fails here, before it has written
   -- anything.
   if found.err then call('ZREVRANGE', key, '0', '0') end
   local member = found[1]
@@ -194,8 +194,8 @@ local function add_unspent(foot, amount)
   foot.unspent = math.max(math.min(foot.unspent + amount, MODULUS), 0)
 end
 
--- Returns the first digits of SHA-1 of the key of an id. A state stores them to find the hold of
--- the id.
+-- Returns the first digits of SHA-1 of the key of an id. A state contains these digits, so that the
+-- hold of the id can be found.
 local function hash_id_key(id_key)
   return redis.sha1hex(id_key):sub(1, 16)
 end

@@ -42,8 +42,8 @@ end
 --- inputs here: from and to (the bounds of LTRIM), chunk and chunks (elements to add before the
 --- last element).
 if not is_list then
-  -- A server checks for lack of memory only before the first write of a script, and UNLINK counts
-  -- as a write. So the script unlinks only a key that exists.
+  -- A server checks for lack of memory only before the first write of a script, and UNLINK is a
+  -- write. So the script unlinks only a key that exists.
   if value then call('UNLINK', key) end
   if chunks then
     for place = 1, #chunks do call('RPUSH', key, chunks[place]) end

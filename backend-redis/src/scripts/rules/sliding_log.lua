@@ -100,7 +100,7 @@ end
 if number and not is_there then
   newest_stamp, total, total_before, sum, number = 0, 0, 0, 0, sealed
 end
--- Another program has possibly added elements to the list, so check their number.
+-- Check the number of elements, because another program has possibly added elements to the list.
 if is_list and call('LLEN', key) ~= sealed + 1 then number = nil end
 
 -- wait
@@ -113,8 +113,8 @@ if not number then
 elseif op == ACQUIRE and admits then -- take
   local stamp = grain > 0 and at - at % grain + grain or at
   --- @when general
-  -- A charge beyond the limit to a log with the maximum number of records moves the newest record
-  -- to now. The cost of the moved record then counts longer.
+  -- If a log has the maximum number of records, a charge beyond the limit moves the newest record
+  -- to the current time. The cost of the moved record then counts longer.
   if max_records and is_there and (sealed - number) * CHUNK + count - oldest_place >= max_records then
     if oldest_stamp == newest_stamp then oldest_stamp = stamp end
     newest_stamp = stamp
@@ -199,8 +199,8 @@ end
 a, b, c = sum, newest_stamp, last_to_expire
 
 --- @section whole
---- Reads the whole string, if the script has read only its end before. Inputs and outputs: value,
---- key, count and number (`nil` if the log is a foreign value).
+--- Reads the whole string, if the script has read only the end of the string before. Inputs and
+--- outputs: value, key, count and number (`nil` if the log is a foreign value).
 if #value == LOG_END then value = call('GET', key) end
 if #value ~= LOG_HEAD + count * RECORD + LOG_FOOT then number = nil end
 
@@ -313,8 +313,8 @@ elseif undone > 0 then
         .. table.concat(later, '', fits + 1, math.min(fits + CHUNK, #later))
       fits = fits + CHUNK
     end
-    -- The end of the section above writes the newest record together with the foot, so remove this
-    -- record from `records`.
+    -- The end of the section above writes the newest record together with the foot, so this record
+    -- is removed from `records`.
     newest_stamp, total = parse('<I7I7', records, #records - RECORD + 1)
     sum, records = sum - undone, records:sub(1, -RECORD - 1)
   end

@@ -37,8 +37,8 @@ local booked = debt + cost * unit
 admits = cost <= capacity and (wait <= 0 or wait <= max_wait and booked <= MAX_EXACT)
 
 local was_there = debt > 0
--- If nothing is written, the state ends at the time in its value. The policy that wrote the value
--- computed this time, which is possibly earlier than the end by the current policy.
+-- If nothing is written, the state ends at `recovers_at` in its value. The policy that wrote the
+-- value computed this time, which is possibly earlier than the end by the current policy.
 if was_there then d = recovers_at end
 local writes = op == ACQUIRE and admits
 if writes then -- take

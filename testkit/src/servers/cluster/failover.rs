@@ -44,8 +44,8 @@ impl Cluster {
         Ok(new)
     }
 
-    /// Waits until a node other than `old` owns the slot, according to this node and to all other
-    /// running nodes. Returns the number of the new owner.
+    /// Waits until a node other than `old` owns the slot, according to the new owner and to all
+    /// other running nodes. Returns the number of the new owner.
     ///
     /// # Errors
     /// Returns an error if the slot has no new owner within 30 s.

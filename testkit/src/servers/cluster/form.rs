@@ -82,9 +82,9 @@ pub(super) async fn promote(cluster: &Cluster, plan: &Plan) -> Result<(), Error>
         let is_known = |view: &View| view.at_port(node.port()).is_some_and(Member::is_primary);
         all_see(cluster, "a node to be known as a primary", is_known).await?;
     }
-    // The node timeout cannot be lowered earlier, because the stand-ins never answer. It must not
-    // be lowered later, because nodes also announce themselves at this period. With a long period,
-    // the next steps would take long.
+    // The node timeout is lowered here, and not earlier, because the stand-ins (primaries that do
+    // not exist) never answer. It must not be lowered later, because nodes announce themselves at
+    // this period. With a long period, the next steps would take long.
     cluster.launcher.settle(cluster.nodes()).await?;
     let is_forgettable = |view: &View| {
         let is_replica_of = |id: &String, member: &Member| member.primary.as_ref() == Some(id);

@@ -10,7 +10,7 @@ use crate::servers::error::Error;
 use crate::servers::port::free_port;
 use crate::servers::redis::{Redis, RedisBuilder, Refusal};
 
-/// The maximum number of attempts to start the nodes, each on other ports.
+/// The maximum number of attempts to start the nodes. Each attempt uses other ports.
 const ATTEMPTS: u8 = 10;
 
 /// The difference between the port of a node's cluster bus and the port of the node. Nodes use the

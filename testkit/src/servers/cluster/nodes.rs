@@ -125,8 +125,8 @@ impl Cluster {
         Ok(agree(&views) && views.iter().all(sees_all) && self.replicas_follow(&views).await)
     }
 
-    /// Returns `true` if each replica that answers receives the writes of its primary. Primaries
-    /// that do not answer are ignored.
+    /// Returns `true` if each replica that answers receives the writes of its primary. Replicas of
+    /// primaries that do not answer are ignored.
     async fn replicas_follow(&self, views: &[View]) -> bool {
         for view in views {
             let Some(replica) = view.myself() else { return false };
@@ -146,7 +146,7 @@ impl Cluster {
         self.nodes.iter().enumerate().filter(|(_, node)| node.is_awake())
     }
 
-    /// Returns the cluster as each node that answers knows it.
+    /// Returns the view of each node that answers. A view is the cluster as one node knows it.
     pub(super) async fn views(&self) -> Vec<View> {
         let mut views = vec![];
         for (_, node) in self.awake() {

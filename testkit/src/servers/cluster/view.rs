@@ -97,8 +97,8 @@ impl Member {
         self.flags.iter().any(|own| own == flag)
     }
 
-    /// Returns `true` if the node is connected to the reporting node, which does not suspect it of
-    /// being dead.
+    /// Returns `true` if the node is connected to the reporting node, and the reporting node does
+    /// not suspect that the node is dead.
     pub(super) fn is_well(&self) -> bool {
         let is_doubtful = ["fail", "fail?", "handshake", "noaddr"].iter().any(|flag| self.is(flag));
         !is_doubtful && (self.is_linked || self.is("myself"))

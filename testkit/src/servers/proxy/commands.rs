@@ -13,7 +13,7 @@ pub(super) struct Commands {
 }
 
 impl Commands {
-    /// Reads the next part of the stream, and returns the number of commands that end in it.
+    /// Reads the next part of the stream, and returns the number of commands that end in this part.
     pub(super) fn count(&mut self, mut bytes: &[u8]) -> u64 {
         let mut commands = 0;
         while let [byte, rest @ ..] = bytes {
@@ -46,7 +46,7 @@ impl Commands {
                 self.arguments = self.arguments.saturating_sub(1);
                 self.skip = length.saturating_add(2);
             }
-            // Any other line is an inline command, whose words are all on this line.
+            // A line without a prefix is an inline command, whose words are all on the line.
             _ => self.arguments = 0,
         }
     }

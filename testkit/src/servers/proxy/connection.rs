@@ -31,7 +31,8 @@ pub(super) async fn serve(mut client: TcpStream, shared: Arc<Shared>) {
                 _ = cut.changed() => *cut.borrow_and_update(),
             };
             if end == End::Hang {
-                // Both connections stay open until the proxy cuts them. Further bytes are ignored.
+                // The connections to the client and to the server stay open until the proxy cuts
+                // them. Further bytes are ignored.
                 let _ = cut.changed().await;
                 *cut.borrow_and_update()
             } else {
@@ -54,7 +55,7 @@ pub(super) async fn serve(mut client: TcpStream, shared: Arc<Shared>) {
 
 /// Forwards bytes in both directions until one direction ends.
 async fn carry(client: &mut TcpStream, server: &mut TcpStream, shared: &Shared) -> End {
-    // The system must not buffer bytes, because only the proxy is allowed to delay them.
+    // The system must not buffer bytes, because only the proxy is allowed to delay bytes.
     if client.set_nodelay(true).and(server.set_nodelay(true)).is_err() {
         return End::Reset;
     }
@@ -94,8 +95,8 @@ async fn forward(
     passing: impl FnMut(&[u8]),
 ) -> End {
     let (sender, receiver) = mpsc::unbounded_channel();
-    // The proxy reads while earlier bytes wait for their delivery, so that the bytes of each read
-    // are late only by their own delay.
+    // The proxy reads new bytes while earlier bytes wait for their delivery, so that the bytes of
+    // each read are late only by their own delay.
     let (end, _) = tokio::join!(read(from, sender, fate), deliver(receiver, to, passing));
     end
 }
@@ -134,7 +135,7 @@ async fn deliver(
     while let Some((at, bytes)) = deliveries.recv().await {
         sleep_until(at).await;
         // The bytes are counted before they are written. So when a client has received an answer,
-        // the counts include its request.
+        // the counts include the request of the answer.
         passing(&bytes);
         to.write_all(&bytes).await?;
     }

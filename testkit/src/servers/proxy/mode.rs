@@ -15,15 +15,15 @@ pub enum Mode {
         /// The delay of the bytes that the server sends.
         answers: Duration,
     },
-    /// Forwards all bytes, but delays the first bytes that the server sends on each connection,
-    /// during its setup.
+    /// Forwards all bytes. The first bytes of the server on each connection, which belong to the
+    /// setup of the connection, are delayed.
     DelayFirstAnswer(Duration),
     /// Forwards requests and drops answers. Connections stay open.
     SwallowAnswers,
     /// Drops all bytes in both directions. Connections stay open.
     BlackHole,
     /// Forwards requests. When the server answers, drops the answer and ends the connection in the
-    /// given way. So the server has executed the request.
+    /// given way. So the server executes the request, and the client gets no answer.
     LoseAnswer(End),
     /// Forwards requests. When the server answers, forwards half of the answer's bytes and ends the
     /// connection in the given way.

@@ -90,8 +90,8 @@ impl RedisBuilder {
         self
     }
 
-    /// Returns the settings of a sentinel that runs the same program with the same TLS settings,
-    /// and otherwise has the defaults.
+    /// Returns the settings of a sentinel that runs the same program with the same TLS settings.
+    /// All other settings are defaults.
     pub(in crate::servers) fn into_sentinel(self) -> Self {
         let access = Access { password: None, ..self.access };
         Self { binary: self.binary, sentinel: true, access, tls: self.tls, ..Self::default() }
@@ -171,9 +171,9 @@ impl RedisBuilder {
             ),
         };
         if !self.sentinel {
-            // Replicas copy the data via the disk, because this begins immediately. A diskless copy
-            // waits 5 s for further replicas, and then the first acknowledgement for WAIT takes 1 s
-            // more.
+            // Replicas copy the data via the disk, because such a copy begins immediately. A
+            // diskless copy waits 5 s for further replicas, and then the first acknowledgement for
+            // WAIT takes 1 s more.
             text.push_str("save \"\"\nappendonly no\nrepl-diskless-sync no\n");
             if version.numbers() >= [7, 0, 0] {
                 text.push_str("enable-debug-command yes\nshutdown-timeout 1\n");

@@ -36,7 +36,8 @@ impl Redis {
         Ok(redis)
     }
 
-    /// Runs the server, on other ports if another process has taken its port.
+    /// Runs the server. If another process has taken the port of the server, runs the server on
+    /// another port.
     async fn run_somewhere(&mut self, builder: &RedisBuilder) -> Result<(), Error> {
         for _ in 1..PORTS {
             match self.run().await {
@@ -62,14 +63,15 @@ impl Redis {
         let mode = Path::new("--sentinel");
         let command = [binary.path.as_path(), config.as_path(), mode];
         let command = if builder.is_sentinel() { &command[..] } else { &command[..2] };
-        // From now on, the shell script removes the directory, even if the test process is killed.
+        // From now on, the watchdog script removes the directory, even if the test process is
+        // killed.
         let process = Watchdog::new(dir.keep(), command)?;
         let (access, version) = (builder.access().clone(), binary.version.clone());
         Ok(Self { port, access, version, process })
     }
 
-    /// Starts the server again, on the same port and with the same settings. If it still runs, ends
-    /// its process first.
+    /// Starts the server again, on the same port and with the same settings. If the server still
+    /// runs, ends the running process first.
     pub async fn restart(&self, data: Data) -> Result<(), Error> {
         if data == Data::Kept && self.pid().is_some() {
             self.resume().await?;
@@ -117,7 +119,7 @@ impl Redis {
         }
     }
 
-    /// Returns `true` if the server answers and has loaded its data, even if it requires a
+    /// Returns `true` if the server answers and has loaded its data, even if the server requires a
     /// password.
     async fn answers(&self) -> bool {
         let Ok(mut client) = Client::connect_unix(&self.socket_path()).await else { return false };

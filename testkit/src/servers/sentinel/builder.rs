@@ -56,7 +56,7 @@ impl SentinelBuilder {
     pub async fn start(self) -> Result<Sentinel, Error> {
         let password = self.node.default_password().map(str::to_owned);
         let node = match &password {
-            // After failovers, each node can be a replica of each other node, so all nodes need the
+            // After failovers, any node can be a replica of any other node, so all nodes need the
             // password.
             Some(password) => self.node.clone().config("masterauth", password),
             None => self.node.clone(),

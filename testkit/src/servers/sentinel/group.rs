@@ -47,8 +47,8 @@ impl Sentinel {
         &self.sentinels
     }
 
-    /// Returns the primary and the replicas, in an order that never changes, even if their roles
-    /// change.
+    /// Returns the primary and the replicas. The order of these servers never changes, even if
+    /// their roles change.
     pub fn nodes(&self) -> &[Redis] {
         &self.nodes
     }
@@ -103,8 +103,8 @@ impl Sentinel {
         Ok(primary.port())
     }
 
-    /// Waits until a server other than `old` is the primary, according to this server and to all
-    /// sentinels that run and are not paused. Returns the port of the new primary.
+    /// Waits until a server other than `old` is the primary, according to the new primary and to
+    /// all sentinels that run and are not paused. Returns the port of the new primary.
     pub async fn primary_after(&self, old: u16) -> Result<u16, Error> {
         eventually(PATIENCE, "another primary", async || {
             let port = self.agreed_port().await.filter(|&port| port != old)?;

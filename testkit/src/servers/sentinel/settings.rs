@@ -33,8 +33,8 @@ const PUBLISH_TO_MEET: [&str; 2] = ["PUBLISH-PERIOD", "100"];
 
 /// The period at which sentinels announce themselves after all sentinels know each other. With a
 /// shorter period, failovers would fail. A sentinel reverts a promotion if no other sentinel has
-/// announced it for 4 periods. The sentinel that promoted a replica learns of the success only from
-/// the replica's INFO, after up to 1 s.
+/// announced the promotion for 4 periods. The sentinel that promoted a replica learns of the
+/// success only from the replica's INFO, after up to 1 s.
 const PUBLISH: [&str; 2] = ["PUBLISH-PERIOD", "700"];
 
 pub(super) struct Watched<'a> {
@@ -53,7 +53,7 @@ pub(super) async fn watch(sentinel: &Redis, watched: &Watched<'_>) -> Result<(),
     sentinel.command(&["SENTINEL", "MONITOR", name, "127.0.0.1", &port, QUORUM]).await?;
     let mut settings = vec![
         ("down-after-milliseconds", down_after.as_str()),
-        // After a failed failover, the next attempt begins after twice this time.
+        // After a failed failover, the next attempt begins after twice the `failover-timeout`.
         ("failover-timeout", "2000"),
     ];
     settings.extend(watched.password.map(|password| ("auth-pass", password)));

@@ -98,7 +98,7 @@ fn admitted_between_resets(ledger: &Ledger, node: usize) -> Vec<u64> {
     times.iter().copied().zip(times[1..].iter().copied()).map(admitted).collect()
 }
 
-/// An operation other than the usual acquire, with a small share of a load.
+/// An operation other than the usual acquire. A small share of a load consists of such operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Other {
     AcquireUpTo,
@@ -228,7 +228,7 @@ fn a_small_share_of_other_operations_does_not_switch_leases_off() {
         (Other::Peek, 990),
         (Other::Charge, 990),
         (Other::Denied, 990),
-        // Before these operations, the node returns its chunks.
+        // Before each of the following operations, the node returns its chunks.
         (Other::Refund, 750),
         (Other::Unblock, 750),
         (Other::Reset, 750),
