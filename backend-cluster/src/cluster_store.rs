@@ -17,7 +17,8 @@ use crate::ready;
 #[derive(Debug, Clone)]
 pub struct ClusterStore(Arc<ShardedStore<Slots>>);
 
-/// The store within [`ShardedStore`], which has already selected the shard of each charge.
+/// The store that [`ShardedStore`] wraps. `ShardedStore` has already selected the shard of each
+/// charge.
 struct Slots(Arc<Inner>);
 
 impl ClusterStore {
@@ -38,7 +39,8 @@ impl ClusterStore {
     ///
     /// # Errors
     ///
-    /// Returns an error if a call to a primary would fail: the first such error.
+    /// Returns an error if a call to a primary would fail. If calls to several primaries would
+    /// fail, returns one of their errors.
     pub async fn ready(&self) -> Result<(), Error> {
         ready::check(&self.0.inner().0).await
     }

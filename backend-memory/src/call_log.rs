@@ -18,8 +18,8 @@ use crate::shared::HeapBudget;
 /// The approximate number of remembered calls per shard of the log.
 const CALLS_PER_SHARD: usize = 4096;
 
-/// The maximum number of expired calls that are removed when a call is added. It bounds the work of
-/// one call. A maximum of 2 would be enough to remove calls faster than they are added.
+/// The maximum number of expired calls that are removed when a call is added, which bounds the work
+/// of one call. A maximum of 2 would be enough to remove calls faster than they are added.
 const MAX_FORGOTTEN: usize = 4;
 
 /// An upper bound on the number of bytes that a remembered call uses, without the heap bytes of its
@@ -83,7 +83,7 @@ impl CallLog {
         }
     }
 
-    /// Returns the number of bytes that the log uses regardless of the number of remembered calls.
+    /// Returns the number of bytes that the log uses even without remembered calls.
     pub(crate) fn fixed_bytes(&self) -> usize {
         size_of_val(&*self.shards)
     }

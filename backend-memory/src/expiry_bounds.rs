@@ -47,18 +47,19 @@ const GROUP: usize = 16;
 /// group of blocks. Groups always have bounds. Blocks have bounds only after the table had to evict
 /// an entry.
 ///
-/// All bounds are stored in one slice with four parts:
+/// One slice stores the expiry bounds of a table, in four parts:
 ///
 /// ```text
 /// | groups, all | groups, heap only | blocks, all | blocks, heap only |
 /// ```
 ///
-/// The parts of the blocks exist only while blocks have bounds. A bound is possibly lower than the
-/// earliest expiry time, and is never higher. The table calls [`lower`](Self::lower) for each entry
-/// that is added or expires earlier. A scan of the block or group raises the bound again.
-// The bounds of blocks make evictions faster: without these bounds, each eviction would scan a
-// group of 128 slots. But with these bounds, each insertion makes one more write, usually to a
-// cache line that is not in the cache. So a table that need not evict has no bounds of blocks.
+/// The two parts for blocks exist only after the table had to evict an entry. A bound is possibly
+/// lower than the earliest expiry time, and is never higher. The table calls [`lower`](Self::lower)
+/// for each entry that is added or expires earlier. A scan of the block or group raises the bound
+/// again.
+// The expiry bounds of blocks make evictions faster: without them, each eviction would scan a group
+// of 128 slots. But with them, each insertion makes one more write, usually to a cache line that is
+// not in the cache. So a table that need not evict has no bounds of blocks.
 #[derive(Debug, Default)]
 pub(crate) struct ExpiryBounds {
     times: Box<[u64]>,
@@ -77,8 +78,9 @@ impl ExpiryBounds {
         }
     }
 
-    /// Adds bounds for blocks, and resets the bounds of all groups. The caller must then call
-    /// [`set_block`](Self::set_block) for each block, which also sets the bound of the group.
+    /// Adds expiry bounds for blocks of slots, and resets the bounds of all groups. The caller must
+    /// then call [`set_block`](Self::set_block) for each block, which also sets the bound of the
+    /// group.
     pub(crate) fn add_block_bounds(&mut self) {
         self.times = vec![u64::MAX; 2 * (self.groups() + self.blocks())].into();
     }
@@ -114,8 +116,8 @@ impl ExpiryBounds {
         (group * GROUP).min(blocks)..((group + 1) * GROUP).min(blocks)
     }
 
-    /// Returns the bound of a block. If blocks have no bounds, returns the bound of the block's
-    /// group.
+    /// Returns the expiry bound of a block of slots. If blocks have no bounds, returns the bound of
+    /// the block's group.
     pub(crate) fn block(&self, block: usize) -> MinExpiry {
         let bound = |scope| {
             let blocks = self.block_times(scope);
@@ -124,8 +126,8 @@ impl ExpiryBounds {
         MinExpiry { all: bound(Scope::All), heap_only: bound(Scope::HeapOnly) }
     }
 
-    /// Sets the bound of a block, and updates the bound of the block's group. Does nothing if
-    /// blocks have no bounds.
+    /// Sets the expiry bound of a block of slots, and updates the bound of the block's group. Does
+    /// nothing if blocks have no bounds.
     pub(crate) fn set_block(&mut self, block: usize, expiry: MinExpiry) {
         let (own, groups) = (self.blocks_of_group(block / GROUP), self.groups());
         for (scope, offset) in [(Scope::All, 0), (Scope::HeapOnly, groups)] {
@@ -139,7 +141,7 @@ impl ExpiryBounds {
         }
     }
 
-    /// Sets the bound of a group. Blocks must not have bounds.
+    /// Sets the expiry bound of a group of slots. Blocks must not have bounds.
     pub(crate) fn set_group(&mut self, group: usize, expiry: MinExpiry) {
         let groups = self.groups();
         self.times[group] = expiry.all;
@@ -158,8 +160,8 @@ impl ExpiryBounds {
         let (groups, group) = (self.groups(), block / GROUP);
         let lower = |time: &mut u64, to: u64| *time = to.min(*time);
         lower(&mut self.times[group], entry.all);
-        // Few entries use the heap. For all other entries, the second bound is not read, because it
-        // is on another cache line.
+        // Few entries use the heap. For all other entries, the bound for entries on the heap is not
+        // read, because it is on another cache line.
         if entry.heap_only < u64::MAX {
             lower(&mut self.times[groups + group], entry.heap_only);
         }

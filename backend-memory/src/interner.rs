@@ -3,7 +3,7 @@
 
 use tidegate_core::Policy;
 
-/// The id of a policy: its index in the interner of a shard.
+/// The id of a policy: its index in the list of policies of a part of the store (shard).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct PolicyId(u16);
 
@@ -17,8 +17,8 @@ impl PolicyId {
     }
 }
 
-/// The policies of the records of a shard. Each policy has an id and a number of references. A
-/// policy without references is dropped, and another policy can get its id.
+/// The policies of the records of a part of the store (shard). Each policy has an id and a number
+/// of references. A policy without references is dropped, and another policy can get its id.
 // The first policy is stored in the struct itself, because most stores have only one policy. A
 // lookup of this policy needs no other memory access.
 #[derive(Debug, Default)]

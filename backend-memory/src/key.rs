@@ -11,7 +11,7 @@
 //! StoredKey    key          key      key           length   flags|0x80  policy id
 //! ```
 //!
-//! If bit 0 of the flags is set, the key has a tenant. Then the key begins with one byte for the
+//! If bit 0 of the flags is set, the key has a tenant. Such a key begins with one byte for the
 //! length of the tenant, then the tenant, then the subject.
 
 use std::num::NonZeroU64;
@@ -22,13 +22,13 @@ use crate::interner::PolicyId;
 pub(crate) struct ShortKey {
     pub(crate) low: u64,
     pub(crate) middle: u64,
-    /// The last four bytes of the key, the length of the key, and the flag for a tenant. These take
-    /// 6 of the 8 bytes.
+    /// The last four bytes of the key, the length of the key, and the flag for a tenant. Together
+    /// they take 6 of the 8 bytes of the word.
     pub(crate) rest: u64,
 }
 
-/// The maximum length of a short key. With a short key of this length, a slot of 40 bytes also has
-/// room for a packed state.
+/// The maximum length of a short key. With such a key, a slot of 40 bytes also has room for a
+/// packed state.
 const MAX_INLINE: usize = 20;
 
 impl ShortKey {

@@ -9,8 +9,9 @@ use spin::mutex::{SpinMutex, SpinMutexGuard};
 /// A spin lock with the value that it guards, on its own cache lines. Therefore two threads that
 /// use different parts of the store (shards) do not contend for a cache line.
 ///
-/// The lock is never poisoned. Each change of a shard is complete before any code runs that could
-/// panic. So the shard is consistent even if a thread panics while it holds the lock.
+/// The lock is never poisoned. Each change of a part of the store (shard) is complete before any
+/// code runs that could panic. So the shard is consistent even if a thread panics while it holds
+/// the lock.
 #[repr(align(128))]
 pub(crate) struct PaddedLock<T>(SpinMutex<T>);
 

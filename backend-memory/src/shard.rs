@@ -56,9 +56,10 @@ pub(crate) enum MissReason {
     Unknown,
 }
 
-/// The number of calls on a shard per sweep. A sweep visits one group of 128 slots in this shard,
-/// and one group in another shard, because a shard without calls would otherwise keep its expired
-/// states. So sweeps visit 4 slots per call, and a call fills at most one slot per charge.
+/// The number of calls on a part of the store (shard) per sweep. A sweep visits one group of 128
+/// slots in this shard, and one group in another shard, because a shard without calls would
+/// otherwise keep its expired states. So sweeps visit 4 slots per call, and a call fills at most
+/// one slot per charge.
 const CALLS_PER_SWEEP: u32 = 64;
 
 /// The time in µs for which a sweep keeps a recovered state. If the subject of a fast limit makes
@@ -135,8 +136,8 @@ impl Shard {
                 let outcome = numbers.and_then(|numbers| numbers.acquire_by(rule, charge, now));
                 outcome.ok_or(MissReason::Unknown)
             }
-            // With only one policy in the shard, the record does not exist. Otherwise, the record
-            // was possibly written for another policy of the same name.
+            // With only one policy in the shard, a record that was not found does not exist.
+            // Otherwise, the record was possibly written for another policy of the same name.
             None if self.policies.is_single() => {
                 self.table.prefetch_insert(slot_hash(hash));
                 Err(MissReason::Absent)
@@ -333,7 +334,7 @@ impl Shard {
     }
 
     /// Counts a call. If a sweep is due, returns the distance from this shard's number to the
-    /// number of the other shard that the call must sweep.
+    /// number of the second shard that the call must sweep.
     #[inline]
     pub(crate) fn count_call(&mut self) -> Option<usize> {
         self.calls = self.calls.wrapping_add(1);
@@ -458,7 +459,7 @@ fn reintern(policies: &mut PolicyInterner, older: PolicyId, record: &Record) -> 
 }
 
 /// Returns the hash that the table uses for a key. The choice of the shard and the table both use
-/// the high bits of a hash, so this function rotates the low bits to the high end.
+/// the high bits of a hash, so `slot_hash` rotates the low bits to the high end.
 #[inline]
 fn slot_hash(hash: u64) -> u64 {
     hash.rotate_left(32)

@@ -44,8 +44,8 @@ impl Shared {
     }
 }
 
-/// Random hash seeds. Without them, a client could choose many subjects with the same shard or the
-/// same slot of a table.
+/// Random hash seeds. Without random seeds, a client could choose many subjects with the same shard
+/// or the same slot of a table.
 struct Seeds {
     per_hasher: u64,
     shared: SharedSeed,
@@ -103,8 +103,8 @@ impl HeapBudget {
 
     /// Records that an entry of a table used `before` heap bytes and now uses `after` heap bytes.
     pub(crate) fn adjust(&self, before: usize, after: usize) {
-        // Usually, `before` and `after` are equal. Then the cache line that all threads share is
-        // not written.
+        // Usually, `before` and `after` are equal. Then the function does not write the cache line
+        // that all threads share.
         if after > before {
             self.used.fetch_add(after - before, Ordering::Relaxed);
         } else if before > after {

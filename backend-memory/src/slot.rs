@@ -109,7 +109,7 @@ impl KeyQuery for ShortKey {
     }
 }
 
-/// The default is a free slot. The table does not read a slot to find out whether it is free,
+/// The default value is a free slot. The table does not read a slot to find out whether it is free,
 /// because the tag of the slot contains this information.
 pub(crate) enum Slot {
     /// A short key and a packed state. The slot of the table itself contains both.
@@ -121,8 +121,8 @@ pub(crate) enum Slot {
 }
 
 /// The contents of a slot in uncommon cases: a long key or a record on the heap.
-// A separate enum, because the niche of `StoredKey` can distinguish only one more variant of
-// `Slot`.
+// This is a separate enum, because the niche of `StoredKey` can distinguish only one more variant
+// of `Slot`.
 pub(crate) enum Uncommon {
     /// A key on the heap and a packed state.
     Long { key: LongKey, numbers: PackedState },
@@ -190,8 +190,9 @@ impl Slot {
             && policies.get(self.policy()).is_some_and(|own| own.shares_state_with(policy))
     }
 
-    /// Returns `true` if the slot contains the short key and the policy id in `wanted`, or is
-    /// uncommon. For an uncommon slot, the caller must then compare the whole key.
+    /// Returns `true` if the slot contains the short key and the policy id in `wanted`, or if the
+    /// slot has a long key or a boxed record. In the second case, the caller must compare the whole
+    /// key.
     #[inline(always)]
     pub(crate) fn may_match(&self, wanted: StoredKey) -> bool {
         match self {

@@ -20,7 +20,7 @@
 //! 2. *Lookup.* A lookup probes the slots from the home slot of the tag on. The lookup ends at a
 //!    slot with the same tag and the same key, or at a free slot.
 //! 3. *Removal.* After the removal of an entry, the following entries move back to fill its slot,
-//!    up to the next free slot. The table has no tombstones. So the entries of a full table can be
+//!    up to the next free slot. The table has no tombstones, so the entries of a full table can be
 //!    replaced forever without growth of the table.
 //! 4. *Growth.* The number of slots grows by half, up to the number for the maximum number of
 //!    entries. The load factor is at most 3/4. Entries keep their order, so growth reads and writes
@@ -28,8 +28,8 @@
 //! 5. *Expiry bounds.* [`ExpiryBounds`] contains a lower bound on the expiry times in each group of
 //!    slots. From these bounds, a sweep knows without a scan which groups can contain expired
 //!    entries.
-//! 6. *Eviction.* An eviction removes the entry with the earliest expiry. This entry is in the
-//!    block with the lowest bound.
+//! 6. *Eviction.* An eviction removes the entry with the earliest expiry, which is in the block
+//!    with the lowest bound.
 //!
 //! # Decisions
 //!
@@ -93,7 +93,7 @@ pub(crate) struct Table<T> {
     bounds: ExpiryBounds,
     /// The group of slots that the next sweep visits.
     sweep_cursor: u32,
-    /// The block at which the next eviction begins to search for the lowest bound.
+    /// The block of slots at which the next eviction begins to search for the lowest expiry bound.
     evict_cursor: u32,
 }
 
@@ -247,8 +247,8 @@ impl<T: Default> Table<T> {
         let before = self.len;
         while self.len == before {
             let Some(group) = self.bounds.first_expired_group(now) else { return };
-            // `sweep_group` either removes an entry, or raises the bound of the group above `now`.
-            // So this loop ends.
+            // `sweep_group` either removes an entry, or raises the expiry bound of the group above
+            // `now`. So this loop ends.
             self.sweep_group(group, now, info);
         }
     }
@@ -293,9 +293,9 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// Finds the entry with the earliest expiry in the block with the lowest bound. Raises the
-    /// bound of the block to the earliest expiry of the block's other entries. Returns `None` if
-    /// the entry that expires first must not be evicted.
+    /// Finds the entry with the earliest expiry in the block of slots with the lowest expiry bound.
+    /// Raises the bound of the block to the earliest expiry of the block's other entries. Returns
+    /// `None` if the entry that expires first must not be evicted.
     fn earliest_by_bounds(
         &mut self,
         scope: Scope,
@@ -362,8 +362,8 @@ impl<T: Default> Table<T> {
         BlockScan { earliest, others }
     }
 
-    /// Removes the expired entries of a group. After this function, the bounds of the group are
-    /// later than `now`.
+    /// Removes the expired entries of a group of slots. Afterwards, the expiry bounds of the group
+    /// are later than `now`.
     fn sweep_group(&mut self, group: usize, now: u64, info: &mut impl EntryInfo<T>) {
         let (mut all, blocks) = (MinExpiry::NEVER, self.bounds.blocks_of_group(group));
         for block in blocks.clone() {
@@ -467,8 +467,8 @@ impl<T: Default> Table<T> {
         self.len += 1;
     }
 
-    /// Writes an entry into a free slot. The previous value of the slot, `T::default()`, is not
-    /// dropped.
+    /// Writes an entry into a free slot, without dropping the previous value of the slot,
+    /// `T::default()`.
     // A drop of the previous value would read the slot, and the slot is usually not in the cache.
     // This read took longer than the rest of an insertion.
     #[inline(always)]
@@ -487,7 +487,8 @@ impl<T: Default> Table<T> {
         if index + 1 == self.slots.len() { 0 } else { index + 1 }
     }
 
-    /// Returns the number of probes from the slot `from` to the slot `to`.
+    /// Returns the number of slots from the slot `from` to the slot `to`, in the direction in which
+    /// a lookup probes.
     fn probe_distance(&self, from: usize, to: usize) -> usize {
         if from <= to { to - from } else { to + self.slots.len() - from }
     }

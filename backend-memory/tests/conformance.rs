@@ -15,7 +15,7 @@ fn single_shard() -> impl Fixture<Store = MemoryStore<ManualClock>> {
         .with_snapshot(snapshot)
 }
 
-/// Returns all records that have not expired, in sorted order.
+/// Returns all records of the store that have not expired, in sorted order.
 fn snapshot(store: &MemoryStore<impl Clock>) -> Vec<u8> {
     // Any call can remove expired records, which is not an effect of the call. So all expired
     // records are removed first.

@@ -202,8 +202,8 @@ fn a_flood_of_new_subjects_evicts_few_established_ones() {
     assert!((8_000..=8_192).contains(&store.len()), "{}", store.len());
     let mut left = 0;
     store.for_each(|_, subject, _| left += usize::from(subject[0] == b'r' && subject.len() == 3));
-    // The store has two shards. A shard that contained only states of established subjects when it
-    // became full evicts one of them.
+    // The store has two shards. A shard possibly contained only states of established subjects when
+    // it became full. Such a shard evicts one state of an established subject.
     assert!(left >= 6_998, "{left} of 7,000 are left");
 }
 
@@ -258,7 +258,8 @@ fn logs_and_long_subjects_stay_within_the_heap_bound() {
     };
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     assert!((25..40).contains(&admitted), "{admitted} logs of about 300 bytes in 10,000");
-    // Short subjects under other policies need no heap bytes.
+    // Subjects of at most 20 bytes need no heap bytes, so their states under other policies still
+    // fit.
     assert!(acquire(&store, &policy("fixed-window 1/1m"), b"alice").unwrap().is_allowed());
     // A store that is allowed to evict admits new logs, and evicts the logs that expire first.
     let (store, _) = store_and_clock(|b| b.max_keys(1_000).max_spill_bytes(10_000));
@@ -308,7 +309,7 @@ fn counters_beyond_four_billion_are_exact_and_stay_within_the_bound() {
     });
     assert!(kept[0] < kept[1] && kept[1] == kept[3], "{kept:?}");
     assert!(take(&store, 0, 1).unwrap().is_denied());
-    // After half of the window, half of the count of the previous window still counts.
+    // After half of the current window, half of the count of the previous window still counts.
     clock.advance(Duration::from_micros(600_000 - clock.now().as_micros() % 400_000));
     assert_eq!(take(&store, 0, 0).unwrap().verdicts()[0].remaining(), 4_500_000_000);
     assert!(take(&store, 0, 4_500_000_001).unwrap().is_denied());

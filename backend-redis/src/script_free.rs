@@ -7,7 +7,7 @@
 //! never less than the admitted total, and the admitted total never exceeds the limit.
 //!
 //! A task adds and subtracts the costs, because a caller can be cancelled after the addition, for
-//! example by a timeout. Even then, the task subtracts a denied cost.
+//! example by a timeout. The task subtracts a denied cost even in this case.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -233,7 +233,8 @@ impl Windows<'_, '_> {
     }
 }
 
-/// A cost to add to a count, with owned data for a task.
+/// A cost that a task adds to a count. The value owns all its data, because the task outlives the
+/// caller.
 struct Addition {
     key: Vec<u8>,
     cost: u64,
@@ -247,7 +248,8 @@ struct Addition {
 struct Sum {
     count: u64,
     /// Whether the sum of the count and the cost was above the limit, so that the cost was
-    /// subtracted again. Another call can cause this by an addition after this call read the count.
+    /// subtracted again. This happens if another call has added its cost since the read of the
+    /// count.
     is_above_limit: bool,
 }
 
@@ -308,8 +310,8 @@ impl Sum {
     }
 }
 
-/// Parses a count that INCRBY has written. A negative count is returned as 0: a subtraction
-/// possibly leaves one.
+/// Parses a count that INCRBY has written. A subtraction possibly leaves a negative count, which is
+/// returned as 0.
 fn parse(count: &[u8]) -> Option<u64> {
     let count: i64 = std::str::from_utf8(count).ok()?.parse().ok()?;
     Some(u64::try_from(count).unwrap_or(0))

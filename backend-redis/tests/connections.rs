@@ -59,7 +59,7 @@ fn patient(builder: RedisStoreBuilder) -> RedisStore {
     builder.connect_timeout(patience).response_timeout(patience).build().unwrap()
 }
 
-/// Checks that a connection that falls silent is replaced within the bound, if new connections
+/// Checks that a connection that becomes silent is replaced within the bound, if new connections
 /// work.
 async fn check_replaced_within<S: Store + Send + Sync + 'static>(
     bound: Duration,
@@ -551,7 +551,7 @@ async fn an_endless_answer_ends_its_connection_and_fills_no_memory() {
             !failures.is_empty() && failures.iter().all(|kind| !kind.is_definitely_not_charged())
         );
         assert!(!failures.contains(&ErrorKind::Timeout), "the store must not wait for the timeout");
-        // The system buffers some megabytes that the store never reads.
+        // The operating system buffers some megabytes that the store never reads.
         let sent = sent.load(Ordering::SeqCst);
         assert!(sent < 16 << 20, "{sent} bytes were sent");
     }

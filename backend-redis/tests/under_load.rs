@@ -50,7 +50,7 @@ fn own() -> Policy {
     policy("own: fixed-window 9/1d anchored")
 }
 
-/// The outcomes for the callers, by the numbers of the calls.
+/// The outcomes of the calls, by the numbers of the calls.
 #[derive(Default)]
 struct Outcomes {
     admitted: HashSet<u64>,
@@ -90,7 +90,7 @@ impl Load {
         self.outcomes.lock().unwrap().admitted.clone()
     }
 
-    /// Waits until `calls` calls with numbers of at least `from` have been answered.
+    /// Waits until `calls` calls whose numbers are at least `from` have been answered.
     async fn wait_for_answers(&self, calls: usize, from: u64) {
         let enough = || {
             let outcomes = self.outcomes.lock().unwrap();
@@ -223,7 +223,7 @@ async fn a_replica_promoted_during_the_load_admits_again_only_what_it_had_not_re
     let node = Redis::builder().config("min-replicas-to-write", "1");
     let group = Sentinel::builder().node(node).start().await.unwrap();
     let builder = RedisStore::builder().sentinel(group.sentinel_urls(), group.master_name());
-    // In the worst case, an attempt to connect first notices that a primary is dead, and queries
+    // In the worst case, an attempt to connect notices that a primary is dead, and then queries
     // three Sentinels.
     let builder = builder.connect_timeout(Duration::from_secs(1)).response_timeout(TIMEOUT);
     let load = Load::start(builder.build().unwrap());

@@ -42,9 +42,9 @@ pub(crate) fn batch_group(store: &Inner, call: &Call<'_>) -> Option<u64> {
     }
     let [SlotPart { slot, .. }] = split_by_slot(&store.keys, call)[..] else { return None };
     let Some(node) = store.slot_map.primary(slot) else { return Some(0) };
-    // The address of the node in memory identifies the node. If a new node gets the memory address
-    // of a dropped node, one batch can contain calls for both nodes for a short time. Such a batch
-    // is also decided correctly.
+    // The address of the `Node` value in memory identifies a node. If a new node gets the memory
+    // address of a dropped node, one batch can contain calls for both nodes for a short time. Such
+    // a batch is also decided correctly.
     let connection = node.connections.share(|| slot);
     Some((Arc::as_ptr(&node).addr() as u64).wrapping_add(connection))
 }
@@ -57,8 +57,8 @@ struct Wave {
     in_slots: Vec<Places>,
     /// For each slot, the index of its calls in `in_slots`.
     groups: HashMap<Slot, usize>,
-    /// The indices of the calls across slots and of the calls with an id. Two calls in this list
-    /// never have a slot in common.
+    /// The indices of the calls across slots and of the calls with an id. No two calls in `alone`
+    /// have a slot in common.
     alone: Vec<usize>,
 }
 

@@ -77,8 +77,8 @@ async fn peek_then_charge(store: &Inner, call: Call<'_>) -> Result<Decision, Err
 /// The number of further charges of the same cost below which a policy is scarce.
 const SCARCE_BELOW: u64 = 16;
 
-/// Returns the index of the slot with the scarcest policy, or `None` if no policy is scarce. This
-/// slot is charged first.
+/// Returns the index of the slot with the scarcest policy, or `None` if no policy is scarce. A
+/// policy is scarce if it admits only a few further charges. The scarcest slot is charged first.
 ///
 /// If many calls compete for the last unit of a limit, this order ensures that the refused calls
 /// have not charged any other slot. The order costs a round trip, so the store uses it only if such
@@ -109,8 +109,8 @@ async fn block_refused(store: &Inner, call: Call<'_>, peeked: Decision) -> Resul
     let all = call.charges.iter().zip(peeked.verdicts()).enumerate();
     let (places, charges): (Vec<usize>, Vec<Charge<'_>>) = all
         .filter(|(_, (charge, verdict))| {
-            // A charge without a wait has a cost above the limit. Such a charge does not cause a
-            // block.
+            // A denied charge without a wait has a cost above the limit. Such a charge does not
+            // cause a block.
             charge.policy.block_duration().is_some()
                 && verdict.outcome() == Outcome::Denied
                 && verdict.retry_after().is_some()
@@ -141,8 +141,8 @@ struct SlotAnswer<'a> {
     answer: Result<SlotDecision, Error>,
 }
 
-/// Splits a call into one part per slot, without sending anything. Until then, the answer of each
-/// part is an error.
+/// Splits a call into one part per slot, and sends nothing. The answer of each part is an error
+/// until the part is sent.
 fn slot_answers<'a>(store: &Inner, call: Call<'a>) -> Vec<SlotAnswer<'a>> {
     let split_by_slot = split_by_slot(&store.keys, &call).into_iter();
     let slots = split_by_slot.map(|part| {
@@ -175,8 +175,8 @@ impl<'a> SlotAnswer<'a> {
             })
     }
 
-    /// Returns the charges that the slot has made and that must be undone. They are grouped by the
-    /// time at which they were made.
+    /// Returns the charges that the slot has made and that must be undone, grouped by the time at
+    /// which they were made.
     fn charged(&self) -> Vec<ChargedAt<'a>> {
         let mut charged: Vec<ChargedAt<'a>> = vec![];
         let Some(SlotDecision { reply, .. }) = self.answer.as_ref().ok() else { return charged };
@@ -206,7 +206,8 @@ impl<'a> SlotAnswer<'a> {
         charged
     }
 
-    /// Updates the verdicts on the charges with the indices `places`, which were undone.
+    /// Replaces the verdicts on charges that were undone. `places` contains the indices of these
+    /// charges.
     fn after_undo(&mut self, places: &[usize], undone: &Decision) {
         let Ok(decided) = &mut self.answer else { return };
         let mut verdicts = decided.reply.decision.verdicts().to_vec();

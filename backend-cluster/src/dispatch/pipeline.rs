@@ -22,9 +22,9 @@ pub(crate) type Completed = Vec<(usize, Result<SlotDecision, Error>)>;
 /// charges.
 ///
 /// The response timeout applies to a whole write, so a node must need only a fraction of the
-/// timeout to execute a write. A node needs about 10 ms for this many charges. The default timeout
-/// is 500 ms, so a node can be twenty times slower than usual without a timeout. A larger write
-/// would save only one round trip per 10 ms.
+/// timeout to execute a write. A node needs about 10 ms for 1,024 charges. The default timeout is
+/// 500 ms, so a node can be twenty times slower than usual without a timeout. A larger write would
+/// save only one round trip per 10 ms.
 const MAX_CHARGES_PER_WRITE: usize = Batch::MAX_CHARGES;
 
 enum NodeBatch<'c, 'a> {
@@ -111,8 +111,8 @@ impl Inner {
         result
     }
 
-    /// Looks up the primaries of unrouted requests. All these requests wait for the same refresh of
-    /// the slot map.
+    /// Looks up the primaries of requests to slots without a known primary. All these requests wait
+    /// for the same refresh of the slot map.
     async fn route<'c, 'a>(
         &self,
         requests: Vec<SlotRequest<'c, 'a>>,

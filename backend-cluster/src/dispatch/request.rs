@@ -70,7 +70,8 @@ pub(crate) enum NodeReply {
     Moved(String),
     /// ASK: the node at this address imports the slot and already has the keys of the request.
     Ask(String),
-    /// TRYAGAIN: only some of the keys of the request have moved to the other node.
+    /// TRYAGAIN: some of the keys of the request have moved to another node, and the others have
+    /// not.
     TryAgain,
     /// NOSCRIPT: the node does not know the script.
     NoScript,

@@ -46,8 +46,8 @@ pub(crate) fn parse(answer: Value, node: &NodeAddress) -> Result<Vec<Range>, Err
     Ok(ranges)
 }
 
-/// Parses an entry of the reply. Returns `None` if the entry is malformed, and `Some(None)` if the
-/// primary in the entry has no address.
+/// Parses an entry of the reply to `CLUSTER SLOTS`. Returns `None` if the entry is malformed, and
+/// `Some(None)` if the primary in the entry has no address.
 fn range(entry: Vec<Value>, node: &NodeAddress) -> Option<Option<Range>> {
     let mut entry = entry.into_iter();
     let mut slot = || number(entry.next()?).filter(|slot| Slot::new(*slot).is_some());
@@ -60,8 +60,8 @@ fn range(entry: Vec<Value>, node: &NodeAddress) -> Option<Option<Range>> {
     (first <= last).then_some(range)
 }
 
-/// Parses the address of a node in the reply of node `reporter`. Returns `None` if the address is
-/// malformed, and `Some(None)` if the address is not known.
+/// Parses the address of a node in the reply of the node `reporter` to `CLUSTER SLOTS`. Returns
+/// `None` if the address is malformed, and `Some(None)` if the address is not known.
 fn address(node: Value, reporter: &NodeAddress) -> Option<Option<NodeAddress>> {
     let mut parts = Vec::<Value>::from_redis_value(node).ok()?.into_iter();
     let host: Option<String> = from_redis_value(parts.next()?).ok()?;
@@ -76,7 +76,7 @@ fn address(node: Value, reporter: &NodeAddress) -> Option<Option<NodeAddress>> {
 }
 
 fn number(value: Value) -> Option<u16> {
-    // Parsing the number as a `u16` would truncate a larger number.
+    // The number is not parsed as a `u16`, because this would truncate a larger number.
     u16::try_from(from_redis_value::<i64>(value).ok()?).ok()
 }
 

@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct TopologyRefresh {
     slot_map: Arc<SlotMap>,
     is_running: AtomicBool,
-    /// The number of refreshes that have ended. It wraps around. Callers wait until this number
+    /// The number of refreshes that have ended, which wraps around. Callers wait until this number
     /// changes.
     rounds: watch::Sender<u64>,
     last: Mutex<Option<Round>>,
@@ -77,7 +77,7 @@ impl TopologyRefresh {
         if let Some(failure) = recent {
             return Err(failure);
         }
-        // `changed` cannot fail, because the sender lives as long as `self`.
+        // `changed` cannot fail, because the sender of the channel lives as long as `self`.
         let _ = rounds.changed().await;
         self.slot_map.primary(slot).ok_or_else(|| {
             let last = self.last();

@@ -75,7 +75,7 @@ mod tests {
             .prop_map(|(scenario, subjects)| Scenario { subjects, ..scenario })
     }
 
-    /// Returns the slots of all keys of a request. They are computed like the reply to CLUSTER
+    /// Returns the slots of all keys of a request. The test computes them like the reply to CLUSTER
     /// KEYSLOT.
     fn slots(keys: &Keys, operation: Operation, charges: &[Charge<'_>]) -> Vec<u16> {
         let request = Request::new(keys, &Call::new(operation, charges)).unwrap();

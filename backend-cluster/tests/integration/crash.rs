@@ -107,7 +107,8 @@ async fn charges_of_a_dead_client_recover_by_themselves_and_admit_nothing_extra(
         let refund = [one.cost(limit - IN_FLIGHT)];
         let _ = observer.decide(Call::new(Operation::Refund, &refund)).await.unwrap();
         assert_eq!(used(&observer, &policies[0]).await, IN_FLIGHT, "{wide}");
-        // Like admitted calls, the charges remain until the state recovers.
+        // The charges of the dead client remain until the state recovers, like the charges of
+        // admitted calls.
         clock.advance(recovers - Duration::from_micros(1));
         assert!(used(&observer, &policies[0]).await >= 1, "{wide}");
         clock.advance(Duration::from_micros(1));

@@ -130,7 +130,8 @@ async fn a_failover_loses_exactly_the_charges_that_no_replica_had() {
     let again = async || acquire(&store, &limit, &tenant).await.ok();
     let first = eventually(Duration::from_secs(1), "the store", again).await.unwrap();
     assert_eq!(first.verdicts()[0].remaining(), 100 - 61, "all 60 are kept, and none of the 25");
-    // In total, the cluster admits exactly 25 calls more than the limit.
+    // In total, the cluster admits exactly 25 calls more than the limit, which are the lost
+    // charges.
     admit(&store, &limit, &tenant, 39).await;
     assert!(acquire(&store, &limit, &tenant).await.unwrap().is_denied());
 }

@@ -15,10 +15,12 @@ use tidegate_cluster::{Call, Charge, ErrorKind, Policy, Store};
 use tidegate_testkit::servers::Cluster;
 use tokio::task::JoinSet;
 
-/// The limit of each policy under load, which is reached soon, so that denials are tested too.
+/// The limit of each policy under load. The callers reach the limit soon, so that denials are
+/// tested too.
 const LIMIT: u64 = 300;
 
-/// Returns several policies. For one tenant, their states are in one slot, under different keys.
+/// Returns several policies. The states of one tenant under these policies are in one slot, and
+/// have different keys.
 fn policies() -> Vec<Policy> {
     let texts = [
         "window: fixed-window 300/10d anchored",

@@ -106,6 +106,7 @@ async fn a_call_combines_a_sharded_and_an_unsharded_limit() {
         admitted += u64::from(decision.is_allowed());
     }
     assert_eq!(admitted, 15, "five users, three each");
-    // When the limit of a user refused a request, the charge to the limit of the tenant was undone.
+    // When the limit of a user refused a request, the charge of the request to the limit of the
+    // tenant was undone.
     assert_eq!(self::admitted(&clients, &hot, 400).await, 25);
 }

@@ -148,7 +148,7 @@ async fn an_error_in_one_slot_leaves_nothing_charged_in_the_others() {
     assert_eq!(used(&store, charges[0]).await, 0);
 }
 
-/// Many callers charge two tenants in each call.
+/// Many concurrent callers charge two tenants in each call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn callers_that_charge_two_tenants_never_exceed_either_limit() {
     let store = builder().await.build().unwrap();

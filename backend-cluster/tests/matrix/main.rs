@@ -55,22 +55,21 @@ const RECOVERY: Duration = Duration::from_millis(200);
 /// The additional delay that is allowed because the machine is possibly busy.
 const MARGIN: Duration = Duration::from_millis(800);
 
-/// The maximum number of connections that a store is allowed to make in a row of the matrix. The
-/// store pauses between attempts to connect, regardless of the number of callers, so it does not
-/// need more.
+/// The maximum number of connections that a store makes in a row of the matrix. The store pauses
+/// between attempts to connect, regardless of the number of callers, so it needs only a few.
 const MAX_CONNECTIONS: u64 = 60;
 
 /// The time for which the callers make calls before the fault, and again after the store has
 /// recovered.
 const CALM: Duration = Duration::from_millis(100);
 
-/// The maximum number of attempts for a row in which the store recovers too late. A row is repeated
-/// because a machine that stalls for a second has the same effect. A violation that the ledger
-/// reports fails the test, even if a later attempt succeeds.
+/// The maximum number of attempts for a row in which the store recovers too late. Such a row is
+/// repeated, because a machine that stalls for a second has the same effect. A violation that the
+/// ledger reports fails the test, even if a later attempt succeeds.
 const ATTEMPTS: usize = 3;
 
-/// Runs one row of the matrix. Returns the violations, and the time until the store decided again,
-/// or `None` if that was not within the bound.
+/// Runs one row of the matrix. Returns the violations, and the time until the store decided again.
+/// The time is `None` if it is longer than the bound.
 async fn row(
     place: &Place,
     layers: Layers,

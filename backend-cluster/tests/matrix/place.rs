@@ -145,8 +145,8 @@ impl Place {
         }
     }
 
-    /// Returns one store for each tenant, with the keys of the store under test, and without the
-    /// proxy.
+    /// Returns one store for each tenant. These stores use the keys of the store under test, but do
+    /// not connect through the proxy.
     pub(crate) fn observers(&self, prefix: &str) -> Vec<Box<dyn Store>> {
         let mut nodes = vec![self.node()];
         if let Servers::Cluster(cluster) = &self.servers {

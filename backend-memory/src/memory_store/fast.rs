@@ -36,8 +36,8 @@
 //!   of `answer`. If the code paths of several algorithms merged before `answer`, the decision
 //!   would be written to memory.
 //! * Functions that are not inlined take scalars, because a reference to the [`Call`] would force
-//!   the `Call` into memory. They are called in tail position, because values that are used after a
-//!   function call are spilled.
+//!   the `Call` into memory. Such functions are called in tail position, because values that are
+//!   used after a function call are spilled.
 //! * [`decide_out_of_line`](MemoryStore::decide_out_of_line) has its own return type, for the
 //!   reason in the comment on [`OutOfLine`].
 //! * The enum [`Attempt`] is about as fast as a `Result<FastOutcome, Option<Lookup>>`. For a hot
@@ -81,8 +81,8 @@ struct OutOfLine {
     _time: Timestamp,
 }
 
-/// The locked shard and the hash of a charge's key, and the reason why the fast path did not decide
-/// the charge.
+/// The result of a lookup that did not decide a charge: the locked shard, the hash of the charge's
+/// key, and the reason.
 struct Lookup<'a> {
     shard: ShardGuard<'a>,
     hash: u64,
@@ -96,8 +96,8 @@ enum Attempt<'a> {
     /// was changed.
     Undecided(Lookup<'a>),
     /// The shard is not locked, and no state was changed. Possible reasons are a long key, a lock
-    /// that another thread holds, and a sweep that is due. Some charges to logs are not tried, and
-    /// neither are calls with several policies.
+    /// that another thread holds, and a sweep that is due. Calls with several policies and some
+    /// charges to logs are not tried either.
     NotTried,
 }
 
@@ -293,7 +293,7 @@ impl<C: Clock> MemoryStore<C> {
     /// Removes the expired states from one group of slots of `shard`, and from one group of slots
     /// of the shard with the number `other`.
     // `shard` is unlocked before `other` is locked, because a thread that holds a lock must not
-    // lock a shard with a lower number.
+    // wait for the lock of a shard with a lower number.
     #[inline(never)]
     fn sweep_and_relock<'s>(
         &'s self,

@@ -20,8 +20,8 @@ impl<C: Clock> MemoryStore<C> {
         if let Some(decision) = self.acquire_multi(call, time) {
             return Ok(decision);
         }
-        // The faster paths pass every call that is not valid to the full path, so only the full
-        // path checks calls.
+        // The full path checks the call, because the faster paths leave every call that is not
+        // valid to the full path.
         call.check()?;
         let mut last = self.decide_locked(call, time);
         for _ in 1..MAX_ATTEMPTS {

@@ -1,4 +1,4 @@
-//! The store, which consists of parts (shards). Each shard is a table of states with its own lock.
+//! The memory store consists of parts (shards). Each shard is a table of states with its own lock.
 //!
 //! A call takes the first path in this table that applies to it:
 //!

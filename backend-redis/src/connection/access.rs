@@ -58,8 +58,8 @@ impl Progress {
 }
 
 impl Access {
-    /// Connects to a server, and logs in with the credentials of the provider. Without a provider,
-    /// the login uses the credentials of the URL. Errors name the server as `peer`.
+    /// Connects to the server `peer`, and logs in with the credentials of the provider. Without a
+    /// provider, the login uses the credentials of the URL. Errors contain the name of `peer`.
     pub(super) async fn connect_to_server(
         &self,
         peer: &Peer,
@@ -80,8 +80,8 @@ impl Access {
         self.log_in(peer, &server, socket, credentials.renewal()).await
     }
 
-    /// Connects to a server or a Sentinel, and logs in with the credentials of the URL. Errors name
-    /// the server or Sentinel as `peer`.
+    /// Connects to the server or Sentinel `peer`, and logs in with the credentials of the URL.
+    /// Errors contain the name of `peer`.
     pub(super) async fn connect(
         &self,
         peer: &Peer,

@@ -19,7 +19,7 @@ const MIN_VALUE: u64 = 3;
 /// rejects such input.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
-    /// The number of received bytes of the current reply.
+    /// The number of bytes of the current reply that have been received.
     length: u64,
     /// The number of values of the current reply that follow the current value.
     values: u64,
@@ -44,8 +44,8 @@ struct Head {
 pub(super) struct TooLong;
 
 impl Answers {
-    /// Returns the number of replies that end in `bytes`. These bytes follow the bytes of the
-    /// previous call of this function.
+    /// Counts the replies that end in `bytes`, which follow the bytes of the previous call of this
+    /// function.
     pub(super) fn count(&mut self, mut bytes: &[u8]) -> Result<u64, TooLong> {
         let mut answers = 0;
         while let [byte, rest @ ..] = bytes {
@@ -71,7 +71,7 @@ impl Answers {
         self.check(0)
     }
 
-    /// Returns an error if the reply becomes too long with at least `more` further bytes.
+    /// Returns an error if at least `more` further bytes make the reply too long.
     fn check(&self, more: u64) -> Result<(), TooLong> {
         if self.length.saturating_add(more) > MAX_ANSWER { Err(TooLong) } else { Ok(()) }
     }
@@ -100,8 +100,8 @@ impl Answers {
         Ok(false)
     }
 
-    /// Processes the complete first line of a value. Returns `true` if the reply ends with this
-    /// line.
+    /// Processes the first line of a value, which is complete. Returns `true` if the reply ends
+    /// with this line.
     fn end_head(&mut self, Head { kind, number, is_negative, .. }: Head) -> Result<bool, TooLong> {
         let values = match kind {
             _ if is_negative => 0,

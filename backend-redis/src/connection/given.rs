@@ -8,7 +8,8 @@ use redis::{Cmd, Pipeline, RedisFuture, Value};
 
 type BoxedConnection = Box<dyn ConnectionLike + Send + Sync>;
 
-/// A connection that the application has made. The store clones it for each call.
+/// A connection of the Redis client that the application has made. The store clones the connection
+/// for each call.
 #[derive(Clone)]
 pub struct GivenConnection(Arc<dyn Fn() -> BoxedConnection + Send + Sync>);
 

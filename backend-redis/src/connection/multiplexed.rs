@@ -58,7 +58,7 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     phase: Phase,
-    /// The pause that follows the next attempt to connect, if that attempt fails.
+    /// The pause that follows if the next attempt to connect fails.
     pause: Duration,
 }
 
@@ -111,7 +111,8 @@ impl Connection {
     }
 
     /// Sends a command on a connection. If the connection had been lost before and the command was
-    /// certainly not sent, the command is sent on a new connection. The server never gets it twice.
+    /// certainly not sent, the command is sent on a new connection. The server never gets the
+    /// command twice.
     pub async fn send<T: FromRedisValue>(
         &self,
         live: &mut LiveConnection,
@@ -197,8 +198,8 @@ impl Shared {
         Err(ConnectError::new(ErrorKind::Unavailable, message).call_error())
     }
 
-    /// Returns the open connection. If there is none, starts an attempt to connect, unless an
-    /// attempt is in progress or paused.
+    /// Returns the open connection. If no connection is open, starts an attempt to connect, unless
+    /// an attempt is in progress or paused.
     fn live_or_start(self: &Arc<Self>) -> Result<LiveConnection, Absence> {
         let mut state = self.state();
         match &state.phase {
@@ -267,8 +268,8 @@ impl Shared {
     }
 
     /// Drops or replaces the connection if `error` shows that the connection is lost. Returns
-    /// `true` if the call was certainly not sent. `before` has the counts from before the call was
-    /// passed to the connection.
+    /// `true` if the call was certainly not sent. `before` contains the counts of writes and
+    /// replies before the call was passed to the connection.
     fn was_not_sent(
         self: &Arc<Self>,
         live: &LiveConnection,
@@ -277,8 +278,8 @@ impl Shared {
     ) -> bool {
         let is_closed = live.activity.is_closed();
         if error.is_timeout() && !is_closed {
-            // The watching task would also replace the connection, but not while the runtime of the
-            // task is blocked.
+            // The task that watches the connection would also replace it, but not while the runtime
+            // of the task is blocked.
             if live.activity.counts().answers == before.answers {
                 self.replace(&live.activity);
             }

@@ -30,7 +30,7 @@ impl ConnectionPool {
         Self { connections, next: AtomicUsize::new(0) }
     }
 
-    /// Returns a number below the number of connections that depends only on the key.
+    /// Returns a number that depends only on the key and is less than the number of connections.
     #[must_use]
     pub fn share<K: Hash>(&self, key: impl FnOnce() -> K) -> u64 {
         match self.connections.len() as u64 {

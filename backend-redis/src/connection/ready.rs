@@ -15,7 +15,8 @@ const MIN_VERSION: (u32, u32) = (6, 0);
 const PROBES: [&str; 6] = [
     "tidegate-ready: fixed-window 1000000/1s",
     "tidegate-ready: sliding-log 100/1s",
-    // A log that possibly has more than 128 records is stored as a list, so the check needs one.
+    // A log that possibly has more than 128 records is stored as a list. The check needs such a log
+    // for the commands for lists.
     "tidegate-ready: sliding-log 1000000/1s",
     "tidegate-ready: sliding-counter 1000000/1s",
     "tidegate-ready: token-bucket 1000000/1s",
@@ -32,8 +33,8 @@ pub fn probes() -> Vec<Policy> {
     PROBES.iter().filter_map(|text| text.parse().ok()).collect()
 }
 
-/// Returns [`ErrorKind::Unsupported`] unless the caller runs within a Tokio runtime. The Redis
-/// client and its timers need one.
+/// Returns [`ErrorKind::Unsupported`] unless the caller runs within a Tokio runtime, which the
+/// Redis client and its timers need.
 pub fn check_runtime() -> Result<(), Error> {
     Handle::try_current().map(drop).map_err(|_| {
         let message = "a store on Redis can only be called within a Tokio runtime, for example from a function \

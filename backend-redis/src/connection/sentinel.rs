@@ -77,7 +77,7 @@ impl SentinelGroup<'_> {
                 Ok(None) => {}
                 Err(_) => continue,
             }
-            // A query or an attempt to connect has failed.
+            // At this point, a query or an attempt to connect has failed.
             if queries < self.sentinels.len() {
                 next_query = Instant::now();
             } else if servers.is_empty() && (no_server.is_some() || running.is_empty()) {

@@ -60,8 +60,8 @@ impl Source {
         timeout(self.connect_timeout, provider.credentials()).await.ok()?.ok()
     }
 
-    /// Returns the settings of the server. For a Sentinel group, their address is not the address
-    /// of the primary.
+    /// Returns the settings for connecting to the server. For a Sentinel group, their address is
+    /// not the address of the primary.
     pub(super) fn server(&self) -> &ConnectionInfo {
         match &self.target {
             Target::Server(server) | Target::Sentinel { server, .. } => server,

@@ -22,8 +22,7 @@ use tokio_rustls::client::TlsStream;
 use super::answers::{Answers, MAX_ANSWER, TooLong};
 
 /// The settings of TCP keepalive, which detects a lost host within half a minute, even on an idle
-/// connection. After that, the next call finds the connection closed and is sent on a new
-/// connection.
+/// connection. Then the next call finds the connection closed, and is sent on a new connection.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(15);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_PROBES: u32 = 3;
@@ -44,8 +43,8 @@ const HEAD: usize = 512;
 ///
 /// **Whether a call was sent.** `writes` counts the attempts to write. The highest bit of `writes`
 /// prevents further attempts. A caller remembers the count before it passes a call to the
-/// connection. If the call fails, the caller sets the bit. If the count is then unchanged, no byte
-/// of the call was written, and none will be written.
+/// connection. If the call fails, the caller sets the bit. If the count is unchanged at that time,
+/// no byte of the call was written, and none will be written.
 ///
 /// **Whether the server does not reply.** The first attempt to write sets `due_since`, and each
 /// reply clears `due_since`. If several replies are due, the first reply clears `due_since` too
@@ -89,7 +88,8 @@ impl Activity {
         self.head.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Adds bytes that were read to `head`. Returns `true` if `head` has room for further bytes.
+    /// Adds bytes that were read to `head`, the first bytes of the server. Returns `true` if `head`
+    /// has room for further bytes.
     fn keep_head(&self, read: &[u8]) -> bool {
         let mut head = self.head.lock().unwrap_or_else(PoisonError::into_inner);
         let room = HEAD - head.len();
@@ -146,7 +146,7 @@ impl Activity {
             }
             match since.checked_add(limit) {
                 Some(due) => sleep_until(due).await,
-                // The end of the wait is beyond the range of `Instant`.
+                // The time at which the wait ends is beyond the range of `Instant`.
                 None => pending().await,
             }
         }

@@ -99,8 +99,8 @@ impl Assembly<'_> {
             return self.add_line(indent, &format!("--- @missing {name}"), meanings);
         };
         let mut current = "";
-        // One entry for each `@when` that has no `@end` yet: whether the lines after it are
-        // selected.
+        // The list contains, for each `@when` that has no `@end` yet, whether the lines after it
+        // are selected.
         let mut selected: Vec<bool> = vec![];
         for line in text.lines() {
             let code = line.trim_start();
@@ -141,8 +141,7 @@ impl Assembly<'_> {
         self.text.push('\n');
     }
 
-    /// Adds code, and replaces the placeholders in the code. Then it replaces the placeholders in
-    /// the inserted meanings.
+    /// Adds code, and replaces the placeholders in the code and in the inserted meanings.
     fn add_code(&mut self, code: &str, meanings: &[Meaning<'_>]) {
         let is_of_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let mut rest = code;

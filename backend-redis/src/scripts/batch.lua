@@ -67,8 +67,8 @@ local function ends_at(k)
   return changed[k] or values[k] and call('PTTL', KEYS[k]) * 1000 + now or 0
 end
 
--- Sets a state. The script writes a string at its very end. It writes a list immediately, because a
--- later call may read the elements.
+-- Sets a state. A string is written at the very end of the script. A list is written immediately,
+-- because a later call may read its elements.
 local function set_state(k, value, kind, blocked_until, expires_at, plan)
   if blocked_until > expires_at then expires_at = blocked_until end
   if plan then
@@ -124,8 +124,8 @@ local keys, outcomes, firsts, seconds, thirds, fourths = {}, {}, {}, {}, {}, {}
 local costs, afters, expiries, plans, amounts, refunds = {}, {}, {}, {}, {}, {}
 
 -- Evaluates all charges. If `amount` is given, it replaces the cost of every charge that is not
--- check-only. The function returns the place of the first charge with a foreign value, or 0. In the
--- second case, it also returns whether the call is allowed.
+-- check-only. If a charge has a foreign value, the function returns the place of the first such
+-- charge. Otherwise it returns 0, and whether the call is allowed.
 local function evaluate(op, count, max_wait, charges, amount)
   local allowed = true
   for place = 1, count do
@@ -169,8 +169,8 @@ local function commit_charges(count, charges, allowed)
 end
 
 -- Returns the maximum amount that all enforced policies admit, for an acquire of up to the costs.
--- Returns `nil` if this maximum is less than `min`. The charges must have been evaluated as peeks
--- before.
+-- Returns `nil` if this maximum is less than `min`. Before, all charges must have been evaluated as
+-- peeks.
 local function common_amount(count, min, charges)
   local amount
   for place = 1, count do
@@ -190,7 +190,7 @@ local function common_amount(count, min, charges)
 end
 
 -- Makes a charge beyond the limit, as an acquire without a limit. If the state cannot hold the
--- whole cost, the function charges only a part.
+-- whole cost, the function charges only the part that fits.
 local function charge_beyond_limit(place, k, rule, cost, p1, p2, p3, p4)
   cost = math.min(cost, room(rule, firsts[place], seconds[place], thirds[place], p2, p3, p4))
   local max = max_records(rule, p1, p2, p3)

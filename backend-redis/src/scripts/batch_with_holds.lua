@@ -164,12 +164,12 @@ for place = 1, held_and_spent and count or 0 do
 end
 
 --- @section write
--- Write the states with holds. The states without holds are written below.
+-- Write the states with holds here. The code after this section writes the states without holds.
 for k, foot in pairs(feet) do
   if foot.is_changed then
     if foot.replaced_type then
-      -- Write an empty string into the key first. If the server lacks memory, this command fails
-      -- before the script has written anything.
+      -- Write an empty string into the key first. If the server lacks memory, SETRANGE fails before
+      -- the script has written anything.
       if foot.replaced_type == 'string' then call('SETRANGE', KEYS[k], '0', '') end
       call('UNLINK', KEYS[k])
     end

@@ -94,9 +94,9 @@ pub enum RecordKind {
 /// Whether a script can read the holds in the values of states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StateKind {
-    /// The script cannot read holds. It treats a state with holds as a foreign value.
+    /// The script cannot read holds, and treats a state with holds as a foreign value.
     Plain,
-    /// The script reads the holds. It refunds the lapsed holds, and reports the open holds.
+    /// The script reads the holds, refunds the lapsed holds, and reports the open holds.
     WithHolds,
 }
 
@@ -117,7 +117,7 @@ mod tests {
         }
     }
 
-    /// Calls without holds do not pay for the code for holds.
+    /// The code for holds costs time, so only scripts that need this code contain it.
     #[test]
     fn only_scripts_that_lapse_know_holds_on_states() {
         for script in all() {

@@ -97,7 +97,8 @@ for place = 1, count do
     expires_at = math.max(after and expires_at or 0, blocked_until)
     after = blocking(state, blocked_until)
     if STATE_HOLDS then
-      -- Write nothing yet: `change_hold` below writes the state together with its holds.
+      -- The state is not written here, because `change_hold` below writes the state together with
+      -- its holds.
     elseif plan then
       write_list(key, value, evaluation.is_list, after, expires_at, plan)
     elseif evaluation.after or blocked_until > 0 then

@@ -72,8 +72,8 @@ impl Form {
 impl RecordKind {
     const ALL: [Self; 3] = [Self::None, Self::Id, Self::Hold];
 
-    /// Returns the entry and the flag, which is also a part of the variant. If the script writes a
-    /// record, the entry wraps the entry `body`.
+    /// Returns the entry and the flag. The flag is also a part of the variant. The entry of a
+    /// script that writes a record wraps the entry `body`.
     const fn entry_and_flag(self, body: &'static str) -> (&'static str, &'static str) {
         match self {
             Self::None => (body, ""),

@@ -85,7 +85,7 @@ shared! {
     RECORD = 14;
     LOG_FOOT = 37;
 
-    // The maximum number of holds in a reply to a charge. It equals
+    // The maximum number of holds in a reply to a charge, which equals
     // `tidegate_core::no_semver::MAX_COUNTED_LAPSES`.
     MAX_COUNTED_LAPSES = 32;
 }

@@ -18,9 +18,9 @@
 //! A time in the future is valid, because the clock of a server can step back by any span.
 //!
 //! A script checks the foot of a log, which is the fixed-size end of the value, and the records
-//! that the script reads. The script for a single charge reads only the end of a string. The reply
-//! to its write contains the size of the string. If the string is longer than the size in its foot,
-//! the call fails, and the written bytes are not removed.
+//! that the script reads. The script for a single charge reads only the end of a string. When it
+//! writes, the reply of the server contains the size of the string. If the string is longer than
+//! the size in its foot, the call fails, and the written bytes are not removed.
 
 use std::borrow::Cow;
 
@@ -31,7 +31,7 @@ use bytes::{NUMBER, Reader};
 
 macro_rules! values {
     ($($(#[$about:meta])* $name:ident { $($field:ident),+ } = $size:ident: $($kind:ident)|+;)+) => {
-        /// A value of a fixed size. It begins with a byte for its kind. Its fields follow as
+        /// A value of a fixed size: a byte for the kind of the value, followed by its fields as
         /// numbers.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum Value {

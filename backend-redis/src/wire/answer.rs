@@ -19,9 +19,9 @@ use crate::values::Value;
 #[derive(Debug)]
 pub struct ScriptReply {
     pub decision: Decision,
-    /// The time of each charge that was made. It is the argument of [`Operation::Undo`]. Although
-    /// the clock of the server can step back, this time is never before the last write of the
-    /// state.
+    /// The time of each charge that was made, which is the argument of [`Operation::Undo`].
+    /// Although the clock of the server can step back, this time is never before the last write of
+    /// the state.
     pub taken_at: SmallVec<[Timestamp; 4]>,
 }
 
@@ -52,8 +52,8 @@ pub(super) fn id_error(id: &[u8], calls: &[NormalizedCall<'_>], answer: &[u8]) -
     Some(Error::new(kind, message))
 }
 
-/// Reads the reply to a settlement of a hold that is already settled: the costs of the earlier
-/// settlement and its reply.
+/// Reads the reply to a settlement of a hold that is already settled. The reply contains the costs
+/// of the earlier settlement and the reply to it.
 fn already_settled(id: &[u8], calls: &[NormalizedCall<'_>], reply: &[u8]) -> Option<Error> {
     let [call] = calls else { return None };
     let mut reader = Reader(reply);
@@ -134,9 +134,9 @@ fn read_call(
     Some(Ok(reply))
 }
 
-/// Reads the reply to an acquire of up to the costs. The verdicts are from an acquire of the common
-/// amount. If the call is denied, they are from an acquire of the minimum. Each charge of the call
-/// has its own state.
+/// Reads the reply to an acquire of up to the costs. The verdicts are the verdicts of an acquire of
+/// the common amount. If the call is denied, they are the verdicts of an acquire of the minimum.
+/// Each charge of the call has its own state.
 fn read_up_to(
     normalized: &NormalizedCall<'_>,
     min: u64,
@@ -264,8 +264,7 @@ impl ChargeReply {
         Some(Self { outcome, blocked_until, numbers, ends_at, holds: HoldsReply::default() })
     }
 
-    /// Reads the value that an admitted charge has written. All other numbers of the reply follow
-    /// from this value.
+    /// Reads the value that an admitted charge has written, from which the whole reply follows.
     fn read_value(reader: &mut Reader<'_>) -> Option<Self> {
         Some(Self::written(&Value::read(reader)?))
     }
@@ -302,8 +301,8 @@ impl ChargeReply {
         if !is_denied {
             return Some(Some(reply));
         }
-        // The core computes the current state from the value. The end of the state is from the
-        // policy that wrote the value, which is possibly an earlier policy.
+        // The core computes the current state from the value. The policy that wrote the value,
+        // which is possibly an earlier policy, has computed the end of the state.
         let ends_at = match (value, charge.policy.rule()) {
             (Value::Bucket { unit, recovers_at, .. }, Rule::TokenBucket(rule)) => {
                 if unit != rule.unit() {
@@ -379,9 +378,9 @@ impl ChargeReply {
         })
     }
 
-    /// Computes the wait and the level of a log from the three numbers that the rule returns. They
-    /// are the sum of the records, the stamp of the newest record, and the stamp of the last record
-    /// that must expire before the cost is admitted.
+    /// Computes the wait and the level of a log from the three numbers that the rule returns: the
+    /// sum of the records, the stamp of the newest record, and the stamp of the last record that
+    /// must expire before the cost is admitted.
     fn weigh_log(&self, charge: &Charge<'_>, cost: u64, now: u64) -> Option<(Wait, Level)> {
         let [sum, newest, last_to_expire] = self.numbers;
         let StateShape::SlidingLog(window, _) = charge.policy.rule().shape() else {

@@ -3,7 +3,7 @@
 /// The maximum number of charges in a request, regardless of the number of its keys.
 ///
 /// A server runs nothing else while a script runs, and cannot stop a script that has written. A
-/// script takes about 10 ms for 1,024 charges. This maximum also bounds the number of keys, because
+/// script takes about 10 ms for 1,024 charges. The maximum also bounds the number of keys, because
 /// Lua can unpack only a few thousand values.
 pub(super) const MAX_CHARGES: usize = 1024;
 

@@ -8,8 +8,8 @@ use super::shard_tag;
 /// Creates the names of keys: `prefix:policy:shape:{tag}`, followed by `:subject` if there is a
 /// tenant.
 ///
-/// `policy:shape` is the [state name] of the policy. A policy without a name has its text instead,
-/// which contains the shape.
+/// `policy:shape` is the [state name] of the policy. For a policy without a name, it is the text of
+/// the policy, which contains the shape.
 ///
 /// [state name]: tidegate_core::Policy::state_name
 ///

@@ -9,8 +9,8 @@ pub(crate) struct NormalizedCall<'a> {
     /// One charge per key, with the total cost that the call charges to this key. In an operation
     /// that ignores check-only charges, their cost is 0.
     pub(crate) charges: SmallVec<[(Charge<'a>, u64); 1]>,
-    /// For each charge of the call, the index in `charges`. The list is empty if each charge of the
-    /// call has its own key.
+    /// For each charge of the call, the index of its key in `charges`. The list is empty if each
+    /// charge of the call has its own key.
     places: SmallVec<[usize; 1]>,
 }
 
@@ -48,7 +48,7 @@ impl<'a> NormalizedCall<'a> {
         self.charges.iter().any(|(charge, _)| charge.policy.refunds_lapsed())
     }
 
-    /// Returns whether the operation is answered like a peek with a cost of 0 after the operation.
+    /// Returns whether the verdicts of the operation have the numbers of a peek with a cost of 0.
     pub(super) fn answers_as_a_peek(&self) -> bool {
         !self.operation.can_be_refused()
     }
@@ -71,8 +71,8 @@ impl<'a> NormalizedCall<'a> {
     /// state. In the order of the call, each charge gets at most its cost.
     pub(super) fn split(&self, amounts: &[u64]) -> SmallVec<[u64; 4]> {
         if self.operation.is_of_hold() {
-            // Each state has one charge. Its amount is not bounded by the cost, because a refund is
-            // possibly larger.
+            // Each state has one charge. The amount of a charge is not bounded by the cost, because
+            // a refund is possibly larger.
             return SmallVec::from_slice(amounts);
         }
         let mut rest: SmallVec<[u64; 4]> = SmallVec::from_slice(amounts);

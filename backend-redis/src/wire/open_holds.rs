@@ -22,7 +22,7 @@ pub(super) struct HoldsReply {
     pub(super) open: Option<Box<OpenHolds>>,
 }
 
-/// Reads the part of a reply about holds. Returns `None` if it is not valid.
+/// Reads the part of a reply about holds. Returns `None` if this part is not valid.
 pub(super) fn read(reader: &mut Reader<'_>, rule: &Rule, now: u64) -> Option<HoldsReply> {
     let (unspent, count) = (reader.number()?, reader.byte()?);
     if count == 0 {

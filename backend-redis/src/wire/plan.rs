@@ -1,4 +1,4 @@
-//! The plan of a list of calls. Without I/O, a plan creates the requests that decide the calls.
+//! The plan of a list of calls. A plan creates the requests that decide the calls, and does no I/O.
 //!
 //! A request decides its calls, or leaves some undecided for a later [tier](Tier) of scripts. A
 //! store sends the request that [`next_request`](Plan::next_request) returns, and passes the
@@ -65,7 +65,7 @@ impl<'c, 'a> Plan<'c, 'a> {
         Self { is_peek: true, ..Self::new(keys, calls, smallvec![place]) }
     }
 
-    /// Creates the next request. Returns `None` if every call is decided or in a request.
+    /// Creates the next request. Returns `None` if every call is decided or already in a request.
     ///
     /// If `now` is set, the script uses this time instead of the server's clock. A call that is
     /// invalid is in no request; `decided` gets its error.
@@ -88,7 +88,7 @@ impl<'c, 'a> Plan<'c, 'a> {
         })
     }
 
-    /// Passes the decided calls of a request to `decided`, and plans the next requests for the
+    /// Passes the decisions in the replies to `decided`, and plans the next requests for the
     /// undecided calls. If the request failed, `decided` gets the error for each call of the
     /// request.
     pub fn take_replies(

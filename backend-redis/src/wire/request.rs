@@ -37,7 +37,8 @@ pub struct Request<'a> {
     /// The time that the script uses instead of the server's clock, in tests.
     time: Option<Vec<u8>>,
     calls: SmallVec<[NormalizedCall<'a>; 1]>,
-    /// The groups of charges, if the request is a usual batch.
+    /// The groups of charges, if the request is a usual batch. The charges of a group differ only
+    /// in their keys.
     single_charges: Option<SingleCharges>,
     tier: Tier,
 }
@@ -81,8 +82,8 @@ pub enum Reply {
     Undecided,
 }
 
-/// Returns [`ErrorKind::Unsupported`] if the scripts cannot store the states of a policy. Such a
-/// policy is a log that refunds lapsed holds and possibly needs more than 128 records.
+/// Returns [`ErrorKind::Unsupported`] if the scripts cannot store the states of a policy. This is
+/// so for a log that refunds lapsed holds and possibly needs more than 128 records.
 pub fn supports(policy: &Policy) -> Result<(), Error> {
     if !policy.refunds_lapsed() || !is_long(policy) {
         return Ok(());
@@ -318,8 +319,8 @@ impl<'a> Request<'a> {
 
     fn reply(&self, reply: Result<ScriptReply, Error>) -> Reply {
         match reply {
-            // The value is possibly a state with holds, which the script treated as a foreign
-            // value.
+            // The value is possibly a state with holds, which the script treats as a foreign value.
+            // A script of the next tier can read it.
             Err(error) if error.kind() == ErrorKind::ForeignValue && self.tier == Tier::General => {
                 Reply::Undecided
             }
@@ -381,8 +382,8 @@ impl<'a, 'k> Batch<'a, 'k> {
         self.add(NormalizedCall::new(call)?)
     }
 
-    /// Adds a question whether a reservation would be granted, which a peek does not answer.
-    /// Returns the error of [`Call::check`]. After an error, the batch is unchanged.
+    /// Adds a question: whether a reservation would be granted. A peek does not answer this
+    /// question. Returns the error of [`Call::check`]. After an error, the batch is unchanged.
     pub(super) fn add_reserve_peek(&mut self, call: &Call<'a>) -> Result<(), Error> {
         let normalized = NormalizedCall::new(call)?;
         let (_, argument) = number_and_argument(normalized.operation)?;

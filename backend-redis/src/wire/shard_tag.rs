@@ -19,7 +19,7 @@ pub(super) fn end(key: &mut Vec<u8>, begins: usize, shard: Shard) {
     let first = usize::from(cell(before));
     let apart = usize::try_from(u64::from(shard.index()) * 256 / u64::from(shard.count()));
     let wanted = (first + apart.unwrap_or_default()) % 256;
-    // A CRC is linear: the suffix is XORed with the effect of two zero bytes.
+    // A CRC is linear, so the suffix is XORed with the effect of two zero bytes.
     key.extend_from_slice(&PAIRS[first ^ wanted]);
 }
 

@@ -1,5 +1,5 @@
-//! Compares the store with the core in random calls at boundaries. The few limits, costs and times
-//! are at the bounds of comparisons, divisions and exact numbers.
+//! Compares the store with the core in random calls at boundaries. The limits, costs and times of
+//! the calls are at the bounds of comparisons, divisions and exact numbers.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -101,7 +101,7 @@ fn one_of<'a, T>(rng: &mut TestRng, all: &'a [T]) -> &'a T {
     &all[usize::try_from(below(rng, all.len() as u64)).unwrap()]
 }
 
-/// One subject, which is charged under the policies of one family.
+/// A subject of the test. Each subject is charged under the policies of one family.
 struct Lane<'f> {
     policies: &'f [Policy],
     costs: &'f [u64],
@@ -255,8 +255,8 @@ async fn run(start: u64, steps: u64, stream: u64, moves: bool) {
         };
         now = now.saturating_add_signed(if moves { elapsed } else { 0 });
         both.set(now);
-        // A step makes one batch with one call, or sometimes two calls, of each lane. Other steps
-        // make a few single calls.
+        // A step makes one batch, which has one or two calls for each subject. Other steps make a
+        // few single calls.
         let is_batch = below(&mut rng, 2) == 0;
         let mut requests = vec![];
         for (index, lane) in lanes.iter_mut().enumerate() {
@@ -418,7 +418,7 @@ async fn a_change_to_coarser_ticks_is_decided_as_in_the_core() {
 }
 
 /// An undo must not change a charge that has expired, because the charge counts again if the clock
-/// steps back. This is also true in 1970, at the time 0.
+/// steps back. The test also covers the time 0, in 1970.
 #[tokio::test]
 async fn an_undo_of_an_expired_charge_changes_nothing_as_in_the_core() {
     let both = Both::new().await;

@@ -1,5 +1,5 @@
-//! Tests that the counts of one key are exact by the server's own clock, if many callers use the
-//! key on many connections.
+//! Tests that the counts of one key are exact if many callers use the key on many connections. The
+//! tests use the server's own clock.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -122,7 +122,8 @@ async fn no_more_than_the_stated_bound_is_admitted_under_any_fault() {
                 assert!(outcomes.by_node <= 300, "{text}, {fault:?}: {outcomes:?}");
             }
         }
-        // The test takes seconds of a window of a day, in which a bucket refills at most one token.
+        // The test takes a few seconds, and the window lasts a day. So a bucket refills at most one
+        // token during the test.
         assert!(all.by_redis <= 901 && all.by_node <= 901, "{text}: {all:?}");
         assert!(all.by_redis > 0 && all.by_node > 0 && all.denied > 0, "{text}: {all:?}");
         // After a crash that loses all data, the server admits at most the limit once more.

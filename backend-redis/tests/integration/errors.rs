@@ -34,8 +34,8 @@ fn builder(url: &str) -> RedisStoreBuilder {
     RedisStore::builder().url(url).connect_timeout(patience).response_timeout(patience)
 }
 
-/// Returns the error of a call. Checks that a batch fails with the same kind, and that the errors
-/// repeat nothing and contain no password.
+/// Returns the error of a call. Also checks that a batch fails with an error of the same kind, and
+/// that the errors repeat nothing and contain no password.
 async fn call_error(builder: RedisStoreBuilder) -> Error {
     let store = builder.build().unwrap();
     let error = acquire(&store).await.unwrap_err();

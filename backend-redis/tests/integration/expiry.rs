@@ -148,7 +148,7 @@ async fn b18_a_foreign_value_is_an_error_and_stays_unchanged() {
                     assert_eq!(error.kind(), ErrorKind::ForeignValue, "{text} {command:?}");
                 }
             }
-            // The call of the batch on another key is decided.
+            // The batch has one call on a key without a foreign value, which is decided.
             let batch = [Call::acquire(&two[..1]), Call::acquire(&one), Call::acquire(&two)];
             let answers = store.decide_many(&batch).await;
             assert!(answers[0].as_ref().unwrap().is_allowed());
@@ -349,11 +349,11 @@ async fn the_scripts_decide_by_the_servers_clock() {
         let resets = HOUR - ended % HOUR..=HOUR - begun % HOUR;
         let reset = u64::try_from(one.verdicts()[0].reset_after().as_micros()).unwrap();
         assert!(resets.contains(&reset), "{reset} is not within {resets:?}");
-        // A state that was refunded in full has recovered immediately.
+        // A state that was refunded in full has recovered immediately, so `reset_after` is 0.
         assert_eq!(many.verdicts()[0].reset_after(), Duration::ZERO);
         assert_eq!(peek.verdicts()[0].remaining(), 5);
     }
-    // The end of a block also shows the time of the scripts.
+    // The end of a block also follows the clock that the scripts use.
     let span = Duration::from_secs(60);
     let begun = redis.command(&["TIME"]).await.unwrap();
     let blocked = store.decide(Call::new(Operation::Block { span }, &charges)).await.unwrap();

@@ -28,7 +28,7 @@ const NOW: u64 = 1_790_000_000_000_000;
 const HOUR: u64 = 3_600_000_000;
 const LIMIT: usize = 10;
 
-/// The maximum of a count, a debt and a sum. Every time that a clock shows is less.
+/// The maximum of a count, a debt and a sum. A time is always less than this number.
 const MAX_EXACT: u64 = 1 << 52;
 /// The maximum of any number in a value.
 const MODULUS: u64 = 1 << 53;
@@ -168,7 +168,7 @@ impl Scene {
         }
     }
 
-    /// Makes one more acquire than the limit admits.
+    /// Makes one more acquire than the limit of the policy admits.
     async fn acquire(&self, policy: &Policy, path: Path) -> Vec<Result<Decision, Error>> {
         let charges = [Charge::new(policy, "s")];
         let mut calls = vec![Call::acquire(&charges); LIMIT + 1];

@@ -76,11 +76,11 @@ fn summary(answer: &Result<Decision, Error>) -> String {
 /// A variation of the testkit's traces.
 #[derive(Clone, Copy, PartialEq)]
 enum Variation {
-    /// The traces are unchanged, as for the memory store.
+    /// The traces of the testkit are unchanged, as in the tests of the memory store.
     Forwards,
     /// The clock jumps.
     Jumping,
-    /// The clock jumps. Calls of other policies with the same states are made in between.
+    /// The clock jumps, and other policies with the same states are used in between.
     Changed,
 }
 
@@ -172,7 +172,7 @@ fn extra_operation() -> impl Strategy<Value = (Operation, Option<u64>)> {
     })
 }
 
-/// Sets `refund-lapsed` for a share of the policies. Logs with too many records do not support this
+/// Sets `refund-lapsed` for a part of the policies. Logs with too many records do not support this
 /// setting and stay unchanged.
 fn lapsing(
     policies: impl Strategy<Value = Vec<Policy>>,
@@ -914,7 +914,7 @@ async fn a_settled_state_lives_for_as_long_as_it_matters() {
                 assert_eq!(life, -2, "{text}: the state was removed");
                 continue;
             }
-            // One second is added for the time since the call.
+            // The bound is one second longer, because time has passed since the call.
             let matters = i64::try_from(matters.as_millis()).unwrap();
             assert!(life + 1_000 >= matters && life <= 250_000, "{text} {subject}: {life}");
         }

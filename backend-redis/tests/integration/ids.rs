@@ -317,7 +317,7 @@ async fn a_foreign_value_under_the_key_of_an_id_is_an_error_and_stays_unchanged(
     let (p, q) = (policy("p: gcra 20/2h burst 9"), policy("q: sliding-log 9/1h"));
     let charges = [Charge::new(&p, "s"), Charge::new(&q, "s")];
     let key = Keys::new(&prefix).id_key(&charges[0], b"id");
-    // The last value has the kind of a record, and ends after the head of the record.
+    // The last of these values has the kind of a record, and ends after the head of the record.
     let head = [&[0x98][..], &[0xff; 35]].concat();
     let values: [&[&[u8]]; 6] = [
         &[b"SET", &key, b""],

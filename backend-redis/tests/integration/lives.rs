@@ -29,7 +29,7 @@ const START: u64 = 1_790_000_000_000_123;
 /// The minimum life of a key in virtual time, in microseconds.
 const HOUR: u64 = 3_600_000_000;
 
-/// The tolerance for the real time that passes, in milliseconds.
+/// The tolerance for the real time that passes during a test, in milliseconds.
 const SPARE: u64 = 60_000;
 
 /// An operation that is repeated several times, and the virtual time that passes before each
@@ -43,14 +43,15 @@ struct Step {
     /// Whether each call charges all policies. Otherwise, each call charges one policy.
     all: bool,
     policy: prop::sample::Index,
-    /// The number of calls in a batch. From two calls on, the script for batches decides.
+    /// The number of calls in a batch. Batches of two or more calls are decided by the script for
+    /// batches.
     batch_size: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Passes {
     Micros(u64),
-    /// This many 64ths of ten days pass.
+    /// A part of ten days passes: this many 64ths.
     Part(u64),
     /// The time passes until the end of the last `reset_after`, plus this many microseconds.
     Reset(i64),
@@ -380,7 +381,7 @@ async fn the_life_of_a_key_is_exact_to_the_millisecond() {
         for offset in [0, 1, 2, 499, 500, 998, 999] {
             for batch_size in [1, 2] {
                 // The server's clock continues between the script and the query of the key. In some
-                // attempts, less than a millisecond passes.
+                // attempts, this takes less than a millisecond.
                 let mut seen = vec![];
                 while !seen.iter().any(|(life, exact)| life == exact) && seen.len() < 300 {
                     seen.push(
@@ -539,7 +540,8 @@ async fn most_acquires_are_one_read_and_one_write() {
         let writes = total(&["set", "psetex", "setrange", "lset", "rpush", "ltrim", "unlink"]);
         let expiries = total(&["psetex", "pexpire"]);
         assert_eq!(reads, ACQUIRES / batch_size, "{text}");
-        // An element of a list becomes full after every 14 acquires.
+        // An element of a log that is a list becomes full after every 14 acquires, which causes one
+        // more write.
         assert!(writes <= ACQUIRES + ACQUIRES / 14, "{text}: {writes}");
         assert!(expiries <= max_expiries, "{text}: {expiries}");
     }

@@ -1,6 +1,6 @@
-//! Compares logs of many records with the core. Some logs are strings that are shortened. Other
-//! logs are lists with elements that are filled, searched, removed and reopened. Some logs change
-//! from one form to the other.
+//! Compares logs of many records with the core. Some logs are Redis strings that are shortened.
+//! Other logs are Redis lists with elements that are filled, searched, removed and reopened. Some
+//! logs change from a string to a list.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -75,8 +75,8 @@ fn policies() -> impl Strategy<Value = Vec<Policy>> {
         // These logs are strings whose records expire a dozen at a time.
         vec!["p: sliding-log 100/200us"],
         vec!["p: sliding-log 100/300us grain 2us", "p: sliding-log 60/300us grain 2us"],
-        // The limit changes to values below and above the capacity of a string. Then other shapes
-        // of the same name are used.
+        // The limit changes to values below and above the capacity of a log that is a string. Then
+        // other shapes of the same name are used.
         vec!["p: sliding-log 1000/2ms", "p: sliding-log 100/2ms"],
         vec![
             "p: sliding-log 1000/2ms",
@@ -146,9 +146,9 @@ async fn run_calls(policies: &[Policy], runs: &[Run]) -> Result<(), String> {
     Ok(())
 }
 
-/// The undone record is at each place of a log: the first, the last or the only record of an
-/// element of 14 records, or between other records. It is also in a string, or after expired
-/// records.
+/// The undone record is in each possible place of a log: the first, the last or the only record of
+/// an element of 14 records, or between other records. Other cases are a record in a string, and a
+/// record after expired records.
 #[tokio::test]
 async fn any_of_the_newest_records_is_undone_as_in_the_core() {
     const APART: u64 = 7;
@@ -194,9 +194,9 @@ async fn any_of_the_newest_records_is_undone_as_in_the_core() {
     }
 }
 
-/// An element whose records have all expired stays until the next acquire. An undo before this
-/// acquire must still count positions from the first element. The running totals are small in some
-/// cases, and above 2^48 in others.
+/// An element of a list whose records have all expired stays until the next acquire. An undo before
+/// this acquire must still count positions from the first element. The running totals are small in
+/// some cases, and above 2^48 in others.
 #[tokio::test]
 async fn records_after_expired_elements_are_undone_as_in_the_core() {
     const APART: u64 = 7;
@@ -218,7 +218,7 @@ async fn records_after_expired_elements_are_undone_as_in_the_core() {
                 undone.iter().map(|undone| format!("{text} {expired} {undone:?}")).collect();
             let last = start + RECORDS * APART;
             let until = if expired > 0 { start + expired * APART + 1_000 } else { last };
-            // The log is filled, a record is undone, more is acquired, and the records expire.
+            // The test fills the log, undoes a record, acquires more, and lets the records expire.
             let acquires = (1..=RECORDS).map(|n| (start + n * APART, Operation::Acquire));
             let undo = Operation::Undo { at: Timestamp::EPOCH };
             let more = (0..18).map(|n| (until + n, Operation::Acquire));
@@ -257,8 +257,8 @@ async fn records_after_expired_elements_are_undone_as_in_the_core() {
     }
 }
 
-/// A string is rewritten when half of it has expired. The running total before its first record is
-/// then the total of all removed records.
+/// A log that is a string is rewritten when half of its records have expired. The running total
+/// before its first record is then the total of all removed records.
 #[tokio::test]
 async fn records_of_a_shortened_string_are_undone_as_in_the_core() {
     const APART: u64 = 7;
@@ -300,8 +300,8 @@ async fn records_of_a_shortened_string_are_undone_as_in_the_core() {
     }
 }
 
-/// Expired records stay in a string for a while, because removing them rewrites the whole string.
-/// Their number is bounded.
+/// Expired records stay in a log that is a string for a while, because removing them rewrites the
+/// whole string. Their number is bounded.
 #[tokio::test]
 async fn a_string_has_at_most_twice_the_records_that_count() {
     let string = policy("p: sliding-log 128/1ms");
@@ -465,7 +465,8 @@ async fn totals_that_wrap_are_searched_as_in_the_core() {
     }
 }
 
-/// A string becomes a list of elements of 14 records when the policy's limit grows.
+/// If the limit of its policy grows, a log changes from a string to a list of elements of 14
+/// records.
 #[tokio::test]
 async fn a_string_of_any_length_becomes_a_list_as_in_the_core() {
     const APART: u64 = 8;
@@ -626,8 +627,8 @@ async fn a_log_that_was_cut_is_an_error_and_stays_unchanged() {
     }
 }
 
-/// An element of a list is foreign if its size is right and its kind is wrong, or if its kind is
-/// right and its size is wrong.
+/// An element of a log that is a list is foreign if its size is right and its kind is wrong, or if
+/// its kind is right and its size is wrong.
 #[tokio::test]
 async fn a_foreign_element_within_a_log_is_an_error_and_stays_unchanged() {
     let changes: [fn(&mut Vec<u8>); 3] = [
@@ -675,9 +676,9 @@ async fn a_foreign_element_within_a_log_is_an_error_and_stays_unchanged() {
 #[tokio::test]
 async fn a_log_whose_foot_contradicts_its_records_is_an_error_and_stays_unchanged() {
     type Change = (usize, &'static [u8]);
-    // In all values, the oldest record that counts has expired. In the first two values, its place
-    // is the place of the last record, or the place after the last record. In the other two values,
-    // the number of records is one too great or one too small.
+    // In all values, the oldest record that counts has expired. In the first two values, the place
+    // of this record in the foot is the place of the last record, or the place after the last
+    // record. In the other two values, the number of records is one too great or one too small.
     let changes: [&[Change]; 4] = [
         &[(30, &[4, 0]), (28, &[1, 0, 0, 0, 0, 0, 0])],
         &[(30, &[5, 0]), (28, &[1, 0, 0, 0, 0, 0, 0])],

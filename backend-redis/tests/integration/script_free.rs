@@ -82,7 +82,7 @@ async fn never_more_than_the_limit_is_admitted() {
         admitted += task.await.unwrap();
     }
     assert!(admitted <= 100, "{admitted}");
-    // The refused calls have charged nothing, so the remaining amount is still available.
+    // Refused calls have charged nothing, so the remaining amount is still available.
     let store = RedisStore::builder().url(redis.url()).script_free().build().unwrap();
     let charge = [Charge::new(&window, "s").cost(100 - admitted)];
     assert!(store.decide(Call::acquire(&charge)).await.unwrap().is_allowed());

@@ -100,7 +100,7 @@ fn unverified_connections_are_rejected_when_the_store_is_built() {
     for builder in [
         RedisStore::builder().url("rediss://127.0.0.1/#insecure"),
         RedisStore::builder().url("rediss://a").sentinel(["rediss://127.0.0.1/#insecure"], "name"),
-        // An empty or invalid list of roots could verify no certificate.
+        // With an empty or invalid list of root certificates, no certificate can be verified.
         RedisStore::builder().url("redis://127.0.0.1").root_certificates(root),
         RedisStore::builder().url("rediss://127.0.0.1").root_certificates(""),
         RedisStore::builder().url("rediss://127.0.0.1").root_certificates("no certificate"),

@@ -165,7 +165,7 @@ async fn usual_batches_decide_as_in_the_core() {
         }
     }
     println!("{usual} of {batches} batches were usual");
-    // The batches that are not usual charge one key at two costs.
+    // Batches that are not usual contain a key that is charged at two costs.
     assert!(usual * 5 > batches, "{usual} of {batches}");
 }
 

@@ -65,7 +65,7 @@ async fn admissions(prefix: &str, policy: &str, stores: u64, each: u64) -> Vec<T
 }
 
 /// Five stores have four callers each. The admitted amount is at most the initial content of the
-/// bucket and the refill since the start.
+/// bucket plus the refill since the start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_stores_share_one_queue_and_never_admit_more_than_its_rate() {
     let start = store(&fresh_prefix()).await.now().await.unwrap().as_micros();
@@ -89,7 +89,8 @@ async fn many_stores_wait_for_a_window_and_never_admit_more_than_its_limit() {
     assert!(started.elapsed() >= Duration::from_secs(1));
 }
 
-/// B51: places are granted in the order of the requests, whatever the caller and the connection.
+/// B51: places in the queue are granted in the order of the requests, regardless of the caller and
+/// the connection.
 #[tokio::test]
 async fn b51_places_are_granted_first_come_first_served_across_stores() {
     let prefix = fresh_prefix();
@@ -105,7 +106,8 @@ async fn b51_places_are_granted_first_come_first_served_across_stores() {
     }
 }
 
-/// B51: if a wait is cancelled, its place is refunded, regardless of the time of the cancellation.
+/// B51: if a wait for a place in the queue is cancelled, the place is refunded, regardless of the
+/// time of the cancellation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn b51_cancelled_waits_refund_their_places() {
     let prefix = fresh_prefix();
@@ -141,7 +143,7 @@ async fn b51_cancelled_waits_refund_their_places() {
 async fn b52_no_task_is_left_when_a_thousand_callers_are_dropped() {
     let limiter = limiter(&fresh_prefix(), "gcra 1/1h").await;
     assert!(limiter.until_ready("s").await.is_ok());
-    // The number of tasks that the connection itself needs.
+    // This is the number of tasks that the connection itself needs.
     let before = tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let callers: Vec<_> = (0..1_000)
         .map(|_| {
@@ -190,8 +192,8 @@ impl Drop for Killed {
     }
 }
 
-/// B51: no process refunds the places of a dead process. These places pass unused within the
-/// longest wait. After that, the bucket has no debt.
+/// B51: no process refunds the places of a dead process in the queue. These places pass unused
+/// within the longest wait. After that, the bucket has no debt.
 #[tokio::test]
 async fn b51_a_process_that_dies_loses_its_places_and_no_more() {
     let prefix = fresh_prefix();

@@ -90,7 +90,7 @@ impl Ledger {
         self.0.calls.lock().unwrap()[index] = Record { started, ended: Instant::now(), outcome };
     }
 
-    /// Returns the errors of the calls that were made at or after `since`.
+    /// Returns the errors of the calls that were made at or after the time `since`.
     pub(crate) fn failures_since(&self, since: Instant) -> Vec<ErrorKind> {
         let failure = |record: &Record| match record.outcome {
             Outcome::Failed(kind) if record.started >= since => Some(kind),

@@ -1,5 +1,5 @@
-//! Random traces of holds, which are made, extended and settled under few ids. Other calls are made
-//! between these operations.
+//! Random traces of holds. The holds are made, extended and settled under few ids, and other calls
+//! are made in between.
 
 use std::fmt;
 use std::time::Duration;
@@ -64,7 +64,8 @@ impl fmt::Debug for HoldStep {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum HoldDoes {
     Hold,
-    /// A "hold up to". Its minimum is this number, but at most the smallest cost.
+    /// A "hold up to". The minimum of the operation is this number, or the smallest cost if that is
+    /// less.
     HoldUpTo(u64),
     Settle,
     SettleSoFar,

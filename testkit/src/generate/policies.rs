@@ -155,7 +155,7 @@ fn numbers() -> impl Strategy<Value = Numbers> {
     })
 }
 
-/// Returns a strategy for numbers in which each length in bits is equally likely.
+/// Returns a strategy for numbers of any size. Each length of a number in bits is equally likely.
 fn any_size() -> impl Strategy<Value = u64> {
     (0..53_u32, any::<u64>()).prop_map(|(bits, number)| number >> (63 - bits))
 }

@@ -1,5 +1,5 @@
 //! Random traces of calls with few policies and subjects. Many calls are made exactly at a time at
-//! which the answer changes, or a microsecond before or after it.
+//! which the answer changes, or a microsecond before or after this time.
 //!
 //! A step defines its time and its costs relative to the last answer of the store. For example, the
 //! time is a microsecond before `retry_after` is over, or the cost is `remaining` plus 1. So traces
@@ -59,7 +59,7 @@ impl Scenario {
         let Step { passes, does, charges, checks_last } = step;
         let charges = charges.iter().map(|(policy, subject, cost)| {
             let (policies, subjects) = (self.policies.len(), self.subjects.len());
-            // The method `index` panics if the list is empty.
+            // `Index::index` panics if the list is empty.
             let (policy, subject) = (policy.index(policies.max(1)), subject.index(subjects.max(1)));
             format!("(policy {policy}, subject {subject}, {cost:?})")
         });
@@ -127,7 +127,8 @@ pub enum Does {
     Refund,
     /// A charge beyond the limit.
     Charge,
-    /// An "acquire up to". Its minimum is the smallest cost minus this number, but at least 1.
+    /// An "acquire up to". The minimum of the operation is the smallest cost minus this number, but
+    /// at least 1.
     AcquireUpTo(u64),
     /// An undo of the charges that an earlier step has made.
     Undo {
@@ -250,7 +251,7 @@ pub struct Trace<'s> {
     clock: ClockKind,
     now: u64,
     last: Option<Decision>,
-    /// The time and the charges of each call so far that charges something.
+    /// The time and the charges of each earlier call that made charges.
     takes: Vec<(u64, Vec<Charge<'s>>)>,
 }
 

@@ -1,7 +1,7 @@
 //! The rules of a token bucket with continuous refill, and of GCRA.
 //!
-//! The debt is an exact fraction of tokens. Its denominator is the policy's period in microseconds,
-//! so that the numerator changes by a whole number in each microsecond.
+//! The debt is an exact fraction of tokens. The denominator of the fraction is the policy's period
+//! in microseconds, so that the numerator changes by a whole number in each microsecond.
 
 use tidegate_core::Algorithm;
 
@@ -141,10 +141,10 @@ impl Rules for Bucket {
         let rules::Past::Bucket(written) = past else {
             return None;
         };
-        // The time of a bucket moves in ticks and never back. If the time of the past is earlier
-        // than the charge, the past does not contain the charge. The tokens that were refilled
-        // between the charge and the last write have possibly repaid only this charge. So only the
-        // rest of the charge is undone.
+        // The time of a bucket moves in ticks and never back. If the time of `written` is earlier
+        // than the charge, it does not contain the charge. The tokens that were refilled between
+        // the charge and the last write have possibly repaid only this charge. So only the rest of
+        // the charge is undone.
         let time = written.time.div_ceil(self.tick) * self.tick;
         let since = time.checked_sub(self.on_grid(take.at))?;
         let refilled = u128::from(since) * u128::from(self.refill);

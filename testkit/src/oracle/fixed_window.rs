@@ -25,8 +25,8 @@ impl Window {
         Self { limit: spec.limit(), window: micros(spec.window()), start: spec.start(), phase }
     }
 
-    /// Returns the current window, or `None` if the window in the past has ended. A time before the
-    /// start of a window belongs to the window too.
+    /// Returns the current window of a key, or `None` if the recorded window has ended. A time
+    /// before the start of the recorded window belongs to this window too.
     fn current(&self, past: &rules::Past, now: u64) -> Option<Past> {
         match past {
             rules::Past::FixedWindow(past) if now < past.ends => Some(past.clone()),
@@ -86,7 +86,7 @@ impl Rules for Window {
     ) -> Option<(rules::Past, u64)> {
         let current = self.current(past, now)?;
         let window = current.ends.saturating_sub(self.window)..current.ends;
-        // The charges of a window cannot be distinguished, so an undo is a refund.
+        // The charges of a window cannot be distinguished, so an undo has the effect of a refund.
         window.contains(&take.at).then(|| self.refund(past, cost, now))
     }
 

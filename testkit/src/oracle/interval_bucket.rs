@@ -27,8 +27,8 @@ impl IntervalBucket {
         Self { capacity: spec.capacity(), refill: spec.refill(), period: micros(spec.period()) }
     }
 
-    /// Returns the past after the refills of all periods that have ended, or `None` if the bucket
-    /// is full.
+    /// Returns the past of the key after the refills of all periods that have ended, or `None` if
+    /// the bucket is full.
     fn refilled(&self, past: &rules::Past, now: u64) -> Option<Past> {
         let rules::Past::IntervalBucket(past) = past else {
             return None;

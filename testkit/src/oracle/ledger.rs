@@ -106,7 +106,8 @@ fn block_ends(span: Duration, now: u64) -> Option<u64> {
     (span > 0).then(|| u64::try_from(span).map_or(u64::MAX, |span| now + span))
 }
 
-/// Returns the kinds of errors that apply to a call. A store is allowed to return any of them.
+/// Returns the kinds of errors that a call can cause. If there are several, a store is allowed to
+/// return any of them.
 pub(super) fn mistakes(operation: Operation, charges: &[Charge<'_>]) -> Vec<ErrorKind> {
     let mut mistakes = vec![];
     let too_long = |bytes: &[u8]| bytes.len() > 1 << 20;
@@ -216,8 +217,8 @@ fn acquire(
     report(ledger, charges, &opinions, Duration::from_micros(booked), now)
 }
 
-/// Acquires the largest amount that all policies admit, which a search finds. If this amount is
-/// less than `min`, the function tries to acquire `min`, and the call is refused.
+/// Searches for the largest amount that all policies admit, and acquires it. If this amount is less
+/// than `min`, the function tries to acquire `min`, and the call is refused.
 fn acquire_up_to(ledger: &mut Ledger, charges: &[Charge<'_>], min: u64, now: u64) -> Reply {
     let is_taken = |charge: &Charge<'_>| !charge.is_check_only;
     let costs = charges.iter().filter(|charge| is_taken(charge)).map(|charge| charge.cost);
@@ -346,8 +347,8 @@ fn report(
         let (rules, past) = (rules_of(charge), record.past_under(charge, now));
         let (policy, limit) = (charge.policy, charge.policy.limit());
         let blocked = record.blocked_until.saturating_sub(now);
-        // Until the next write, the past ends at the time that the policy of the last write
-        // determined.
+        // Until the next write, the past of a key ends at the time that the policy of the last
+        // write determined.
         let ends_after = match past {
             Past::Nothing => 0,
             _ => record.recovers_at.saturating_sub(now),

@@ -5,8 +5,8 @@
 //! keeps fractions of tokens as exact fractions. The core computes the following values, but the
 //! oracle finds them by search:
 //!
-//! * `remaining` is the largest cost that fits.
-//! * `retry_after` is the time until the cost fits for the first time.
+//! * `remaining` is the largest cost that fits into the limit.
+//! * `retry_after` is the time until the cost fits into the limit for the first time.
 //! * `reset_after` is the time until the state cannot be distinguished from a fresh state.
 //!
 //! | file | contents |
@@ -242,7 +242,7 @@ impl Oracle {
     }
 
     /// Updates the oracle from `futures`, the possible results that match the answer. The oracle
-    /// keeps the records of all of them, and the hold and the refunds of the first.
+    /// keeps the records of all these results, and the hold and the refunds of the first result.
     fn learn(&mut self, call: &Call<'_>, now: u64, mut futures: Vec<Future>) {
         let Some(first) = futures.first_mut() else { return };
         if call.operation == Operation::Refund

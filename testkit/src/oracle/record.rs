@@ -10,7 +10,7 @@ pub(super) struct Record {
     pub(super) policy: Policy,
     pub(super) past: Past,
     pub(super) blocked_until: u64,
-    /// The time at which the past has recovered, under the policy of the last write.
+    /// The time at which the past charges have recovered, under the policy of the last write.
     pub(super) recovers_at: u64,
 }
 
@@ -19,8 +19,8 @@ impl Record {
         Self { policy: policy.clone(), past: Past::Nothing, blocked_until: 0, recovers_at: 0 }
     }
 
-    /// Returns the past, converted to the policy of `charge`. Returns [`Past::Nothing`] if the past
-    /// has recovered under the policy of the last write.
+    /// Returns the past charges, converted to the policy of `charge`. Returns [`Past::Nothing`] if
+    /// they have recovered under the policy of the last write.
     pub(super) fn past_under(&self, charge: &Charge<'_>, now: u64) -> Past {
         let (older, newer) = (&self.policy, charge.policy);
         if self.recovers_at <= now {
@@ -36,7 +36,7 @@ impl Record {
         }
     }
 
-    /// Returns the record after the past `past` is written under the policy of `charge`.
+    /// Returns the record after a write of `past` under the policy of `charge`.
     pub(super) fn with_past(&self, charge: &Charge<'_>, past: Past) -> Self {
         let rules: Box<dyn Rules> = rules_of(charge);
         Self {
@@ -51,8 +51,8 @@ impl Record {
         self.past == Past::Nothing && self.blocked_until == 0
     }
 
-    /// Returns the records that are possible after the store's clock has shown `now`. The store can
-    /// drop a past that has recovered, and a block that is over.
+    /// Returns the possible records after the store's clock has shown `now`. The store can drop
+    /// past charges that have recovered, and a block that is over.
     pub(super) fn possibly_forgotten(&self, now: u64) -> Vec<Option<Self>> {
         let mut forgotten = vec![self.clone()];
         if self.recovers_at <= now {

@@ -52,8 +52,8 @@ impl Refunds {
 /// policies with `refund-lapsed` are counted separately.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct KeyRefunds {
-    /// The refunds that were executed while a hold under a policy with `refund-lapsed` was open. A
-    /// new hold on a state without other recorded holds removes them.
+    /// The refunds that were executed while a hold under a policy with `refund-lapsed` was open.
+    /// When such a hold is made on a state without other recorded holds, these refunds are removed.
     pub(super) lapsing: Refunds,
     /// The refunds since the first hold without `refund-lapsed` was made. A store does not record
     /// such holds in the state, and knows only the time at which all of them will have expired.

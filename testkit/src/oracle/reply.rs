@@ -10,7 +10,8 @@ use crate::show;
 /// An answer of a store, or an answer that the oracle expects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// An error. A store's answer has exactly one kind. An expected error has any of these kinds.
+    /// An error. The answer of a store has exactly one kind. If the oracle expects an error, any of
+    /// these kinds is correct.
     Error(Vec<ErrorKind>),
     Decision {
         allowed: bool,
@@ -18,8 +19,8 @@ pub(super) enum Reply {
         verdicts: Vec<ReplyVerdict>,
         /// The amount of each charge that was refunded, recorded or acquired.
         amounts: Vec<u64>,
-        /// The indices of the amounts that a settlement has charged. It has refunded the other
-        /// amounts.
+        /// The indices of the amounts that a settlement has charged. All other amounts were
+        /// refunded.
         charged: Vec<usize>,
         /// The unspent part of the holds on the state of each charge of a peek.
         unspent: Vec<Option<u64>>,

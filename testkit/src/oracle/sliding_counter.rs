@@ -1,6 +1,5 @@
-//! The rules of a sliding counter. It adds the cost of the current window and a part of the cost of
-//! the previous window. This part is the fraction of the previous window that is within one window
-//! before `now`.
+//! The rules of a sliding counter. The cost of the current window counts fully. The cost of the
+//! previous window counts by the fraction of this window that is less than one window before `now`.
 
 use tidegate_core::SlidingCounter;
 
@@ -26,8 +25,8 @@ impl Counter {
         Self { limit: spec.limit(), window: micros(spec.window()), tick }
     }
 
-    /// Returns the past, with the window of `now` as the current window. Returns `None` if no cost
-    /// of the past counts any more.
+    /// Returns the past of the key, with the window of `now` as the current window. Returns `None`
+    /// if no cost counts any more.
     fn rolled(&self, past: &rules::Past, now: u64) -> Option<Past> {
         let rules::Past::SlidingCounter(past) = past else {
             return None;

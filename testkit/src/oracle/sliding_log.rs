@@ -79,9 +79,9 @@ impl Rules for Log {
         u64::try_from(u128::from(MAX_COUNT).saturating_sub(taken)).unwrap_or(0)
     }
 
-    /// Charges `cost` beyond the limit. A log keeps at most as many different times as admitted
-    /// requests can have. If the log already has this many times, the requests with the newest time
-    /// are moved to `now`.
+    /// Charges `cost` beyond the limit. A log keeps a limited number of different times: as many as
+    /// admitted requests can have. If the log already has this many times, the requests with the
+    /// newest time are moved to `now`.
     fn charge(&self, past: &rules::Past, cost: u64, now: u64) -> rules::Past {
         let mut log = self.counting(past, now);
         let stamp = self.stamp(self.effective(past, now));

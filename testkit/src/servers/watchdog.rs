@@ -44,8 +44,8 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts the shell, which will run `command` in the directory `dir` when `start` is called.
-    /// From now on, the shell owns `dir`, and removes it at its end.
+    /// Starts the shell. The shell will run `command` in the directory `dir` when `start` is
+    /// called. From now on, the shell owns `dir`, and removes `dir` at its end.
     pub(super) fn new(dir: PathBuf, command: &[&Path]) -> Result<Self, Error> {
         let mut shell = Command::new("sh")
             .args(["-c", SCRIPT, "tidegate-watchdog"])
@@ -77,7 +77,8 @@ impl Watchdog {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the server, which must not be running. The state is `Idle` until the process runs.
+    /// Starts the server, which must not be running. The state is `Idle` until the server's process
+    /// runs.
     pub(super) fn start(&self) -> Result<(), Error> {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State::Idle;
         self.order("start")

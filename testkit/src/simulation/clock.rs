@@ -8,8 +8,8 @@ use tidegate_core::{Clock, Timestamp};
 
 use super::time::Time;
 
-/// A clock in virtual time, which can run slow or fast. A test can step it. Clones share the same
-/// clock.
+/// A clock in virtual time. The clock can run slow or fast, and a test can step the clock. Clones
+/// share the same clock.
 #[derive(Clone)]
 pub struct SimulatedClock {
     time: Time,

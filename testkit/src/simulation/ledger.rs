@@ -46,14 +46,14 @@ pub struct Request {
     pub cost: u64,
     /// The time at which the request was made.
     pub made_at: u64,
-    /// The time of the answer, and the result. It is `None` if no answer arrived before the node
-    /// was killed or the simulation ended.
+    /// The time of the answer to the request, and the result. It is `None` if no answer arrived
+    /// before the node was killed or the simulation ended.
     pub reply: Option<(u64, Reply)>,
     /// Whether the node's store answered immediately, without waiting for anything.
     pub is_immediate: bool,
-    /// The time of the admission, or `None` if the request was not admitted. For an admission by
-    /// the server, it is the time of the execution on the server. For an admission by the node, it
-    /// is the time of the node's answer.
+    /// The time of the admission, or `None` if the request was not admitted. If the server admitted
+    /// the request, this is the time of the execution on the server. If the node admitted the
+    /// request by itself, this is the time of the node's answer.
     pub admitted_at: Option<u64>,
 }
 

@@ -89,7 +89,7 @@ impl<S: Store, D: Store> World<S, D> {
         &self.0.server.clock
     }
 
-    /// Sets whether the server is away. Then each call that arrives fails with
+    /// Sets whether the server is away. While the server is away, each call that arrives fails with
     /// [`ErrorKind::Unavailable`](tidegate_core::ErrorKind::Unavailable).
     pub fn set_server_away(&self, is_away: bool) {
         self.0.server.is_away.store(is_away, SeqCst);
@@ -117,15 +117,15 @@ impl<S: Store, D: Store> World<S, D> {
         self.0.time.sleep_until(micros(elapsed)).await;
     }
 
-    /// Returns a random number generator whose numbers the seed of the simulation and `number`
-    /// determine.
+    /// Returns a random number generator. The seed of the simulation and `number` determine the
+    /// numbers of the generator.
     #[must_use]
     pub fn random(&self, number: u64) -> Random {
         self.0.random.fork(number)
     }
 
-    /// Returns a number for [`random`](Self::random) for a new load, which differs from the numbers
-    /// of scenarios and nodes.
+    /// Returns a number for the call of [`random`](Self::random) by a new load. The number differs
+    /// from the numbers of scenarios and nodes.
     pub(super) fn next_number(&self) -> u64 {
         (1 << 40) + self.0.numbers.fetch_add(1, SeqCst)
     }
@@ -178,8 +178,8 @@ impl<D: Store> Node<D> {
         }
     }
 
-    /// Kills the node, like a process. Its callers end, it sends no more messages, and messages to
-    /// it are lost.
+    /// Kills the node, like a process. The callers of the node end, the node sends no more
+    /// messages, and messages to the node are lost.
     pub fn kill(&self) {
         self.0.is_killed.store(true, SeqCst);
         self.0.link.kill();

@@ -11,8 +11,8 @@ use super::harness::{START, case, cases, each, each_case, policy};
 use super::report::{check, check_eq};
 use crate::generate::{confusable_pair, hostile_subject};
 
-/// Defects B11 and B15: a verdict says when the state will have recovered, and this is not later
-/// than the policy allows.
+/// Defects B11 and B15: a verdict contains the time at which the state will have recovered. This
+/// time is not later than the policy allows.
 ///
 /// The tests of each store also check that the store drops the state by this time.
 pub(super) fn b11_b15_every_state_ends_within_the_stated_bound<F: Fixture>(fixture: &F) {

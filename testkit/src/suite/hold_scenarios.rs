@@ -144,7 +144,8 @@ pub(super) fn a_lost_settlement_stays_charged_and_ends_by_itself<F: Fixture>(fix
         let _ = harness.refused(&policy, 2).await;
         harness.at(40);
         check_eq!(harness.remaining(&policy).await, 5, "{policy}");
-        // The settlement after the recovery of the state does not refund the newer charge.
+        // The hold is settled after its state has recovered, so the settlement does not refund the
+        // newer charge.
         harness.take(&policy, 3).await;
         check_eq!(settle(&limiter, &lost, 1).await.given_back("p"), 0, "{policy}");
         check_eq!(harness.remaining(&policy).await, 2, "{policy}");

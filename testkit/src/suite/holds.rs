@@ -108,7 +108,7 @@ pub(super) fn a_lapsed_hold_is_given_back_by_its_policy<F: Fixture>(fixture: &F)
         "p: token-bucket 9/1h by-interval refund-lapsed",
     ] {
         // Each case has an optional cost at which the hold is settled, and the remaining amount
-        // after that.
+        // after the settlement.
         for (actual, remaining) in
             [(None, 8), (Some(0), 8), (Some(1), 8), (Some(3), 6), (Some(9), 0)]
         {
@@ -317,7 +317,7 @@ pub(super) fn b100_a_settlement_never_refunds_other_callers<F: Fixture>(fixture:
             let id = [id];
             harness.once(CallId::new(&id, life), operation, &charges_of(cost)).await
         };
-        // For each hold: its cost, whether it was reset, and whether it was refunded. The other
+        // Each hold has its cost, whether it was reset, and whether it was refunded. The other
         // variables are the usage of other callers, the usage of settled holds, and the time.
         let mut holds: Vec<Option<(u64, bool, bool)>> = vec![None; 3];
         let (mut made, mut others, mut settled, mut now) = ([0_u8; 3], 0, 0, 0);
@@ -519,8 +519,8 @@ pub(super) fn a_hold_gives_back_no_more_than_is_owed<F: Fixture>(fixture: &F) {
         for micros in [0, 1, 2, 4, 9, 10, 11, 19, 20, 30] {
             for actual in 0..=4_u64 {
                 case(fixture, async |harness| {
-                    // A second state is charged only the actual cost. Its remaining amount is the
-                    // expected amount.
+                    // A second state is charged only the actual cost. The remaining amount of the
+                    // second state is the expected amount.
                     let held = [Charge::new(&policy, "s").cost(4)];
                     let expected = [Charge::new(&policy, "expected").cost(actual)];
                     check!(must(harness, Operation::Hold, &held).await.is_allowed());

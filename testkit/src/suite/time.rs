@@ -24,8 +24,8 @@ pub(super) fn b30_the_clock_that_counts_is_the_stores<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Returns a strategy for a policy of [`EACH`] and some requests. A request has the time before it,
-/// in microseconds, and its cost.
+/// Returns a strategy for a policy of [`EACH`] and some requests. The two numbers of a request are
+/// the time before the request, in microseconds, and the cost.
 fn requests() -> impl Strategy<Value = (Policy, Vec<(u64, u64)>)> {
     let request = (prop_oneof![3 => Just(0), 4 => 0..8_u64, 1 => 0..40_u64], 1..4_u64);
     (prop::sample::select(&EACH[..]), prop::collection::vec(request, 1..60))

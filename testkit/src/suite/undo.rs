@@ -54,10 +54,10 @@ pub(super) fn an_undo_at_once_leaves_what_was_there_before<F: Fixture>(fixture: 
     }
 }
 
-/// A request: the time before it, its cost, an optional extra charge and an optional block. The
-/// extra charge is made and undone before the request. It has a cost, and is a reservation if its
-/// flag is `true`. The block is made between the extra charge and its undo. A block of zero lifts a
-/// block.
+/// A request: the time before the request, its cost, an optional extra charge and an optional
+/// block. The extra charge is made and undone before the request. It has a cost, and is a
+/// reservation if its flag is `true`. The block is made between the extra charge and its undo. A
+/// block of zero lifts a block.
 type Request = (u64, u64, Option<(u64, bool)>, Option<u64>);
 
 fn requests() -> impl Strategy<Value = (Policy, Vec<Request>)> {
@@ -131,8 +131,8 @@ pub(super) fn an_undo_later_takes_nothing_from_others<F: Fixture>(fixture: &F) {
         ("p: sliding-log 5/10us", 10, 4, 1, 19, 1),
         ("p: sliding-log 5/10us grain 2us", 9, 2, 3, 19, 3),
         ("p: sliding-log 5/10us grain 2us", 11, 4, 1, 20, 1),
-        // A sliding counter weights the charges of the previous window. They count fully when the
-        // current window begins, and not at all when it ends.
+        // A sliding counter weights the charges of the previous window. They count fully at the
+        // start of the current window, and not at all at its end.
         ("p: sliding-counter 5/10us", 6, 2, 3, 7, 3),
         ("p: sliding-counter 5/10us", 7, 2, 3, 16, 3),
         ("p: sliding-counter 5/10us", 17, 4, 1, 26, 1),
@@ -247,8 +247,8 @@ pub(super) fn a_log_undoes_what_is_among_its_newest_records<F: Fixture>(fixture:
     }
 }
 
-/// A step of a sequence: an acquire (the time before it, and its cost), or an undo of an earlier
-/// acquire.
+/// A step of a sequence: an acquire (the time before the acquire, and its cost), or an undo of an
+/// earlier acquire.
 #[derive(Debug, Clone)]
 enum Step {
     Acquire(u64, u64),

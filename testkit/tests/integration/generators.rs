@@ -1,4 +1,5 @@
-//! Tests that random traces reach limits often. They count the calls of a trace that reach a limit.
+//! Tests that random traces reach limits often. The tests count the calls of a trace that reach a
+//! limit.
 #![expect(clippy::expect_used, reason = "a test")]
 
 use std::pin::pin;

@@ -1,5 +1,5 @@
-//! Tests of the conformance suite on stores with a defect. The list below has each defect with the
-//! properties that must find it.
+//! Tests of the conformance suite on stores with a defect. The list below contains each defect, and
+//! the properties that must find the defect.
 #![expect(clippy::expect_used, reason = "a test")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

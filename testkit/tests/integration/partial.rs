@@ -1,5 +1,5 @@
 //! Tests of the conformance suite on stores that support only some policies. The suite uses only
-//! these policies, and still finds a defect of the store.
+//! the supported policies, and still finds a defect of the store.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -257,8 +257,8 @@ async fn a_dropped_proxy_ends_its_connections_and_frees_its_port() {
     let port = proxy.port();
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     drop(proxy);
-    // If the proxy has not accepted the connection yet, the connection ends with a reset.
-    // Otherwise, it ends in order.
+    // If the proxy has not accepted the connection yet, the connection is reset. Otherwise, the
+    // connection is closed in order.
     assert!(read(&mut stream).await.map_or(true, |end| end.is_empty()));
     let refused = async || TcpStream::connect(("127.0.0.1", port)).await.err();
     eventually(SOON, "the port to be free", refused).await.unwrap();

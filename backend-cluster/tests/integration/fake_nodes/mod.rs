@@ -50,7 +50,7 @@ async fn acquire(store: &ClusterStore, subject: &str) -> Result<Decision, Error>
 /// Returns the slot of a subject without a tenant.
 fn slot(subject: &str) -> u16 {
     let tag = subject.as_bytes();
-    // The CRC16 of the specification of Redis Cluster, computed bit by bit.
+    // The checksum is the CRC16 of the specification of Redis Cluster, and is computed bit by bit.
     let crc = tag.iter().fold(0_u16, |crc, byte| {
         (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
             if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }

@@ -21,7 +21,7 @@ pub(crate) enum Outcome {
 /// A call of the load that has ended.
 #[derive(Debug, Clone)]
 pub(crate) struct Event {
-    /// The index of the call's subject in the list of subjects of the load.
+    /// The index of the call's subject in the load's list of subjects.
     pub(crate) subject: usize,
     pub(crate) started: Instant,
     pub(crate) duration: Duration,

@@ -17,7 +17,7 @@ use tidegate_testkit::servers::{Cluster, Redis, eventually};
 
 pub(crate) use load::{Event, Load, Outcome};
 
-/// The maximum time for a step of a test whose duration is not checked.
+/// The maximum time for a step of a test, if the test does not check the duration of the step.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 pub(crate) fn policy(text: &str) -> Policy {

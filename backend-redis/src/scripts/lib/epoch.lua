@@ -48,8 +48,8 @@ end
 epochs = table.concat(epochs)
 
 --- @section read
---- Reads the epoch of the hold on a state. If the state was reset after the hold, the held cost is
---- 0.
+--- Reads the epoch of the hold on a state. If the state was reset after the hold was made, the held
+--- cost is 0.
 ---
 --- Inputs: place, epoch_key, record, epochs_at. Outputs: epoch (the number), epoch_values (the
 --- value of the epoch by its key), held_cost (0 after a reset).

@@ -41,8 +41,8 @@ local function room(rule, a, b, c, p2, p3, p4)
   return (max - max % unit) / unit
 end
 
--- Returns the maximum number of records of a log. At this number, a charge beyond the limit moves
--- the newest record instead of adding a record.
+-- Returns the maximum number of records of a log. If a log has this number of records, a charge
+-- beyond the limit moves the newest record instead of adding a record.
 local function max_records(rule, p1, p2, p3)
   if rule == SLIDING_LOG and p3 > 0 then return math.min(p1, (p2 - p2 % p3) / p3 + 2) end
   return p1

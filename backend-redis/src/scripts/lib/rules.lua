@@ -32,7 +32,7 @@ end
 
 -- Three tables, indexed by the number of the rule (the algorithm): the kind and the size of the
 -- stored value, and the function that executes the rule. The kind of a fixed window depends on the
--- start of its windows, so it is the fourth number of the policy.
+-- start of the windows, so the kind is the fourth number of the policy.
 local KINDS = { false, LOG, COUNTER, BUCKET, INTERVAL }
 local SIZES = { WINDOW_SIZE, 0, COUNTER_SIZE, BUCKET_SIZE, INTERVAL_SIZE }
 local RULES = {

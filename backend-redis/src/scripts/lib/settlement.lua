@@ -39,8 +39,8 @@ elseif op == SETTLE and total < held_cost and value then
 end
 
 --- @section refunds
---- Reduces the refund of a hold. Since the hold was made, other refunds of the same state have
---- possibly refunded the hold already. Each of these other refunds is subtracted only once.
+--- Reduces the refund of a hold. Other refunds of the same state, which were made after the hold,
+--- have possibly refunded the hold already. Each of these refunds is subtracted only once.
 ---
 --- Inputs: change, cost, original_cost, taken_at, rule, a, b, c, p2, epoch_key, epoch_values, and
 --- apply_rule, which applies the rule to a state. Outputs: cost, original_cost, refunds_after (the
@@ -66,7 +66,7 @@ if change == UNDO and refunded > 0 and refunded_at >= taken_at then
     out_of_reach = unreachable
   end
   local counted_refund = math.min(refunded, possible_refund)
-  -- If the value is invalid, keep the cost, so that the next step reports the value.
+  -- If the value is invalid, the cost is not changed, so that the next step reports the value.
   if is_valid ~= nil then
     cost, original_cost = possible_refund - counted_refund, original_cost - counted_refund
   end

@@ -23,7 +23,8 @@ if as_list then
   --- @inline lib/write.list
 elseif offset then
   -- The script has read only the end of the string. If the string is longer than the size in its
-  -- foot, the value is foreign, because the next call would read the old end of the string again.
+  -- foot (the fixed-size end of the log), the value is foreign, because the next call would read
+  -- the old end of the string again.
   if call('SETRANGE', key, string.format('%d', offset), after) > offset + #after then
     admits = nil
   elseif not keeps_ttl then

@@ -31,10 +31,10 @@
 --- above, with at most CHUNK records. Each element before the last element is sealed: a sealed
 --- element has exactly CHUNK records and no foot.
 ---
---- A decision therefore reads and writes the end of the string, or the last element of the list. If
---- a record has expired since the last write, the decision also reads the next records, or the
---- element that contains them. Expired records are not removed immediately. A string keeps them
---- until they are half of the string. A list keeps them until a whole element has expired.
+--- A decision therefore reads and writes only the end of the string, or the last element of the
+--- list. If a record has expired since the last write, the decision also reads the next records, or
+--- the element that contains them. Expired records are not removed immediately. They stay in a
+--- string until they are half of the string, and in a list until a whole element has expired.
 local limit, window, grain, long = p1, p2, p3, p4
 local newest_stamp, total, total_before, oldest_place, oldest_stamp, oldest_total = 0, 0, 0, 0, 0, 0
 local sealed, count, expires_at_before, is_there = 0, 0, 0, false
@@ -56,8 +56,8 @@ if is_there then
   end
 end
 if is_there and number then
-  -- monotonic: if the clock stepped back, the newest record determines the current time: its stamp,
-  -- or the start of its grain.
+  -- monotonic: if the clock stepped back, the newest record determines the current time. This is
+  -- the stamp of the record, or the start of its grain.
   if newest_stamp - grain > at then at = newest_stamp - grain end
   local horizon = at - window
   if newest_stamp <= horizon then
@@ -293,8 +293,8 @@ elseif undone > 0 then
     end
     from_place = 0
   end
-  -- The last element of a list must have at least one record. If no record remains in it, the
-  -- previous element becomes the last element.
+  -- The last element of a list must have at least one record. If an undo has removed the only
+  -- record of this element, the previous element becomes the last element.
   if number and place == 0 and not later[1] then
     number, place = number - 1, CHUNK
     element = is_list and call('LINDEX', key, string.format('%d', number))

@@ -68,8 +68,8 @@ impl Launcher {
     ) -> Result<Vec<Redis>, Error> {
         for _ in 1..ATTEMPTS {
             match self.try_to_launch(&tables, count).await {
-                // The `nodes.conf` of each node contains the ports of all nodes, so all ports are
-                // picked again.
+                // The `nodes.conf` of each node contains the ports of all nodes. So if one port is
+                // taken, all ports are picked again.
                 Err(Refusal::PortTaken(_)) => {}
                 result => return result.map_err(Error::from),
             }

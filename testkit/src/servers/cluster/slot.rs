@@ -3,9 +3,9 @@
 /// The number of slots of a Redis Cluster.
 pub(super) const SLOTS: u16 = 16_384;
 
-/// Returns the slot of a key. It depends only on the text between the first opening brace and the
-/// next closing brace, if there is such a text and it is not empty. Otherwise it depends on the
-/// whole key.
+/// Returns the slot of a key. If the key has a text between its first opening brace and the next
+/// closing brace, the slot depends only on this text. If there is no such text, or it is empty, the
+/// slot depends on the whole key.
 pub(super) fn slot_of(key: &[u8]) -> u16 {
     crc16(tag(key).unwrap_or(key)) % SLOTS
 }

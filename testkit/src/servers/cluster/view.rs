@@ -78,7 +78,7 @@ impl Member {
         let mut next = || words.next();
         let (id, address, flags, primary) = (next()?, next()?, next()?, next()?);
         let (_ping, _pong, epoch, link) = (next()?, next()?, next()?, next()?);
-        // A host name possibly follows the address, as in `127.0.0.1:7000@17000,name`.
+        // After the address, a host name is possible, as in `127.0.0.1:7000@17000,name`.
         let (port, bus) = address.split(',').next()?.rsplit_once(':')?.1.split_once('@')?;
         Some(Self {
             id: id.to_owned(),
@@ -88,7 +88,8 @@ impl Member {
             primary: (primary != "-").then(|| primary.to_owned()),
             epoch: epoch.parse().ok()?,
             is_linked: link == "connected",
-            // A word in square brackets describes a slot that is being moved, and is ignored.
+            // A word in square brackets describes a slot that is being moved. Such a word is
+            // ignored.
             slots: words.filter(|word| !word.starts_with('[')).map(range).collect::<Option<_>>()?,
         })
     }

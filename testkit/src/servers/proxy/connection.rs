@@ -86,8 +86,8 @@ async fn carry(client: &mut TcpStream, server: &mut TcpStream, shared: &Shared) 
     }
 }
 
-/// Forwards the bytes of one direction. Returns after the end of the direction, when all earlier
-/// bytes have been delivered.
+/// Forwards the bytes of one direction. Returns when this direction has ended and all earlier bytes
+/// have been delivered.
 async fn forward(
     from: ReadHalf<'_>,
     to: WriteHalf<'_>,

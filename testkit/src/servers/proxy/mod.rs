@@ -105,8 +105,8 @@ impl Proxy {
         self.shared.target.send_replace(local(port));
     }
 
-    /// Ends all open connections of the proxy. With [`End::Hang`], they stay open and forward
-    /// nothing. New connections are not affected.
+    /// Ends all open connections of the proxy. With [`End::Hang`], the connections stay open and
+    /// forward nothing. New connections are not affected.
     pub fn cut(&self, end: End) {
         self.shared.cut.send_replace(end);
     }
@@ -151,7 +151,8 @@ async fn accept(shared: Arc<Shared>, port: u16, mut listener: Option<TcpListener
     }
 }
 
-/// Returns the next connection. While the proxy refuses connections, the function waits.
+/// Returns the next connection of a client. While the proxy refuses connections, the function
+/// waits.
 async fn next(listener: Option<&TcpListener>) -> TcpStream {
     loop {
         match listener {

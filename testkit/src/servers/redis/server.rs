@@ -238,8 +238,7 @@ fn accepted(command: &str, reply: Reply) -> Result<Reply, Error> {
 }
 
 /// Returns `true` if the system has stopped the process, which happens a moment after the signal
-/// was sent. A system without `/proc` does not report this, and the function assumes that the
-/// process has stopped.
+/// was sent. If the system has no `/proc`, the function assumes that the process has stopped.
 fn is_stopped(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
     status.map_or(true, |status| status.lines().any(|line| line.starts_with("State:\tT")))

@@ -68,8 +68,8 @@ pub(super) async fn calm(sentinel: &Redis) -> Result<(), Error> {
     tune(sentinel, &PUBLISH).await
 }
 
-/// Sets the periods of a sentinel's timers. Sentinels before Redis 7.0 have no such settings, so
-/// they keep their defaults and are slower.
+/// Sets the periods of a sentinel's timers. Sentinels before Redis 7.0 have no such settings. They
+/// keep the default periods and are slower.
 async fn tune(sentinel: &Redis, periods: &[&str]) -> Result<(), Error> {
     if sentinel.version().numbers() >= [7, 0, 0] {
         sentinel.command(&[&["SENTINEL", "DEBUG"], periods].concat()).await?;

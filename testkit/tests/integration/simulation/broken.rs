@@ -1,5 +1,5 @@
-//! Tests of the simulation on a layer with defects. The simulation must find each defect, and
-//! nothing in the same layer without a defect.
+//! Tests of the simulation on a layer with defects. The simulation must find each defect. It must
+//! find nothing in the same layer without a defect.
 //!
 //! The layer is a simple lease of fixed windows in 60 lines, without the optimizations of the real
 //! leases. It charges 20 in one call and admits requests from these 20.

@@ -45,7 +45,7 @@ fn few_and_then_too_many_requests_keep_the_limit_of_each_window() {
 }
 
 /// Checks that at most the limit is admitted between two resets, because a reset ends all chunks.
-/// Each node has its own limit, and repeatedly uses up and resets it.
+/// Each node has its own limit, and repeatedly uses up and resets this limit.
 #[test]
 fn at_most_the_limit_is_admitted_between_two_resets() {
     const LIMIT: u64 = 40;

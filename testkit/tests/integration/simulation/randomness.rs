@@ -1,4 +1,4 @@
-//! Tests of the sources of random numbers, which the seed determines, and which all differ.
+//! Tests of the sources of random numbers. The seed determines each source, and all sources differ.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,5 @@
-//! Tests of requests with a cost of 0, which charge nothing. With leases, such a request is
-//! admitted if the store would have admitted a cost of 0 at any time within the last span.
+//! Tests of requests with a cost of 0. Such a request charges nothing. With leases, it is admitted
+//! if the store would have admitted a cost of 0 at any time within the last span.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
