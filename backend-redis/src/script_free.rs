@@ -28,8 +28,8 @@ use crate::wire::NormalizedCall;
 /// can still add to the count.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// The replacement for `GRACE` in tests, because real time must not expire a count that virtual
-/// time keeps.
+/// In tests, this time replaces `GRACE`: the time for which the key of a count exists after its
+/// window. Real time must not expire a count that virtual time keeps.
 const GRACE_IN_TESTS: Duration = Duration::from_secs(3600);
 
 pub(crate) fn supports(policy: &Policy) -> Result<(), Error> {

@@ -159,8 +159,8 @@ async fn a_user_over_its_limit_does_not_use_up_the_shared_limit() {
     let admitted: u32 = others.join_all().await.into_iter().sum();
     is_over.store(true, Ordering::Relaxed);
     callers.join_all().await;
-    // The users without excess calls need only a fifth of the tokens that the bucket refills.
-    // Without the greedy user, all of their calls would be admitted.
+    // The other users need only a fifth of the tokens that the bucket refills. Without the user
+    // over its limit, all calls of the other users would be admitted.
     assert!(admitted * 100 >= 5 * 10 * 95, "{admitted} of 50");
 }
 

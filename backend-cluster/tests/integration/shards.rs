@@ -40,7 +40,7 @@ async fn admitted(clients: &[ClusterStore], policy: &Policy, requests: usize) ->
     admitted
 }
 
-/// Returns the number of keys with the prefix on each node.
+/// Returns, for each node, the number of keys that begin with `prefix`.
 async fn keys(prefix: &str) -> Vec<usize> {
     let mut counts = vec![];
     for node in cluster().await.nodes() {

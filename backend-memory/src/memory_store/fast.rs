@@ -38,8 +38,8 @@
 //! * Functions that are not inlined take scalars, because a reference to the [`Call`] would force
 //!   the `Call` into memory. Such functions are called in tail position, because values that are
 //!   used after a function call are spilled.
-//! * [`decide_out_of_line`](MemoryStore::decide_out_of_line) has its own return type, for the
-//!   reason in the comment on [`OutOfLine`].
+//! * [`decide_out_of_line`](MemoryStore::decide_out_of_line) returns the type [`OutOfLine`], for
+//!   the reason in the comment on that type.
 //! * The enum [`Attempt`] is about as fast as a `Result<FastOutcome, Option<Lookup>>`. For a hot
 //!   key, a call through the store executes 279 instructions with the enum, and 276 with the
 //!   `Result`. A call through a limiter executes 269 instructions with the enum, and 275 with the
@@ -102,7 +102,8 @@ enum Attempt<'a> {
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// Decides a call, and passes the decision to `answer`. Returns the result of `answer`.
+    /// Decides a call, and passes the decision to the closure `answer`. Returns the result of the
+    /// closure.
     // Each inlined algorithm adds about 1.5 kB of code to the caller of `decide_by`, so rare
     // algorithms are not inlined.
     #[inline(always)]

@@ -102,7 +102,7 @@ impl Connection {
     /// Returns the open connection. If no connection is open, connects within the `connect_timeout`
     /// of the source.
     ///
-    /// If the function returns an error, nothing was sent.
+    /// If this function returns an error, no command was sent.
     pub async fn live(&self) -> Result<LiveConnection, Error> {
         match &self.0 {
             Kind::Own(shared) => shared.live().await,

@@ -12,7 +12,7 @@
 //! [`Record::restore`](tidegate_core::engine::Record::restore):
 //!
 //! * A count, a debt and a sum are 1 to 2^52, and a time is before 2^52.
-//! * The end of a window is a possible end of a window of the policy.
+//! * The end of a window is a time at which a window of the policy can end.
 //! * A bucket recovers after the time of its debt.
 //!
 //! A time in the future is valid, because the clock of a server can step back by any span.

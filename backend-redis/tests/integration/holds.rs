@@ -80,7 +80,7 @@ enum Variation {
     Forwards,
     /// The clock jumps.
     Jumping,
-    /// The clock jumps, and other policies with the same states are used in between.
+    /// The clock jumps. Between the calls of a trace, other policies charge the same states.
     Changed,
 }
 
@@ -387,7 +387,8 @@ async fn a_lapse_stays_refunded_if_a_call_wrote_the_state() {
     }
 }
 
-/// Up to its last write, a bucket refills by the rule of the policy that wrote it.
+/// Tests buckets whose policies have different rates. Until its last write, a bucket was refilled
+/// by the rule of the policy that made this write.
 #[tokio::test]
 async fn a_lapsed_hold_is_refunded_by_the_rule_that_wrote_the_state_last() {
     let clock = ManualClock::new(Timestamp::from_micros(START));

@@ -226,8 +226,8 @@ struct Scene {
     adjusted_at: Instant,
     last_acquire: Timestamp,
     last: Option<Decision>,
-    /// Whether a slower rate has possibly given a key a longer life, which the key keeps when a
-    /// faster rate writes to it.
+    /// Whether a policy with a slower rate has possibly given a key a longer life. The key keeps
+    /// this life when a policy with a faster rate writes to it.
     has_several_rates: bool,
 }
 
@@ -353,7 +353,8 @@ impl Scene {
             return Some(*virtual_expiry);
         }
         let life = self.client.call(&[&b"PTTL"[..], key]).await.unwrap().text();
-        // The life was set after `adjusted_at`, and real time has passed since then.
+        // The real time since `adjusted_at` has shortened the remaining life of the key, so it is
+        // added again.
         let since = u64::try_from(self.adjusted_at.elapsed().as_millis()).unwrap() + 1;
         let virtual_expiry = self.now / 1_000 + life.parse::<u64>().unwrap() + since;
         self.expiries.insert(key.to_vec(), (real_expiry, virtual_expiry));

@@ -487,8 +487,8 @@ async fn a_string_of_any_length_becomes_a_list_as_in_the_core() {
         policies.iter().flat_map(|p| [1, 12, 13, 14, 15, 27, 28, 29, 43].map(|n| (p, n)))
     {
         for expired in [0, 1, 13, 14, 15, 28].into_iter().filter(|expired| *expired < records) {
-            // The first acquire on the list is in the same microsecond (or grain) as the newest
-            // record, or later.
+            // The log has changed from a string to a list. The first acquire on the list is in the
+            // same microsecond (or grain) as the newest record, or later.
             for later in [0, APART] {
                 let subject = format!("{records} {expired} {later}");
                 for _ in 0..records {

@@ -40,7 +40,7 @@ struct Record {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
-    /// The call was dropped or is still in flight.
+    /// The call has no outcome, because it was dropped or is still in flight.
     None,
     Decided,
     Degraded,

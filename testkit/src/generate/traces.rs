@@ -137,8 +137,8 @@ pub enum Does {
         /// Whether the undo names the charges of the earlier step. Otherwise, the undo names the
         /// charges of its own step.
         same: bool,
-        /// The undo names the time of a charge, which is the time of the earlier step plus this
-        /// many microseconds.
+        /// The time that the undo names is the time of the earlier step plus this many
+        /// microseconds.
         beside: i64,
     },
     Reset,

@@ -22,7 +22,7 @@ pub(super) enum State {
     Idle,
     /// The process runs under this process id.
     Running(u32),
-    /// The process with this process id is stopped by SIGSTOP.
+    /// The process has this process id, and is stopped by SIGSTOP.
     Paused(u32),
     Exited,
 }

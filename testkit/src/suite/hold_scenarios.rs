@@ -75,7 +75,7 @@ async fn hold_concurrently<S: Store + 'static>(
     holds.await.into_iter().filter_map(|hold| must(hold).into_ticket().ok()).collect()
 }
 
-/// Concurrent holds of several processes never exceed one of several limits. A later hold can use
+/// Concurrent holds of several processes never exceed any of several limits. A later hold can use
 /// the amount that the settlement of an earlier hold has refunded.
 pub(super) fn concurrent_holds_never_exceed_the_limit<F: Fixture>(fixture: &F) {
     threads(fixture, async |harness| {

@@ -293,8 +293,8 @@ elseif undone > 0 then
     end
     from_place = 0
   end
-  -- The last element of a list must have at least one record. If an undo has removed the only
-  -- record of this element, the previous element becomes the last element.
+  -- The last element of a log that is a list must have at least one record. If an undo has removed
+  -- the only record of this element, the previous element becomes the last element.
   if number and place == 0 and not later[1] then
     number, place = number - 1, CHUNK
     element = is_list and call('LINDEX', key, string.format('%d', number))
