@@ -31,6 +31,7 @@ impl fmt::Debug for GivenConnection {
 
 /// The client's connection that carries a call.
 pub(super) enum Channel {
+    /// A connection that the store has made.
     Own(MultiplexedConnection),
     Given {
         source: GivenConnection,
