@@ -353,7 +353,7 @@ async fn the_scripts_decide_by_the_servers_clock() {
         assert_eq!(many.verdicts()[0].reset_after(), Duration::ZERO);
         assert_eq!(peek.verdicts()[0].remaining(), 5);
     }
-    // The end of a block also follows the clock that the scripts use.
+    // The end of a block shows that the scripts use the clock of the server.
     let span = Duration::from_secs(60);
     let begun = redis.command(&["TIME"]).await.unwrap();
     let blocked = store.decide(Call::new(Operation::Block { span }, &charges)).await.unwrap();

@@ -88,7 +88,7 @@ pub(super) fn rules_of(charge: &Charge<'_>) -> Box<dyn Rules> {
 
 /// Returns the largest cost up to `limit` that fits. Returns 0 if a cost of 1 does not fit.
 pub(super) fn remaining(rules: &dyn Rules, past: &Past, limit: u64, now: u64) -> u64 {
-    // The smallest cost that does not fit is in 1..=limit + 1.
+    // The search finds the smallest cost that does not fit, which is from 1 to `limit + 1`.
     first(1, limit.saturating_add(1), |cost| cost > limit || !rules.fits(past, cost, now)) - 1
 }
 

@@ -259,7 +259,7 @@ enum Shared {
     Hold(u8, u64),
     /// The holder settles the hold with this number at this actual cost.
     Settle(u8, u64),
-    /// The holder refunds the cost of the hold with this number, which stays open and can be
+    /// The holder refunds the cost of the hold with this number. The hold stays open and can be
     /// settled later.
     RefundHold(u8),
     /// Another caller acquires this cost.

@@ -342,8 +342,8 @@ macro_rules! __list {
             ///
             /// Panics if the store does not have the property.
             pub fn $name<F: Fixture>(fixture: &F) {
-                // The inner function is not generic, so that the property is compiled in this
-                // crate.
+                // `erased` is not generic, so the code of the property is compiled in this crate,
+                // and not in the crate of each store.
                 fn erased(fixture: &Erased<'_>) {
                     let property = stringify!($name);
                     report::run(

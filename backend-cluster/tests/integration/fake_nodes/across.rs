@@ -51,8 +51,8 @@ async fn a_refusal_that_blocks_sends_one_more_request_to_its_own_slot_only() {
     assert_eq!(decision.refused_by().collect::<Vec<_>>(), [1]);
     assert_eq!((low.calls(), high.calls()), (1, 2));
 
-    // The slot refuses in the peek, but admits the charge that is sent to write the block. This
-    // charge is undone, and the call is still refused.
+    // The slot `high` refuses in the peek, but admits the charge that is sent to write the block.
+    // This charge is undone, and the call is still refused.
     high.says([Say::Refuse, Say::Admit, Say::Admit]);
     assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_denied());
     assert_eq!((low.calls(), high.calls()), (2, 5));

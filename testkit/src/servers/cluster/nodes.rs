@@ -103,7 +103,7 @@ impl Cluster {
     /// its primary. Nodes that are paused or do not run are ignored.
     ///
     /// # Errors
-    /// Returns an error if the cluster is not well within 30 s.
+    /// Returns an error if the cluster is not in this state within 30 s.
     pub async fn wait_until_ok(&self) -> Result<(), Error> {
         let is_ok = async || self.is_ok().await.ok().filter(|&is_ok| is_ok).map(drop);
         eventually(PATIENCE, "the cluster to be well", is_ok).await

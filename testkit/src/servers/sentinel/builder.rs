@@ -91,7 +91,7 @@ impl SentinelBuilder {
 }
 
 impl Sentinel {
-    /// Starts a group with the default settings, which have two replicas.
+    /// Starts a Sentinel group with the default settings: a primary with two replicas.
     pub async fn start() -> Result<Self, Error> {
         Self::builder().start().await
     }
