@@ -5,11 +5,9 @@ use std::ops::Range;
 
 use prefetch_index::prefetch_index;
 
-/// A set of entries of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
     All,
-    /// Only the entries that use the heap.
     HeapOnly,
 }
 
@@ -40,7 +38,6 @@ impl MinExpiry {
     }
 }
 
-/// The number of blocks in a group.
 const GROUP: usize = 16;
 
 /// Lower bounds on the expiry times of the entries of a table, for each block of slots and for each

@@ -139,7 +139,6 @@ fn low_byte(len: usize) -> u8 {
     len.to_le_bytes()[0]
 }
 
-/// The key of an entry on the heap.
 pub(crate) enum Key {
     Short(StoredKey),
     Long(LongKey),

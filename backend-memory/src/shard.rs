@@ -88,7 +88,6 @@ impl Shard {
         Table::<Slot>::max_bytes(max_len) + PolicyInterner::max_heap_bytes(max_len)
     }
 
-    /// Returns all occupied slots with their records.
     pub(crate) fn records(&self) -> impl Iterator<Item = (&Slot, Record)> {
         self.table.iter().filter_map(|slot| Some((slot, self.unpack(slot)?)))
     }

@@ -55,7 +55,6 @@ use prefetch_index::prefetch_index;
 
 use crate::expiry_bounds::{ExpiryBounds, MinExpiry, Scope};
 
-/// The number of slots in a block.
 const BLOCK: usize = 8;
 
 /// The maximum load factor, in sixteenths.
@@ -494,7 +493,6 @@ impl<T: Default> Table<T> {
     }
 }
 
-/// The result of scanning a block.
 struct BlockScan {
     /// The index and the expiry of the entry that expires first among the entries of the block that
     /// can be evicted.
@@ -536,7 +534,6 @@ mod tests {
         expires_at: u64,
     }
 
-    /// A list of the entries that were removed.
     struct Removed(Vec<Entry>);
 
     impl EntryInfo<Entry> for Removed {

@@ -206,7 +206,6 @@ impl Windows<'_, '_> {
         self.session.send(&commands).await
     }
 
-    /// Reads all counts, and decides each charge.
     async fn read(&mut self) -> Result<(), Error> {
         let mut commands = pipe();
         for window in &self.windows {
@@ -238,13 +237,11 @@ impl Windows<'_, '_> {
 struct Addition {
     key: Vec<u8>,
     cost: u64,
-    /// The time to live of the count.
     life: Duration,
     limit: u64,
     is_enforced: bool,
 }
 
-/// A count after an addition.
 struct Sum {
     count: u64,
     /// Whether the sum of the count and the cost was above the limit, so that the cost was

@@ -29,7 +29,6 @@ const MAX_CHARGES_PER_WRITE: usize = Batch::MAX_CHARGES;
 
 enum NodeBatch<'c, 'a> {
     To(Arc<Node>, Vec<SlotRequest<'c, 'a>>),
-    /// Requests to slots without a known primary.
     Unrouted(Vec<SlotRequest<'c, 'a>>),
     /// A request that waits before a retry.
     Backoff(Box<SlotRequest<'c, 'a>>),

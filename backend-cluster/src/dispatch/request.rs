@@ -25,11 +25,9 @@ pub(crate) struct SlotDecision {
 /// The next request of a plan, with all keys in one slot.
 #[derive(Debug)]
 pub(crate) struct SlotRequest<'c, 'a> {
-    /// The plan for the calls after this request.
     plan: Plan<'c, 'a>,
     planned: PlannedRequest<'a>,
     slot: Slot,
-    /// The node to which the request is sent.
     pub(crate) target: Target,
     /// The time for which the store waits before it sends the request.
     pub(crate) backoff: Duration,
@@ -42,7 +40,6 @@ pub(crate) struct SlotRequest<'c, 'a> {
 pub(crate) enum Target {
     /// The primary of the slot, according to the slot map.
     Primary,
-    /// The node that a MOVED redirect named.
     Node(Arc<Node>),
     /// The node that an ASK redirect named. This node imports the slot and already has the keys of
     /// the request.
@@ -52,16 +49,13 @@ pub(crate) enum Target {
 /// The form of the command that calls the script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EvalMode {
-    /// EVALSHA, with the hash of the script.
     Sha,
     /// The command is EVALSHA if an earlier command of the same write contains the script, and EVAL
     /// otherwise.
     ShaAfterEval,
-    /// EVAL, with the whole script.
     Eval,
 }
 
-/// A node's reply to a request.
 #[derive(Debug)]
 pub(crate) enum NodeReply {
     /// The node executed the request, or the request failed.

@@ -15,7 +15,6 @@ use crate::routing::cluster_slots::{self, Range};
 use crate::routing::node::Node;
 use crate::routing::slot_map::SlotMap;
 
-/// The minimum pause between two refreshes.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Refreshes the slot map. At most one refresh runs at a time, and all callers that wait for a

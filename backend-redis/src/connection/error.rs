@@ -60,7 +60,6 @@ fn refusal(kind: ErrorKind) -> &'static str {
     }
 }
 
-/// The name of a server in errors.
 #[derive(Debug)]
 pub(super) struct Peer {
     role: &'static str,

@@ -25,7 +25,6 @@ pub struct LiveConnection {
     pub(super) since: Instant,
     /// The time after which the store logs in again on the connection.
     pub(super) renew_after: Option<Duration>,
-    /// The address of the server, for error messages.
     pub(super) server: Arc<str>,
 }
 

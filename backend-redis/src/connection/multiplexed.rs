@@ -130,7 +130,6 @@ impl Connection {
         self.transmit(live, Message::All(commands)).await
     }
 
-    /// Returns the time of the server's clock.
     pub async fn time(&self) -> Result<Timestamp, Error> {
         let mut command = Cmd::new();
         command.arg("TIME");
@@ -162,7 +161,6 @@ fn call_error(live: &LiveConnection, error: RedisError, response_timeout: Durati
     error::call_error(&live.server, error)
 }
 
-/// The reason why there is no connection.
 enum Absence {
     Connecting(Outcome),
     /// The last attempt to connect failed, and the pause after it has not ended.
@@ -337,7 +335,6 @@ impl State {
     }
 }
 
-/// Connects, and watches the connection until it ends.
 async fn run(shared: Weak<Shared>, source: Arc<Source>, outcome: watch::Sender<Option<Connected>>) {
     let connected = match select(pin!(source.connect()), pin!(outcome.closed())).await {
         Either::Left((connected, _)) => connected,

@@ -7,7 +7,6 @@ use super::given::GivenConnection;
 use super::multiplexed::Connection;
 use super::source::Source;
 
-/// The connections to one server, used in turn.
 #[derive(Debug)]
 pub struct ConnectionPool {
     connections: Box<[Connection]>,

@@ -21,7 +21,6 @@ pub(super) struct Source {
     pub(super) connect_timeout: Duration,
 }
 
-/// The target of connections.
 pub enum Target {
     Server(ConnectionInfo),
     Sentinel {

@@ -297,7 +297,6 @@ impl Stream {
         }
     }
 
-    /// Prevents further writes after an error.
     fn close_on_error<T>(&self, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if let Poll::Ready(Err(_)) = polled {
             self.activity.close();

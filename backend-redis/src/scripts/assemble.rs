@@ -43,7 +43,6 @@ files![
     "usual",
 ];
 
-/// Returns the text of a Lua file.
 #[cfg(not(tidegate_scripts_from_dir))]
 pub(super) fn file(name: &str) -> Option<Cow<'static, str>> {
     FILES.iter().find(|(file, _)| *file == name).map(|(_, text)| Cow::Borrowed(*text))

@@ -2,7 +2,6 @@
 -- would load a local at each use. `src/values` has the numbers that the crate also uses: rules,
 -- operations, outcomes, kinds and sizes of values.
 
--- The kind of a foreign value.
 FOREIGN = 0
 
 -- BLOCK_FLAG is added to the kind of a value with a block. Such a value ends with the time until

@@ -26,7 +26,6 @@ impl Script {
         Self { name, variant: variant.join("_"), code, sha }
     }
 
-    /// The names of all scripts.
     pub const NAMES: [&'static str; 6] = [
         "fixed_window",
         "sliding_log",
@@ -78,7 +77,6 @@ pub enum Rule {
     FixedWindow = layout::FIXED_WINDOW,
     SlidingLog = layout::SLIDING_LOG,
     SlidingCounter = layout::SLIDING_COUNTER,
-    /// The token bucket with continuous refill, and GCRA.
     TokenBucket = layout::TOKEN_BUCKET,
     /// The token bucket that is refilled once per period.
     IntervalBucket = layout::INTERVAL_BUCKET,

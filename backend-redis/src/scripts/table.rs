@@ -169,7 +169,6 @@ fn any_charges(states: StateKind, entry: &str, last: &str) -> Script {
     Script::new("batch", &[variant, last], code)
 }
 
-/// Returns the script for the usual batch.
 #[must_use]
 pub fn batch_single() -> &'static Script {
     static SLOT: Slot = Slot::new();

@@ -38,7 +38,6 @@ shared! {
     SHADOW = 1;
     CHECK_ONLY = 2;
 
-    // The numbers of the outcomes.
     ALLOWED = 0;
     DENIED = 1;
     BLOCKED = 2;

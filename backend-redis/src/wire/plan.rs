@@ -254,7 +254,6 @@ mod tests {
         .map(|text| text.parse().unwrap())
     }
 
-    /// A generated call. It is possibly invalid.
     #[derive(Debug, Clone)]
     struct CallInput {
         /// The index of the policy of each charge.
@@ -288,7 +287,6 @@ mod tests {
         )
     }
 
-    /// The result of a request.
     #[derive(Debug, Clone)]
     enum End {
         /// The request fails.

@@ -19,7 +19,6 @@ use super::scripts::Rule;
 /// groups, because a group in a usual batch costs about as much as a charge in the general script.
 const MAX_GROUPS: usize = 16;
 
-/// The charges of a usual batch, in groups.
 #[derive(Debug)]
 pub(super) struct SingleCharges {
     /// For each key, the indices of its calls in the batch.

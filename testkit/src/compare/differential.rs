@@ -127,7 +127,6 @@ async fn play_all<E: DifferentialStore>(
 #[derive(Debug, Clone, Copy)]
 struct Replay {
     moves: ClockKind,
-    /// The number of calls per batch.
     batch: usize,
 }
 

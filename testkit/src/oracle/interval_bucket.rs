@@ -5,7 +5,6 @@ use tidegate_core::TokenBucket;
 
 use super::rules::{self, MAX_REPAY_TIME, Rules, Take, first, micros};
 
-/// The maximum debt of a bucket, in tokens.
 const MAX_DEBT: u128 = 1 << 52;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,7 +72,6 @@ impl Rules for IntervalBucket {
                 let debt = past.debt - u128::from(cost);
                 (rules::Past::IntervalBucket(Past { debt, ..past }), cost)
             }
-            // The refund repays the whole debt.
             Some(past) => (rules::Past::Nothing, tokens(past.debt)),
             None => (rules::Past::Nothing, 0),
         }

@@ -11,7 +11,6 @@ use super::rules::Take;
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Refunds {
     amount: u64,
-    /// The time of the last refund.
     at: u64,
 }
 

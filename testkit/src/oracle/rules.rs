@@ -65,7 +65,6 @@ pub(super) trait Rules: fmt::Debug {
     }
 }
 
-/// A charge that was made in the past.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Take {
     pub(super) at: u64,

@@ -7,7 +7,6 @@ use super::rules::{self, MAX_COUNT, Rules, Take, micros};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Past {
-    /// The end of the current window.
     ends: u64,
     previous: u64,
     current: u64,

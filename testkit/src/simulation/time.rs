@@ -49,7 +49,6 @@ impl Time {
         self.0.now.load(SeqCst)
     }
 
-    /// Calls `run` when the virtual time reaches `at`.
     pub(super) fn at(&self, at: u64, run: impl FnOnce() + Send + 'static) {
         self.add(at, Action::Run(Box::new(run)));
     }

@@ -49,7 +49,6 @@ pub(super) const EACH: [&str; 9] = [
     "p: gcra 5/10us burst 5",
 ];
 
-/// Parses a policy of a test.
 pub(super) fn policy(text: &str) -> Policy {
     text.parse().unwrap_or_else(|error| panic!("the policy `{text}` is not valid: {error}"))
 }
@@ -209,7 +208,6 @@ impl<'f, F: Fixture> Harness<'f, F> {
         }
     }
 
-    /// Acquires for the subject "s".
     pub(super) async fn acquire(&self, policy: &Policy, cost: u64) -> Decision {
         let charge = Charge::new(policy, "s").cost(cost);
         self.ask(Operation::Acquire, &[charge]).await
@@ -234,7 +232,6 @@ impl<'f, F: Fixture> Harness<'f, F> {
         self.ask(operation, &[charge]).await.verdicts()[0]
     }
 
-    /// Returns the remaining amount of the subject "s".
     pub(super) async fn remaining(&self, policy: &Policy) -> u64 {
         self.does(Operation::Peek, policy, 0).await.remaining()
     }

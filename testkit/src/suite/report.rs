@@ -32,7 +32,6 @@ pub(super) struct LeftOut(pub(super) String);
 pub(super) type Payload = Box<dyn Any + Send>;
 
 thread_local! {
-    /// The property that runs on this thread.
     static PROPERTY: Cell<&'static str> = const { Cell::new("") };
     /// The number of cases that this thread has run for the property.
     static RUN: Cell<u32> = const { Cell::new(0) };

@@ -211,7 +211,6 @@ pub(super) fn what_was_not_taken_is_not_undone<F: Fixture>(fixture: &F) {
     });
 }
 
-/// An undo does not lift a block.
 pub(super) fn an_undo_leaves_blocks_alone<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let strict = policy.block_for(Duration::from_micros(50)).expect("within the bounds");

@@ -19,7 +19,6 @@ use crate::servers::wait::eventually;
 /// The plan of a cluster: the number of nodes, and the stand-ins (primaries that do not exist).
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// The ids of the stand-ins.
     stand_ins: Vec<String>,
     nodes: usize,
 }

@@ -32,7 +32,7 @@ pub(super) struct Address {
     pub(super) bus: u16,
 }
 
-/// Starts nodes with the same settings.
+/// A launcher, which starts nodes with the same settings.
 #[derive(Debug)]
 pub(super) struct Launcher {
     node: RedisBuilder,

@@ -1,6 +1,5 @@
 //! The slots of keys in a Redis Cluster.
 
-/// The number of slots of a Redis Cluster.
 pub(super) const SLOTS: u16 = 16_384;
 
 /// Returns the slot of a key. If the key has a text between its first opening brace and the next

@@ -32,7 +32,6 @@ pub struct RedisBuilder {
     home: Option<PathBuf>,
 }
 
-/// The PEM files of a server's certificate.
 #[derive(Debug, Clone)]
 struct Tls {
     certificate: PathBuf,

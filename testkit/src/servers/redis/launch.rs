@@ -15,9 +15,7 @@ use crate::servers::watchdog::{State, Watchdog, tail};
 /// The maximum number of ports that the start of a server tries.
 const PORTS: u8 = 10;
 
-/// The reason why a server did not start.
 pub(in crate::servers) enum Refusal {
-    /// Another process listens on the server's port.
     PortTaken(Error),
     Other(Error),
 }

@@ -44,7 +44,6 @@ pub(super) struct Watched<'a> {
     pub(super) password: Option<&'a str>,
 }
 
-/// Configures a sentinel to watch a primary.
 pub(super) async fn watch(sentinel: &Redis, watched: &Watched<'_>) -> Result<(), Error> {
     tune(sentinel, &HASTE).await?;
     tune(sentinel, &PUBLISH_TO_MEET).await?;
