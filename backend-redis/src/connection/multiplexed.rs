@@ -202,7 +202,8 @@ impl Shared {
         let mut state = self.state();
         match &state.phase {
             Phase::Live(live) if !live.activity.is_closed() => return Ok(live.clone()),
-            // If the sender was dropped without a result, the runtime of the attempt has ended.
+            // If the sender of the result was dropped without a result, the runtime of the attempt
+            // to connect has ended.
             Phase::Connecting(outcome) if outcome.has_changed().is_ok() => {
                 return Err(Absence::Connecting(outcome.clone()));
             }

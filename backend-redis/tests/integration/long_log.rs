@@ -28,7 +28,7 @@ struct Run {
     times: usize,
     /// The age in microseconds of the charge that each undo undoes.
     ago: u64,
-    /// The number of microseconds before each of the repeated calls.
+    /// The number of microseconds that pass before each repetition of the call.
     apart: u64,
     before: i64,
 }

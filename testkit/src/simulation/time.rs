@@ -20,7 +20,7 @@ pub(super) struct Time(Arc<Inner>);
 struct Inner {
     now: AtomicU64,
     events: Mutex<Events>,
-    /// Whether all tasks except the driver wait for an event.
+    /// Whether all tasks except the driver (the task that moves the time) wait for an event.
     is_idle: AtomicBool,
     driver: Mutex<Option<Waker>>,
 }

@@ -48,7 +48,8 @@ end
 -- (from 0) that contains this record, or `nil` if the log is a foreign value.
 local at, sum, number, oldest_cost = now, 0, 0, 0
 if is_there then
-  -- check: if the script has read the whole value, the foot agrees with the size of the value.
+  -- check: if the script has read the whole value, the foot (the fixed-size end of the log) must
+  -- agree with the size of the value.
   local size = LOG_HEAD + count * RECORD + LOG_FOOT
   if is_list and count > CHUNK or not is_list and sealed > 0 or #value ~= size and #value ~= LOG_END
     or oldest_place >= count and (sealed == 0 or oldest_place >= CHUNK) then
