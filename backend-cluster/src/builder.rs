@@ -47,13 +47,12 @@ impl ClusterStoreBuilder {
         Self { urls: vec![], replicas: None, settings: Settings::default() }
     }
 
-    /// Sets the URLs of some nodes of the cluster. The URLs have the form that
-    /// [`ClusterStore::new`] describes. The named nodes report all other nodes. With several URLs,
-    /// the store finds the cluster even while a named node is down.
+    /// Sets the URLs of some nodes of the cluster, in the form that [`ClusterStore::new`]
+    /// describes. These nodes report all other nodes. With several URLs, the store finds the
+    /// cluster even while one of these nodes is down.
     ///
-    /// The scheme, user and password must be the same in all URLs. The store uses this scheme, user
-    /// and password for all nodes. It connects to the addresses that the nodes announce to each
-    /// other.
+    /// The scheme, user and password must be the same in all URLs, because the store uses them for
+    /// all nodes. The store connects to the addresses that the nodes announce to each other.
     pub fn urls(self, urls: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { urls: urls.into_iter().map(Into::into).collect(), ..self }
     }
@@ -70,7 +69,7 @@ impl ClusterStoreBuilder {
     }
 
     /// Sets the password, for example a password that a program reads from a file. It replaces the
-    /// password in the URLs. The user remains the user in the URLs or the user that
+    /// password in the URLs. The user is still the user in the URLs, or the user that
     /// [`user`](Self::user) sets.
     pub fn password(self, password: impl Into<String>) -> Self {
         let password = Some(password.into());
@@ -106,8 +105,8 @@ impl ClusterStoreBuilder {
 
     /// Sets the maximum time in which a connection to a node must be made. Default: 1 s.
     ///
-    /// **If there is no connection to the node of a call, the call waits for a connection for at
-    /// most this time.** The [response timeout](Self::response_timeout) begins after this wait.
+    /// **A call to a node without a connection waits for a connection for at most `timeout`.** The
+    /// [response timeout](Self::response_timeout) begins after this wait.
     /// [`tidegate_redis`](tidegate_redis#connections) describes other properties of connections.
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         Self { settings: Settings { connect_timeout: timeout, ..self.settings }, ..self }
@@ -116,9 +115,9 @@ impl ClusterStoreBuilder {
     /// Sets the maximum time between sending a call and receiving the reply of the node. Default:
     /// 500 ms.
     ///
-    /// After this time, the call fails with [`ErrorKind::Timeout`], and it is not known whether the
-    /// call was charged. If a connection with calls in flight receives no reply for this time, the
-    /// store replaces the connection.
+    /// If `timeout` is over, the call fails with [`ErrorKind::Timeout`], and it is not known
+    /// whether the call was charged. If a connection with calls in flight receives no reply for
+    /// this time, the store replaces the connection.
     pub fn response_timeout(self, timeout: Duration) -> Self {
         Self { settings: Settings { response_timeout: timeout, ..self.settings }, ..self }
     }
@@ -128,17 +127,17 @@ impl ClusterStoreBuilder {
     /// A replica receives a write later than its primary. So a failover can lose the last writes of
     /// a primary, and the new primary can admit the lost amounts again. With this setting, each
     /// call that can write waits until `count` replicas have received the write, but at most for
-    /// `timeout`. The store sends the command WAIT for this, in the same round trip.
+    /// `timeout`. In the same round trip as the call, the store sends the command WAIT.
     ///
     /// If fewer replicas have received the write after `timeout`, an admitted call fails with
-    /// [`ErrorKind::Unavailable`], although it is charged. Refunds, resets and blocks also fail in
-    /// this case, although they are executed. A refused call charges nothing, so its decision is
-    /// always returned.
+    /// [`ErrorKind::Unavailable`], although it is charged. Refunds, resets and blocks also fail,
+    /// although they are executed. A refused call charges nothing, so its decision is always
+    /// returned.
     ///
-    /// With this setting, the loss of a write is unlikely but still possible, because Redis can
-    /// promote a replica that has not received the write. Each write takes longer by a round trip
-    /// to the replicas. The connection transfers nothing else during this round trip, so use
-    /// [several connections](Self::connections).
+    /// Even with this setting, a failover can lose a write, because Redis can promote a replica
+    /// that has not received the write. Each write takes longer by a round trip to the replicas.
+    /// The connection transfers nothing else during this round trip, so use [several
+    /// connections](Self::connections).
     pub fn wait_for_replicas(self, count: u32, timeout: Duration) -> Self {
         let replicas = Replicas { count: u64::from(count), timeout };
         Self { replicas: (count > 0).then_some(replicas), ..self }
@@ -166,15 +165,15 @@ impl ClusterStoreBuilder {
 
     /// Sets a clock that replaces the clocks of the nodes. It is for tests.
     ///
-    /// With this clock, the keys expire an hour later than usual. Redis expires keys in real time,
-    /// and must not expire a state that is still needed in virtual time.
+    /// With a test clock, the keys expire an hour later than usual. Redis expires keys in real
+    /// time, and must not expire a state that is still needed in virtual time.
     #[cfg(feature = "virtual-time")]
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
         let clock: Option<Arc<dyn Clock>> = Some(Arc::new(clock));
         Self { settings: Settings { clock, ..self.settings }, ..self }
     }
 
-    /// Builds the store. This function does not connect to any node.
+    /// Builds the store, without connecting to a node.
     ///
     /// # Errors
     ///
@@ -212,7 +211,6 @@ impl ClusterStoreBuilder {
         }))
     }
 
-    /// Parses the URLs, and checks that they differ only in the addresses of the nodes.
     fn infos(&self) -> Result<Vec<ConnectionInfo>, Error> {
         let mut infos: Vec<ConnectionInfo> = vec![];
         for url in &self.urls {
@@ -248,7 +246,6 @@ impl ClusterStoreBuilder {
     }
 }
 
-/// Returns `true` if both URLs have the same login, and if both or neither of them use TLS.
 fn is_alike(one: &ConnectionInfo, other: &ConnectionInfo) -> bool {
     let login = |info: &ConnectionInfo| {
         let settings = info.redis_settings();
@@ -278,7 +275,7 @@ impl ClusterStore {
         Self::builder().urls(urls).build()
     }
 
-    /// Creates a builder, with which an application can change the settings of the store.
+    /// Creates a builder for a store with other settings.
     pub fn builder() -> ClusterStoreBuilder {
         ClusterStoreBuilder::new()
     }
@@ -286,7 +283,7 @@ impl ClusterStore {
 
 impl fmt::Debug for ClusterStoreBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The output omits the URLs, because a URL can contain a password.
+        // The URLs are omitted, because a URL can contain a password.
         f.debug_struct("ClusterStoreBuilder")
             .field("replicas", &self.replicas)
             .field("settings", &self.settings)

@@ -13,18 +13,18 @@ use crate::ready;
 /// A store on a Redis Cluster. A script on the node decides a call within one slot in one round
 /// trip. The [front page of the crate](crate) describes the store.
 ///
-/// A clone of the store is cheap. It shares the connections and the slot map (the assignment of
-/// slots to nodes) with the original.
+/// A clone of the store shares the connections and the slot map (the assignment of slots to nodes).
 #[derive(Debug, Clone)]
 pub struct ClusterStore(Arc<ShardedStore<Slots>>);
 
-/// The store that decides the calls after [`ShardedStore`] has selected the shard of each charge.
+/// The store that [`ShardedStore`] wraps. `ShardedStore` has already selected the shard of each
+/// charge.
 struct Slots(Arc<Inner>);
 
 impl ClusterStore {
     /// Checks that the store can decide calls. A program can call this function when it starts.
     ///
-    /// This function finds the nodes of the cluster. It checks each primary in the same way as
+    /// The check finds the nodes of the cluster. It checks each primary like
     /// [`RedisStore::ready`](tidegate_redis::RedisStore::ready) checks a single server.
     ///
     /// ```no_run
@@ -39,8 +39,8 @@ impl ClusterStore {
     ///
     /// # Errors
     ///
-    /// Returns an error if a call to one of the primaries would fail. If several calls would fail,
-    /// the error is the first of their errors.
+    /// Returns an error if a call to a primary would fail. If calls to several primaries would
+    /// fail, returns one of their errors.
     pub async fn ready(&self) -> Result<(), Error> {
         ready::check(&self.0.inner().0).await
     }

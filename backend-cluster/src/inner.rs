@@ -1,5 +1,5 @@
-//! The data that all clones of a store share: the slot map, the connections and the settings. It
-//! also dispatches calls to slots.
+//! The data that all clones of a cluster store share: the slot map, the connections and the
+//! settings.
 
 use std::sync::Arc;
 
@@ -20,12 +20,10 @@ pub(crate) struct Inner {
     pub(crate) topology: Arc<TopologyRefresh>,
     pub(crate) replicas: Option<Replicas>,
     pub(crate) script_times: ScriptTimes,
-    /// A clock that replaces the clocks of the nodes. Only tests set this clock.
     pub(crate) clock: Option<Arc<dyn Clock>>,
 }
 
 impl Inner {
-    /// Decides a call within one slot.
     pub(crate) async fn decide_in_slot(&self, call: Call<'_>) -> Result<SlotDecision, Error> {
         let completed = self.dispatch([Plan::for_all(&self.keys, &[call])]).await;
         completed.into_iter().next().map_or_else(|| Err(no_answer()), |(_, decided)| decided)
@@ -41,7 +39,7 @@ impl Inner {
         self.dispatch_each(calls.len(), plan).await
     }
 
-    /// Peeks each of these calls: returns the decision that the call would get, and writes nothing.
+    /// Returns the decisions that calls would get, and writes nothing.
     pub(crate) async fn peek_in_slots(
         &self,
         calls: &[Call<'_>],
@@ -61,8 +59,7 @@ impl Inner {
         answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(no_answer()))).collect()
     }
 
-    /// Returns the time of the clock that tests can set. If it is `Some`, scripts use this time
-    /// instead of the clock of their node.
+    /// Returns the time that a test has set. Scripts use it instead of the clock of their node.
     pub(crate) fn time(&self) -> Option<Timestamp> {
         self.clock.as_ref().map(|clock| clock.now())
     }

@@ -186,8 +186,8 @@
 //! | `UnsupportedServer` | a server without scripts, or a server that is not a cluster | no |
 //! | `Protocol` | a reply that is not valid | not known |
 //!
-//! If an acquire across slots fails in one slot, the store does not make its charges in the other
-//! slots, or undoes them.
+//! If an acquire across slots fails in one slot, the store makes no charges in the other slots, or
+//! undoes the charges there.
 //!
 //! # Crate features
 //!

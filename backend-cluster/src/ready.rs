@@ -1,5 +1,4 @@
-//! Checks that all primaries of the cluster can decide calls. A program runs this check when it
-//! starts.
+//! The check that all primaries of the cluster can decide calls. A program runs it when it starts.
 
 use std::sync::Arc;
 
@@ -14,15 +13,14 @@ use crate::routing::node::Node;
 use crate::routing::refresh::unserved;
 use crate::routing::slots::slot_of;
 
-/// The maximum number of subjects that [`subjects`] tries until it has found one subject for each
-/// primary. A node with a single slot serves only one of 16,384 subjects.
+/// The maximum number of subjects that [`subjects`] tries to find one subject for each primary. A
+/// node with a single slot serves only one of 16,384 subjects.
 const MAX_SUBJECTS: u32 = 1 << 18;
 
-/// Checks all primaries concurrently.
 pub(crate) async fn check(store: &Arc<Inner>) -> Result<(), Error> {
     check_runtime()?;
     let policies = probes();
-    // This call loads the slot map if the store has not loaded it yet.
+    // The first call of the check loads the slot map if the store has not loaded it yet.
     store.topology.primary(slot_of_subject(store, &policies, "ready")).await?;
     if let Some(slot) = store.slot_map.first_unserved() {
         return Err(unserved(slot));
@@ -51,8 +49,7 @@ async fn check_node(
     Ok(())
 }
 
-/// Returns all primaries. For each primary, also returns a subject in one of the slots of that
-/// primary.
+/// Returns all primaries, and for each primary a subject in one of the primary's slots.
 fn subjects(store: &Inner, policies: &[Policy]) -> Vec<(Arc<Node>, String)> {
     let number = store.slot_map.primaries();
     let mut found: Vec<(Arc<Node>, String)> = vec![];
@@ -71,7 +68,7 @@ fn subjects(store: &Inner, policies: &[Policy]) -> Vec<(Arc<Node>, String)> {
     found
 }
 
-/// Returns the slot of a subject without a tenant. This slot is the same for all policies.
+/// Returns the slot of a subject without a tenant. The slot is the same for all policies.
 fn slot_of_subject(store: &Inner, policies: &[Policy], subject: &str) -> Slot {
     let slot = policies.first().map(|policy| slot_of(&store.keys, &Charge::new(policy, subject)));
     slot.unwrap_or_else(|| Slot::for_key(subject))

@@ -11,7 +11,7 @@ use tidegate_redis::{ProvidedCredentials, RedisStore, RedisStoreBuilder};
 use crate::builder::ClusterStoreBuilder;
 use crate::cluster_store::ClusterStore;
 
-/// The default port of a Sentinel. It is used if the URL names a Sentinel without a port.
+/// The default port of a Sentinel, for a URL that contains no port.
 const SENTINEL_PORT: u16 = 26_379;
 
 /// Creates a store from the URL of a server, a Sentinel group or a cluster. [`StoreBuilder`] lists
@@ -74,7 +74,6 @@ enum Kind {
     Cluster(ClusterStoreBuilder),
 }
 
-/// Calls the same method on the builder of a server or on the builder of a cluster.
 macro_rules! each {
     ($self:ident, $builder:ident => $does:expr) => {{
         let kind = match $self.kind {
@@ -166,7 +165,7 @@ impl StoreBuilder {
         each!(self, builder => builder.connect_timeout(timeout))
     }
 
-    /// Sets the maximum time between sending a call and receiving its reply. See
+    /// Sets the maximum time from sending a call to receiving the reply. See
     /// [`RedisStoreBuilder::response_timeout`].
     pub fn response_timeout(self, timeout: Duration) -> Self {
         each!(self, builder => builder.response_timeout(timeout))
@@ -194,7 +193,7 @@ impl StoreBuilder {
         each!(self, builder => builder.clock(clock))
     }
 
-    /// Builds the store. This function does not connect to any server.
+    /// Builds the store, without connecting to a server.
     ///
     /// # Errors
     ///
@@ -207,14 +206,12 @@ impl StoreBuilder {
     }
 }
 
-/// Returns a builder for a cluster, and the URLs of the nodes. All nodes have the same login.
 fn cluster(scheme: &str, rest: &str) -> (Kind, Vec<String>) {
     let (login, hosts) = split_login(rest);
     let urls: Vec<_> = hosts.split(',').map(|host| format!("{scheme}://{login}{host}")).collect();
     (Kind::Cluster(ClusterStore::builder().urls(urls.clone())), urls)
 }
 
-/// Returns a builder for a Sentinel group, the URL of the primary, and the URLs of the Sentinels.
 fn sentinel_group(url: &str, scheme: &str, rest: &str) -> Result<(Kind, Vec<String>), Error> {
     let (login, rest) = split_login(rest);
     let (rest, name) = rest
@@ -222,8 +219,8 @@ fn sentinel_group(url: &str, scheme: &str, rest: &str) -> Result<(Kind, Vec<Stri
         .filter(|(_, name)| !name.is_empty())
         .ok_or_else(|| unusable(url, "it has no name of a group; it must end in `#name`"))?;
     let (hosts, database) = rest.split_once('/').unwrap_or((rest, ""));
-    // The host in this URL is a placeholder. The Sentinels report the real host of the primary,
-    // which replaces it.
+    // The host in this URL is a placeholder, because the Sentinels report the real host of the
+    // primary.
     let server = format!("{scheme}://{login}primary/{database}");
     let mut sentinels = vec![];
     for host in hosts.split(',') {
@@ -232,7 +229,7 @@ fn sentinel_group(url: &str, scheme: &str, rest: &str) -> Result<(Kind, Vec<Stri
         sentinels.push(format!("{scheme}://{host}{port}"));
     }
     let builder = RedisStore::builder().url(&server).sentinel(sentinels.clone(), name);
-    // The caller of this function checks that all these URLs are valid.
+    // The caller of this function checks that the URLs are valid.
     let urls = [server].into_iter().chain(sentinels).collect();
     Ok((Kind::Server(builder), urls))
 }

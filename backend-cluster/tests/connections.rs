@@ -1,5 +1,5 @@
-//! Tests that the store replaces lost connections to the nodes within a bound, regardless of how
-//! the callers behave. They also test that no call is charged twice because of a lost connection.
+//! Tests that the store replaces lost connections to the nodes within a bound, regardless of the
+//! callers' behavior. No call is charged twice because of a lost connection.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -18,25 +18,24 @@ use tidegate_cluster::{Breaker, ClusterStore, Limiter, Store, StoreExt};
 use tidegate_testkit::servers::{Cluster, Data, End, Mode, Proxy, Redis, eventually};
 use tokio::runtime::Runtime;
 
-/// The default value of `response_timeout`.
 const RESPONSE: Duration = Duration::from_millis(500);
 
-/// The maximum additional time for a recovery.
+/// The additional time after the bound that is allowed for a recovery.
 const MORE: Duration = Duration::from_millis(200);
 
 /// The additional delay that is allowed because the machine is possibly busy.
 const BUSY: Duration = Duration::from_secs(1);
 
-/// The maximum number of connections that are replaced although they work. On a busy machine, a
-/// working connection can seem silent.
+/// The number of working connections that the store is allowed to replace, because a busy machine
+/// makes a connection seem silent.
 const STALLS: u64 = 3;
 
 const FIFTY: Duration = Duration::from_millis(50);
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// Starts a cluster of one node, and a proxy for the node. The node announces the address of the
-/// proxy as its own address.
+/// Starts a cluster of one node and a proxy in front of it. The node announces the address of the
+/// proxy.
 async fn node_and_proxy() -> (Redis, Proxy) {
     // The port is not fixed, so the start tries another port if a port or bus port is taken.
     let node = Redis::builder().config("cluster-enabled", "yes").start().await.unwrap();
@@ -101,8 +100,8 @@ async fn b56_a_connection_that_takes_longer_than_its_callers_is_made() {
     let ledger = Ledger::with_store(ClusterStore::new([node.url()]).unwrap());
     let store = Arc::new(store_through(&proxy).timeout(FIFTY));
     let load = Load::start(&ledger, &store, 64, None);
-    // The store makes two connections, one after the other. Over the first connection, it loads the
-    // slot map from the seed node. The cluster has no other node.
+    // The store makes two connections, one after the other. The first connection loads the slot map
+    // from the seed node. The cluster has no other node.
     let took = load.first_decision(Instant::now()).await;
     load.stop().await;
     println!("decided after {took:?}");
@@ -185,7 +184,7 @@ async fn b42_connections_that_are_killed_under_load_lose_nothing_and_charge_noth
     ledger.check().await;
 }
 
-/// The store is allowed to read the time from any node, so it must not wait for a node that hangs.
+/// Any node can report the time, so the store must not wait for a node that hangs.
 #[tokio::test]
 async fn a_paused_node_does_not_delay_the_servers_time() {
     let cluster = Cluster::start().await.unwrap();

@@ -40,7 +40,6 @@ fn main() {
     row("a flood of new keys on a full store", || flood(&policy));
 }
 
-/// The result of one run of the benchmark.
 struct Run {
     per_call: Duration,
     worst: Duration,

@@ -1,9 +1,9 @@
-//! The call log remembers executed calls under their ids.
+//! The log of executed calls, which remembers the calls under their ids.
 //!
 //! The log consists of shards, and each shard has its own lock. A call holds the lock of its id's
 //! shard from the lookup of the id until the call is remembered. So calls with the same id are
-//! executed one after the other. A call acquires this lock before it locks shards of states, so
-//! that two calls cannot deadlock.
+//! executed one after the other. A call acquires this lock before it locks parts of the store
+//! (shards of states), so that two calls cannot deadlock.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -18,19 +18,18 @@ use crate::shared::HeapBudget;
 /// The approximate number of remembered calls per shard of the log.
 const CALLS_PER_SHARD: usize = 4096;
 
-/// The maximum number of expired calls that are removed from the log when a call is added. The
-/// maximum bounds the work of one call. A maximum of 2 would also remove calls faster than they are
-/// added.
+/// The maximum number of expired calls that are removed when a call is added, which bounds the work
+/// of one call. A maximum of 2 would be enough to remove calls faster than they are added.
 const MAX_FORGOTTEN: usize = 4;
 
 /// An upper bound on the number of bytes that a remembered call uses, without the heap bytes of its
-/// decision. The bound assumes that the map has its lowest load (7 of 16 entries, after the map has
-/// grown). It also assumes that the tree nodes are half full.
+/// decision. The bound assumes that the hash map has its lowest load (7 of 16 entries, after the
+/// map has grown), and that the nodes of the B-tree are half full.
 const CALL_BYTES: usize =
     (size_of::<(Key, RememberedCall)>() + 1) * 16 / 7 + 2 * size_of::<(u64, Key)>();
 
-/// The digest of a random prefix, the slot key of a call and the id of the call. Because of the
-/// random prefix, no client can choose many ids that are all in one shard of the log.
+/// The digest of a random prefix, the slot key of a call and the id of the call. Because the prefix
+/// is random, no client can choose many ids that are all in one shard of the log.
 type Key = [u8; 20];
 
 pub(crate) struct CallLog {
@@ -59,8 +58,7 @@ impl CallLog {
         }
     }
 
-    /// Locks the shard of the log that contains the call's id. Returns `None` for a call without an
-    /// id.
+    /// Locks the shard of the log for the call's id. Returns `None` for a call without an id.
     pub(crate) fn lock(&self, call: &Call<'_>) -> Option<LockedId<'_>> {
         let id = call.id?;
         let scope = call.charges.get(0).map_or(&[][..], |charge| charge.slot_key());
@@ -85,15 +83,15 @@ impl CallLog {
         }
     }
 
-    /// Returns the number of bytes that the log uses regardless of the number of remembered calls.
+    /// Returns the number of bytes that the log uses even without remembered calls.
     pub(crate) fn fixed_bytes(&self) -> usize {
         size_of_val(&*self.shards)
     }
 }
 
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    // The two collections of a shard are changed together, and these changes cannot panic. So the
-    // collections match each other even if the lock is poisoned.
+    // The two collections of a shard are changed together without a possible panic. So they match
+    // each other even if the lock is poisoned.
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -115,13 +113,11 @@ impl Shard {
     }
 }
 
-/// Returns an upper bound on the number of bytes that a remembered call uses.
 fn bytes_of(call: &RememberedCall) -> usize {
     max_bytes(call.decision.verdicts().len(), call.hold.is_some())
 }
 
-/// Returns an upper bound on the number of bytes that a remembered call with this many charges
-/// uses.
+/// Returns an upper bound on the bytes of a remembered call with `charges` charges.
 pub(crate) fn max_bytes(charges: usize, is_of_hold: bool) -> usize {
     CALL_BYTES + RememberedCall::max_heap_bytes(charges, is_of_hold)
 }
@@ -139,7 +135,7 @@ impl LockedId<'_> {
         self.shard.calls.get(&self.key).cloned()
     }
 
-    /// Makes room for one more call in the shard. This function does not check the heap budget.
+    /// Makes room for one more call in the shard, without checking the heap budget.
     pub(crate) fn make_room(&mut self, now: u64, heap: &HeapBudget) -> Result<(), Error> {
         // If the log still contains this id, the id has expired.
         self.shard.forget(&self.key, heap);
@@ -157,8 +153,8 @@ impl LockedId<'_> {
     }
 
     pub(crate) fn insert(&mut self, call: RememberedCall, heap: &HeapBudget) {
-        // If the id is the id of a hold, the log possibly contains an earlier record of the hold.
-        // The new record replaces it.
+        // If the call makes or changes a hold, the log possibly contains an earlier record under
+        // its id. The new record replaces the earlier record.
         self.shard.forget(&self.key, heap);
         heap.adjust(0, bytes_of(&call));
         self.shard.by_expiry.insert((call.expires_at_micros, self.key));

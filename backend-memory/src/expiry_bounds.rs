@@ -5,15 +5,13 @@ use std::ops::Range;
 
 use prefetch_index::prefetch_index;
 
-/// A set of entries of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
     All,
-    /// Only the entries that use the heap.
     HeapOnly,
 }
 
-/// The earliest expiry time of some entries, for each [`Scope`]. The time is `u64::MAX` if the
+/// The earliest expiry time of a set of entries, for each [`Scope`]. The time is `u64::MAX` if the
 /// scope contains no entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MinExpiry {
@@ -22,10 +20,8 @@ pub(crate) struct MinExpiry {
 }
 
 impl MinExpiry {
-    /// The value for an empty set of entries.
     pub(crate) const NEVER: Self = Self { all: u64::MAX, heap_only: u64::MAX };
 
-    /// Creates the value for a single entry.
     pub(crate) fn new(expires_at: u64, uses_heap: bool) -> Self {
         Self { all: expires_at, heap_only: if uses_heap { expires_at } else { u64::MAX } }
     }
@@ -42,24 +38,25 @@ impl MinExpiry {
     }
 }
 
-/// The number of blocks in a group.
 const GROUP: usize = 16;
 
-/// Lower bounds on the expiry times of the entries in each block, and in each group of blocks.
-/// Groups always have bounds. Blocks have bounds only after the table had to evict an entry.
+/// Lower bounds on the expiry times of the entries of a table, for each block of slots and for each
+/// group of blocks. Groups always have bounds. Blocks have bounds only after the table had to evict
+/// an entry.
 ///
-/// All bounds are stored in one slice with four parts:
+/// One slice stores the expiry bounds of a table, in four parts:
 ///
 /// ```text
 /// | groups, all | groups, heap only | blocks, all | blocks, heap only |
 /// ```
 ///
-/// The parts of the blocks exist only while blocks have bounds. A bound is possibly lower than the
-/// earliest expiry time, and is never higher. The table calls [`lower`](Self::lower) for each entry
-/// that is added or expires earlier. A scan of the block or group raises the bound again.
-// The bounds of blocks make evictions faster: without these bounds, each eviction would scan a
-// group of 128 slots. But with these bounds, each insertion makes one more write, usually to a
-// cache line that is not in the cache. So a table that need not evict has no bounds of blocks.
+/// The two parts for blocks exist only after the table had to evict an entry. A bound is possibly
+/// lower than the earliest expiry time, and is never higher. The table calls [`lower`](Self::lower)
+/// for each entry that is added or expires earlier. A scan of the block or group raises the bound
+/// again.
+// The expiry bounds of blocks make evictions faster: without them, each eviction would scan a group
+// of 128 slots. But with them, each insertion makes one more write, usually to a cache line that is
+// not in the cache. So a table that need not evict has no bounds of blocks.
 #[derive(Debug, Default)]
 pub(crate) struct ExpiryBounds {
     times: Box<[u64]>,
@@ -68,7 +65,6 @@ pub(crate) struct ExpiryBounds {
 }
 
 impl ExpiryBounds {
-    /// Creates the bounds of the groups of an empty table.
     pub(crate) fn new(blocks: usize) -> Self {
         let groups = blocks.div_ceil(GROUP);
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
@@ -79,8 +75,9 @@ impl ExpiryBounds {
         }
     }
 
-    /// Adds bounds for blocks, and resets the bounds of all groups. The caller must then call
-    /// [`set_block`](Self::set_block) for each block, which also sets the bound of the group.
+    /// Adds expiry bounds for blocks of slots, and resets the bounds of all groups. The caller must
+    /// then call [`set_block`](Self::set_block) for each block, which also sets the bound of the
+    /// group.
     pub(crate) fn add_block_bounds(&mut self) {
         self.times = vec![u64::MAX; 2 * (self.groups() + self.blocks())].into();
     }
@@ -99,7 +96,6 @@ impl ExpiryBounds {
         size_of_val(&*self.times)
     }
 
-    /// Returns an upper bound on [`bytes`](Self::bytes) for a table with this many blocks.
     pub(crate) fn max_bytes(blocks: usize) -> usize {
         2 * (blocks.div_ceil(GROUP) + blocks) * size_of::<u64>()
     }
@@ -117,8 +113,8 @@ impl ExpiryBounds {
         (group * GROUP).min(blocks)..((group + 1) * GROUP).min(blocks)
     }
 
-    /// Returns the bound of a block. If blocks have no bounds, returns the bound of the block's
-    /// group.
+    /// Returns the expiry bound of a block of slots. If blocks have no bounds, returns the bound of
+    /// the block's group.
     pub(crate) fn block(&self, block: usize) -> MinExpiry {
         let bound = |scope| {
             let blocks = self.block_times(scope);
@@ -127,8 +123,8 @@ impl ExpiryBounds {
         MinExpiry { all: bound(Scope::All), heap_only: bound(Scope::HeapOnly) }
     }
 
-    /// Sets the bound of a block, and updates the bound of the block's group. Does nothing if
-    /// blocks have no bounds.
+    /// Sets the expiry bound of a block of slots, and updates the bound of the block's group. Does
+    /// nothing if blocks have no bounds.
     pub(crate) fn set_block(&mut self, block: usize, expiry: MinExpiry) {
         let (own, groups) = (self.blocks_of_group(block / GROUP), self.groups());
         for (scope, offset) in [(Scope::All, 0), (Scope::HeapOnly, groups)] {
@@ -142,26 +138,26 @@ impl ExpiryBounds {
         }
     }
 
-    /// Sets the bound of a group. The caller must not call this function while blocks have bounds.
+    /// Sets the expiry bound of a group of slots. Blocks must not have bounds.
     pub(crate) fn set_group(&mut self, group: usize, expiry: MinExpiry) {
         let groups = self.groups();
         self.times[group] = expiry.all;
         self.times[groups + group] = expiry.heap_only;
     }
 
-    /// Prefetches the bound that an insertion into the block will write.
     #[inline]
     pub(crate) fn prefetch(&self, block: usize) {
         prefetch_index(&*self.times, block / GROUP);
     }
 
-    /// Lowers the bounds of a block and of its group to the expiry of an entry, if they are higher.
+    /// Lowers the expiry bounds of a block of slots, and of its group, to the expiry of an entry. A
+    /// bound that is already lower does not change.
     #[inline]
     pub(crate) fn lower(&mut self, block: usize, entry: MinExpiry) {
         let (groups, group) = (self.groups(), block / GROUP);
         let lower = |time: &mut u64, to: u64| *time = to.min(*time);
         lower(&mut self.times[group], entry.all);
-        // Few entries use the heap. For the other entries, the bound for entries on the heap is not
+        // Few entries use the heap. For all other entries, the bound for entries on the heap is not
         // read, because it is on another cache line.
         if entry.heap_only < u64::MAX {
             lower(&mut self.times[groups + group], entry.heap_only);
@@ -175,9 +171,8 @@ impl ExpiryBounds {
         }
     }
 
-    /// Returns the lowest bound of all blocks, and a block with this bound. If several blocks have
-    /// this bound, returns the first such block at or after the block `from`. After the last block,
-    /// the search continues at the first block.
+    /// Returns the lowest expiry bound of all blocks of slots, and the first block with this bound
+    /// at or after the block `from`. After the last block, the search continues at the first block.
     pub(crate) fn min_block(&self, scope: Scope, from: usize) -> Option<(u64, usize)> {
         let (groups, blocks) = (self.group_times(scope), self.block_times(scope));
         let min = *groups.iter().min()?;
@@ -197,19 +192,18 @@ impl ExpiryBounds {
             .or_else(|| first(own.start..from))
     }
 
-    /// Returns the lowest bound of all groups.
     pub(crate) fn min(&self, scope: Scope) -> u64 {
         self.group_times(scope).iter().copied().min().unwrap_or(u64::MAX)
     }
 
-    /// Returns `true` if the bound of a group is at or before `now`, so that the group can contain
-    /// expired entries.
+    /// Returns `true` if the expiry bound of a group of slots is at or before `now`, so that the
+    /// group possibly contains expired entries.
     pub(crate) fn may_have_expired(&self, group: usize, now: u64) -> bool {
         self.group_times(Scope::All).get(group).is_some_and(|bound| *bound <= now)
     }
 
-    /// Returns the first group with a bound at or before `now`. Such a group can contain expired
-    /// entries.
+    /// Returns the first group of slots with an expiry bound at or before `now`, which possibly
+    /// contains expired entries.
     pub(crate) fn first_expired_group(&self, now: u64) -> Option<usize> {
         self.group_times(Scope::All).iter().position(|bound| *bound <= now)
     }
@@ -219,7 +213,6 @@ impl ExpiryBounds {
         if scope == Scope::All { all } else { &others[..self.groups()] }
     }
 
-    /// Returns the bounds of the blocks, or an empty slice if blocks have no bounds.
     fn block_times(&self, scope: Scope) -> &[u64] {
         let blocks = &self.times[2 * self.groups()..];
         let (all, heap_only) = blocks.split_at(blocks.len() / 2);

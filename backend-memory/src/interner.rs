@@ -3,7 +3,7 @@
 
 use tidegate_core::Policy;
 
-/// The id of a policy: its index in the interner of a shard.
+/// The id of a policy: its index in the list of policies of a part of the store (shard).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct PolicyId(u16);
 
@@ -17,10 +17,10 @@ impl PolicyId {
     }
 }
 
-/// The policies to which the records of a shard refer. Each policy has an id and a number of
-/// references. A policy without references is dropped, and another policy can get its id.
-// The first policy is stored in the struct itself. Most stores have only one policy, and a lookup
-// of this policy needs no other memory access.
+/// The policies of the records of a part of the store (shard). Each policy has an id and a number
+/// of references. A policy without references is dropped, and another policy can get its id.
+// The first policy is stored in the struct itself, because most stores have only one policy. A
+// lookup of this policy needs no other memory access.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyInterner {
     first: Option<InternedPolicy>,
@@ -30,7 +30,6 @@ pub(crate) struct PolicyInterner {
 #[derive(Debug)]
 struct InternedPolicy {
     policy: Policy,
-    /// The number of records that refer to the policy.
     uses: u32,
 }
 
@@ -56,8 +55,8 @@ impl PolicyInterner {
         std::iter::once(&self.first).chain(&self.others).zip((0..).map(PolicyId))
     }
 
-    /// Returns the id of this policy object. Returns `None` if this object is not stored, even if
-    /// an equal policy is stored as another object.
+    /// Returns the id of a policy object. Returns `None` if the object is not stored, even if an
+    /// equal policy is stored as another object.
     #[inline(always)]
     pub(crate) fn id_of(&self, policy: &Policy) -> Option<PolicyId> {
         let address = Some(policy.address());
@@ -80,8 +79,8 @@ impl PolicyInterner {
         self.others.is_empty()
     }
 
-    /// Returns `true` if the policy with the id `id` equals `policy`. A changed policy with the
-    /// same name is not equal.
+    /// Returns `true` if the policy with the id `id` equals `policy`. After a change of its limit,
+    /// a policy of the same name is not equal.
     #[inline]
     pub(crate) fn is_policy(&self, id: PolicyId, policy: &Policy) -> bool {
         self.get(id).is_some_and(|other| other.is_same_object(policy) || is_equal(other, policy))
@@ -107,7 +106,6 @@ impl PolicyInterner {
         id
     }
 
-    /// Removes a reference to the policy with the id `id`.
     pub(crate) fn release(&mut self, id: PolicyId) {
         let Some(entry) = self.get_mut(id) else { return };
         let uses = entry.as_ref().map_or(0, |interned| interned.uses);
@@ -123,8 +121,7 @@ impl PolicyInterner {
         Self::heap_bytes_for(self.others.capacity())
     }
 
-    /// Returns an upper bound on [`heap_bytes`](Self::heap_bytes) for a shard with at most
-    /// `records` records.
+    /// Returns an upper bound on [`heap_bytes`](Self::heap_bytes) for at most `records` records.
     pub(crate) fn max_heap_bytes(records: usize) -> usize {
         Self::heap_bytes_for(records.next_power_of_two().max(4))
     }
@@ -134,7 +131,7 @@ impl PolicyInterner {
     }
 }
 
-// This function is not inlined, because it is rarely called: most compared policies are the same
+// The function is not inlined, because it is rarely called: most compared policies are the same
 // object.
 #[cold]
 #[inline(never)]

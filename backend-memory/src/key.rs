@@ -1,9 +1,9 @@
-//! The keys of the entries of a table. A key consists of a tenant and a subject. A key that is
-//! stored in an entry also contains the id of the policy of the record.
+//! The keys of the entries of a table. A key consists of a tenant and a subject. A key in an entry
+//! also contains the id of the record's policy.
 //!
-//! A key of at most 20 bytes is stored in three words in the slot itself. Such a key is loaded,
-//! compared and hashed without a loop and without a function call. A longer key is stored on the
-//! heap.
+//! A key of at most 20 bytes is stored in three words in the slot of the table. Such a key is
+//! loaded, compared and hashed without a loop and without a function call. A longer key is stored
+//! on the heap.
 //!
 //! ```text
 //!              bytes 0..8   8..16    16..20        20       21          22..24
@@ -11,25 +11,24 @@
 //! StoredKey    key          key      key           length   flags|0x80  policy id
 //! ```
 //!
-//! If bit 0 of the flags is set, the key has a tenant. Then the key begins with one byte for the
+//! If bit 0 of the flags is set, the key has a tenant. Such a key begins with one byte for the
 //! length of the tenant, then the tenant, then the subject.
 
 use std::num::NonZeroU64;
 
 use crate::interner::PolicyId;
 
-/// A key of at most 20 bytes, padded with zeros. It does not contain the id of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ShortKey {
     pub(crate) low: u64,
     pub(crate) middle: u64,
-    /// The last four bytes of the key, the length of the key, and the flag for a tenant. These take
-    /// 6 of the 8 bytes.
+    /// The last four bytes of the key, the length of the key, and the flag for a tenant. Together
+    /// they take 6 of the 8 bytes of the word.
     pub(crate) rest: u64,
 }
 
-/// The maximum length of a short key. With a short key of this length, a slot of 40 bytes also has
-/// room for a packed state.
+/// The maximum length of a short key. With such a key, a slot of 40 bytes also has room for a
+/// packed state.
 const MAX_INLINE: usize = 20;
 
 impl ShortKey {
@@ -60,7 +59,6 @@ impl ShortKey {
         Self { low, middle, rest: high | length_and_flags << 32 }
     }
 
-    /// Calls `f` with the tenant and the subject.
     pub(crate) fn with_parts<T>(self, f: impl FnOnce(&[u8], &[u8]) -> T) -> T {
         let words = [self.low, self.middle, self.rest].map(u64::to_le_bytes);
         let [_, _, _, _, len, has_tenant, _, _] = words[2];
@@ -73,7 +71,8 @@ impl ShortKey {
     }
 }
 
-/// A short key and the id of a policy, as stored in a slot. Two keys are compared as three words.
+/// A short key and the id of a policy, as a slot of the table stores them. Two keys are compared as
+/// three words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StoredKey {
     low: u64,
@@ -111,8 +110,8 @@ impl StoredKey {
 }
 
 /// Returns up to 20 bytes as little-endian words, padded with zeros.
-// This function has no loop. Instead, the last load overlaps the previous load, and the bytes that
-// were loaded twice are shifted out.
+// Instead of a loop, the last load overlaps the previous load, and the bytes that were loaded twice
+// are shifted out.
 #[inline(always)]
 fn words(bytes: &[u8]) -> [u64; 3] {
     let first = |bytes: &[u8]| bytes.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
@@ -131,18 +130,15 @@ fn words(bytes: &[u8]) -> [u64; 3] {
     }
 }
 
-/// Returns fewer than 8 bytes as a little-endian word.
 fn short_word(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
 }
 
-/// Returns the low byte of a length that is known to fit into a byte.
 #[inline]
 fn low_byte(len: usize) -> u8 {
     len.to_le_bytes()[0]
 }
 
-/// The key of a boxed entry.
 pub(crate) enum Key {
     Short(StoredKey),
     Long(LongKey),
@@ -164,7 +160,6 @@ impl Key {
         }
     }
 
-    /// Replaces the policy id.
     pub(crate) fn set_policy(&mut self, policy: PolicyId) {
         match self {
             Self::Short(key) => *key = StoredKey::new(key.key(), policy),
@@ -172,7 +167,6 @@ impl Key {
         }
     }
 
-    /// Calls `f` with the tenant and the subject.
     pub(crate) fn with_parts<T>(&self, f: impl FnOnce(&[u8], &[u8]) -> T) -> T {
         match self {
             Self::Short(key) => key.key().with_parts(f),
@@ -183,7 +177,6 @@ impl Key {
         }
     }
 
-    /// Returns the number of heap bytes that the key uses.
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             Self::Short(_) => 0,
@@ -191,7 +184,6 @@ impl Key {
         }
     }
 
-    /// Returns the number of heap bytes that a key with this tenant and subject uses.
     pub(crate) fn heap_bytes_for(tenant: &[u8], subject: &[u8]) -> usize {
         match ShortKey::new(tenant, subject) {
             Some(_) => 0,
@@ -200,14 +192,14 @@ impl Key {
     }
 }
 
-/// A pointer to a key on the heap. The pointer takes two words.
+/// A pointer of two words to a key on the heap.
 ///
 /// On the heap, the key consists of the policy id (2 bytes), the length of the tenant (4 bytes),
 /// the tenant and the subject.
 pub(crate) struct LongKey(Box<[u8]>);
 
 impl LongKey {
-    /// The number of bytes before the tenant: the policy id and the length of the tenant.
+    /// The bytes before the tenant: the policy id and the length of the tenant.
     const HEADER: usize = 2 + 4;
 
     pub(crate) fn new(policy: PolicyId, tenant: &[u8], subject: &[u8]) -> Self {

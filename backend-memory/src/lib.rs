@@ -61,7 +61,7 @@
 //! A store never uses more than [`MemoryStore::max_bytes`].
 //!
 //! *Expiry.* A state expires when it has recovered, because a recovered state cannot be
-//! distinguished from no state. The calls on the store remove expired states. On average, each call
+//! distinguished from no state. The calls on the store remove expired states: on average, each call
 //! checks a few slots of the tables. So the store needs no background thread, and no call scans the
 //! whole store.
 //!

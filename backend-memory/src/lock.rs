@@ -6,17 +6,18 @@ use std::time::Duration;
 use crossbeam_utils::Backoff;
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
-/// A spin lock with the value that it guards. Each lock has its own cache lines, so that two
-/// threads that use different shards do not contend for a cache line.
+/// A spin lock with the value that it guards, on its own cache lines. Therefore two threads that
+/// use different parts of the store (shards) do not contend for a cache line.
 ///
-/// The lock is never poisoned. Each change of a shard is complete before any code runs that could
-/// panic. So the shard is consistent even if a thread panics while it holds the lock.
+/// The lock is never poisoned. Each change of a part of the store (shard) is complete before any
+/// code runs that could panic. So the shard is consistent even if a thread panics while it holds
+/// the lock.
 #[repr(align(128))]
 pub(crate) struct PaddedLock<T>(SpinMutex<T>);
 
 pub(crate) type Guard<'a, T> = SpinMutexGuard<'a, T>;
 
-/// The time for which a thread sleeps between two attempts to lock, after the backoff is exhausted.
+/// The sleep between two attempts to lock, after the backoff is exhausted.
 const SLEEP: Duration = Duration::from_micros(50);
 
 impl<T> PaddedLock<T> {
@@ -24,7 +25,7 @@ impl<T> PaddedLock<T> {
         Self(SpinMutex::new(value))
     }
 
-    /// Locks the value if the lock is free. Returns `None` if another thread holds the lock.
+    /// Locks the value, or returns `None` if another thread holds the lock.
     #[inline(always)]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
         self.0.try_lock()
@@ -41,9 +42,9 @@ impl<T> PaddedLock<T> {
     /// Waits for the lock with exponential backoff. The waiting thread first spins, then yields,
     /// then sleeps.
     // While this thread spins, the holder of the lock can complete several calls before the cache
-    // line moves to the core of this thread. If the lock is held for longer, the holder was
-    // probably preempted. Yielding lets the holder run. Sleeping lets it run even if its priority
-    // is lower.
+    // line moves to the core of this thread. If the lock is held for longer, its holder was
+    // probably preempted. Yielding lets the holder run. Sleeping lets the holder run even if its
+    // priority is lower.
     #[cold]
     #[inline(never)]
     fn lock_contended(&self) -> Guard<'_, T> {

@@ -1,5 +1,4 @@
-//! A part of the store (shard). It has a bounded table of records, and evicts records if the table
-//! is full.
+//! A part of the store (shard): a bounded table of records, which evicts records when it is full.
 
 use tidegate_core::engine::Record;
 use tidegate_core::no_semver::{Evaluation, FastOutcome, PackedAlgorithm, PackedState};
@@ -12,8 +11,8 @@ use crate::shared::{Shared, WhenFull};
 use crate::slot::{AnyKey, KeyQuery, Slot, Uncommon};
 use crate::table::{EntryInfo, Table};
 
-/// The data with which the table reads its slots. The table needs the policies, because the expiry
-/// of a packed state can be computed only with the policy of the state.
+/// The functions with which the table reads its slots. These functions need the policies, because
+/// the expiry of a packed state depends on its policy.
 struct SlotInfo<'s> {
     policies: &'s mut PolicyInterner,
     shared: &'s Shared,
@@ -37,38 +36,38 @@ impl EntryInfo<Slot> for SlotInfo<'_> {
 }
 
 /// A part of the store (shard): a table, and the policies of the records in the table.
-// A shard and its lock take two cache lines. The first cache line contains the fields that each
-// call writes and the fields that a lookup reads. The second cache line contains the policies.
+// A part of the store (shard) and its lock take two cache lines. The first cache line contains the
+// fields that each call writes and the fields that a lookup reads. The second cache line contains
+// the policies.
 #[repr(C)]
 pub(crate) struct Shard {
-    /// The number of calls on this shard. The number wraps around.
+    /// The number of calls on this part of the store (shard). The number wraps around.
     calls: u32,
     table: Table<Slot>,
     policies: PolicyInterner,
 }
 
-/// The reason for which the fast path did not decide on a charge.
+/// The reason why the fast path did not decide a charge.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum MissReason {
-    /// The record does not exist.
     Absent,
     /// The fast path does not know whether the record exists. A boxed record, or a record that was
     /// written for another [`Policy`] object, is possibly in the table.
     Unknown,
 }
 
-/// The number of calls on a shard per sweep. A sweep visits one group of 128 slots in this shard,
-/// and one group of 128 slots in another shard. The other shard is visited because a shard without
-/// calls would otherwise keep its expired states. So sweeps visit 4 slots per call, and a call
-/// fills at most one slot per charge.
+/// The number of calls on a part of the store (shard) per sweep. A sweep visits one group of 128
+/// slots in this shard, and one group in another shard, because a shard without calls would
+/// otherwise keep its expired states. So sweeps visit 4 slots per call, and a call fills at most
+/// one slot per charge.
 const CALLS_PER_SWEEP: u32 = 64;
 
 /// The time in µs for which a sweep keeps a recovered state. If the subject of a fast limit makes
-/// another call within this time, the call finds the state in the table. An insertion would take
-/// twice as long. A full shard removes recovered states earlier.
+/// another call within this time, the state is still in the table. An insertion would take twice as
+/// long. A full shard removes recovered states earlier.
 const KEPT_RECOVERED: u64 = 100_000;
 
-/// The maximum number of evictions while the lock of a shard is held once.
+/// The maximum number of evictions while a shard is locked once.
 const MAX_EVICTIONS: usize = 64;
 
 impl Shard {
@@ -80,24 +79,21 @@ impl Shard {
         self.table.len()
     }
 
-    /// Returns the number of bytes that the shard uses, without the heap bytes of its entries.
     pub(crate) fn bytes(&self) -> usize {
         self.table.bytes() + self.policies.heap_bytes()
     }
 
-    /// Returns an upper bound on [`bytes`](Self::bytes).
     pub(crate) fn max_bytes(&self) -> usize {
         let max_len = self.table.max_len();
         Table::<Slot>::max_bytes(max_len) + PolicyInterner::max_heap_bytes(max_len)
     }
 
-    /// Returns all slots that are not free, with their records.
     pub(crate) fn records(&self) -> impl Iterator<Item = (&Slot, Record)> {
         self.table.iter().filter_map(|slot| Some((slot, self.unpack(slot)?)))
     }
 
-    /// Returns the index of the slot with the record for this key. The record must have been
-    /// written under `policy`, or under a policy that shares its states with `policy`.
+    /// Returns the index of the slot with the record for a key. The record was written under
+    /// `policy`, or under a policy that shares its states.
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64, key: impl KeyQuery, policy: &Policy) -> Option<usize> {
         self.table.find(slot_hash(hash), |slot| slot.matches(key, policy, &self.policies))
@@ -107,7 +103,6 @@ impl Shard {
         self.table.get(index)
     }
 
-    /// Returns the record of a slot, or `None` for a free slot.
     pub(crate) fn unpack(&self, slot: &Slot) -> Option<Record> {
         match slot {
             Slot::Short { numbers, .. } | Slot::Uncommon(Uncommon::Long { numbers, .. }) => {
@@ -120,7 +115,7 @@ impl Shard {
     }
 
     /// Acquires one charge with a short key, if the record of the charge exists and is packed. If
-    /// this function returns `Err`, no record has changed.
+    /// the function returns `Err`, no record has changed.
     #[inline(always)]
     pub(crate) fn acquire<A: PackedAlgorithm>(
         &mut self,
@@ -140,8 +135,8 @@ impl Shard {
                 let outcome = numbers.and_then(|numbers| numbers.acquire_by(rule, charge, now));
                 outcome.ok_or(MissReason::Unknown)
             }
-            // If the shard has only one policy, the record does not exist. Otherwise, the record
-            // was possibly written for another policy with the same name.
+            // With only one policy in the shard, a record that was not found does not exist.
+            // Otherwise, the record was possibly written for another policy of the same name.
             None if self.policies.is_single() => {
                 self.table.prefetch_insert(slot_hash(hash));
                 Err(MissReason::Absent)
@@ -165,8 +160,8 @@ impl Shard {
         self.table.get_mut(index)?.boxed_with_key(key)?.acquire_log(charge, now, shared)
     }
 
-    /// Returns the index of the slot that possibly contains the record for this short key and this
-    /// policy object. If that slot is uncommon, it can contain another key.
+    /// Returns the index of the slot of the table that possibly contains the record for a short key
+    /// and a policy object. A slot with a long key or a boxed record possibly contains another key.
     #[inline(always)]
     fn find_short(&self, hash: u64, key: ShortKey, policy: &Policy) -> Option<(usize, StoredKey)> {
         let key = StoredKey::new(key, self.policies.id_of(policy)?);
@@ -174,8 +169,8 @@ impl Shard {
         Some((index, key))
     }
 
-    /// Evaluates a charge on a packed record, but does not make the charge. Returns the index of
-    /// the record's slot and the evaluation.
+    /// Evaluates a charge on a packed record, without making the charge. Returns the index of the
+    /// record's slot and the evaluation.
     pub(crate) fn evaluate(
         &self,
         hash: u64,
@@ -199,7 +194,6 @@ impl Shard {
         }
     }
 
-    /// Makes an evaluated charge: writes the state `after` the charge into the slot at `index`.
     pub(crate) fn write(&mut self, index: usize, after: PackedState) {
         if let Some(numbers) = self.table.get_mut(index).and_then(Slot::short_numbers) {
             *numbers = after;
@@ -208,8 +202,7 @@ impl Shard {
 
     /// Acquires one charge, even if the record of the charge does not exist yet. Returns `None` and
     /// changes nothing if the charge needs the engine. A charge needs the engine if its record does
-    /// not fit into the table or has another policy. It also needs the engine if the record has a
-    /// block before or after the charge.
+    /// not fit into the table, has another policy, or has a block before or after the charge.
     pub(crate) fn acquire_single(
         &mut self,
         hash: u64,
@@ -264,7 +257,6 @@ impl Shard {
         Some(outcome)
     }
 
-    /// Applies `change` to the record at `index`.
     pub(crate) fn update(
         &mut self,
         index: usize,
@@ -305,8 +297,8 @@ impl Shard {
         table.expiry_changed(index, &info);
     }
 
-    /// Inserts a record for a key without a record. The caller must have called
-    /// [`make_room`](Self::make_room) with success.
+    /// Inserts a record for a key without a record, after a successful
+    /// [`make_room`](Self::make_room).
     pub(crate) fn insert(
         &mut self,
         hash: u64,
@@ -328,8 +320,8 @@ impl Shard {
         }
     }
 
-    /// Counts a call and returns `true`. If a sweep is due at this call, returns `false` and does
-    /// not count the call.
+    /// Counts a call and returns `true`. If a sweep is due, returns `false` and does not count the
+    /// call.
     #[inline(always)]
     pub(crate) fn count_unless_sweep_due(&mut self) -> bool {
         let calls = self.calls.wrapping_add(1);
@@ -341,7 +333,7 @@ impl Shard {
     }
 
     /// Counts a call. If a sweep is due, returns the distance from this shard's number to the
-    /// number of the other shard that the call must sweep.
+    /// number of the second shard that the call must sweep.
     #[inline]
     pub(crate) fn count_call(&mut self) -> Option<usize> {
         self.calls = self.calls.wrapping_add(1);
@@ -349,13 +341,11 @@ impl Shard {
         self.calls.is_multiple_of(CALLS_PER_SWEEP).then_some(sweeps as usize)
     }
 
-    /// Removes the expired records from the next group of slots.
     pub(crate) fn sweep_step(&mut self, now: u64, shared: &Shared) {
         let (table, mut info) = self.parts(shared);
         table.sweep_step(now.saturating_sub(KEPT_RECOVERED), &mut info);
     }
 
-    /// Removes all expired records.
     pub(crate) fn sweep_all(&mut self, now: u64, shared: &Shared) {
         let mut before = usize::MAX;
         while self.table.len() < before {
@@ -370,8 +360,8 @@ impl Shard {
     }
 
     /// Makes room for as many new records as `missing` returns, and reserves `bytes` bytes of the
-    /// heap budget. Records for which `is_pinned` returns `true` are not evicted, but they are
-    /// removed if they have expired.
+    /// heap budget. Records for which `is_pinned` returns `true` are removed only if they have
+    /// expired.
     pub(crate) fn make_room(
         &mut self,
         missing: impl Fn(&Self) -> usize,
@@ -408,14 +398,13 @@ impl Shard {
         Ok(())
     }
 
-    /// Returns a lower bound on the expiry times of the records that use the heap.
     pub(crate) fn min_heap_expiry(&self) -> u64 {
         self.table.min_expiry(Scope::HeapOnly)
     }
 
-    /// Evicts records that use the heap. Records with the earliest expiry are evicted first. This
-    /// function stops when `bytes` bytes fit into the heap budget, or after [`MAX_EVICTIONS`]
-    /// evictions. Returns `false` if the bytes do not fit and no record could be evicted.
+    /// Evicts the records on the heap that expire first, until `bytes` bytes fit into the heap
+    /// budget, or after [`MAX_EVICTIONS`] evictions. Returns `false` if the bytes do not fit and no
+    /// record could be evicted.
     pub(crate) fn evict_heap_entries(
         &mut self,
         bytes: usize,
@@ -433,8 +422,8 @@ impl Shard {
         evicted > 0 || shared.heap.has_room(bytes)
     }
 
-    /// Removes expired records. If no record has expired, evicts the record that expires first,
-    /// unless [`WhenFull::Refuse`] forbids evictions. Returns `false` if no record was removed.
+    /// Removes expired records, or evicts the record that expires first. [`WhenFull::Refuse`]
+    /// forbids the eviction. Returns `false` if no record was removed.
     fn free_one(
         &mut self,
         scope: Scope,
@@ -458,8 +447,7 @@ impl Shard {
     }
 }
 
-/// Returns the id of the policy of a changed record. `older` is the id of its policy before the
-/// change.
+/// Returns the id of the policy of a changed record. `older` is the id before the change.
 fn reintern(policies: &mut PolicyInterner, older: PolicyId, record: &Record) -> PolicyId {
     if policies.is_policy(older, record.policy()) {
         return older;
@@ -469,9 +457,8 @@ fn reintern(policies: &mut PolicyInterner, older: PolicyId, record: &Record) -> 
     newer
 }
 
-/// Returns the hash that the table uses for a key with this hash. The choice of the shard and the
-/// table both use the high bits of a hash. So this function rotates the low bits, which the choice
-/// of the shard does not use, to the high end.
+/// Returns the hash that the table uses for a key. The choice of the shard and the table both use
+/// the high bits of a hash, so `slot_hash` rotates the low bits to the high end.
 #[inline]
 fn slot_hash(hash: u64) -> u64 {
     hash.rotate_left(32)

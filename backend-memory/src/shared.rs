@@ -11,15 +11,15 @@ use tidegate_core::Policy;
 /// The behavior of a store when a new state does not fit and no state has expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum WhenFull {
-    /// The store evicts the state that would expire first. It considers only the states in the same
-    /// part of the store (shard) as the new state.
+    /// The store evicts the state that would expire first, among the states in the same part of the
+    /// store (shard) as the new state.
     ///
-    /// New states expire soon, so a flood of new states evicts mostly its own states.
+    /// New states expire soon, so a flood of new states evicts mostly states of the same flood.
     ///
-    /// If the store reaches the bound on [bytes outside the
-    /// tables](crate::MemoryStoreBuilder::max_spill_bytes), it evicts states that use such bytes.
-    /// If the shard of the new state has no such state that can be evicted, the store evicts states
-    /// of other shards. In both cases, the states that expire first are evicted first.
+    /// At the bound on [bytes outside the tables](crate::MemoryStoreBuilder::max_spill_bytes), the
+    /// store evicts states that use such bytes. If the shard of the new state has no such state
+    /// that can be evicted, the store evicts states of other shards. The states that expire first
+    /// are evicted first.
     #[default]
     EvictEarliestExpiry,
     /// The call that needs the new state fails with
@@ -27,7 +27,6 @@ pub enum WhenFull {
     Refuse,
 }
 
-/// The settings and counters that all shards of a store share.
 pub(crate) struct Shared {
     seeds: Seeds,
     pub(crate) heap: HeapBudget,
@@ -39,7 +38,6 @@ impl Shared {
         Self { seeds: Seeds::random(), heap: HeapBudget::new(max_heap), when_full }
     }
 
-    /// Returns a hasher for the keys of states of `policy`.
     #[inline]
     pub(crate) fn hasher(&self, policy: &Policy) -> FoldHasher<'_> {
         FoldHasher::with_seed(self.seeds.per_hasher ^ policy.state_hash(), &self.seeds.shared)
@@ -54,18 +52,19 @@ struct Seeds {
 }
 
 impl Seeds {
-    /// Creates seeds from the same source of randomness as the maps of the standard library.
+    /// Creates seeds from the randomness of the standard library's maps.
     fn random() -> Self {
         let random = || RandomState::new().hash_one(());
         Self { per_hasher: random(), shared: SharedSeed::from_u64(random()) }
     }
 }
 
-/// The number of heap bytes that the store uses outside its tables, and the maximum of this number.
+/// The heap budget: the number of heap bytes that the store uses outside its tables, and the
+/// maximum of this number.
 ///
 /// Boxed entries (logs, blocked subjects, large counts, holds), long keys and remembered calls use
 /// heap bytes.
-// All accesses to the counter are relaxed, because the counter guards no other memory.
+// The counter of used bytes needs no memory ordering, because it guards no other memory.
 #[derive(Debug)]
 pub(crate) struct HeapBudget {
     used: AtomicUsize,
@@ -81,32 +80,30 @@ impl HeapBudget {
         self.max
     }
 
-    /// Returns the number of heap bytes that are in use or reserved.
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Returns `true` if `bytes` more bytes fit into the budget now.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.used().checked_add(bytes).is_some_and(|sum| sum <= self.max)
     }
 
-    /// Reserves `bytes` bytes for a later write. Returns `false` and reserves nothing if the bytes
-    /// do not fit into the budget.
+    /// Reserves `bytes` bytes of the heap budget for a later write. Returns `false` and reserves
+    /// nothing if the bytes do not fit.
     pub(crate) fn reserve(&self, bytes: usize) -> bool {
         let fits = |used: usize| used.checked_add(bytes).filter(|&sum| sum <= self.max);
         bytes == 0 || self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
     }
 
-    /// Releases a reservation of `bytes` bytes. The write for which they were reserved has recorded
-    /// its actual number of bytes with [`adjust`](Self::adjust).
+    /// Releases a reservation in the heap budget, after the write has recorded its actual number of
+    /// bytes with [`adjust`](Self::adjust).
     pub(crate) fn release(&self, bytes: usize) {
         self.adjust(bytes, 0);
     }
 
     /// Records that an entry of a table used `before` heap bytes and now uses `after` heap bytes.
     pub(crate) fn adjust(&self, before: usize, after: usize) {
-        // Usually, `before` and `after` are equal. Then this function does not write the cache line
+        // Usually, `before` and `after` are equal. Then the function does not write the cache line
         // that all threads share.
         if after > before {
             self.used.fetch_add(after - before, Ordering::Relaxed);

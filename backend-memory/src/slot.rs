@@ -1,8 +1,8 @@
-//! The contents of a slot of the table: a key and a record. The record is packed into two words if
+//! A slot of the table, which contains a key and a record. The record is packed into two words if
 //! possible.
 //!
-//! A slot has 40 bytes. The size of a slot matters, because a call waits for each cache line that
-//! is not in the processor's cache.
+//! A slot has 40 bytes. Its size matters, because a call waits for each cache line that is not in
+//! the processor's cache.
 
 use std::hash::Hasher;
 
@@ -14,7 +14,6 @@ use crate::interner::{PolicyId, PolicyInterner};
 use crate::key::{Key, LongKey, ShortKey, StoredKey};
 use crate::shared::Shared;
 
-/// A key to look up.
 pub(crate) trait KeyQuery: Copy {
     fn hash_into(self, hasher: &mut impl Hasher);
 
@@ -24,17 +23,15 @@ pub(crate) trait KeyQuery: Copy {
         hasher.finish()
     }
 
-    /// Returns `true` if the slot contains this key. The policy of the slot is ignored.
+    /// Returns `true` if the slot of the table contains the key, under any policy.
     fn is_key_of(self, slot: &Slot) -> bool;
 
-    /// Creates a slot with this key and a packed state.
     fn slot(self, policy: PolicyId, numbers: PackedState) -> Slot;
 
-    /// Returns the number of heap bytes that a slot with this key and a packed state uses.
+    /// Returns the number of heap bytes of a slot with this key and a packed state.
     fn heap_bytes(self) -> usize;
 }
 
-/// A key of any length to look up.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum AnyKey<'a> {
     Short(ShortKey),
@@ -112,12 +109,10 @@ impl KeyQuery for ShortKey {
     }
 }
 
-/// A key and its record.
-///
 /// The default value is a free slot. The table does not read a slot to find out whether it is free,
 /// because the tag of the slot contains this information.
 pub(crate) enum Slot {
-    /// A short key and a packed state. Both are stored in the slot itself.
+    /// A short key and a packed state. The slot of the table itself contains both.
     Short {
         key: StoredKey,
         numbers: PackedState,
@@ -125,19 +120,18 @@ pub(crate) enum Slot {
     Uncommon(Uncommon),
 }
 
-/// The contents of a slot in uncommon cases.
+/// The contents of a slot in uncommon cases: a long key or a record on the heap.
 // This is a separate enum, because the niche of `StoredKey` can distinguish only one more variant
 // of `Slot`.
 pub(crate) enum Uncommon {
     /// A key on the heap and a packed state.
     Long { key: LongKey, numbers: PackedState },
     /// A record that does not fit into two words: a log, a large count, or a record with a block or
-    /// holds. The value is `None` if the slot is free.
+    /// holds. `None` is a free slot.
     Boxed(Option<Box<BoxedEntry>>),
 }
 
 impl Default for Slot {
-    /// Creates a free slot.
     fn default() -> Self {
         Self::Uncommon(Uncommon::Boxed(None))
     }
@@ -150,7 +144,6 @@ pub(crate) struct BoxedEntry {
 }
 
 impl Slot {
-    /// Creates a slot with a packed state.
     pub(crate) fn new(
         tenant: &[u8],
         subject: &[u8],
@@ -172,7 +165,6 @@ impl Slot {
         }
     }
 
-    /// Calls `f` with the tenant and the subject of the key.
     pub(crate) fn with_key<T>(&self, f: impl FnOnce(&[u8], &[u8]) -> T) -> T {
         match self {
             Self::Short { key, .. } => key.key().with_parts(f),
@@ -199,7 +191,8 @@ impl Slot {
     }
 
     /// Returns `true` if the slot contains the short key and the policy id in `wanted`, or if the
-    /// slot is uncommon. For an uncommon slot, the caller must then compare the whole key.
+    /// slot has a long key or a boxed record. In the second case, the caller must compare the whole
+    /// key.
     #[inline(always)]
     pub(crate) fn may_match(&self, wanted: StoredKey) -> bool {
         match self {
@@ -208,8 +201,7 @@ impl Slot {
         }
     }
 
-    /// Returns the boxed entry in the slot if the entry has the short key and the policy id in
-    /// `wanted`.
+    /// Returns the entry on the heap if it has the short key and the policy id in `wanted`.
     #[inline(always)]
     pub(crate) fn boxed_with_key(&mut self, wanted: StoredKey) -> Option<&mut BoxedEntry> {
         match self {
@@ -220,7 +212,6 @@ impl Slot {
         }
     }
 
-    /// Returns the packed state of a slot with a short key, or `None` for an uncommon slot.
     #[inline(always)]
     pub(crate) fn short_numbers(&mut self) -> Option<&mut PackedState> {
         match self {
@@ -229,8 +220,7 @@ impl Slot {
         }
     }
 
-    /// Creates a slot with the key of this slot and with the policy id and the record that are
-    /// passed.
+    /// Returns a slot with the key of this slot, and with another policy id and record.
     pub(crate) fn with_record(&self, policy: PolicyId, record: Record) -> Self {
         self.with_key(|tenant, subject| Self::from_record(tenant, subject, policy, record))
     }
@@ -263,7 +253,6 @@ impl Slot {
         }
     }
 
-    /// Returns the number of heap bytes that the contents of the slot use.
     #[inline]
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
@@ -277,7 +266,7 @@ impl Slot {
 }
 
 impl BoxedEntry {
-    /// Returns the number of heap bytes that the entry uses, including the box of the entry itself.
+    /// Returns the number of heap bytes of the entry, including the box of the entry.
     pub(crate) fn heap_bytes(&self) -> usize {
         size_of::<Self>() + self.key.heap_bytes() + self.record.heap_bytes()
     }
@@ -304,8 +293,8 @@ impl BoxedEntry {
         outcome
     }
 
-    /// Returns the number of heap bytes that an entry with this tenant and subject uses, without
-    /// the heap bytes of its record.
+    /// Returns the number of heap bytes of an entry with this tenant and subject, without the heap
+    /// bytes of its record.
     pub(crate) fn heap_bytes_for(tenant: &[u8], subject: &[u8]) -> usize {
         size_of::<Self>() + Key::heap_bytes_for(tenant, subject)
     }

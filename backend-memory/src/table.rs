@@ -17,10 +17,10 @@
 //!    A lookup compares tags first, so it reads few other entries. The tag, scaled to the number of
 //!    slots, is also the index of the entry's home slot. So the table can move an entry without
 //!    reading its key.
-//! 2. *Lookup.* A lookup probes the slots from the home slot on. It ends at a slot with the same
-//!    tag and the same key, or at a free slot.
+//! 2. *Lookup.* A lookup probes the slots from the home slot of the tag on. The lookup ends at a
+//!    slot with the same tag and the same key, or at a free slot.
 //! 3. *Removal.* After the removal of an entry, the following entries move back to fill its slot,
-//!    up to the next free slot. The table has no tombstones. So the entries of a full table can be
+//!    up to the next free slot. The table has no tombstones, so the entries of a full table can be
 //!    replaced forever without growth of the table.
 //! 4. *Growth.* The number of slots grows by half, up to the number for the maximum number of
 //!    entries. The load factor is at most 3/4. Entries keep their order, so growth reads and writes
@@ -28,25 +28,25 @@
 //! 5. *Expiry bounds.* [`ExpiryBounds`] contains a lower bound on the expiry times in each group of
 //!    slots. From these bounds, a sweep knows without a scan which groups can contain expired
 //!    entries.
-//! 6. *Eviction.* An eviction removes the entry with the earliest expiry. This entry is in the
-//!    block with the lowest bound.
+//! 6. *Eviction.* An eviction removes the entry with the earliest expiry, which is in the block
+//!    with the lowest bound.
 //!
 //! # Decisions
 //!
 //! * The table stores two bytes of the hash (the tag) per slot. The tag rejects most wrong entries
 //!   and determines the home slot. So the table moves entries without reading their keys.
-//! * An insertion does not read the slot before it writes the entry. The cache miss of this read
-//!   took longer than the rest of the insertion. A lookup prefetches the home slot before it reads
-//!   the tag, so that the cache misses of slot and tag overlap.
+//! * An insertion does not read the slot before it writes the entry, because the cache miss of a
+//!   read took longer than the rest of the insertion. A lookup prefetches the home slot before it
+//!   reads the tag, so that the cache misses of slot and tag overlap.
 //! * A slot has 40 bytes. With slots of 32 bytes, calls for 100,000 subjects would be a tenth
 //!   faster. But the state of a bucket does not fit into such a slot, because its debt and its time
 //!   have 52 bits each.
 //! * An eviction removes the state that expires first in the whole shard. An eviction that searched
 //!   only the group of the new state was a sixth faster. But it evicted an eighth of the regular
 //!   subjects in a flood of new subjects.
-//! * A state is kept for 100 ms after it has recovered. Otherwise, the state of a subject with a
-//!   fast limit (`1000/1s`) would be removed and inserted again between two calls. Such calls took
-//!   twice as long.
+//! * A state stays in the table for 100 ms after it has recovered. Otherwise, the state of a
+//!   subject with a fast limit (`1000/1s`) would be removed and inserted again between two calls.
+//!   Such calls took twice as long.
 
 use std::mem;
 use std::ops::Range;
@@ -55,7 +55,6 @@ use prefetch_index::prefetch_index;
 
 use crate::expiry_bounds::{ExpiryBounds, MinExpiry, Scope};
 
-/// The number of slots in a block.
 const BLOCK: usize = 8;
 
 /// The maximum load factor, in sixteenths.
@@ -79,8 +78,8 @@ pub(crate) trait EntryInfo<T> {
 }
 
 /// A bounded hash table with expiry.
-// The fields that a lookup reads are the first fields. Together with the lock of the shard, which
-// is stored before the table, they take one cache line.
+// The fields that a lookup reads are the first fields. The lock of the shard is stored before the
+// table. So one cache line contains the lock and these fields.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Table<T> {
@@ -93,7 +92,7 @@ pub(crate) struct Table<T> {
     bounds: ExpiryBounds,
     /// The group of slots that the next sweep visits.
     sweep_cursor: u32,
-    /// The block at which the next eviction begins to search for the lowest bound.
+    /// The block of slots at which the next eviction begins to search for the lowest expiry bound.
     evict_cursor: u32,
 }
 
@@ -128,8 +127,7 @@ impl<T: Default> Table<T> {
         Self::bytes_for(self.slots.len()) + self.bounds.bytes()
     }
 
-    /// Returns an upper bound on [`bytes`](Self::bytes) for a table with this maximum number of
-    /// entries.
+    /// Returns an upper bound on [`bytes`](Self::bytes) for a table with at most `max_len` entries.
     pub(crate) fn max_bytes(max_len: usize) -> usize {
         let slots = max_slots(max_len);
         Self::bytes_for(slots) + ExpiryBounds::max_bytes(slots.div_ceil(BLOCK))
@@ -156,13 +154,13 @@ impl<T: Default> Table<T> {
         self.slots.get_mut(index)
     }
 
-    /// Returns the index of the first entry that has the tag for this hash and for which `is_match`
+    /// Returns the index of the first entry that has the tag for `hash` and for which `is_match`
     /// returns `true`.
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64, is_match: impl Fn(&T) -> bool) -> Option<usize> {
         let wanted = tag(hash);
         let mut index = self.home_slot(wanted);
-        // An entry is stored at or shortly after its home slot. The prefetch of the home slot makes
+        // An entry is stored at its home slot or shortly after. A prefetch of the home slot makes
         // the cache misses of tag and entry overlap.
         prefetch_index(&*self.slots, index);
         loop {
@@ -178,8 +176,8 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// Prefetches the expiry bound that the insertion of an entry with this hash writes. The slot
-    /// of the entry is not prefetched by this function.
+    /// Prefetches the expiry bound that the insertion of an entry with this hash will write, but
+    /// not the slot of the entry.
     #[inline]
     pub(crate) fn prefetch_insert(&self, hash: u64) {
         self.bounds.prefetch(self.home_slot(tag(hash)) / BLOCK);
@@ -205,8 +203,8 @@ impl<T: Default> Table<T> {
         let (mut hole, mut at) = (index, self.next_slot(index));
         while self.tags[at] != 0 {
             let home = self.home_slot(self.tags[at]);
-            // The entry at `at` is allowed to move to the hole, unless its home slot is after the
-            // hole.
+            // The entry at `at` moves to the free slot `hole`, unless its home slot is after
+            // `hole`.
             if self.probe_distance(home, at) >= self.probe_distance(hole, at) {
                 self.tags[hole] = self.tags[at];
                 let entry = mem::take(&mut self.slots[at]);
@@ -248,14 +246,14 @@ impl<T: Default> Table<T> {
         let before = self.len;
         while self.len == before {
             let Some(group) = self.bounds.first_expired_group(now) else { return };
-            // `sweep_group` either removes an entry, or raises the bound of the group above `now`.
-            // So this loop ends.
+            // `sweep_group` either removes an entry, or raises the expiry bound of the group above
+            // `now`. So this loop ends.
             self.sweep_group(group, now, info);
         }
     }
 
-    /// Returns a lower bound on the expiry times of all entries in the scope, or `u64::MAX` if
-    /// there are no such entries.
+    /// Returns a lower bound on the expiry times of all entries in the scope. If the scope contains
+    /// no entries, returns `u64::MAX`.
     pub(crate) fn min_expiry(&self, scope: Scope) -> u64 {
         self.bounds.min(scope)
     }
@@ -286,17 +284,17 @@ impl<T: Default> Table<T> {
         entry
     }
 
-    /// Prefetches the block from which the next eviction will remove an entry, because a full table
-    /// will evict again soon.
+    /// Prefetches the block of slots from which the next eviction will remove an entry, because a
+    /// full table will evict again soon.
     fn prefetch_next_victim(&self, scope: Scope) {
         if let Some((_, block)) = self.bounds.min_block(scope, self.evict_cursor as usize) {
             self.block(block).for_each(|index| prefetch_index(&*self.slots, index));
         }
     }
 
-    /// Finds the entry with the earliest expiry in the block with the lowest bound. Raises the
-    /// bound of the block to the earliest expiry of the block's other entries. Returns `None` if
-    /// the entry that expires first must not be evicted.
+    /// Finds the entry with the earliest expiry in the block of slots with the lowest expiry bound.
+    /// Raises the bound of the block to the earliest expiry of the block's other entries. Returns
+    /// `None` if the entry that expires first must not be evicted.
     fn earliest_by_bounds(
         &mut self,
         scope: Scope,
@@ -304,9 +302,10 @@ impl<T: Default> Table<T> {
         info: &impl EntryInfo<T>,
     ) -> Option<usize> {
         loop {
-            // If several blocks have the lowest bound, the search uses the first such block after
-            // the block of the last eviction. If it always used the first block of the table,
-            // evictions would empty the front of the table while the rest filled up.
+            // If several blocks of slots have the lowest expiry bound, the search uses the first
+            // such block after the block of the last eviction. If the search always used the first
+            // block of the table, evictions would empty the front of the table while the rest
+            // filled up.
             let (bound, block) = self.bounds.min_block(scope, self.evict_cursor as usize)?;
             let BlockScan { earliest, others } = self.scan_block(block, may_evict, info);
             match earliest {
@@ -316,8 +315,8 @@ impl<T: Default> Table<T> {
                     return Some(index);
                 }
                 _ => {
-                    // The bound was lower than the earliest expiry, or the entry with this expiry
-                    // must not be evicted.
+                    // The expiry bound of the block was lower than the earliest expiry, or the
+                    // entry with this expiry must not be evicted.
                     let all = earliest.map_or(others, |(_, expiry)| others.min(expiry));
                     self.bounds.set_block(block, all);
                     if all.in_scope(scope) == bound {
@@ -362,8 +361,8 @@ impl<T: Default> Table<T> {
         BlockScan { earliest, others }
     }
 
-    /// Removes the expired entries of a group. After this function, the bounds of the group are
-    /// later than `now`.
+    /// Removes the expired entries of a group of slots. Afterwards, the expiry bounds of the group
+    /// are later than `now`.
     fn sweep_group(&mut self, group: usize, now: u64, info: &mut impl EntryInfo<T>) {
         let (mut all, blocks) = (MinExpiry::NEVER, self.bounds.blocks_of_group(group));
         for block in blocks.clone() {
@@ -382,8 +381,8 @@ impl<T: Default> Table<T> {
 
     fn sweep_block(&mut self, block: usize, now: u64, info: &mut impl EntryInfo<T>) {
         for index in self.block(block) {
-            // The removal of an entry possibly moves another entry into its slot. That entry can
-            // also have expired, so the slot is checked again.
+            // The removal of an entry possibly moves another entry into the free slot. That entry
+            // has possibly expired too, so the slot is checked again.
             while self.entry(index).is_some_and(|entry| info.expires_at(entry) <= now) {
                 if let Some(entry) = self.remove(index) {
                     info.on_removed(entry);
@@ -399,7 +398,7 @@ impl<T: Default> Table<T> {
         self.scan_block(block, &|_| false, info).others
     }
 
-    /// Sets the bound of a block to the earliest expiry of its entries.
+    /// Sets the expiry bound of a block of slots to the earliest expiry of the block's entries.
     fn refresh_bound(&mut self, block: usize, info: &impl EntryInfo<T>) {
         let all = self.min_expiry_of_block(block, info);
         self.bounds.set_block(block, all);
@@ -424,8 +423,8 @@ impl<T: Default> Table<T> {
     }
 
     /// Increases the number of slots by half, and moves all entries to the new slots.
-    // Entries keep their order, so this function reads the old slots and writes the new slots
-    // sequentially.
+    // The entries keep their order when the table grows, so the old slots are read and the new
+    // slots are written sequentially.
     fn grow(&mut self) {
         let slots = (self.slots.len() + self.slots.len() / 2).clamp(8, max_slots(self.max_len()));
         let (tags, old) = (mem::take(&mut self.tags), mem::take(&mut self.slots));
@@ -441,8 +440,8 @@ impl<T: Default> Table<T> {
                 let home = self.home_slot(tag);
                 let slot = if home < end { self.free_slot_from(home) } else { home };
                 end = end.max(slot + 1);
-                // The bound of the entry's old block is also a bound on the expiry of the entry, so
-                // the entry itself is not read.
+                // While the table grows, the expiry bound of the entry's old block is also a bound
+                // for the entry. So the entry itself is not read.
                 self.occupy(slot, tag, entry, bounds.block(index / BLOCK));
             }
         }
@@ -467,8 +466,8 @@ impl<T: Default> Table<T> {
         self.len += 1;
     }
 
-    /// Writes an entry into a free slot. The previous value of the slot, `T::default()`, is not
-    /// dropped.
+    /// Writes an entry into a free slot, without dropping the previous value of the slot,
+    /// `T::default()`.
     // A drop of the previous value would read the slot, and the slot is usually not in the cache.
     // This read took longer than the rest of an insertion.
     #[inline(always)]
@@ -487,18 +486,19 @@ impl<T: Default> Table<T> {
         if index + 1 == self.slots.len() { 0 } else { index + 1 }
     }
 
-    /// Returns the number of probes from the slot `from` to the slot `to`.
+    /// Returns the number of slots from the slot `from` to the slot `to`, in the direction in which
+    /// a lookup probes.
     fn probe_distance(&self, from: usize, to: usize) -> usize {
         if from <= to { to - from } else { to + self.slots.len() - from }
     }
 }
 
-/// The result of scanning a block.
 struct BlockScan {
     /// The index and the expiry of the entry that expires first among the entries of the block that
     /// can be evicted.
     earliest: Option<(usize, MinExpiry)>,
-    /// The minimum expiry of all other entries of the block.
+    /// The minimum expiry of all other entries of the block, including the entries that must not be
+    /// evicted.
     others: MinExpiry,
 }
 
@@ -534,7 +534,6 @@ mod tests {
         expires_at: u64,
     }
 
-    /// A list of the entries that were removed.
     struct Removed(Vec<Entry>);
 
     impl EntryInfo<Entry> for Removed {

@@ -1,5 +1,4 @@
-//! Tests of the memory store that go beyond the contract of every store. They test bounds, eviction
-//! and expiry.
+//! Tests of the memory store beyond the contract of every store: bounds, eviction and expiry.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,8 +15,8 @@ use tidegate_memory::{
     Policy, Store, Timestamp, WhenFull,
 };
 
-/// This test compiles only if the crate exports the modules of the core. The test also names types
-/// that only some of the backends exported in the past.
+/// This test compiles only if the crate exports the modules of the core, and types that only some
+/// backends exported in the past.
 #[test]
 fn the_core_is_available_under_the_name_of_this_crate() {
     use tidegate_memory::{AlreadySettled, MAX_EXACT, MAX_SPAN, Settlement, Ticket, engine};
@@ -54,8 +53,8 @@ fn later_calls_remove_expired_states() {
     }
     assert_eq!(store.len(), 100_000);
     clock.advance(Duration::from_secs(2));
-    // One sweep visits a few slots. After this number of calls, sweeps have visited all slots of
-    // the store.
+    // A sweep visits a few slots. After this number of calls, sweeps have visited all slots of the
+    // store.
     for subject in 0..100_000_u32 {
         assert!(
             acquire(&store, &short, &(subject % 100).to_le_bytes()).unwrap().is_allowed()
@@ -77,7 +76,7 @@ fn a_state_is_kept_for_a_moment_after_it_has_recovered() {
     for subject in 0..10_000_u32 {
         assert!(acquire(&store, &fast, &subject.to_le_bytes()).unwrap().is_allowed());
     }
-    // Makes enough calls for another subject to sweep all shards.
+    // Makes enough calls for a second subject to sweep all shards.
     let sweep_by_calls = || {
         for _ in 0..50_000 {
             assert!(acquire(&store, &other, b"s").unwrap().is_allowed());
@@ -178,14 +177,15 @@ fn when_no_state_has_expired_the_earliest_expiry_is_evicted() {
     }
     assert!(acquire(&store, &window, b"new").unwrap().is_allowed());
     assert_eq!(store.len(), 10);
-    // The first state was evicted, and the others are unchanged.
+    // Only the first state was evicted.
     for subject in 1..10_u8 {
         assert!(acquire(&store, &window, &[subject]).unwrap().is_denied(), "{subject}");
     }
     assert!(acquire(&store, &window, &[0]).unwrap().is_allowed());
 }
 
-/// New states expire soon, so a new state usually evicts another new state.
+/// New states expire soon, so a new state usually evicts another new state, and not the state of an
+/// established subject.
 #[test]
 fn a_flood_of_new_subjects_evicts_few_established_ones() {
     let (store, _) = store_and_clock(|b| b.max_keys(8_192));
@@ -202,8 +202,8 @@ fn a_flood_of_new_subjects_evicts_few_established_ones() {
     assert!((8_000..=8_192).contains(&store.len()), "{}", store.len());
     let mut left = 0;
     store.for_each(|_, subject, _| left += usize::from(subject[0] == b'r' && subject.len() == 3));
-    // The store has two shards. When a shard became full, it possibly contained only states of
-    // established subjects. Such a shard evicts one state of an established subject.
+    // The store has two shards. A shard possibly contained only states of established subjects when
+    // it became full. Such a shard evicts one state of an established subject.
     assert!(left >= 6_998, "{left} of 7,000 are left");
 }
 
@@ -214,8 +214,8 @@ fn a_call_never_evicts_its_own_states() {
         (policy("soon: fixed-window 5/1s anchored"), policy("late: fixed-window 5/1h anchored"));
     assert!(acquire(&store, &soon, b"alice").unwrap().is_allowed());
     assert!(acquire(&store, &late, b"bob").unwrap().is_allowed());
-    // The store has no room for the state of the second charge. The state of the first charge has
-    // the earliest expiry.
+    // The store has no room for the state of the second charge, and the state of the first charge
+    // has the earliest expiry.
     let both = [Charge::new(&soon, b"alice"), Charge::new(&late, b"alice")];
     let decision = store.decide_now(&Call::acquire(&both)).unwrap();
     let remaining = decision.verdicts().iter().map(|verdict| verdict.remaining());
@@ -258,7 +258,8 @@ fn logs_and_long_subjects_stay_within_the_heap_bound() {
     };
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     assert!((25..40).contains(&admitted), "{admitted} logs of about 300 bytes in 10,000");
-    // Short subjects of other policies need no heap bytes.
+    // Subjects of at most 20 bytes need no heap bytes, so their states under other policies still
+    // fit.
     assert!(acquire(&store, &policy("fixed-window 1/1m"), b"alice").unwrap().is_allowed());
     // A store that is allowed to evict admits new logs, and evicts the logs that expire first.
     let (store, _) = store_and_clock(|b| b.max_keys(1_000).max_spill_bytes(10_000));
@@ -268,9 +269,9 @@ fn logs_and_long_subjects_stay_within_the_heap_bound() {
     }
 }
 
-/// Regression test: the bound on heap bytes applies to the whole store, and a few large subjects
-/// reach this bound. The shard of a new subject usually contains no large subject. The store
-/// refused new subjects, although it could evict states in other shards.
+/// Regression test: a few large subjects reach the bound on heap bytes, which applies to the whole
+/// store. The store refused new subjects whose shard contained no large subject, although it could
+/// evict states in other shards.
 #[test]
 fn a_new_state_evicts_large_states_of_other_shards() {
     let window = policy("fixed-window 5/1m");
@@ -308,7 +309,7 @@ fn counters_beyond_four_billion_are_exact_and_stay_within_the_bound() {
     });
     assert!(kept[0] < kept[1] && kept[1] == kept[3], "{kept:?}");
     assert!(take(&store, 0, 1).unwrap().is_denied());
-    // After half of the window, the policy still counts half of the count of the previous window.
+    // After half of the current window, half of the count of the previous window still counts.
     clock.advance(Duration::from_micros(600_000 - clock.now().as_micros() % 400_000));
     assert_eq!(take(&store, 0, 0).unwrap().verdicts()[0].remaining(), 4_500_000_000);
     assert!(take(&store, 0, 4_500_000_001).unwrap().is_denied());

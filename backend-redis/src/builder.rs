@@ -38,8 +38,8 @@ pub struct RedisStoreBuilder {
     /// A connection that the application has made, instead of connections to the URL.
     given: Option<GivenConnection>,
     sentinel: Option<(Vec<String>, String)>,
-    /// The user and the password for the Sentinels, instead of the users and passwords in their
-    /// URLs.
+    /// The user and the password for logins to the Sentinels. They replace the users and passwords
+    /// in the URLs of the Sentinels.
     sentinel_login: (Option<String>, Option<String>),
     database: Option<u16>,
     script_free: bool,
@@ -62,12 +62,13 @@ impl RedisStoreBuilder {
     /// Sets the URL of the server, as in [`RedisStore::new`]. Default: `redis://127.0.0.1`.
     ///
     /// With [`sentinel`](Self::sentinel), the store uses the scheme, user, password and database of
-    /// this URL for the primary. It ignores the host and the port.
+    /// this URL for the primary. The store ignores the host and the port.
     pub fn url(self, url: impl Into<String>) -> Self {
         Self { url: Some(url.into()), ..self }
     }
 
-    /// Finds the primary of the group `primary` by the Sentinels at these URLs.
+    /// Sets the URLs of the Sentinels. The store queries them for the primary of the group
+    /// `primary`.
     ///
     /// The store queries the Sentinels when it first connects, and again if the connection is lost
     /// or if the server refuses writes. Each URL can have its own user and password.
@@ -93,13 +94,13 @@ impl RedisStoreBuilder {
     }
 
     /// Sets the ACL user and its password for the Sentinels, instead of the users and passwords in
-    /// their URLs. This setting does not affect the servers.
+    /// their URLs. This setting does not affect the login to the servers.
     pub fn sentinel_user(self, name: impl Into<String>, password: impl Into<String>) -> Self {
         Self { sentinel_login: (Some(name.into()), Some(password.into())), ..self }
     }
 
-    /// Sets the password for the Sentinels, instead of the passwords in their URLs. The user is
-    /// still the user in the URL or of [`sentinel_user`](Self::sentinel_user).
+    /// Sets the password for the Sentinels, instead of the passwords in their URLs. The login uses
+    /// the user of the URL, or the user of [`sentinel_user`](Self::sentinel_user).
     pub fn sentinel_password(self, password: impl Into<String>) -> Self {
         Self { sentinel_login: (self.sentinel_login.0, Some(password.into())), ..self }
     }
@@ -117,15 +118,15 @@ impl RedisStoreBuilder {
     }
 
     /// Sets the password, such as a password from a file of secrets, instead of the password in the
-    /// URL. The user is still the user in the URL or of [`user`](Self::user).
+    /// URL. The login uses the user of the URL, or the user of [`user`](Self::user).
     pub fn password(self, password: impl Into<String>) -> Self {
         let password = Some(password.into());
         Self { settings: Settings { password, ..self.settings }, ..self }
     }
 
-    /// Calls `provider` for the user and the password of each login. This setting is for tokens
-    /// that expire, and for passwords that change. It replaces the user and the password in the URL
-    /// and of [`user`](Self::user).
+    /// Calls `provider` for the user and the password of each login. The provider is for tokens
+    /// that expire, and for passwords that change. Its result replaces the user and the password of
+    /// the URL and of [`user`](Self::user).
     ///
     /// Cloud services such as ElastiCache, MemoryDB, Memorystore and Azure Managed Redis accept a
     /// short-lived token of the service account as a password:
@@ -153,7 +154,7 @@ impl RedisStoreBuilder {
     /// # Ok::<(), tidegate_redis::Error>(())
     /// ```
     ///
-    /// The store calls the provider once for each connection that it makes. If
+    /// The store calls the provider once for each connection that the store makes. If
     /// [`renew_after`](crate::Credentials::renew_after) is set, the store also calls the provider
     /// before each further login on a connection. The time of the provider counts towards
     /// [`connect_timeout`](Self::connect_timeout).
@@ -190,7 +191,7 @@ impl RedisStoreBuilder {
     ///
     /// On an existing connection, the store makes the same decisions and sends each call once. A
     /// call fails after the shorter of [`response_timeout`](Self::response_timeout) and the
-    /// connection's own timeout. In other respects, an existing connection differs from a
+    /// connection's own timeout. The table shows how an existing connection differs from a
     /// connection of the store:
     ///
     /// | | connections of the store | an existing connection |
@@ -201,8 +202,8 @@ impl RedisStoreBuilder {
     /// | the server becomes a replica | the store connects again, and queries the Sentinels | each call fails with `ReadOnly` |
     /// | a call fails | the error names the server | the error does not name the server |
     ///
-    /// **The connection must not send a command again** after an error, because such a call may be
-    /// charged twice. It must be a connection to a single server. For a cluster, use
+    /// **The connection must not send a command again** after an error, because a repeated call is
+    /// possibly charged twice. The connection must be to a single server. For a cluster, use
     /// `tidegate-cluster`.
     pub fn connection(
         self,
@@ -233,7 +234,7 @@ impl RedisStoreBuilder {
     /// Sets the maximum time for connecting, including the queries to the Sentinels and the login.
     /// Default: 1 s.
     ///
-    /// **A call that finds no connection waits for a connection for at most this time**, in
+    /// **A call that finds no connection waits for a connection for at most `timeout`**, in
     /// addition to the [response timeout](Self::response_timeout). A call that is dropped earlier,
     /// for example by [`timeout`](tidegate_core::StoreExt::timeout), does not end the attempt to
     /// connect. After a failed attempt, the store pauses for 20 ms. The pause doubles with each
@@ -242,16 +243,16 @@ impl RedisStoreBuilder {
         Self { settings: Settings { connect_timeout: timeout, ..self.settings }, ..self }
     }
 
-    /// Sets the maximum time from sending a call to its reply. Default: 500 ms.
+    /// Sets the maximum time from sending a call to receiving the reply. Default: 500 ms.
     ///
-    /// After this time, the call fails with
+    /// If `timeout` is over, the call fails with
     /// [`ErrorKind::Timeout`](tidegate_core::ErrorKind::Timeout), and it is not known whether the
     /// call was charged.
     ///
-    /// The store replaces a connection immediately if a reply has been due for this time and no
-    /// other reply has arrived, regardless of the calls on the connection. So this time should be
-    /// longer than the longest time that a healthy server needs for a reply. For callers that
-    /// cannot wait this long, use [`timeout`](tidegate_core::StoreExt::timeout).
+    /// If a reply has been due for `timeout` and no other reply has arrived, the store replaces the
+    /// connection immediately, regardless of the calls on it. So `timeout` should be longer than
+    /// the longest time that a healthy server needs for a reply. For callers that cannot wait this
+    /// long, use [`timeout`](tidegate_core::StoreExt::timeout).
     ///
     /// | | this setting | `.timeout(..)` around the store |
     /// |---|---|---|
@@ -259,13 +260,15 @@ impl RedisStoreBuilder {
     /// | after this time | the call fails, and a connection without replies is replaced | the call fails |
     /// | usual value | 500 ms, which a healthy server never needs | 50 ms, the time that a request may spend |
     ///
-    /// If both times are set, the shorter time ends the call. A `.timeout(..)` has no effect if it
-    /// is longer than this time and [`connect_timeout`](Self::connect_timeout) together.
+    /// If this setting and `.timeout(..)` are both set, the shorter time ends the call. A
+    /// `.timeout(..)` has no effect if it is longer than this setting and
+    /// [`connect_timeout`](Self::connect_timeout) together.
     pub fn response_timeout(self, timeout: Duration) -> Self {
         Self { settings: Settings { response_timeout: timeout, ..self.settings }, ..self }
     }
 
-    /// Sets the root certificates (PEM) that the store trusts, instead of those of the system.
+    /// Sets the root certificates (PEM) that the store trusts, instead of the system's
+    /// certificates.
     ///
     /// The certificates apply to the server and to Sentinels with URLs that begin with `rediss://`.
     /// A Sentinel reports the address of the primary, usually an IP address. The certificate of the
@@ -288,16 +291,16 @@ impl RedisStoreBuilder {
     /// Uses plain commands in MULTI and EXEC instead of scripts, for example for a proxy that does
     /// not support scripts.
     ///
-    /// Such a store supports only fixed windows that are aligned or phased. See [the section
-    /// "Without scripts"](crate#without-scripts).
+    /// A store without scripts supports only fixed windows that are aligned or phased. See [the
+    /// section "Without scripts"](crate#without-scripts).
     pub fn script_free(self) -> Self {
         Self { script_free: true, ..self }
     }
 
     /// Sets a clock that replaces the server's clock, for tests.
     ///
-    /// The keys expire an hour later than usual, because real time must not expire a state that
-    /// virtual time keeps.
+    /// With a test clock, the keys expire an hour later than usual, because real time must not
+    /// expire a state that virtual time keeps.
     #[cfg(feature = "virtual-time")]
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
         let clock: Option<Arc<dyn Clock>> = Some(Arc::new(clock));
@@ -314,8 +317,8 @@ impl RedisStoreBuilder {
     /// * A URL is not valid, or asks not to verify certificates (`#insecure`).
     /// * The list of Sentinels is empty.
     /// * Certificates cannot be read, or are set for a server that is not encrypted.
-    /// * An existing [`connection`](Self::connection) is combined with a setting that it would
-    ///   ignore.
+    /// * An existing [`connection`](Self::connection) is combined with a setting that has no effect
+    ///   on it.
     pub fn build(self) -> Result<RedisStore, Error> {
         Ok(RedisStore(Arc::new(Inner {
             connections: self.connection_pool()?,
@@ -338,12 +341,11 @@ impl RedisStoreBuilder {
             return Ok(self.settings.pool(Target::Server(server), tls));
         };
         let sentinels = self.sentinels(urls)?;
-        // TLS is possible for the servers only, for the Sentinels only, and for both.
+        // TLS is possible for the servers, for the Sentinels, or for both.
         let tls = self.settings.tls(sentinels.iter().chain([&server]))?;
         Ok(self.settings.pool(Target::Sentinel { sentinels, name: name.clone(), server }, tls))
     }
 
-    /// Returns an error if a setting is set that an existing connection would ignore.
     fn check_given(&self) -> Result<(), Error> {
         let settings = &self.settings;
         let has_login = settings.user.is_some()
@@ -379,8 +381,8 @@ impl RedisStoreBuilder {
         Ok(tls)
     }
 
-    /// Returns the Sentinels at these URLs, without the database of the URL, because a Sentinel has
-    /// no databases.
+    /// Returns the Sentinels at `urls`, without the database in the URLs, because a Sentinel has no
+    /// databases.
     fn sentinels(&self, urls: &[String]) -> Result<Vec<ConnectionInfo>, Error> {
         if urls.is_empty() {
             return Err(Error::new(
@@ -418,7 +420,7 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::InvalidConfig`] if the URL does not have one of these forms.
+    /// Returns [`ErrorKind::InvalidConfig`] if the URL does not have one of the listed forms.
     pub fn new(url: &str) -> Result<Self, Error> {
         Self::builder().url(url).build()
     }

@@ -1,5 +1,5 @@
-//! The part of a store that its clones share: the connections, and the functions that call scripts
-//! on them.
+//! The part of a Redis store that all clones of the store share: the connections, and the functions
+//! that call scripts on the connections.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,16 +13,13 @@ use crate::wire::{Keys, Plan, Request, ScriptReply};
 pub(crate) struct Inner {
     pub(crate) keys: Keys,
     pub(crate) connections: ConnectionPool,
-    /// Whether the store uses plain commands instead of scripts.
     pub(crate) script_free: bool,
     pub(crate) script_times: ScriptTimes,
-    /// A clock that replaces the server's clock, in tests.
     pub(crate) clock: Option<Arc<dyn Clock>>,
 }
 
 impl Inner {
-    /// Sends the requests of a plan, one after the other, and passes each decision to the function
-    /// `decided`.
+    /// Sends the requests of a plan in order, and passes each decision to `decided`.
     pub(crate) async fn execute(
         &self,
         mut plan: Plan<'_, '_>,
@@ -42,8 +39,8 @@ impl Inner {
 
     /// Sends a request once and returns the script's reply.
     ///
-    /// A server that does not know the script has executed nothing. The store then sends the
-    /// request again, together with the script.
+    /// A server that does not know the script has executed nothing. In this case, the store sends
+    /// the request again with the whole script.
     async fn send(&self, request: &Request<'_>) -> Result<Vec<u8>, Error> {
         let connection = self.connection();
         let mut live = connection.live().await?;

@@ -63,9 +63,9 @@
 //! | the server refuses writes (READONLY, NOREPLICAS) | the call fails with `ReadOnly` | when the store has made a new connection to a server that accepts writes; it tries at most every 200 ms |
 //! | a reply is longer than 16 MiB, or a line of a reply is longer than 1 MiB | the call fails with `Unavailable` | at the next call, because the store drops the connection; a script's reply has only about 50 bytes per charge |
 //!
-//! So a call takes at most `connect_timeout` and `response_timeout` together, and twice that time
-//! if its connection turns out to be closed. `.timeout(..)` around the store shortens the time of a
-//! call.
+//! So a call takes at most the sum of `connect_timeout` and `response_timeout`. If the connection
+//! turns out to be closed, the call takes at most twice this sum. `.timeout(..)` around the store
+//! shortens the time of a call.
 //!
 //! # Batches
 //!
@@ -112,9 +112,10 @@
 //! | `Protocol` | a reply that is not valid | not known |
 //!
 //! [`Error::is_definitely_not_charged`] reports whether the call of an error was certainly not
-//! charged. `Misconfigured` ends when the server or the settings are corrected, because the next
-//! attempt to connect uses the new settings. A [`FallbackStore`](core::layers::FallbackStore) does
-//! not hide `Misconfigured` unless [`OnFailure::also_on`] includes it.
+//! charged. The error `Misconfigured` ends when the server or the settings are corrected, because
+//! the next attempt to connect uses the new settings. A
+//! [`FallbackStore`](core::layers::FallbackStore) does not hide `Misconfigured` unless
+//! [`OnFailure::also_on`] includes this kind.
 //!
 //! A script makes all checks that can fail before its first write. The script writes a state and
 //! its expiry in one command.
@@ -129,19 +130,19 @@
 //!
 //! A key lives at least until the state has recovered and the block is over, rounded up to a
 //! millisecond. The keys of windows, counters and new states live exactly this long. The key of a
-//! bucket that is charged again lives up to half longer. The key of a log lives longer by up to an
-//! eighth of its remaining life. The additional life saves most writes the setting of the expiry,
-//! which is the most expensive part of a write.
+//! bucket that is charged again lives up to 50 % longer. The key of a log lives longer by up to an
+//! eighth of its remaining life. Because of the additional life, most writes need not set the
+//! expiry, which is the most expensive part of a write.
 //!
-//! The record of a call with an [id](CallId) is stored under `prefix:%id:{subject}:id`, or
-//! `prefix:%id:{tenant}:id`, with the subject or the tenant of the first charge. The script writes
-//! the record together with the states. The record contains the decision and expires with the id. A
-//! call that was denied or failed has no record. A server that evicts keys (`maxmemory-policy`) can
-//! forget ids early, just as it can forget states.
+//! A call with an [id](CallId) has a record under the key `prefix:%id:{subject}:id` or
+//! `prefix:%id:{tenant}:id`. The subject or tenant is from the first charge of the call. The script
+//! writes the record together with the states. The record contains the decision and expires with
+//! the id. A call that was denied or failed has no record. A server that evicts keys
+//! (`maxmemory-policy`) can forget ids early, just as it can forget states.
 //!
-//! A [hold](Operation::Hold) also has such a record, which contains the held cost of each charge.
-//! The record expires after twice the time to live of its id. Until then, any process can settle
-//! the hold. A settlement changes the states and the record in one script call.
+//! A [hold](Operation::Hold) has a record under its id, which contains the held cost of each
+//! charge. The record expires after twice the time to live of the id. Until then, any process can
+//! settle the hold. A settlement changes the states and the record in one script call.
 //!
 //! The holds on a state have an epoch, by which a settlement recognizes a reset of the state. The
 //! key of the epoch is the key of the state with `%h` at its end. The epoch expires after the last
@@ -151,10 +152,10 @@
 //! sorted set while there are holds. The set has the state and about 150 bytes per hold. A log with
 //! such a policy can have at most 128 records; [`supports`](Store::supports) refuses other logs.
 //!
-//! The layout above is layout 2. Keys of layout 1 contained no shape and are not read. When
-//! processes change from layout 1 to layout 2, each limit starts from an empty state once, and the
-//! old keys expire. While processes of both layouts run, together they admit at most the limit of
-//! each layout, which is twice the limit.
+//! Since layout 2, a key contains the shape of the policy. Keys of layout 1 contained no shape and
+//! are not read. When processes change from layout 1 to layout 2, each limit starts from an empty
+//! state once, and the old keys expire. While processes of both layouts run, together they admit at
+//! most the limit of each layout, which is twice the limit.
 //!
 //! `src/scripts/README.md` describes the values of the keys.
 //!
@@ -185,7 +186,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod builder;
-// Only `tidegate-cluster` uses this module. The module is outside semantic versioning.
+// Only `tidegate-cluster` uses `connection`. The module is outside semantic versioning.
 #[doc(hidden)]
 pub mod connection;
 mod inner;
@@ -193,11 +194,11 @@ mod inner;
 pub mod names;
 mod redis_store;
 mod script_free;
-// Only the command `tidegate scripts` uses this module. The module is outside semantic versioning.
+// Only the command `tidegate scripts` uses `scripts`. The module is outside semantic versioning.
 #[doc(hidden)]
 pub mod scripts;
 mod values;
-// Only `tidegate-cluster` and `tidegate plan` use this module. The module is outside semantic
+// Only `tidegate-cluster` and `tidegate plan` use `wire`. The module is outside semantic
 // versioning.
 #[doc(hidden)]
 pub mod wire;
@@ -209,7 +210,7 @@ pub use connection::{Credentials, ProvidedCredentials};
 pub use redis;
 pub use redis_store::RedisStore;
 pub use tidegate_core as core;
-// All items of the core are re-exported, so that the backends cannot differ in the items that they
-// re-export.
+// The crate re-exports all items of the core, so that the backends cannot differ in the items that
+// they re-export.
 #[doc(no_inline)]
 pub use tidegate_core::*;

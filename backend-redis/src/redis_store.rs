@@ -10,7 +10,7 @@ use crate::wire::{self, Plan, in_a_batch, no_reply};
 /// A store on one Redis server, or on the primary of a Sentinel group. Lua scripts on the server
 /// decide a call in one round trip. See the [crate's front page](crate).
 ///
-/// A clone of a store is cheap and shares the connections of the store.
+/// A clone shares the connections of the store.
 #[derive(Debug, Clone)]
 pub struct RedisStore(pub(crate) Arc<Inner>);
 
@@ -18,12 +18,12 @@ impl RedisStore {
     /// Checks that the store can decide calls, for example when a program starts.
     ///
     /// The check connects and logs in, checks the server's version, and loads and runs the scripts.
-    /// It writes, reads and removes its own keys under the prefix. These keys expire after a
-    /// second. The check does not change the state of any subject.
+    /// The scripts write, read and remove probe keys under the prefix, which expire after a second.
+    /// The check does not change the state of any subject.
     ///
-    /// Without this check, the first call reports a wrong password or a missing permission. A
-    /// service that must start while Redis is down can log the error and continue, because the
-    /// store connects again by itself.
+    /// Without this check, a wrong password or a missing permission is an error of the first call.
+    /// A service that must start while Redis is down can log the error of the check and continue,
+    /// because the store connects again by itself.
     ///
     /// ```no_run
     /// # async fn run() -> Result<(), tidegate_redis::Error> {
@@ -102,8 +102,6 @@ impl Store for RedisStore {
         Answer::later(Self::ready(self))
     }
 
-    /// A batch is one script call on one of the connections. A call with an id needs its own script
-    /// call.
     fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
         if self.0.script_free || call.id.is_some() {
             return None;

@@ -1,13 +1,13 @@
-//! Decides charges on fixed windows by plain commands in MULTI and EXEC, for servers without
-//! scripts.
+//! Decides charges on fixed windows for servers without scripts, by plain commands in MULTI and
+//! EXEC.
 //!
-//! Each window has its own key, which contains a decimal count. A call reads the counts first, and
+//! Each window has its own key, which contains a decimal count. A call first reads the counts, and
 //! adds its costs only if all charges fit. The call is admitted only if the sums that the server
-//! returns are within the limits. Otherwise the store subtracts the costs again. So the count is
+//! returns are within the limits. Otherwise the store subtracts the costs again. So a count is
 //! never less than the admitted total, and the admitted total never exceeds the limit.
 //!
-//! A task adds and subtracts the costs. A caller can be cancelled after the addition, for example
-//! by a timeout. Because of the task, a denied cost is subtracted even then.
+//! A task adds and subtracts the costs, because a caller can be cancelled after the addition, for
+//! example by a timeout. The task subtracts a denied cost even in this case.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,12 +24,12 @@ use crate::connection::{Connection, LiveConnection};
 use crate::inner::Inner;
 use crate::wire::NormalizedCall;
 
-/// The time that the key of a count lives longer than its window, because a slow call can still add
-/// to the count.
+/// The time for which the key of a count exists after the end of its window, because a slow call
+/// can still add to the count.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// The time in tests that replaces `GRACE`, because real time must not expire a count that virtual
-/// time keeps.
+/// In tests, this time replaces `GRACE`: the time for which the key of a count exists after its
+/// window. Real time must not expire a count that virtual time keeps.
 const GRACE_IN_TESTS: Duration = Duration::from_secs(3600);
 
 pub(crate) fn supports(policy: &Policy) -> Result<(), Error> {
@@ -73,7 +73,7 @@ pub(crate) async fn decide(store: &Arc<Inner>, call: &Call<'_>) -> Result<Decisi
     Ok(normalized.answer(&windows.verdicts()))
 }
 
-/// A charge, and the window that the charge counts in.
+/// A charge, and the window in which the charge counts.
 struct Window<'a> {
     charge: Charge<'a>,
     rule: FixedWindowRule,
@@ -107,7 +107,7 @@ impl<'a> Window<'a> {
         self.is_enforced() && self.outcome != Outcome::Allowed
     }
 
-    /// Returns `true` if the charge changes the count when the call is admitted.
+    /// Returns `true` if the call adds the cost of the charge to the count.
     fn is_charged(&self) -> bool {
         self.cost > 0 && self.outcome == Outcome::Allowed
     }
@@ -146,7 +146,7 @@ impl<'a> Window<'a> {
     }
 }
 
-/// The connection on which one call is decided.
+/// The connection on which a single call is decided.
 struct Session<'s> {
     connection: &'s Connection,
     live: LiveConnection,
@@ -194,7 +194,7 @@ impl Windows<'_, '_> {
     }
 
     async fn reset(&mut self) -> Result<(), Error> {
-        // The read fails on a foreign value, so that a reset does not delete it.
+        // A read fails on a foreign value, so a reset does not delete a foreign value.
         self.read().await?;
         let mut commands = pipe();
         commands.atomic();
@@ -206,7 +206,6 @@ impl Windows<'_, '_> {
         self.session.send(&commands).await
     }
 
-    /// Reads all counts, and decides each charge.
     async fn read(&mut self) -> Result<(), Error> {
         let mut commands = pipe();
         for window in &self.windows {
@@ -233,21 +232,21 @@ impl Windows<'_, '_> {
     }
 }
 
-/// A cost to add to a count. The value owns all its data, so that a task can use it.
+/// A cost that a task adds to a count. The value owns all its data, because the task outlives the
+/// caller.
 struct Addition {
     key: Vec<u8>,
     cost: u64,
-    /// The time to live of the count.
     life: Duration,
     limit: u64,
     is_enforced: bool,
 }
 
-/// The count after an addition.
 struct Sum {
     count: u64,
-    /// Whether the sum of the count and the cost was above the limit. The cost was subtracted again
-    /// in this case. The cause is an addition by another call after this call read the count.
+    /// Whether the sum of the count and the cost was above the limit, so that the cost was
+    /// subtracted again. This happens if another call has added its cost since the read of the
+    /// count.
     is_above_limit: bool,
 }
 
@@ -284,7 +283,7 @@ async fn add_then_undo(store: &Inner, additions: &[Addition]) -> Result<Vec<Sum>
     Ok(sums)
 }
 
-/// Adds the costs, or subtracts them if `sign` is -1, and returns the new counts.
+/// Adds the costs, or subtracts them if `sign` is -1. Returns the new counts.
 async fn add(
     session: &mut Session<'_>,
     additions: &[&Addition],
@@ -308,8 +307,8 @@ impl Sum {
     }
 }
 
-/// Parses a count that INCRBY has written. A subtraction possibly leaves a negative count, which
-/// the function returns as 0.
+/// Parses a count that INCRBY has written. A subtraction possibly leaves a negative count, which is
+/// returned as 0.
 fn parse(count: &[u8]) -> Option<u64> {
     let count: i64 = std::str::from_utf8(count).ok()?.parse().ok()?;
     Some(u64::try_from(count).unwrap_or(0))

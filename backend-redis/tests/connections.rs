@@ -1,5 +1,5 @@
-//! Tests that lost connections are replaced within a bound, regardless of the callers' behavior,
-//! and that no call is charged twice because of a lost connection.
+//! Tests that lost connections are replaced within a bound, regardless of the callers' behavior. No
+//! call is charged twice because of a lost connection.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -25,25 +25,23 @@ use tidegate_redis::{
 use tidegate_testkit::servers::{Data, End, Mode, Proxy, Redis, Sentinel, eventually};
 use tokio::runtime::Runtime;
 
-/// The default of `response_timeout`.
 const RESPONSE: Duration = Duration::from_millis(500);
 
 /// The time for which the circuit of a breaker stays open.
 const OPEN: Duration = Duration::from_secs(1);
 
-/// The additional time that is allowed for a recovery.
+/// The additional time after the bound that is allowed for a recovery.
 const MORE: Duration = Duration::from_millis(200);
 
 /// The delay that a busy machine is allowed to add.
 const BUSY: Duration = Duration::from_secs(1);
 
-/// The number of connections that the store is allowed to replace because a busy machine made them
-/// seem silent.
+/// The number of working connections that the store is allowed to replace, because a busy machine
+/// makes a connection seem silent.
 const STALLS: u64 = 3;
 
 const FIFTY: Duration = Duration::from_millis(50);
 
-/// Starts a server and a proxy in front of it.
 async fn redis_and_proxy() -> (Redis, Proxy) {
     let redis = Redis::start().await.unwrap();
     let proxy = Proxy::start(redis.port()).await.unwrap();
@@ -61,7 +59,7 @@ fn patient(builder: RedisStoreBuilder) -> RedisStore {
     builder.connect_timeout(patience).response_timeout(patience).build().unwrap()
 }
 
-/// Checks that a connection that falls silent is replaced within the bound, if new connections
+/// Checks that a connection that becomes silent is replaced within the bound, if new connections
 /// work.
 async fn check_replaced_within<S: Store + Send + Sync + 'static>(
     bound: Duration,
@@ -205,7 +203,7 @@ async fn b56_a_server_that_never_answers_gets_few_connection_attempts() {
 async fn check_paused_sentinel_delays_nothing(index: usize) {
     let group = Sentinel::start().await.unwrap();
     let builder = RedisStore::builder().sentinel(group.sentinel_urls(), group.master_name());
-    // A connection attempt that began before the promotion continues after it.
+    // An attempt to connect that began before the promotion continues after the promotion.
     let builder = builder.connect_timeout(Duration::from_secs(20));
     let primary = group.primary().await.unwrap();
     group.sentinels()[index].pause().await.unwrap();
@@ -216,7 +214,7 @@ async fn check_paused_sentinel_delays_nothing(index: usize) {
     assert_eq!(ledger.failures_since(start), []);
     assert!(start.elapsed() < Duration::from_secs(1) + BUSY);
     println!("connected after {:?}", start.elapsed());
-    // At this point, the machine of the primary and of the paused Sentinel has failed.
+    // From here on, the machine of the primary and of the paused Sentinel has failed.
     let old = primary.port();
     primary.pause().await.unwrap();
     let load = Load::start(&ledger, &store, 8, None);
@@ -309,7 +307,7 @@ async fn a_sentinel_without_the_group_and_a_server_that_is_not_a_sentinel_are_sk
     assert!(start.elapsed() < BUSY, "the error needs no timeout");
 }
 
-/// Checks that connections that were closed while they were idle fail no call.
+/// Checks that no call fails because connections were closed while they were idle.
 async fn check_no_call_fails_after_idle_close(connections: usize, close: impl AsyncFn(&Redis)) {
     let redis = Redis::start().await.unwrap();
     let ledger = Ledger::new(&redis.url());
@@ -340,7 +338,7 @@ async fn b62_connections_that_were_killed_while_idle_fail_no_call() {
     }
 }
 
-/// The runtime is not polled between the end of the connection and the next call, so that the store
+/// The runtime is not polled between the end of the connection and the next call, so the store
 /// cannot notice the end before the call.
 #[tokio::test]
 async fn b62_connections_that_were_killed_without_notice_fail_no_call() {
@@ -398,8 +396,8 @@ async fn b62_encrypted_connections_that_were_closed_while_idle_fail_no_call() {
         } else {
             kill().await.unwrap();
         }
-        // The TLS records of the close must have arrived. Otherwise, the store could treat them as
-        // the reply to the next call.
+        // Wait until the TLS records of the close have arrived. Otherwise, the store could treat
+        // them as the reply to the next call.
         std::thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(ledger.failures_since(ledger.start()), []);
@@ -459,7 +457,7 @@ fn a_runtime_that_is_not_polled_while_it_connects_delays_one_call_of_another_run
     };
     other.block_on(calls());
     assert_eq!(ledger.failures_since(ledger.start()), [ErrorKind::Unavailable]);
-    // The outcome of the abandoned attempt to connect changes nothing.
+    // The result of the abandoned attempt to connect changes nothing.
     still.block_on(async { tokio::time::sleep(FIFTY).await });
     other.block_on(calls());
     assert_eq!(ledger.failures_since(ledger.start()), [ErrorKind::Unavailable]);
@@ -519,7 +517,7 @@ async fn dropped_calls_break_no_connection() {
 }
 
 /// Starts a server that accepts logins, replies with `head`, and then sends zeros without end.
-/// Returns its URL and the number of bytes that it has sent on all connections.
+/// Returns its URL and the number of bytes that it has sent.
 fn endless_server(head: &'static [u8]) -> (String, Arc<AtomicU64>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
@@ -553,7 +551,7 @@ async fn an_endless_answer_ends_its_connection_and_fills_no_memory() {
             !failures.is_empty() && failures.iter().all(|kind| !kind.is_definitely_not_charged())
         );
         assert!(!failures.contains(&ErrorKind::Timeout), "the store must not wait for the timeout");
-        // The system buffers some megabytes that the store does not read.
+        // The operating system buffers some megabytes that the store never reads.
         let sent = sent.load(Ordering::SeqCst);
         assert!(sent < 16 << 20, "{sent} bytes were sent");
     }

@@ -1,5 +1,5 @@
-//! Tests leases of real processes. Half of the processes are killed. All processes together must
-//! admit at most the limit.
+//! Tests leases of real processes. The test kills half of the processes. All processes together
+//! must admit at most the limit.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -21,8 +21,7 @@ const LIMIT: u64 = 100_000;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A child process. It is killed when the value is dropped, so that the process ends even if the
-/// test fails.
+/// A child process, which is killed when the value is dropped, even if the test fails.
 struct Process(Child);
 
 impl Drop for Process {
@@ -38,8 +37,8 @@ fn store(url: &str) -> RedisStore {
     builder.response_timeout(PATIENCE).build().unwrap()
 }
 
-/// Runs processes that share a limit by leases, and kills half of them. Then checks the amount that
-/// all processes together have admitted.
+/// Runs processes that share a limit by leases, and kills half of the processes. Then checks the
+/// amount that all processes together have admitted.
 async fn check_with_half_killed(policy: &str) {
     let redis = Redis::start().await.unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -87,9 +86,9 @@ async fn check_with_half_killed(policy: &str) {
     );
     assert!(when_killed < LIMIT, "the processes must be killed while they admit");
     assert!(total <= LIMIT, "{total} are admitted");
-    // The other processes get everything except the chunks of the killed processes.
+    // The processes that were not killed get everything except the chunks of the killed processes.
     assert!(total >= LIMIT - LIMIT / 20, "{total} are admitted");
-    // It is possible that a part of a token has been refilled.
+    // A part of a token has possibly been refilled.
     assert!(remaining <= 1, "the processes admit until the limit is used up");
 }
 
@@ -103,8 +102,8 @@ async fn a_bucket_is_not_exceeded_if_half_the_processes_are_killed() {
     check_with_half_killed("p: gcra 1/1h burst 100000").await;
 }
 
-/// The program that a process of the tests above runs. The program admits calls until it has been
-/// refused for a while.
+/// The code that each process of these tests runs: it admits calls until it has been refused for a
+/// while.
 #[tokio::test]
 #[ignore = "is run by the tests above"]
 async fn process_that_may_be_killed() {
@@ -121,7 +120,7 @@ async fn process_that_may_be_killed() {
         .unwrap();
     let charges = [Charge::new(&policy, "s")];
     let mut refused = 0;
-    // Refusals must last longer than the span of another process's chunk.
+    // The refusals must last longer than the span of a chunk of another process.
     while refused < 1_000 {
         for _ in 0..10 {
             if store.decide(Call::acquire(&charges)).await.unwrap().is_allowed() {

@@ -1,7 +1,7 @@
 //! Tests faults of a server under load, with a record of every call.
 //!
-//! Each call charges one key per algorithm that all callers share, and one key of its own. The
-//! states on the server therefore show how often every single call was charged.
+//! Each call charges one key per algorithm that all callers share, and one key of its own. So the
+//! states on the server show the number of times that each call was charged.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -22,17 +22,15 @@ use tokio::task::JoinSet;
 
 use common::policy;
 
-/// The number of callers.
 const TASKS: usize = 32;
 
 /// The number of calls that the shared keys admit.
 const LIMIT: u64 = 12_000;
 
-/// The pause of a caller between two calls. The pause is so long that the callers do not exhaust
-/// the limit before the fault is over.
+/// The pause of a caller between two calls, which is so long that the limit is not exhausted before
+/// the fault is over.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The timeouts of the store for answers and for connections.
 const TIMEOUT: Duration = Duration::from_millis(400);
 
 /// Returns the policies of the shared keys. Each policy admits `LIMIT` calls within a run.
@@ -47,12 +45,12 @@ fn shared() -> Vec<Policy> {
     texts.map(policy).into()
 }
 
-/// Returns the policy of the keys that are not shared. Each call has such a key.
+/// Returns the policy of the keys that belong to single calls.
 fn own() -> Policy {
     policy("own: fixed-window 9/1d anchored")
 }
 
-/// The outcomes that the callers received, by the numbers of the calls.
+/// The outcomes of the calls, by the numbers of the calls.
 #[derive(Default)]
 struct Outcomes {
     admitted: HashSet<u64>,
@@ -66,8 +64,8 @@ struct Load {
     store: RedisStore,
     next: Arc<AtomicU64>,
     outcomes: Arc<Mutex<Outcomes>>,
-    /// Whether the fault is over. After the fault, callers do not pause, and a caller ends when a
-    /// call is denied.
+    /// Whether the fault is over. From then on, callers do not pause, and a caller ends when a call
+    /// is denied.
     over: Arc<AtomicBool>,
     tasks: JoinSet<()>,
 }
@@ -92,7 +90,7 @@ impl Load {
         self.outcomes.lock().unwrap().admitted.clone()
     }
 
-    /// Waits until `calls` calls with numbers of at least `from` have been answered.
+    /// Waits until `calls` calls whose numbers are at least `from` have been answered.
     async fn wait_for_answers(&self, calls: usize, from: u64) {
         let enough = || {
             let outcomes = self.outcomes.lock().unwrap();
@@ -103,12 +101,11 @@ impl Load {
         eventually(Duration::from_secs(60), "calls to be answered", enough).await.unwrap();
     }
 
-    /// Returns the number of the next call.
     fn next(&self) -> u64 {
         self.next.load(Ordering::Relaxed)
     }
 
-    /// Waits for all callers to end, which proves that each of them was served again after the
+    /// Waits for all callers to end, which proves that each caller was served again after the
     /// fault.
     async fn finish(mut self) -> Outcomes {
         self.over.store(true, Ordering::Relaxed);
@@ -134,7 +131,7 @@ impl Load {
     }
 }
 
-/// Makes the call with this number. Returns whether the call was admitted.
+/// Makes the call with this number, and returns whether it was admitted.
 async fn call(
     store: &RedisStore,
     number: u64,
@@ -198,8 +195,8 @@ async fn b42_a_server_that_sleeps_during_the_load_causes_timeouts_and_charges_ea
     load.wait_for_answers(500, load.next()).await;
     let outcomes = load.finish().await;
 
-    // A call possibly waits for a connection and then for its reply. One second is added for a slow
-    // machine.
+    // A call possibly waits for a connection and then for its reply. The bound is one second
+    // longer, for a slow machine.
     assert!(outcomes.longest < 2 * TIMEOUT + Duration::from_secs(1), "{:?}", outcomes.longest);
     let kinds: HashSet<_> = outcomes.failed.values().copied().collect();
     assert!(kinds.contains(&ErrorKind::Timeout), "{kinds:?}");
@@ -221,13 +218,13 @@ async fn replicas_catch_up(group: &Sentinel) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_promoted_during_the_load_admits_again_only_what_it_had_not_received() {
-    // An old primary that does not know about the failover yet has lost its replicas. With this
-    // setting, the old primary rejects writes, so that it admits nothing.
+    // An old primary that does not know about the failover has lost its replicas. With
+    // `min-replicas-to-write`, it rejects writes, so that it admits nothing.
     let node = Redis::builder().config("min-replicas-to-write", "1");
     let group = Sentinel::builder().node(node).start().await.unwrap();
     let builder = RedisStore::builder().sentinel(group.sentinel_urls(), group.master_name());
-    // In the worst case, an attempt to connect queries three Sentinels, and first notices that a
-    // primary is dead.
+    // In the worst case, an attempt to connect notices that a primary is dead, and then queries
+    // three Sentinels.
     let builder = builder.connect_timeout(Duration::from_secs(1)).response_timeout(TIMEOUT);
     let load = Load::start(builder.build().unwrap());
 
@@ -237,8 +234,8 @@ async fn a_replica_promoted_during_the_load_admits_again_only_what_it_had_not_re
     let first = group.primary_port().await.unwrap();
     assert_ne!(group.failover().await.unwrap(), first);
 
-    // Before the next fault, the load is served by the new primary. No call that begins now reaches
-    // the old primary.
+    // Before the next fault, the new primary serves the load. No call that begins now reaches the
+    // old primary.
     let begins = load.next();
     load.wait_for_answers(800, begins).await;
     safe.extend(load.admitted().into_iter().filter(|&call| call >= begins));

@@ -1,4 +1,4 @@
-//! A log of the last calls to a store. The messages of failures contain this log.
+//! A log of the last calls to a store, for the messages of failures.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::show;
 /// The maximum number of calls that a message shows.
 const MAX_CALLS: usize = 10;
 
-/// A log of the calls to a store and of their answers. It keeps the last `MAX_CALLS` calls.
+/// The last `MAX_CALLS` calls to a store, with their answers.
 #[derive(Default)]
 pub(crate) struct CallLog {
     made: usize,
@@ -25,7 +25,6 @@ struct LoggedCall {
 }
 
 impl CallLog {
-    /// Records a call and its answer.
     pub(crate) fn add(
         &mut self,
         now: Timestamp,
@@ -43,7 +42,7 @@ impl CallLog {
         }
     }
 
-    /// Formats the last calls, one per line. Returns an empty text if there were no calls.
+    /// Formats the last calls, one per line.
     pub(crate) fn show(&self) -> String {
         let mut text = match (self.made, self.last.len()) {
             (0, _) => return String::new(),

@@ -3,8 +3,7 @@
 
 use std::str::FromStr;
 
-/// Returns the seed of all random input. It is the value of the variable `PROPTEST_RNG_SEED`, or 1
-/// if the variable is not set.
+/// Returns the seed of all random input: the variable `PROPTEST_RNG_SEED`, or 1.
 pub(crate) fn seed() -> u64 {
     from_env("PROPTEST_RNG_SEED", 1)
 }

@@ -1,8 +1,8 @@
 //! A metrics recorder for tests.
 //!
 //! The recorder `metrics_util::debugging::DebuggingRecorder` does not fit these tests. It cannot
-//! look up a series by the series' text, and cannot list the labels of a metric. Its snapshot also
-//! resets histograms.
+//! find a series by the text of the series, and cannot list the labels of a metric. Its snapshot
+//! also resets histograms.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -13,8 +13,8 @@ use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Sh
 
 /// A recorder that keeps all metrics in memory. Clones share the metrics.
 ///
-/// A series is a metric with the values of its labels. Its text has the format of Prometheus, with
-/// labels ordered by name.
+/// A series is a metric with the values of its labels. The text of a series has the format of
+/// Prometheus, with labels ordered by name.
 ///
 /// ```
 /// use tidegate_testkit::Recorder;
@@ -32,10 +32,9 @@ pub struct Recorder(Arc<Mutex<Metrics>>);
 #[derive(Debug, Default)]
 struct Metrics {
     counters: BTreeMap<String, Arc<AtomicU64>>,
-    /// The value of each gauge, as the bits of a floating-point number.
+    /// The values of the gauges, as the bits of floating-point numbers.
     gauges: BTreeMap<String, Arc<AtomicU64>>,
     histograms: BTreeMap<String, Arc<Times>>,
-    /// The label names of each metric.
     labels: BTreeMap<String, BTreeSet<String>>,
     help: BTreeMap<String, String>,
 }
@@ -106,7 +105,7 @@ impl Recorder {
 }
 
 impl Metrics {
-    /// Records the label names of a key. Returns the text of the key's series.
+    /// Records the label names of a key, and returns the text of its series.
     fn series(&mut self, key: &Key) -> String {
         let labels: BTreeMap<_, _> =
             key.labels().map(|label| (label.key(), label.value())).collect();

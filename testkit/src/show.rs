@@ -4,19 +4,17 @@ use std::fmt::{self, Write};
 
 use tidegate_core::{Call, Charge, Decision, Operation, Timestamp, Verdict};
 
-/// The maximum number of bytes of a subject that a message shows.
 const MAX_SUBJECT: usize = 24;
 
-/// The maximum number of parts, such as steps, of a scenario that a message shows.
+/// The maximum number of parts (such as steps) of a scenario that a message shows.
 const MAX_PARTS: usize = 40;
 
-/// The maximum number of bytes of a scenario that a message shows.
+/// The maximum number of bytes that a message shows of a scenario.
 const MAX_SCENARIO: usize = 6_000;
 
-/// The maximum number of charges of a call that a message shows.
 const MAX_CHARGES: usize = 4;
 
-/// Formats bytes as text if they are short and printable. Otherwise, formats the first bytes as
+/// Formats bytes as text if they are short and printable. Otherwise formats the first bytes as
 /// hexadecimal digits.
 pub(crate) fn bytes(bytes: &[u8]) -> String {
     let is_text = bytes.iter().all(|byte| (b' '..=b'~').contains(byte) && !b"\"\\".contains(byte));
@@ -41,7 +39,7 @@ pub(crate) fn charge(charge: &Charge<'_>) -> String {
     text + if charge.is_check_only { ", check only" } else { "" }
 }
 
-/// Formats a call, for example as `acquire (…) and (…)`. Each pair of brackets contains a charge.
+/// Formats a call, for example as `acquire (…) and (…)`, with a charge in each pair of brackets.
 pub(crate) fn call(call: &Call<'_>) -> String {
     let operation = match call.operation {
         Operation::Acquire => "acquire".to_owned(),
@@ -78,7 +76,6 @@ pub(crate) fn call(call: &Call<'_>) -> String {
     format!("{operation} {}", charges.join(" and "))
 }
 
-/// Formats a verdict.
 pub(crate) fn verdict(verdict: &Verdict) -> String {
     let mut text = format!("{:?}", verdict.outcome()).to_lowercase();
     let _ = write!(text, ", remaining {} of {}", verdict.remaining(), verdict.limit());
@@ -93,7 +90,6 @@ pub(crate) fn verdict(verdict: &Verdict) -> String {
     text + if verdict.is_shadow() { ", shadow" } else { "" }
 }
 
-/// Formats an answer.
 pub(crate) fn answer(answer: &Result<Decision, impl fmt::Display>) -> String {
     let decision = match answer {
         Ok(decision) => decision,
@@ -128,8 +124,8 @@ pub(crate) fn answered_call(
     cut(&format!("at {now:?}: {} -> {}", self::call(call), self::answer(answer)), 1, 700)
 }
 
-/// Formats a list of parts so that the list fits on a screen. With `{:#?}`, each part is on its own
-/// line. Otherwise, the list is one line.
+/// Formats a list of parts so that it fits on a screen: as one line, or with `{:#?}` as one line
+/// per part.
 pub(crate) fn list(
     f: &mut fmt::Formatter<'_>,
     name: &str,
@@ -149,8 +145,8 @@ pub(crate) fn list(
     f.write_str(&text)
 }
 
-/// Shortens a text to at most `max_lines` lines and `max_bytes` bytes. If text is omitted, adds the
-/// number of omitted bytes.
+/// Shortens a text to at most `max_lines` lines and `max_bytes` bytes, and adds the number of
+/// omitted bytes.
 pub(crate) fn cut(text: &str, max_lines: usize, max_bytes: usize) -> String {
     let mut end =
         text.match_indices('\n').nth(max_lines - 1).map_or(text.len(), |(place, _)| place);

@@ -16,7 +16,7 @@ use crate::routing::slots::{SlotPart, split_by_slot};
 
 type Answers = Vec<Option<Result<Decision, Error>>>;
 
-/// Decides calls. The result contains one decision or error per call, in the order of the calls.
+/// Decides calls, and returns one decision or error per call in the order of the calls.
 pub(crate) async fn decide(store: &Arc<Inner>, calls: &[Call<'_>]) -> Vec<Result<Decision, Error>> {
     let mut answers: Answers = calls.iter().map(|_| None).collect();
     for wave in waves(store, calls, &mut answers) {
@@ -42,9 +42,9 @@ pub(crate) fn batch_group(store: &Inner, call: &Call<'_>) -> Option<u64> {
     }
     let [SlotPart { slot, .. }] = split_by_slot(&store.keys, call)[..] else { return None };
     let Some(node) = store.slot_map.primary(slot) else { return Some(0) };
-    // The address of the node in memory identifies the node. If a new node gets the memory address
-    // of a dropped node, one batch can contain calls for both nodes for a short time. Such a batch
-    // is also decided correctly.
+    // The address of the `Node` value in memory identifies a node. If a new node gets the memory
+    // address of a dropped node, one batch can contain calls for both nodes for a short time. Such
+    // a batch is also decided correctly.
     let connection = node.connections.share(|| slot);
     Some((Arc::as_ptr(&node).addr() as u64).wrapping_add(connection))
 }
@@ -57,17 +57,17 @@ struct Wave {
     in_slots: Vec<Places>,
     /// For each slot, the index of its calls in `in_slots`.
     groups: HashMap<Slot, usize>,
-    /// The indices of the calls across slots and of the calls with an id. Two calls in this list
-    /// never have a slot in common.
+    /// The indices of the calls across slots and of the calls with an id. No two calls in `alone`
+    /// have a slot in common.
     alone: Vec<usize>,
 }
 
-/// Groups calls in waves. Two calls with a common slot possibly have a common key, so they must be
+/// Groups calls in waves. Two calls with a common slot possibly have a common key, so they are
 /// executed in order.
 fn waves(store: &Inner, calls: &[Call<'_>], answers: &mut Answers) -> Vec<Wave> {
     let mut waves: Vec<Wave> = vec![];
-    // For each slot with a call in the list `alone` of a wave, the number of the wave after the
-    // last such wave.
+    // For each slot, the number of the first wave after all waves with a call in `alone` that uses
+    // the slot.
     let mut free: HashMap<Slot, usize> = HashMap::new();
     for (place, call) in calls.iter().enumerate() {
         if let Err(error) = call.check() {

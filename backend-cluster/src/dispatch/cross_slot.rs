@@ -13,10 +13,9 @@ use crate::dispatch::wait_replicas::Replicas;
 use crate::inner::{Inner, no_answer};
 use crate::routing::slots::{SlotPart, split_by_slot};
 
-/// Decides a call across slots.
-///
-/// An acquire runs in its own task, so that it continues if the caller is cancelled. Otherwise, a
-/// cancellation between a charge and its undo would leave the charge in its slot.
+/// Decides a call across slots. An acquire runs in its own task, so that it continues if the caller
+/// is cancelled. Otherwise, a cancellation between a charge and its undo would leave the charge in
+/// its slot.
 pub(crate) async fn decide(store: &Arc<Inner>, call: Call<'_>) -> Result<Decision, Error> {
     check(call.operation)?;
     if !call.operation.is_acquire() {
@@ -30,12 +29,8 @@ pub(crate) async fn decide(store: &Arc<Inner>, call: Call<'_>) -> Result<Decisio
     })
 }
 
-/// Checks that an operation is possible across slots: that the part of the call in each slot can be
-/// sent separately.
-///
-/// # Errors
-///
-/// Returns [`ErrorKind::Unsupported`] if the operation makes all charges with the same amount.
+/// Returns [`ErrorKind::Unsupported`] if the operation makes all charges with the same amount,
+/// because no slot can determine this amount alone.
 pub(crate) fn check(operation: Operation) -> Result<(), Error> {
     if !matches!(operation, Operation::AcquireUpTo { .. }) {
         return Ok(());
@@ -47,13 +42,13 @@ pub(crate) fn check(operation: Operation) -> Result<(), Error> {
     ))
 }
 
-/// Peeks in all slots, and makes the charges if every slot would admit its part. Otherwise, this
-/// function writes only the blocks of policies that refuse.
+/// Peeks in all slots, and makes the charges if every slot would admit its part. If the call is
+/// refused, writes only the blocks of the policies that refuse.
 ///
-/// Without the peek, a call that one slot refuses would charge the other slots, and these charges
-/// would then be undone. So callers that are refused repeatedly would use a part of the limits in
-/// the other slots all the time. They would also replace states that were written under other
-/// settings of a policy.
+/// Without the peek, a call that one slot refuses would charge the other slots, and the store would
+/// undo these charges. So callers that are refused repeatedly would permanently use a part of the
+/// limits in the other slots. They would also replace states that were written under other settings
+/// of a policy.
 async fn peek_then_charge(store: &Inner, call: Call<'_>) -> Result<Decision, Error> {
     let peeked = peek(store, call).await?;
     if peeked.is_denied() {
@@ -79,15 +74,15 @@ async fn peek_then_charge(store: &Inner, call: Call<'_>) -> Result<Decision, Err
     merge(store, call, slots, Some(&peeked))
 }
 
-/// A policy is scarce if it would admit fewer than this many further charges of the same cost.
+/// The number of further charges of the same cost below which a policy is scarce.
 const SCARCE_BELOW: u64 = 16;
 
-/// Returns the index of the slot with the scarcest policy, or `None` if no policy is scarce. The
-/// caller charges this slot first.
+/// Returns the index of the slot with the scarcest policy, or `None` if no policy is scarce. A
+/// policy is scarce if it admits only a few further charges. The scarcest slot is charged first.
 ///
 /// If many calls compete for the last unit of a limit, this order ensures that the refused calls
-/// have not charged any other slot. But the order costs a round trip, so it is used only if such a
-/// competition is likely.
+/// have not charged any other slot. The order costs a round trip, so the store uses it only if such
+/// a competition is likely.
 fn scarcest(slots: &[SlotAnswer<'_>], peeked: &Decision) -> Option<usize> {
     let min_remaining = |slot: &SlotAnswer<'_>| {
         let verdicts = slot.part.places.iter().filter_map(|&place| peeked.verdicts().get(place));
@@ -100,7 +95,6 @@ fn scarcest(slots: &[SlotAnswer<'_>], peeked: &Decision) -> Option<usize> {
     scarce.min().filter(|(remaining, _)| *remaining < SCARCE_BELOW).map(|(_, place)| place)
 }
 
-/// Peeks in all slots.
 async fn peek(store: &Inner, call: Call<'_>) -> Result<Decision, Error> {
     let mut slots = slot_answers(store, call);
     let calls: Vec<_> = slots.iter().map(|slot| Call::new(call.operation, &slot.charges)).collect();
@@ -109,14 +103,14 @@ async fn peek(store: &Inner, call: Call<'_>) -> Result<Decision, Error> {
     merge(store, Call::with_charges(Operation::Peek, call.charges), slots, None)
 }
 
-/// Sends the denied charges of policies that block, so that the scripts write the blocks. The
-/// scripts usually deny these charges again.
+/// Sends the denied charges of policies that block. The scripts usually deny the charges again, and
+/// write the blocks.
 async fn block_refused(store: &Inner, call: Call<'_>, peeked: Decision) -> Result<Decision, Error> {
     let all = call.charges.iter().zip(peeked.verdicts()).enumerate();
     let (places, charges): (Vec<usize>, Vec<Charge<'_>>) = all
         .filter(|(_, (charge, verdict))| {
-            // A charge without a wait has a cost above the limit. Such a charge does not cause a
-            // block.
+            // A denied charge without a wait has a cost above the limit. Such a charge does not
+            // cause a block.
             charge.policy.block_duration().is_some()
                 && verdict.outcome() == Outcome::Denied
                 && verdict.retry_after().is_some()
@@ -129,8 +123,8 @@ async fn block_refused(store: &Inner, call: Call<'_>, peeked: Decision) -> Resul
     }
     let call = Call::new(call.operation, &charges);
     let mut answers = send(store, call).await;
-    // If a window has ended since the peek, a slot has now admitted its charges. These charges are
-    // undone, because the call is refused.
+    // A slot has admitted its charges now, because a window has ended since the peek. These charges
+    // are undone, because the call is refused.
     undo(store, &mut answers).await?;
     let blocked = merge(store, call, answers, None)?;
     for (place, verdict) in places.into_iter().zip(blocked.verdicts()) {
@@ -141,14 +135,14 @@ async fn block_refused(store: &Inner, call: Call<'_>, peeked: Decision) -> Resul
     Ok(Decision::new(verdicts))
 }
 
-/// The charges of a call in one slot, and the reply of the node that serves the slot.
 struct SlotAnswer<'a> {
     part: SlotPart,
     charges: Vec<Charge<'a>>,
     answer: Result<SlotDecision, Error>,
 }
 
-/// Splits a call into one part per slot. Nothing is sent, so the answer of each part is an error.
+/// Splits a call into one part per slot, and sends nothing. The answer of each part is an error
+/// until the part is sent.
 fn slot_answers<'a>(store: &Inner, call: Call<'a>) -> Vec<SlotAnswer<'a>> {
     let split_by_slot = split_by_slot(&store.keys, &call).into_iter();
     let slots = split_by_slot.map(|part| {
@@ -158,7 +152,6 @@ fn slot_answers<'a>(store: &Inner, call: Call<'a>) -> Vec<SlotAnswer<'a>> {
     slots.collect()
 }
 
-/// Splits a call into one part per slot, and sends all parts concurrently.
 async fn send<'a>(store: &Inner, call: Call<'a>) -> Vec<SlotAnswer<'a>> {
     let mut slots = slot_answers(store, call);
     send_each(store, call.operation, &mut slots).await;
@@ -182,8 +175,8 @@ impl<'a> SlotAnswer<'a> {
             })
     }
 
-    /// Returns the charges that the slot has made and that must be undone. They are grouped by the
-    /// time at which they were made.
+    /// Returns the charges that the slot has made and that must be undone, grouped by the time at
+    /// which they were made.
     fn charged(&self) -> Vec<ChargedAt<'a>> {
         let mut charged: Vec<ChargedAt<'a>> = vec![];
         let Some(SlotDecision { reply, .. }) = self.answer.as_ref().ok() else { return charged };
@@ -213,8 +206,8 @@ impl<'a> SlotAnswer<'a> {
         charged
     }
 
-    /// Replaces the verdicts on the charges with the indices `places` after these charges were
-    /// undone.
+    /// Replaces the verdicts on charges that were undone. `places` contains the indices of these
+    /// charges.
     fn after_undo(&mut self, places: &[usize], undone: &Decision) {
         let Ok(decided) = &mut self.answer else { return };
         let mut verdicts = decided.reply.decision.verdicts().to_vec();
@@ -283,7 +276,7 @@ async fn undo(store: &Inner, slots: &mut [SlotAnswer<'_>]) -> Result<(), Error> 
     })
 }
 
-/// Creates an error with this cause. The kind of the new error never means that nothing was
+/// Creates the error of a call that was executed in part. Its kind never means that nothing was
 /// charged.
 fn done_in_part(why: &str, cause: Error) -> Error {
     let kind = cause.kind();
@@ -318,8 +311,8 @@ fn merge(
                 continue;
             }
         };
-        // This part of the call was executed. If another slot fails, the charges of an acquire were
-        // undone, and a peek has changed nothing.
+        // The slot executed its part of the call. If another slot fails, the charges of an acquire
+        // were undone, and a peek has changed nothing.
         is_done_in_part |= !call.operation.can_be_refused();
         wait = wait.max(decision.wait());
         for (place, verdict) in part.places.iter().zip(decision.verdicts()) {
@@ -335,8 +328,8 @@ fn merge(
         }
     }
     if !failures.is_empty() {
-        // The returned error means that nothing was charged only if every failure means this. So an
-        // uncertain failure is preferred.
+        // The error must mean that nothing was charged only if every failure means that nothing was
+        // charged. So an uncertain failure is preferred.
         let is_uncertain = |error: &Error| !error.is_definitely_not_charged();
         let error = failures.swap_remove(failures.iter().position(is_uncertain).unwrap_or(0));
         let why =

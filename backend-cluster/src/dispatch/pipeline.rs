@@ -15,30 +15,26 @@ use crate::dispatch::request::{NodeReply, SlotDecision, SlotRequest, Target};
 use crate::inner::Inner;
 use crate::routing::node::{Node, redirect_address};
 
-/// The decisions on calls. Each decision has the index of its call.
+/// Decisions on calls, each with the index of its call.
 pub(crate) type Completed = Vec<(usize, Result<SlotDecision, Error>)>;
 
 /// The maximum number of charges in one write to a node. A full request has the same number of
 /// charges.
 ///
 /// The response timeout applies to a whole write, so a node must need only a fraction of the
-/// timeout to execute a write. A node needs about 10 ms for this many charges. The default timeout
-/// is 500 ms, so a node can be twenty times slower than usual without a timeout. A larger write
-/// would save only one round trip per 10 ms.
+/// timeout to execute a write. A node needs about 10 ms for 1,024 charges. The default timeout is
+/// 500 ms, so a node can be twenty times slower than usual without a timeout. A larger write would
+/// save only one round trip per 10 ms.
 const MAX_CHARGES_PER_WRITE: usize = Batch::MAX_CHARGES;
 
-/// Requests that are dispatched together.
 enum NodeBatch<'c, 'a> {
-    /// Requests to one node.
     To(Arc<Node>, Vec<SlotRequest<'c, 'a>>),
-    /// Requests to slots without a known primary.
     Unrouted(Vec<SlotRequest<'c, 'a>>),
     /// A request that waits before a retry.
     Backoff(Box<SlotRequest<'c, 'a>>),
 }
 
-/// The result of a batch: the calls that the batch has completed, and the requests that must be
-/// sent next.
+/// The result of a batch: the completed calls, and the requests that must be sent next.
 #[derive(Default)]
 struct Dispatched<'c, 'a> {
     completed: Completed,
@@ -65,7 +61,6 @@ impl Inner {
         completed
     }
 
-    /// Groups the requests by node.
     fn by_node<'c, 'a>(&self, requests: Vec<SlotRequest<'c, 'a>>) -> Vec<NodeBatch<'c, 'a>> {
         let mut batches: Vec<NodeBatch<'c, 'a>> = vec![];
         let mut unrouted = vec![];
@@ -115,8 +110,8 @@ impl Inner {
         result
     }
 
-    /// Looks up the primaries of unrouted requests. All these requests wait for the same refresh of
-    /// the slot map.
+    /// Looks up the primaries of requests to slots without a known primary. All these requests wait
+    /// for the same refresh of the slot map.
     async fn route<'c, 'a>(
         &self,
         requests: Vec<SlotRequest<'c, 'a>>,
@@ -130,7 +125,6 @@ impl Inner {
         }
     }
 
-    /// Sends requests to a node in one write, and handles the replies of the node.
     async fn send_write<'c, 'a>(
         &self,
         node: &Arc<Node>,
@@ -141,7 +135,7 @@ impl Inner {
         let mut answers = match self.send_pipeline(node, &requests, &pipeline).await {
             Ok(answers) => answers,
             Err(error) => {
-                // The node has failed, so another node has possibly replaced it.
+                // The node has failed. The cluster has possibly replaced it by another node.
                 self.topology.trigger();
                 for request in requests {
                     let error = error.clone().with_context("a node of the cluster");
@@ -164,7 +158,7 @@ impl Inner {
         }
     }
 
-    /// Returns the commands of one write, and `true` if the last command is WAIT.
+    /// Returns the commands of one write. The flag is `true` if the last command is WAIT.
     fn pipeline(&self, requests: &mut [SlotRequest<'_, '_>]) -> (Pipeline, bool) {
         let mut pipeline = Pipeline::with_capacity(requests.len() + 1);
         pipeline.ignore_errors();
@@ -227,7 +221,8 @@ impl Inner {
             }
             NodeReply::Moved(address) => self.node_at(node, &address).and_then(|node| {
                 self.slot_map.set_primary(request.slot(), &node);
-                // Usually, other slots have also moved, so the whole slot map is refreshed.
+                // When one slot has moved, other slots usually have moved too, so the whole slot
+                // map is refreshed.
                 self.topology.trigger();
                 request.redirect(Target::Node(node))
             }),
@@ -257,8 +252,8 @@ impl Inner {
         self.push_next(plan, result);
     }
 
-    /// Adds the next request of a plan to `result`. If a call fails before it is sent, this
-    /// function completes the call with the error.
+    /// Adds the next request of a plan to `result`. A call that fails before it is sent is
+    /// completed with its error.
     fn push_next<'c, 'a>(&self, plan: Plan<'c, 'a>, result: &mut Dispatched<'c, 'a>) {
         let completed = &mut result.completed;
         let next = SlotRequest::next(plan, self.time(), &mut |place, reply| {
@@ -287,7 +282,7 @@ fn take_one_write<'c, 'a>(
     write
 }
 
-/// Returns `true` if this error possibly means that another node serves the slot, or will serve it
+/// Returns `true` if an error possibly means that another node serves the slot, or will serve it
 /// soon.
 fn may_have_moved(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::ReadOnly | ErrorKind::Busy)

@@ -1,5 +1,5 @@
-//! A request to the node of one slot. It handles redirects and retries, and decides whether to send
-//! the script or its hash.
+//! A request to the node of one slot: its redirects, its retries, and the choice between the script
+//! and its hash.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,6 @@ use tidegate_redis::wire::{self, Plan, PlannedRequest, Request, ScriptReply};
 use crate::routing::node::Node;
 use crate::routing::slots::slot_of_request;
 
-/// The decision on a call within one slot.
 #[derive(Debug)]
 pub(crate) struct SlotDecision {
     pub(crate) reply: ScriptReply,
@@ -23,46 +22,40 @@ pub(crate) struct SlotDecision {
     pub(crate) replicas: Option<u64>,
 }
 
-/// The next request of a plan. All keys of the request are in one slot.
+/// The next request of a plan, with all keys in one slot.
 #[derive(Debug)]
 pub(crate) struct SlotRequest<'c, 'a> {
-    /// The plan for the calls after this request.
     plan: Plan<'c, 'a>,
     planned: PlannedRequest<'a>,
     slot: Slot,
-    /// The node to which the request is sent.
     pub(crate) target: Target,
     /// The time for which the store waits before it sends the request.
     pub(crate) backoff: Duration,
     mode: EvalMode,
-    /// The number of times that a node has redirected or delayed this request.
+    /// The number of redirects and delays of this request so far.
     redirects: u32,
 }
 
-/// The node to which a request is sent.
 #[derive(Debug, Clone)]
 pub(crate) enum Target {
     /// The primary of the slot, according to the slot map.
     Primary,
-    /// The node that a MOVED redirect named.
     Node(Arc<Node>),
     /// The node that an ASK redirect named. This node imports the slot and already has the keys of
     /// the request.
     Asking(Arc<Node>),
 }
 
-/// The Redis command with which the script is called.
+/// The form of the command that calls the script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EvalMode {
-    /// EVALSHA, with the hash of the script.
     Sha,
-    /// EVALSHA if an earlier command of the same write contains the script, or otherwise EVAL.
+    /// The command is EVALSHA if an earlier command of the same write contains the script, and EVAL
+    /// otherwise.
     ShaAfterEval,
-    /// EVAL, with the whole script.
     Eval,
 }
 
-/// A node's reply to a request.
 #[derive(Debug)]
 pub(crate) enum NodeReply {
     /// The node executed the request, or the request failed.
@@ -71,17 +64,17 @@ pub(crate) enum NodeReply {
     Moved(String),
     /// ASK: the node at this address imports the slot and already has the keys of the request.
     Ask(String),
-    /// TRYAGAIN: only some of the keys of the request have moved to the other node.
+    /// TRYAGAIN: some of the keys of the request have moved to another node, and the others have
+    /// not.
     TryAgain,
     /// NOSCRIPT: the node does not know the script.
     NoScript,
 }
 
-/// The maximum number of redirects of a request. After the next redirect, the request fails.
+/// The maximum number of redirects of a request before it fails.
 const MAX_REDIRECTS: u32 = 8;
 
-/// The minimum and the maximum of the time for which the store waits before it sends a redirected
-/// request again.
+/// The bounds of the time for which the store waits before it sends a redirected request again.
 const MIN_BACKOFF: Duration = Duration::from_millis(4);
 const MAX_BACKOFF: Duration = Duration::from_millis(64);
 
@@ -89,7 +82,7 @@ impl<'c, 'a> SlotRequest<'c, 'a> {
     /// Creates the next request of a plan. Returns `None` if the plan has no further request.
     ///
     /// If `now` is `Some`, the script uses this time instead of the clock of the node. If a call
-    /// fails before it is sent, its error is passed to `decided`.
+    /// fails before it is sent, `decided` gets its error.
     pub(crate) fn next(
         mut plan: Plan<'c, 'a>,
         now: Option<Timestamp>,
@@ -109,8 +102,7 @@ impl<'c, 'a> SlotRequest<'c, 'a> {
         }
     }
 
-    /// Calls `decided` for each call on which the replies contain a decision. Returns the plan for
-    /// the other calls.
+    /// Calls `decided` for each call that the replies decide. Returns the plan for the other calls.
     pub(crate) fn finish(
         self,
         replies: Result<Vec<wire::Reply>, Error>,
@@ -121,8 +113,8 @@ impl<'c, 'a> SlotRequest<'c, 'a> {
         plan
     }
 
-    /// Splits a request that no node has executed into one plan for each call of the request. The
-    /// last returned plan is the plan for the calls after the request.
+    /// Splits a request that no node has executed into one plan for each of its calls. The last
+    /// returned plan is for the calls after the request.
     pub(crate) fn split(self) -> impl Iterator<Item = Plan<'c, 'a>> {
         let calls: Vec<_> = self.plan.split(self.planned).collect();
         calls.into_iter().chain([self.plan])
@@ -160,7 +152,6 @@ impl<'c, 'a> SlotRequest<'c, 'a> {
         self.mode == EvalMode::Eval
     }
 
-    /// Parses the reply of a node to this request.
     pub(crate) fn read_reply(
         &self,
         node: &NodeAddress,
@@ -186,8 +177,8 @@ impl<'c, 'a> SlotRequest<'c, 'a> {
             _ if kind(ServerErrorKind::NoScript) && self.mode != EvalMode::Eval => {
                 NodeReply::NoScript
             }
-            // Callers of the store cannot handle the other errors of the cluster protocol, so they
-            // become protocol errors.
+            // Callers of the store cannot handle other errors of the cluster protocol, so these
+            // become errors of kind `Protocol`.
             _ if error.is_cluster_error() && !kind(ServerErrorKind::ClusterDown)
                 || kind(ServerErrorKind::CrossSlot) =>
             {
@@ -200,11 +191,8 @@ impl<'c, 'a> SlotRequest<'c, 'a> {
         }
     }
 
-    /// Prepares the request for another attempt at the node `target`.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`ErrorKind::Busy`] if the request was redirected too often.
+    /// Prepares the request for another attempt at the node `target`. Returns [`ErrorKind::Busy`]
+    /// if the request was redirected too often.
     pub(crate) fn redirect(&mut self, target: Target) -> Result<(), Error> {
         // The store follows the first two redirects immediately, because the node that a redirect
         // names usually has the slot.
@@ -212,18 +200,15 @@ impl<'c, 'a> SlotRequest<'c, 'a> {
         self.retry(target, backoff)
     }
 
-    /// Prepares the request for another attempt at the primary of the slot, after a pause.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`ErrorKind::Busy`] if the request was redirected too often.
+    /// Prepares the request for another attempt at the primary of the slot, after a pause. Returns
+    /// [`ErrorKind::Busy`] if the request was redirected too often.
     pub(crate) fn retry_later(&mut self) -> Result<(), Error> {
         let backoff = self.next_backoff();
         self.retry(Target::Primary, backoff)
     }
 
-    /// Prepares the request for another attempt at the same node, with the whole script. If another
-    /// request of the same write contains the script, the hash is sent.
+    /// Prepares the request for another attempt at the same node with the whole script, or with its
+    /// hash if another request of the same write contains the script.
     pub(crate) fn retry_with_script(&mut self) {
         self.backoff = Duration::ZERO;
         self.mode = match self.mode {
@@ -254,12 +239,10 @@ impl<'c, 'a> SlotRequest<'c, 'a> {
         backoff / 2 + (backoff / 2).mul_f64(fastrand::f64())
     }
 
-    /// Returns the number of charges in all calls of the request.
     pub(crate) fn charges(&self) -> usize {
         self.plan.calls_of(&self.planned).map(|call| call.charges.len()).sum()
     }
 
-    /// Returns the number of calls in the request.
     pub(crate) fn len(&self) -> usize {
         self.planned.places.len()
     }

@@ -1,4 +1,4 @@
-//! Decides a single call. The states of the call are in one slot or in several slots.
+//! Decides a single call, with states in one slot or in several slots.
 
 use std::sync::Arc;
 
@@ -10,7 +10,6 @@ use crate::dispatch::wait_replicas::Replicas;
 use crate::inner::Inner;
 use crate::routing::slots::split_by_slot;
 
-/// Decides a call.
 pub(crate) async fn decide(store: &Arc<Inner>, call: Call<'_>) -> Result<Decision, Error> {
     check_id(&call)?;
     // A call with a single charge is always within one slot.
@@ -24,8 +23,8 @@ pub(crate) async fn decide(store: &Arc<Inner>, call: Call<'_>) -> Result<Decisio
     Replicas::check(store.replicas.as_ref(), &call, decided)
 }
 
-/// Checks that all charges of a call with an id have the same hash tag. Then their states are in
-/// the slot in which the id is stored: the slot of the first charge.
+/// Checks that all charges of a call with an id have the same hash tag. The id is stored in the
+/// slot of the first charge, so all states must be in this slot.
 fn check_id(call: &Call<'_>) -> Result<(), Error> {
     let mut charges = call.charges.iter();
     let (Some(_), Some(first)) = (call.id, charges.next()) else { return Ok(()) };

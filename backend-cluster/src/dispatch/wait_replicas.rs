@@ -1,5 +1,4 @@
-//! Requires that replicas acknowledge a write. The Redis command WAIT waits for their
-//! acknowledgement.
+//! Requires that replicas acknowledge a write, by the Redis command WAIT.
 
 use std::time::Duration;
 
@@ -7,8 +6,7 @@ use tidegate_core::{Call, Decision, Error, ErrorKind, Operation};
 
 use crate::dispatch::request::SlotDecision;
 
-/// The number of replicas that must acknowledge a write, and the maximum time that WAIT waits for
-/// them.
+/// The number of replicas that must acknowledge a write, and the maximum time of WAIT.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Replicas {
     pub(crate) count: u64,

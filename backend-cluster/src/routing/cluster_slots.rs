@@ -1,11 +1,10 @@
-//! The command `CLUSTER SLOTS`. A node replies to it with the assignment of slots to nodes.
+//! The command `CLUSTER SLOTS`, to which a node replies with the assignment of slots to nodes.
 
 use redis::cluster::NodeAddress;
 use redis::cluster_routing::Slot;
 use redis::{Cmd, FromRedisValue, Value, from_redis_value};
 use tidegate_core::{Error, ErrorKind};
 
-/// A range of slots, and the nodes that serve these slots.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) first: u16,
@@ -14,19 +13,15 @@ pub(crate) struct Range {
     pub(crate) replicas: Vec<NodeAddress>,
 }
 
-/// Returns the command `CLUSTER SLOTS`.
 pub(crate) fn command() -> Cmd {
     let mut command = Cmd::new();
     command.arg("CLUSTER").arg("SLOTS");
     command
 }
 
-/// Parses the reply of a node to `CLUSTER SLOTS`.
-///
-/// # Errors
-///
-/// Returns [`ErrorKind::Protocol`] if the reply is malformed. Returns [`ErrorKind::Unavailable`] if
-/// the node knows no slots, for example because the node has not joined the cluster yet.
+/// Parses the reply of a node to `CLUSTER SLOTS`. Returns [`ErrorKind::Protocol`] if the reply is
+/// malformed. Returns [`ErrorKind::Unavailable`] if the node knows no slots, for example because it
+/// has not joined the cluster yet.
 pub(crate) fn parse(answer: Value, node: &NodeAddress) -> Result<Vec<Range>, Error> {
     let entries: Option<Vec<Vec<Value>>> = from_redis_value(answer).ok();
     let ranges = entries.and_then(|entries| {
@@ -51,22 +46,22 @@ pub(crate) fn parse(answer: Value, node: &NodeAddress) -> Result<Vec<Range>, Err
     Ok(ranges)
 }
 
-/// Parses an entry of the reply. Returns `None` if the entry is malformed, and `Some(None)` if the
-/// primary in the entry has no address.
+/// Parses an entry of the reply to `CLUSTER SLOTS`. Returns `None` if the entry is malformed, and
+/// `Some(None)` if the primary in the entry has no address.
 fn range(entry: Vec<Value>, node: &NodeAddress) -> Option<Option<Range>> {
     let mut entry = entry.into_iter();
     let mut slot = || number(entry.next()?).filter(|slot| Slot::new(*slot).is_some());
     let (first, last) = (slot()?, slot()?);
     let mut nodes = entry.map(|served_by| address(served_by, node));
     let primary = nodes.next()??;
-    // The entry can contain a replica without an address, if the cluster has lost this replica.
+    // An entry contains a replica without an address if the cluster has lost this replica.
     let replicas = nodes.filter_map(Option::flatten).collect();
     let range = primary.map(|primary| Range { first, last, primary, replicas });
     (first <= last).then_some(range)
 }
 
-/// Parses the address of a node in the reply of node `reporter`. Returns `None` if the address is
-/// malformed, and `Some(None)` if the address is not known.
+/// Parses the address of a node in the reply of the node `reporter` to `CLUSTER SLOTS`. Returns
+/// `None` if the address is malformed, and `Some(None)` if the address is not known.
 fn address(node: Value, reporter: &NodeAddress) -> Option<Option<NodeAddress>> {
     let mut parts = Vec::<Value>::from_redis_value(node).ok()?.into_iter();
     let host: Option<String> = from_redis_value(parts.next()?).ok()?;
@@ -75,14 +70,13 @@ fn address(node: Value, reporter: &NodeAddress) -> Option<Option<NodeAddress>> {
     if host == "?" {
         return Some(None);
     }
-    // Only the reporter itself can have an empty address: a node that does not know its own address
-    // reports an empty address for itself.
+    // Only a node that does not know its own address replies with an empty address, for itself.
     let is_own = host.is_empty() || host == "0.0.0.0" || host == "::";
     Some(Some(NodeAddress::new(if is_own { reporter.host() } else { &*host }, port)))
 }
 
 fn number(value: Value) -> Option<u16> {
-    // The number is not parsed as a `u16` directly, because this would truncate a larger number.
+    // The number is not parsed as a `u16`, because this would truncate a larger number.
     u16::try_from(from_redis_value::<i64>(value).ok()?).ok()
 }
 

@@ -8,15 +8,15 @@ use tidegate_core::{Error, ErrorKind};
 use tidegate_redis::connection::error::printable;
 use tidegate_redis::connection::{ConnectionPool, Settings, Target, Tls};
 
-/// A node of the cluster. Each node has its own connections, so that no other node can delay the
-/// calls to this node.
+/// A node of the cluster. Its connections are separate, so no other node can delay the calls to
+/// this node.
 pub(crate) struct Node {
     pub(crate) address: NodeAddress,
     pub(crate) connections: ConnectionPool,
 }
 
-/// The settings with which the store connects to any node. `info` is the first URL of the store,
-/// and the address of the node replaces the address in it.
+/// The settings with which the store connects to any node. `info` is the first URL of the store.
+/// The address of the node replaces the address of this URL.
 #[derive(Clone)]
 pub(crate) struct Access {
     info: ConnectionInfo,
@@ -30,7 +30,6 @@ impl Access {
         Ok(Self { info, settings, tls })
     }
 
-    /// Creates a node. The connections of the node connect at the first call that uses them.
     pub(crate) fn node(&self, address: NodeAddress) -> Node {
         let (host, port) = (address.host().to_owned(), address.port());
         let addr = match self.info.addr().clone() {
@@ -72,7 +71,7 @@ impl fmt::Debug for Node {
 
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The output omits the user and the password, because logs can contain this text.
+        // The user and the password are omitted, because logs can contain the output.
         f.debug_struct("Access").field("settings", &self.settings).finish_non_exhaustive()
     }
 }

@@ -15,7 +15,6 @@ use crate::routing::cluster_slots::{self, Range};
 use crate::routing::node::Node;
 use crate::routing::slot_map::SlotMap;
 
-/// The minimum pause between two refreshes.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Refreshes the slot map. At most one refresh runs at a time, and all callers that wait for a
@@ -24,13 +23,13 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct TopologyRefresh {
     slot_map: Arc<SlotMap>,
     is_running: AtomicBool,
-    /// The number of refreshes that have ended. It wraps around. Callers wait until this number
+    /// The number of refreshes that have ended, which wraps around. Callers wait until this number
     /// changes.
     rounds: watch::Sender<u64>,
     last: Mutex<Option<Round>>,
 }
 
-/// The time at which the last refresh ended, and the error if the refresh failed.
+/// The end of the last refresh of the slot map, and the error of the refresh if it failed.
 #[derive(Debug)]
 struct Round {
     ended: Instant,
@@ -43,8 +42,7 @@ impl TopologyRefresh {
         Self { slot_map, is_running: AtomicBool::new(false), rounds, last: Mutex::new(None) }
     }
 
-    /// Starts a refresh, unless a refresh is already running. This function does not wait for the
-    /// end of the refresh.
+    /// Starts a refresh, unless a refresh is running. Does not wait for its end.
     pub(crate) fn trigger(self: &Arc<Self>) {
         if self.is_running.swap(true, Ordering::AcqRel) {
             return;
@@ -61,14 +59,9 @@ impl TopologyRefresh {
         });
     }
 
-    /// Returns the primary of a slot. If the slot map does not contain the primary, this function
-    /// first waits for a refresh.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the refresh fails because no node replies, or if no node serves the
-    /// slot. If another refresh has ended within the last [`PAUSE`], its result is used, and this
-    /// function does not wait.
+    /// Returns the primary of a slot. If the slot map does not contain the primary, waits for a
+    /// refresh. If a refresh has ended within the last [`PAUSE`], uses its result without waiting.
+    /// Returns an error if no node replies, or if no node serves the slot.
     pub(crate) async fn primary(self: &Arc<Self>, slot: Slot) -> Result<Arc<Node>, Error> {
         if let Some(primary) = self.slot_map.primary(slot) {
             return Ok(primary);
@@ -83,7 +76,7 @@ impl TopologyRefresh {
         if let Some(failure) = recent {
             return Err(failure);
         }
-        // `changed` cannot fail, because the sender lives as long as `self`.
+        // `changed` cannot fail, because the sender of the channel lives as long as `self`.
         let _ = rounds.changed().await;
         self.slot_map.primary(slot).ok_or_else(|| {
             let last = self.last();
@@ -92,10 +85,11 @@ impl TopologyRefresh {
         })
     }
 
-    /// Queries several nodes with a short delay between two queries, and uses the first reply.
+    /// Queries the nodes for the slot map, with a short delay between two queries, and uses the
+    /// first reply.
     async fn refresh(&self) -> Result<(), Error> {
         let mut nodes = self.slot_map.nodes();
-        // The order of the nodes is random, so that different clients query different nodes first.
+        // The order is random, so that different clients query different nodes first.
         fastrand::shuffle(&mut nodes);
         let view = first_success(nodes.into_iter().map(query)).await.unwrap_or_else(|| {
             Err(Error::new(ErrorKind::Unavailable, "no node of the cluster is known"))
@@ -125,8 +119,8 @@ fn lookup_failed(slot: Slot, failure: &Error) -> Error {
     failure.clone().with_context(format_args!("the node that serves {slot:?} is not known"))
 }
 
-/// A guard that exists while a refresh runs. When the refresh ends for any reason, the drop of the
-/// guard allows the next refresh and wakes the waiting callers.
+/// A guard that exists while a refresh runs. When the guard is dropped for any reason, the next
+/// refresh is possible, and the waiting callers wake.
 struct RefreshGuard(Arc<TopologyRefresh>);
 
 impl Drop for RefreshGuard {

@@ -1,4 +1,4 @@
-//! The slot map is the assignment of slots to nodes.
+//! The slot map, which is the assignment of slots to nodes.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -9,13 +9,13 @@ use redis::cluster_routing::Slot;
 use crate::routing::cluster_slots::Range;
 use crate::routing::node::{Access, Node};
 
-/// The known nodes, and the slots that they serve. Each call reads the slot map. The lock of the
-/// slot map is never held while a node is called.
+/// The known nodes, and the slots that they serve. Each call reads the slot map, so no code holds
+/// the lock of the slot map while it calls a node.
 #[derive(Debug)]
 pub(crate) struct SlotMap {
     access: Access,
-    /// The nodes in the URLs of the store. The slot map always contains these nodes, regardless of
-    /// the reports of other nodes.
+    /// The nodes in the URLs of the store. The slot map always contains them, regardless of the
+    /// reports of other nodes.
     seeds: Vec<Arc<Node>>,
     table: RwLock<Table>,
 }
@@ -27,19 +27,16 @@ struct Table {
 }
 
 impl SlotMap {
-    /// Creates a slot map with the seed nodes and without slots.
     pub(crate) fn new(access: Access, seeds: Vec<Arc<Node>>) -> Self {
         let nodes = seeds.iter().map(|seed| (seed.address.clone(), Arc::clone(seed))).collect();
         Self { access, seeds, table: RwLock::new(Table { nodes, primaries: HashMap::new() }) }
     }
 
-    /// Returns the primary of a slot, or `None` if the slot map does not contain the primary.
     pub(crate) fn primary(&self, slot: Slot) -> Option<Arc<Node>> {
         self.read().primaries.get(&slot).cloned()
     }
 
-    /// Returns the node at an address. If the slot map does not contain this node, the node is
-    /// added.
+    /// Returns the node at an address, and adds the node if it is not known.
     pub(crate) fn node(&self, address: &NodeAddress) -> Arc<Node> {
         if let Some(node) = self.read().nodes.get(address) {
             return Arc::clone(node);
@@ -47,7 +44,6 @@ impl SlotMap {
         self.write().node(&self.access, address)
     }
 
-    /// Returns all known nodes, including replicas.
     pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
         self.read().nodes.values().cloned().collect()
     }
@@ -58,21 +54,19 @@ impl SlotMap {
         table.primaries.values().map(Arc::as_ptr).collect::<HashSet<_>>().len()
     }
 
-    /// Returns the first slot without a known primary.
     pub(crate) fn first_unserved(&self) -> Option<Slot> {
         let table = self.read();
         let mut slots = (0..=u16::MAX).map_while(Slot::new);
         slots.find(|slot| !table.primaries.contains_key(slot))
     }
 
-    /// Sets the primary of a slot.
     pub(crate) fn set_primary(&self, slot: Slot, to: &Arc<Node>) {
         self.write().primaries.insert(slot, Arc::clone(to));
     }
 
     /// Replaces the slot map by the report of a node. Nodes that are not in the report are removed,
-    /// except for the seed nodes. The connections of a removed node close after the last call in
-    /// flight on them.
+    /// except for the seed nodes. The connections of a removed node close after their last call in
+    /// flight.
     pub(crate) fn update(&self, view: &[Range]) {
         let mut table = self.write();
         let mut new = Table {

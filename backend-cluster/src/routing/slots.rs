@@ -5,17 +5,12 @@ use smallvec::SmallVec;
 use tidegate_core::{Call, Charge, Error, ErrorKind};
 use tidegate_redis::wire::{Keys, Request};
 
-/// Returns the slot of a charge's state.
 pub(crate) fn slot_of(keys: &Keys, charge: &Charge<'_>) -> Slot {
     Slot::for_key(keys.key(charge))
 }
 
-/// Returns the slot of all keys of a request.
-///
-/// # Errors
-///
-/// Returns [`ErrorKind::Protocol`] if the keys are in several slots. This cannot happen with keys
-/// in the format of Tidegate.
+/// Returns the slot of all keys of a request. Returns [`ErrorKind::Protocol`] if the keys are in
+/// several slots, which cannot happen with keys in the format of Tidegate.
 pub(crate) fn slot_of_request(request: &Request<'_>) -> Result<Slot, Error> {
     let mut slots = request.keys().iter().map(Slot::for_key);
     let first = slots.next();
@@ -33,8 +28,7 @@ pub(crate) fn slot_of_request(request: &Request<'_>) -> Result<Slot, Error> {
     }
 }
 
-/// The part of a call that is in one slot. `places` contains the indices of the charges in this
-/// slot.
+/// The part of a call in one slot. `places` contains the indices of the charges in this slot.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SlotPart {
     pub(crate) slot: Slot,
@@ -44,8 +38,8 @@ pub(crate) struct SlotPart {
 /// Splits a call into one part per slot. The parts are in the order of their first charges.
 pub(crate) fn split_by_slot(keys: &Keys, call: &Call<'_>) -> SmallVec<[SlotPart; 1]> {
     let mut parts: SmallVec<[SlotPart; 1]> = SmallVec::new();
-    // The slot of the last charge is reused if the hash tag is the same. Usually, all charges of a
-    // call have the same hash tag.
+    // The slot of the previous charge is used again if the hash tag is the same. Usually, all
+    // charges of a call have the same hash tag.
     let mut last: Option<(Charge<'_>, Slot)> = None;
     for (place, charge) in call.charges.iter().enumerate() {
         let slot = match last {
@@ -81,7 +75,7 @@ mod tests {
             .prop_map(|(scenario, subjects)| Scenario { subjects, ..scenario })
     }
 
-    /// Returns the slots of all keys of a request. They are computed like the reply to CLUSTER
+    /// Returns the slots of all keys of a request. The test computes them like the reply to CLUSTER
     /// KEYSLOT.
     fn slots(keys: &Keys, operation: Operation, charges: &[Charge<'_>]) -> Vec<u16> {
         let request = Request::new(keys, &Call::new(operation, charges)).unwrap();

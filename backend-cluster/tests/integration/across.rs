@@ -1,5 +1,5 @@
-//! Tests of calls across slots on a real cluster. If one slot refuses a call, the call must not
-//! change the states in the other slots.
+//! Tests of calls across slots on a real cluster. A call that one slot refuses must not change the
+//! states in the other slots.
 //!
 //! Regression test: a call across slots first charged every slot, and undid these charges if
 //! another slot refused. With many such calls in flight, an undo refunded less than the charge. So
@@ -32,7 +32,7 @@ async fn two_subjects() -> [String; 2] {
 }
 
 /// A test case: a policy that all callers share, a policy that refuses every call, and the cost of
-/// the charge to the refusing policy.
+/// the charge to the second policy.
 struct Case {
     shared: Policy,
     refuses: Policy,
@@ -51,8 +51,8 @@ impl Case {
             "sliding-counter 1000/1h",
             "fixed-window 1000/1h",
         ];
-        // The limit of the first policy is exhausted. The limit of the second policy is smaller
-        // than the cost, so no wait would help.
+        // These two policies refuse every call. The limit of the first policy is exhausted, and the
+        // limit of the second policy is smaller than the cost.
         let refusals = [("fixed-window 1/10d anchored", 1), ("fixed-window 9/10d anchored", 10)];
         shared.into_iter().flat_map(move |shared| {
             refusals.into_iter().flat_map(move |(refuses, cost)| {
@@ -90,7 +90,7 @@ impl Case {
         let shared = Charge::new(&case.shared, &subjects[0]);
         let name = format!("{} callers, {} and {}", case.callers, case.shared, case.refuses);
         let start = Instant::now();
-        // On a busy machine, the callers need more time until enough calls have overlapped.
+        // On a busy machine, more time is needed until enough calls have overlapped.
         while start.elapsed() < SPAN || refused.load(Ordering::Relaxed) < 2 * case.callers {
             sleep(Duration::from_millis(20)).await;
             assert_eq!(used(&store, shared).await, 0, "{name}");
@@ -128,7 +128,7 @@ async fn a_user_over_its_limit_does_not_use_up_the_shared_limit() {
 
     let is_over = Arc::new(AtomicBool::new(false));
     let mut callers = JoinSet::new();
-    // Every second caller has a cost above the limit of a user, so no wait would help this caller.
+    // Every second caller has a cost above the limit of a user, so that no wait would help.
     for cost in [1, 101].repeat(32) {
         let (store, all, user) = (store.clone(), all.clone(), user.clone());
         let (shared, greedy, is_over) = (shared.clone(), greedy.clone(), Arc::clone(&is_over));
@@ -159,8 +159,8 @@ async fn a_user_over_its_limit_does_not_use_up_the_shared_limit() {
     let admitted: u32 = others.join_all().await.into_iter().sum();
     is_over.store(true, Ordering::Relaxed);
     callers.join_all().await;
-    // The other users need only a fifth of the tokens that the bucket refills. Without the greedy
-    // user, all calls of the other users would be admitted.
+    // The other users need only a fifth of the tokens that the bucket refills. Without the user
+    // over its limit, all calls of the other users would be admitted.
     assert!(admitted * 100 >= 5 * 10 * 95, "{admitted} of 50");
 }
 
@@ -265,8 +265,8 @@ async fn a_refusal_blocks_its_own_subject_and_charges_nothing_in_the_other_slot(
     }
 }
 
-/// If one slot refuses a reservation, the store makes no reservation in the other slot. This is
-/// true for any length of the queue in the other slot.
+/// If one slot refuses a reservation, the store makes no reservation in the other slot, regardless
+/// of the length of the queue there.
 #[tokio::test]
 async fn a_reservation_that_one_slot_refuses_books_nothing_in_the_other() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_123));

@@ -1,5 +1,5 @@
-//! Runs the conformance suite of the testkit on a real cluster in virtual time. The subjects of the
-//! suite are in many slots, so most calls with several charges are calls across slots.
+//! Runs the conformance suite on a real cluster in virtual time. The subjects of the suite are in
+//! many slots, so most calls with several charges are calls across slots.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
 use tidegate_cluster::{ClusterStore, ManualClock, StoreExt};

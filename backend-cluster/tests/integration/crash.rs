@@ -1,4 +1,4 @@
-//! Tests of a client that dies between the two steps of a call across slots.
+//! Tests of a client that dies between the two steps (peek and charge) of a call across slots.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -31,8 +31,8 @@ async fn used(store: &RedisStore, policy: &Policy) -> u64 {
     policy.limit() - peek.verdicts()[0].remaining()
 }
 
-/// A cluster of two nodes. The node `low` is a real node and executes every request. The node
-/// `high` is a fake node: it answers the peek of a call, and does not answer the charge.
+/// A cluster of two nodes. The node `low` is real and executes every request. The node `high` is a
+/// fake: it answers the peek of a call, and does not answer the charge.
 struct Halves {
     low: Redis,
     high: Node,
@@ -51,7 +51,7 @@ impl Halves {
         builder.clock(clock.clone()).build().unwrap()
     }
 
-    /// Returns a store of another client. It reads the states directly from the real node.
+    /// Returns a store of another client, which reads the states directly from the real node.
     fn observer(&self, clock: &ManualClock) -> RedisStore {
         let builder = RedisStore::builder().url(self.low.url());
         let builder = builder.response_timeout(Duration::from_secs(30));
@@ -72,14 +72,14 @@ async fn charges_of_a_dead_client_recover_by_themselves_and_admit_nothing_extra(
         // ms.
         ("b: token-bucket 100/1s burst 1000", refill),
         ("g: gcra 100/1s burst 1000", refill),
-        // At the end of each second, this bucket gets 100 tokens, up to its capacity.
+        // The bucket of this policy gets 100 tokens at the end of each second, up to its capacity.
         ("i: token-bucket 100/1s burst 1000 by-interval", Duration::from_secs(1)),
     ] {
         let clock = ManualClock::new(Timestamp::from_micros(START));
         let policies: [Policy; 2] =
             [wide, "other: fixed-window 900/1d"].map(|text| text.parse().unwrap());
         let observer = halves.observer(&clock);
-        // The test shuts down a runtime instead of killing a process. The effect is the same:
+        // The test shuts down a runtime instead of killing a process, with the same effect:
         // unfinished tasks never run again.
         let process = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         for number in 1..=IN_FLIGHT {
@@ -107,7 +107,8 @@ async fn charges_of_a_dead_client_recover_by_themselves_and_admit_nothing_extra(
         let refund = [one.cost(limit - IN_FLIGHT)];
         let _ = observer.decide(Call::new(Operation::Refund, &refund)).await.unwrap();
         assert_eq!(used(&observer, &policies[0]).await, IN_FLIGHT, "{wide}");
-        // The charges remain until the state recovers, exactly as if the calls had been admitted.
+        // The charges of the dead client remain until the state recovers, like the charges of
+        // admitted calls.
         clock.advance(recovers - Duration::from_micros(1));
         assert!(used(&observer, &policies[0]).await >= 1, "{wide}");
         clock.advance(Duration::from_micros(1));

@@ -12,7 +12,6 @@ use tidegate_testkit::servers::{Client, Cluster};
 
 tidegate_testkit::differential!(cluster_store, stores);
 
-/// The number of scenarios that run concurrently. Each scenario has its own keys.
 const CONCURRENT_SCENARIOS: usize = 8;
 
 /// A store on the cluster. Each store has its own prefix.
@@ -24,8 +23,8 @@ struct OnCluster {
 }
 
 async fn stores() -> (Vec<OnCluster>, Cluster) {
-    // Each test has its own cluster, because a test finds the keys of a store by a scan of all
-    // keys. The scan is faster with fewer keys.
+    // Each test has its own cluster with few keys, because a test finds the keys of a store by a
+    // scan of all keys.
     let cluster = Cluster::start().await.unwrap();
     let mut stores = vec![];
     for _ in 0..CONCURRENT_SCENARIOS {
@@ -51,8 +50,8 @@ impl DifferentialStore for OnCluster {
         &self.clock
     }
 
-    /// This test needs fewer operations than the same test on a single Redis, because it tests only
-    /// the routing to slots. The test on a single Redis also tests the scripts.
+    /// Returns the number of operations. The number is lower than for a single Redis, because a
+    /// cluster test checks only the routing to slots and not the scripts.
     fn operations() -> usize {
         20_000
     }

@@ -1,5 +1,4 @@
-//! Tests of the messages of errors of a cluster, and of the check that a program makes when it
-//! starts.
+//! Tests of the error messages of a cluster, and of the check that a program makes when it starts.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -21,7 +20,7 @@ async fn acquire(store: &ClusterStore, subject: &str) -> Result<bool, Error> {
     store.decide(Call::acquire(&charge)).await.map(|decision| decision.is_allowed())
 }
 
-/// Checks the messages of an error and of all its sources. No message contains another message, is
+/// Checks the messages of an error and of its sources. No message contains another message, is
 /// empty, or contains a password.
 fn check_chain(error: &Error) {
     let chain: Vec<String> = std::iter::successors(Some(error as &dyn StdError), |&e| e.source())

@@ -1,8 +1,7 @@
-//! Tests of failovers. They measure the time until calls succeed again, and count the charges that
-//! are lost.
+//! Tests of failovers. They measure the time until calls succeed again, and count the lost charges.
 //!
-//! Replication is asynchronous. If a primary dies, the cluster loses the admissions that the
-//! replica of this primary had not received. These tests count the lost admissions.
+//! Replication is asynchronous: if a primary dies, the cluster loses the admissions that its
+//! replica had not received.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -40,8 +39,7 @@ async fn replicate(cluster: &Cluster, node: usize, tenant: &str) {
     assert_eq!(client.call(&["WAIT", "1", "9000"]).await.unwrap().text(), "1");
 }
 
-/// Disconnects a replica from its primary. The replica gets a wrong password, so that the primary
-/// rejects the replica.
+/// Disconnects a replica from its primary by a wrong password.
 async fn cut_off(replica: &Redis) {
     replica.command(&["CONFIG", "SET", "masterauth", "wrong"]).await.unwrap();
     replica.command(&["CLIENT", "KILL", "TYPE", "master"]).await.unwrap();
@@ -52,8 +50,8 @@ async fn cut_off(replica: &Redis) {
     eventually(SOON, "the replica to be cut off", is_cut).await.unwrap();
 }
 
-/// Kills a primary, and returns when its replica has been promoted. The duration of this step
-/// depends on the cluster and not on the store.
+/// Kills a primary, and returns when its replica has been promoted. The duration depends only on
+/// the cluster, and not on the store.
 async fn replace(cluster: &Cluster, primary: usize, tenant: &str) {
     cluster.node(primary).kill().await.unwrap();
     let slot = Cluster::slot_of(tenant.as_bytes());
@@ -102,8 +100,8 @@ async fn a_primary_killed_under_load_is_replaced_and_calls_succeed_within_a_seco
         }
         lost += admitted.saturating_sub(used);
     }
-    // The cluster loses only writes that the primary had not yet sent to the replica. These are the
-    // writes of at most one call of each caller.
+    // The cluster loses only writes that the primary had not sent to the replica, which are at most
+    // one call of each caller.
     assert!(lost <= 16, "{lost} admissions are lost");
     let served = events.iter().filter(|event| event.subject < 5 && event.is_allowed());
     let served =
@@ -132,7 +130,8 @@ async fn a_failover_loses_exactly_the_charges_that_no_replica_had() {
     let again = async || acquire(&store, &limit, &tenant).await.ok();
     let first = eventually(Duration::from_secs(1), "the store", again).await.unwrap();
     assert_eq!(first.verdicts()[0].remaining(), 100 - 61, "all 60 are kept, and none of the 25");
-    // In total, the cluster admits exactly 25 calls more than the limit.
+    // In total, the cluster admits exactly 25 calls more than the limit, which are the lost
+    // charges.
     admit(&store, &limit, &tenant, 39).await;
     assert!(acquire(&store, &limit, &tenant).await.unwrap().is_denied());
 }
@@ -188,7 +187,7 @@ async fn a_failover_that_an_operator_asks_for_loses_nothing_under_load() {
 }
 
 /// After the failover, the old primary is a replica and rejects writes. A store that still sends
-/// calls to the old primary must find the new primary.
+/// calls to it must find the new primary.
 #[tokio::test]
 async fn a_store_that_slept_through_a_failover_finds_the_new_primary_at_its_first_call() {
     let cluster = with_replicas().await;

@@ -1,4 +1,4 @@
-//! Tests of faults of one node. Such a fault must not affect calls to the other nodes.
+//! Tests of faults of one node. The faults must not affect calls to the other nodes.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -44,9 +44,8 @@ async fn b22_an_unknown_script_is_sent_again_while_another_node_is_dead() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
-/// Starts 16 callers that call two healthy nodes, and 4 callers that call a third node. Then this
-/// function causes a fault of the third node. Returns the calls of the 16 callers after the fault.
-/// The 4 callers continue to call the faulty node.
+/// Causes a fault of a node to which 4 callers make calls, while 16 other callers make calls to two
+/// healthy nodes. Returns the calls of the 16 callers after the fault.
 async fn calls_to_other_nodes(cluster: &Cluster, fault: impl AsyncFnOnce()) -> Vec<Event> {
     // The timeouts are long enough for a busy machine, and short enough for the duration of a test.
     let builder = builder(cluster).connect_timeout(TIMEOUT).response_timeout(TIMEOUT);
@@ -97,15 +96,15 @@ async fn a_dead_node_does_not_affect_calls_to_other_nodes() {
     assert_undisturbed(&events);
 }
 
-/// A machine that is lost neither accepts nor rejects connections, so each attempt to connect lasts
-/// until its timeout.
+/// A lost machine neither accepts nor rejects connections, so each attempt to connect lasts until
+/// its timeout.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unreachable_node_does_not_affect_calls_to_other_nodes() {
     let cluster = Cluster::start().await.unwrap();
     let mut listener = None;
     let events = calls_to_other_nodes(&cluster, async || {
         cluster.node(0).kill().await.unwrap();
-        // The operating system accepts connections to this port, but no process answers on these
+        // The operating system accepts connections to this port, but no process answers on the
         // connections.
         listener = Some(TcpListener::bind((Ipv4Addr::LOCALHOST, cluster.node(0).port())).unwrap());
     })
@@ -113,8 +112,8 @@ async fn an_unreachable_node_does_not_affect_calls_to_other_nodes() {
     assert_undisturbed(&events);
 }
 
-/// After a slot has moved, the store queries the nodes for the slot map. The paused node does not
-/// answer this query.
+/// After a slot has moved, the store queries the nodes for the slot map, and the paused node does
+/// not answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_paused_node_does_not_affect_calls_to_other_nodes_while_slots_move() {
     let cluster = Cluster::start().await.unwrap();
@@ -151,8 +150,8 @@ async fn b42_a_call_to_a_paused_node_is_executed_at_most_once() {
     assert_eq!(used(&store, &wide(), &tenant).await, 1 + executed);
 }
 
-/// Guards against a defect that was reported for other clients of Redis Cluster. While a node was
-/// paused for one second, such a client sent a call five times, and the node executed each of them.
+/// Guards against a defect of other clients of Redis Cluster. While a node was paused for one
+/// second, such a client sent a call five times, and the node executed the call five times.
 #[tokio::test]
 async fn b42_a_batch_to_a_paused_node_is_executed_at_most_once_and_its_other_half_immediately() {
     let cluster = Cluster::start().await.unwrap();

@@ -62,8 +62,8 @@ async fn a_hold_across_slots_is_an_error_and_holds_nothing() {
     assert_eq!(settled.amounts(), [2, 2]);
 }
 
-/// A peek across slots reports the unspent amount of each charge from its slot. An acquire across
-/// slots also peeks. If it is refused, its decision must not contain unspent amounts.
+/// A peek across slots reports the unspent amount of each charge from its slot. A refused acquire
+/// across slots, which also peeks, must not report unspent amounts.
 #[tokio::test]
 async fn a_peek_across_slots_reports_the_unspent_amounts_of_each_slot() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_123));
@@ -91,8 +91,7 @@ async fn a_peek_across_slots_reports_the_unspent_amounts_of_each_slot() {
     }
 }
 
-/// Holds and settlements are sent alone, but the store executes them in the order of the calls in
-/// the batch.
+/// Holds and settlements are sent alone, but the store executes the calls of the batch in order.
 #[tokio::test]
 async fn a_batch_with_holds_is_decided_in_order() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_123));
@@ -146,9 +145,9 @@ async fn a_hold_is_settled_after_its_slot_has_moved_and_after_a_failover_that_ke
     }
 }
 
-/// A policy without `refund-lapsed` shares its state with the same policy with `refund-lapsed`. So
-/// it must handle holds that lapse under the other policy exactly like the core. This must be true
-/// within a slot, in a batch and across slots.
+/// A policy without `refund-lapsed` shares its state with the same policy with `refund-lapsed`.
+/// Holds that lapse under the second policy must have the same effect on the first policy as in the
+/// core. This is tested within a slot, in a batch and across slots.
 #[tokio::test]
 async fn a_policy_without_refund_lapsed_sees_lapses_as_the_core_does() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_123));

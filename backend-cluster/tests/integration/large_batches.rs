@@ -6,8 +6,9 @@ use tidegate_testkit::servers::Cluster;
 
 const CALLS: usize = 300_000;
 
-/// Guards against a defect: the store sent a large batch as a few script calls in one write. Each
-/// script call took several seconds. So all calls timed out, although all of them were charged.
+/// Guards against a defect: the store sent a large batch as a few script calls in one write, and
+/// each script call took several seconds. So all calls timed out, although all of them were
+/// charged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_call_of_a_batch_of_a_hot_subject_is_answered() {
     let cluster = Cluster::start().await.unwrap();

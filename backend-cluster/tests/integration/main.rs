@@ -1,5 +1,5 @@
 //! Tests on clusters that do not measure recovery times. The tests that measure recovery times are
-//! separate test programs, so that no other test runs at the same time.
+//! separate programs, so that no other test runs at the same time.
 
 mod access;
 mod across;

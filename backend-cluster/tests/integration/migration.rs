@@ -19,8 +19,8 @@ use tokio::task::JoinSet;
 /// tested too.
 const LIMIT: u64 = 300;
 
-/// Returns several policies. For one tenant, the states of these policies are in the same slot, and
-/// each state has its own key.
+/// Returns several policies. The states of one tenant under these policies are in one slot, and
+/// have different keys.
 fn policies() -> Vec<Policy> {
     let texts = [
         "window: fixed-window 300/10d anchored",
@@ -31,8 +31,8 @@ fn policies() -> Vec<Policy> {
     texts.map(policy).to_vec()
 }
 
-/// Checks that each admitted call used one more unit of the limit, and that no two calls used the
-/// same unit. Also checks that the limit was not exceeded.
+/// Checks that each admitted call used one more unit of the limit, that no two calls used the same
+/// unit, and that the limit was not exceeded.
 fn assert_exact(events: &[Event], subjects: usize) {
     for subject in 0..subjects {
         let own = || events.iter().filter(|event| event.subject == subject);
@@ -152,8 +152,8 @@ async fn keys_on_two_nodes_in_the_middle_of_a_move_are_decided_when_they_are_tog
     assert_eq!(used(&store, &one, &tenant).await, 1);
     assert_eq!(used(&store, &other, &tenant).await, 1);
 
-    // The call begins shortly before the second key moves. It waits until both keys are on the same
-    // node.
+    // The call begins shortly before the second key moves, and waits until both keys are on the
+    // same node.
     let (decision, moved) = tokio::join!(store.decide(Call::acquire(&both)), async {
         tokio::time::sleep(Duration::from_millis(20)).await;
         cluster.finish_moving_slot(slot, 0).await
@@ -189,8 +189,8 @@ async fn a_node_that_joins_and_takes_slots_under_load_is_used_and_nothing_fails(
     assert!(decided > 100, "{decided} decisions at the new node");
 }
 
-/// The states of the two tenants are in two slots. The store charges both tenants, and undoes a
-/// charge if only one slot admits its charge.
+/// The states of the two tenants are in two slots. If only one slot admits its charge, the store
+/// undoes the charge.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_across_tenants_charge_both_or_neither_while_one_slot_moves() {
     let cluster = Cluster::start().await.unwrap();
@@ -231,8 +231,8 @@ async fn calls_across_tenants_charge_both_or_neither_while_one_slot_moves() {
     assert_eq!(used(&store, &narrow, &staying).await, 200);
 }
 
-/// A redirect shows that the slot map is outdated. The store corrects the slot map immediately from
-/// this redirect.
+/// A redirect shows that the slot map is outdated, and the store corrects the slot map from the
+/// redirect.
 #[tokio::test]
 async fn a_moved_slot_costs_one_redirect() {
     let cluster = Cluster::start().await.unwrap();

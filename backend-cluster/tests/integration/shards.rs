@@ -1,5 +1,4 @@
-//! Tests of a hot tenant on a real cluster. The limit of the tenant is split over shards, and the
-//! shards are on all nodes.
+//! Tests of a hot tenant on a real cluster. Its limit is split over shards on all nodes.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -21,8 +20,8 @@ async fn clients(count: usize, prefix: &str, clock: &ManualClock) -> Vec<Cluster
     (0..count).map(|_| builder().build().unwrap()).collect()
 }
 
-/// Makes `requests` concurrent requests, and returns the number of admitted requests. The requests
-/// use the clients in turn.
+/// Makes `requests` concurrent requests, which use the clients in turn. Returns the number of
+/// admitted requests.
 async fn admitted(clients: &[ClusterStore], policy: &Policy, requests: usize) -> u64 {
     let mut tasks = JoinSet::new();
     for number in 0..requests {
@@ -41,7 +40,7 @@ async fn admitted(clients: &[ClusterStore], policy: &Policy, requests: usize) ->
     admitted
 }
 
-/// Returns the number of keys with the prefix on each node.
+/// Returns, for each node, the number of keys that begin with `prefix`.
 async fn keys(prefix: &str) -> Vec<usize> {
     let mut counts = vec![];
     for node in cluster().await.nodes() {
@@ -107,7 +106,7 @@ async fn a_call_combines_a_sharded_and_an_unsharded_limit() {
         admitted += u64::from(decision.is_allowed());
     }
     assert_eq!(admitted, 15, "five users, three each");
-    // If the limit of a user refused a request, the charge of this request to the limit of the
+    // When the limit of a user refused a request, the charge of the request to the limit of the
     // tenant was undone.
     assert_eq!(self::admitted(&clients, &hot, 400).await, 25);
 }

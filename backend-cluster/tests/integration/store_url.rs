@@ -1,4 +1,4 @@
-//! Tests that the form of a URL selects the kind of store. The tests use real servers of each kind.
+//! Tests that the form of a URL selects the kind of store, on real servers of each kind.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -11,8 +11,8 @@ use crate::common::{cluster, fresh_prefix};
 use tidegate_cluster::{ErrorKind, Limiter, Store, StoreBuilder};
 use tidegate_testkit::servers::{Redis, Sentinel};
 
-/// Returns a builder with long timeouts. The timeouts are long because the machine is possibly
-/// slow, and these tests do not depend on timeouts.
+/// Returns a builder with long timeouts, because the machine is possibly slow and these tests do
+/// not depend on timeouts.
 fn builder(url: &str) -> StoreBuilder {
     let patience = Duration::from_secs(10);
     let builder = StoreBuilder::from_url(url).unwrap().prefix(fresh_prefix());

@@ -128,8 +128,8 @@ async fn a_reservation_across_slots_waits_for_the_last_and_books_in_all_or_none(
         waits.push(decision.is_allowed().then_some(decision.wait().as_secs()));
     }
     assert_eq!(waits, [Some(0), Some(10), None, Some(20)]);
-    // The refused reservation has no place in the queue of the first bucket, so only three
-    // places in this queue are reserved.
+    // The refused reservation got no place in the queue of the first bucket, so this queue has only
+    // three reserved places.
     let next = store.decide(Call::new(reserve(100), &charges[..1])).await.unwrap();
     assert_eq!(next.wait(), Duration::from_secs(3));
 }
@@ -148,7 +148,7 @@ async fn an_error_in_one_slot_leaves_nothing_charged_in_the_others() {
     assert_eq!(used(&store, charges[0]).await, 0);
 }
 
-/// Many callers charge two tenants in each call.
+/// Many concurrent callers charge two tenants in each call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn callers_that_charge_two_tenants_never_exceed_either_limit() {
     let store = builder().await.build().unwrap();
@@ -190,8 +190,8 @@ async fn callers_that_charge_two_tenants_never_exceed_either_limit() {
     }
 }
 
-/// A call can be cancelled, for example by a timeout. Such a call must not remain charged in only
-/// one of its slots.
+/// A call that is cancelled, for example by a timeout, must not remain charged in only one of its
+/// slots.
 #[tokio::test]
 async fn a_cancelled_call_across_slots_is_completed() {
     let store = builder().await.build().unwrap();

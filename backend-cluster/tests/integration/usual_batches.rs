@@ -1,5 +1,5 @@
-//! Tests of usual batches on a real cluster. The script for usual batches does not know some
-//! states, and leaves these states to the general script.
+//! Tests of usual batches on a real cluster. The script for usual batches leaves some states to the
+//! general script.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -29,10 +29,10 @@ pub(crate) enum Fault {
     AnswersReset,
     /// The server executes calls, but all answers are dropped until the connections are reset.
     AnswersSwallowed,
-    /// The callers wait at most 9 ms for each answer, from the beginning of the fault on.
+    /// From the beginning of the fault on, the callers wait at most 9 ms for each answer.
     CallersGiveUp,
-    /// Calls alternate between two settings of the same policy, as during a rollout of a new
-    /// setting. The connections and servers have no fault.
+    /// Calls alternate between two settings of the same policy, as during a rollout. The
+    /// connections and servers have no fault.
     SettingsInTurns,
     /// The first Sentinel hangs, and the connections to the server are closed.
     HungSentinel,
@@ -55,7 +55,7 @@ impl Fault {
         all.into_iter().chain(hung)
     }
 
-    /// Causes the fault and waits for its end. Returns the time from which the store can decide
+    /// Causes the fault and waits for its end. Returns the time from which the store must decide
     /// again.
     pub(crate) async fn run(self, place: &Place, load: &Load) -> Instant {
         let proxy = &place.proxy;
@@ -104,8 +104,8 @@ impl Fault {
                 proxy.set(mode).await.unwrap();
                 proxy.cut(End::Close);
                 load.set_impatient(true);
-                // From this time on, the store must decide some calls, even though the callers do
-                // not wait long.
+                // From now on, the store must decide some calls, even though the callers do not
+                // wait long.
                 let end = Instant::now();
                 sleep(SPAN).await;
                 return end;
@@ -131,8 +131,8 @@ impl Fault {
         }
     }
 
-    /// Checks the calls since `since`. Returns violations of properties that only apply to this
-    /// fault.
+    /// Checks the calls since `since`. Returns violations of properties that apply only to one kind
+    /// of fault.
     pub(crate) fn violations(self, ledger: &Ledger, since: Instant) -> Vec<String> {
         if self != Self::ClosedWhileIdle {
             return vec![];

@@ -41,13 +41,12 @@ impl Layers {
         }
     }
 
-    /// Returns the maximum additional time that the layers need until they use a recovered store
-    /// again.
+    /// Returns the maximum additional time until the layers use a recovered store again.
     pub(crate) fn delay(self) -> Duration {
         match self {
             Self::None | Self::Timeout => Duration::ZERO,
-            // A probe that is in flight at the end of the fault can fail. Then the circuit opens
-            // once more.
+            // A probe that is in flight at the end of the fault possibly fails, and the circuit
+            // opens once more.
             _ => OPEN_FOR * 2,
         }
     }

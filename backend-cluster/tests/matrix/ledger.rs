@@ -1,4 +1,4 @@
-//! A ledger of all calls. It compares the outcome of each call for its caller with the states on
+//! A ledger of all calls, which compares the outcome of each call for its caller with the states on
 //! the servers.
 
 use std::collections::BTreeMap;
@@ -12,12 +12,12 @@ use tokio::time::Instant;
 
 use crate::fault::Fault;
 
-/// The outcome of a call, as its caller sees it.
+/// The outcome of a call for the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Admitted,
     Refused,
-    /// The call failed with an error, or a layer made a degraded decision because of an error.
+    /// The call failed with an error, or an error caused a layer to make a degraded decision.
     Failed(ErrorKind),
     /// The caller stopped waiting before the answer arrived.
     GivenUp,
@@ -53,13 +53,13 @@ pub(crate) struct Entry {
 /// All calls of a row of the matrix.
 pub(crate) struct Ledger {
     tenant: String,
-    /// A second tenant. Its slot is served by another node than the slot of `tenant`. Some calls
-    /// charge both tenants.
+    /// A second tenant, if the store is a cluster. The slot of this tenant is on another node than
+    /// the slot of `tenant`. Some calls charge both tenants.
     other_tenant: Option<String>,
     /// The policy for subjects that only one call uses.
     own: Policy,
-    /// The settings of the policy for the subject that many calls share. If the list has several
-    /// settings, the calls alternate between them.
+    /// The settings of the policy for the subject that many calls share. Calls alternate between
+    /// several settings.
     shared: Vec<Policy>,
     next: AtomicUsize,
     entries: Mutex<Vec<Entry>>,
@@ -69,8 +69,8 @@ pub(crate) struct Ledger {
 const SHARED: usize = 4;
 /// Every fifth call is a call across slots, if the ledger has another tenant.
 const ACROSS: usize = 5;
-/// The limit of a subject that only one call uses. The limit is greater than 1, so that the test
-/// detects a call that is charged twice.
+/// The limit of a subject that only one call uses. It is greater than 1, so that the test detects a
+/// call that is charged twice.
 const OWN_LIMIT: u64 = 9;
 const SHARED_LIMIT: u64 = 20;
 
@@ -99,7 +99,7 @@ impl Ledger {
         first..first + count
     }
 
-    /// Makes the calls with these numbers. Several calls are made in one batch.
+    /// Makes the calls with these numbers, in one batch if there are several.
     pub(crate) async fn call(
         &self,
         store: &dyn Store,
@@ -146,7 +146,7 @@ impl Ledger {
     }
 
     /// Compares the entries of the ledger with the states on the servers, and returns the
-    /// violations. Each observer is a store that reads the states of one tenant.
+    /// violations. An observer is a store that reads the states of one tenant.
     pub(crate) async fn check(&self, observers: &[Box<dyn Store>]) -> Vec<String> {
         let entries = self.entries();
         let is_own = |entry: &&Entry| !is_shared(entry.number);
@@ -256,7 +256,7 @@ async fn an_entry_that_contradicts_the_server_is_reported() {
             let (number, tenant) = if across { (ACROSS + 1, "u") } else { (2, "t") };
             let (policy, subject) = (&ledger.own, subject_for(number));
             if across {
-                // The entry agrees with the state in the first slot, and only contradicts the state
+                // The entry agrees with the state in the first slot, and contradicts only the state
                 // in the second slot.
                 let right = u64::from(outcome == Outcome::Admitted);
                 let first = [Charge::new(policy, &subject).tenant("t").cost(right)];

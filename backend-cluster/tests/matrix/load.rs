@@ -73,7 +73,7 @@ impl Load {
     }
 
     /// Waits until the store has decided a call that a caller made at or after `from`. Returns the
-    /// time between `from` and this decision, or `None` if this time is longer than `bound`.
+    /// time between `from` and this decision, or `None` if it is longer than `bound`.
     pub(crate) async fn until_decided(&self, from: Instant, bound: Duration) -> Option<Duration> {
         loop {
             let entries = self.shared.ledger.entries();
@@ -100,8 +100,8 @@ async fn call_again_and_again(shared: Arc<Shared>) {
     let mut turn = 0;
     while !shared.is_over.load(Ordering::SeqCst) {
         shared.in_flight.fetch_add(1, Ordering::SeqCst);
-        // This task has counted its next call as in flight before it reads `is_idle`. So either
-        // `pause` waits for this call, or this task sees that it must not make the call.
+        // The task counts its next call as in flight before it reads `is_idle`. So either `pause`
+        // waits for this call, or the task sees that it must not make the call.
         if !shared.is_idle.load(Ordering::SeqCst) {
             turn = (turn + 1) % BATCHED;
             let numbers = shared.ledger.next(if turn == 0 { BATCH } else { 1 });

@@ -1,6 +1,5 @@
 //! A matrix of tests: every composition of layers is tested on every store under every fault. Other
-//! tests cover each layer, store and fault separately. This matrix covers the combinations that
-//! applications use.
+//! tests cover each layer, store and fault separately.
 //!
 //! | dimension | values |
 //! |---|---|
@@ -46,8 +45,8 @@ use ledger::Ledger;
 use load::Load;
 use place::{Backend, Place};
 
-/// The maximum time for which a call waits for an answer. It is the default response timeout of the
-/// stores.
+/// The maximum time for which a call waits for an answer, which is the default response timeout of
+/// the stores.
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The maximum additional time between the end of a fault and the first decision of the store.
@@ -56,22 +55,21 @@ const RECOVERY: Duration = Duration::from_millis(200);
 /// The additional delay that is allowed because the machine is possibly busy.
 const MARGIN: Duration = Duration::from_millis(800);
 
-/// The maximum number of connections that a store is allowed to make in a row of the matrix. The
-/// store waits between connection attempts, regardless of the number of callers, so it must not
-/// exceed this number.
+/// The maximum number of connections that a store makes in a row of the matrix. The store pauses
+/// between attempts to connect, regardless of the number of callers, so it needs only a few.
 const MAX_CONNECTIONS: u64 = 60;
 
 /// The time for which the callers make calls before the fault, and again after the store has
 /// recovered.
 const CALM: Duration = Duration::from_millis(100);
 
-/// The maximum number of attempts for a row in which the store recovers too late. A row is repeated
-/// because a machine that stalls for a second has the same effect. A violation that the ledger
-/// reports fails the test, even if a later attempt succeeds.
+/// The maximum number of attempts for a row in which the store recovers too late. Such a row is
+/// repeated, because a machine that stalls for a second has the same effect. A violation that the
+/// ledger reports fails the test, even if a later attempt succeeds.
 const ATTEMPTS: usize = 3;
 
 /// Runs one row of the matrix. Returns the violations, and the time until the store decided again.
-/// The time is `None` if it was not within the bound.
+/// The time is `None` if it is longer than the bound.
 async fn row(
     place: &Place,
     layers: Layers,
@@ -104,8 +102,8 @@ async fn row(
     (findings, took)
 }
 
-/// Runs all rows of a store. Each composition of layers has its own servers, and the rows with this
-/// composition run on these servers one after another.
+/// Runs all rows of a store. Each composition of layers has its own servers, which run its rows one
+/// after another.
 async fn all_rows(backend: Backend) {
     let mut lanes = JoinSet::new();
     for layers in Layers::ALL {

@@ -14,15 +14,14 @@ pub(crate) enum Backend {
     Cluster,
 }
 
-/// The servers of a row. The store under test reaches one of these servers through a proxy.
+/// The servers of a row. The store under test reaches one of them through a proxy.
 pub(crate) struct Place {
     servers: Servers,
     pub(crate) proxy: Proxy,
     /// The tenant of the calls. In a cluster, the node behind the proxy serves the slot of this
     /// tenant.
     pub(crate) tenant: String,
-    /// A second tenant. In a cluster, another node serves the slot of this tenant. `None` for other
-    /// stores.
+    /// A second tenant, if the store is a cluster. Another node serves the slot of this tenant.
     pub(crate) other_tenant: Option<String>,
 }
 
@@ -126,7 +125,7 @@ impl Place {
         self.proxy.counts().connections
     }
 
-    /// Returns a new store under test. The store has not connected yet.
+    /// Returns a new store under test, which has not connected yet.
     pub(crate) fn store(&self, prefix: &str) -> Box<dyn Store> {
         match &self.servers {
             Servers::Redis(_) => {
@@ -146,8 +145,8 @@ impl Place {
         }
     }
 
-    /// Returns one store for each tenant. These stores use the same keys as the store under test,
-    /// and do not connect through the proxy.
+    /// Returns one store for each tenant. These stores use the keys of the store under test, but do
+    /// not connect through the proxy.
     pub(crate) fn observers(&self, prefix: &str) -> Vec<Box<dyn Store>> {
         let mut nodes = vec![self.node()];
         if let Servers::Cluster(cluster) = &self.servers {

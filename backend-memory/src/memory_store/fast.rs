@@ -14,16 +14,16 @@
 //! A charge is *short and known* if it meets all of these conditions:
 //!
 //! * Tenant and subject together have at most 20 bytes (19 with a tenant).
-//! * The record of the charge exists, and it was written for the same [`Policy`] object.
+//! * The record of the charge exists, and was written for the same [`Policy`] object.
 //! * The state in the record is packed into two words, or is a log that need not grow.
 //! * The lock of the record's shard is free, and no sweep of that shard is due.
 //!
 //! # Semantics
 //!
-//! The fast path decides exactly like [`engine::decide`](tidegate_core::engine::decide). The
-//! property in `core/tests/integration/fast_path.rs` compares the decisions on packed states and
-//! logs with the decisions of the engine. The conformance suite (`tests/conformance.rs`) compares
-//! the whole store with the oracle.
+//! The fast path decides exactly like [`engine::decide`](tidegate_core::engine::decide). A property
+//! in `core/tests/integration/fast_path.rs` compares its decisions on packed states and logs with
+//! those of the engine. The conformance suite (`tests/conformance.rs`) compares the whole store
+//! with the oracle.
 //!
 //! # Code generation
 //!
@@ -36,13 +36,14 @@
 //!   of `answer`. If the code paths of several algorithms merged before `answer`, the decision
 //!   would be written to memory.
 //! * Functions that are not inlined take scalars, because a reference to the [`Call`] would force
-//!   the `Call` into memory. They are called in tail position, because values that are used after a
-//!   function call are spilled.
-//! * [`decide_out_of_line`](MemoryStore::decide_out_of_line) has its own return type [`OutOfLine`].
-//!   The comment on that type gives the reason.
-//! * The enum [`Attempt`] is about as fast as a `Result<FastOutcome, Option<Lookup>>` would be.
-//!   With the enum, a call through the store executes 279 instead of 276 instructions for a hot
-//!   key. A call through a limiter executes 269 instead of 275 instructions.
+//!   the `Call` into memory. Such functions are called in tail position, because values that are
+//!   used after a function call are spilled.
+//! * [`decide_out_of_line`](MemoryStore::decide_out_of_line) returns the type [`OutOfLine`], for
+//!   the reason in the comment on that type.
+//! * The enum [`Attempt`] is about as fast as a `Result<FastOutcome, Option<Lookup>>`. For a hot
+//!   key, a call through the store executes 279 instructions with the enum, and 276 with the
+//!   `Result`. A call through a limiter executes 269 instructions with the enum, and 275 with the
+//!   `Result`.
 //!
 //! `try_acquire_by_rule` does a part of the work of `acquire_single`, but does it faster. Without
 //! `try_acquire_by_rule`, a call with one hot key costs more:
@@ -53,8 +54,8 @@
 //! | bucket by intervals | + 62 % | + 75 % |
 //! | token bucket with a tenant | + 64 % | + 60 % |
 //!
-//! After a change of this module, run these benchmarks. At the same time, run the binaries of the
-//! benchmarks from before the change:
+//! After a change of this module, run these benchmarks, concurrently with the benchmarks from
+//! before the change:
 //!
 //! * `cargo bench -p tidegate-memory --bench store`
 //! * `cargo bench -p tidegate-memory --bench requests`
@@ -72,38 +73,38 @@ use crate::lock::PaddedLock;
 use crate::shard::{MissReason, Shard};
 use crate::slot::{AnyKey, KeyQuery};
 
-/// The return type of [`MemoryStore::decide_out_of_line`].
-// If the function returned a `Result<Decision, Error>`, the compiler would let it write into the
-// memory for the result of its caller. That memory would then be used on the inline path too. So
-// the decision would be built in memory even if the caller does not read it.
+// If this function returned a `Result<Decision, Error>`, the compiler would let it write into the
+// memory for its caller's result. Then the inline path would also use that memory, and would build
+// the decision in memory even if the caller does not read it.
 struct OutOfLine {
     decision: Result<Decision, Error>,
     _time: Timestamp,
 }
 
-/// A locked shard, the hash of a key, and the reason for which the fast path did not decide a
-/// charge with this key.
+/// The result of a lookup that did not decide a charge: the locked shard, the hash of the charge's
+/// key, and the reason.
 struct Lookup<'a> {
     shard: ShardGuard<'a>,
     hash: u64,
     reason: MissReason,
 }
 
-/// The result of an attempt to decide on a charge without waiting for a lock.
+/// The result of an attempt to decide a charge without waiting for a lock.
 enum Attempt<'a> {
     Decided(FastOutcome),
-    /// The shard was locked and the key was looked up, but the charge was not decided. No state has
-    /// changed.
+    /// The shard was locked and the key was looked up, but the charge was not decided and no state
+    /// was changed.
     Undecided(Lookup<'a>),
-    /// The shard is not locked, and no state has changed. Possible reasons are a long key, a lock
+    /// The shard is not locked, and no state was changed. Possible reasons are a long key, a lock
     /// that another thread holds, and a sweep that is due. Calls with several policies and some
     /// charges to logs are not tried either.
     NotTried,
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// Decides on a call, and passes the decision to `answer`. Returns the result of `answer`.
-    // Each inlined algorithm adds about 1.5 kB of code to the caller of this function, so rare
+    /// Decides a call, and passes the decision to the closure `answer`. Returns the result of the
+    /// closure.
+    // Each inlined algorithm adds about 1.5 kB of code to the caller of `decide_by`, so rare
     // algorithms are not inlined.
     #[inline(always)]
     pub(super) fn decide_by<T>(
@@ -153,8 +154,7 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Decides on one charge without a tenant. The type `A` of the policy's rule is known at
-    /// compile time.
+    /// Decides one charge without a tenant, by a rule of type `A` that is known at compile time.
     #[inline(always)]
     fn decide_inline<A: PackedAlgorithm, T>(
         &self,
@@ -167,7 +167,7 @@ impl<C: Clock> MemoryStore<C> {
     ) -> T {
         let charge = Charge::new(policy, subject).cost(cost);
         let key = self.short_key(&charge);
-        // The clock is read after the hash was started, so that the processor executes both at the
+        // The clock is read while the hash is computed, so that the processor executes both at the
         // same time.
         let time = clock.now();
         let lookup = match self.try_acquire(&charge, rule, key, time) {
@@ -180,7 +180,6 @@ impl<C: Clock> MemoryStore<C> {
         answer(self.decide_out_of_line((policy, &[]), &[], subject, cost, time, lookup).decision)
     }
 
-    /// Acquires one charge by any algorithm, without waiting for a lock.
     #[inline(never)]
     fn try_acquire_by_rule(
         &self,
@@ -203,7 +202,6 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Acquires one charge with a short key by a packed algorithm, without waiting for a lock.
     #[inline(always)]
     fn try_acquire<A: PackedAlgorithm>(
         &self,
@@ -220,7 +218,6 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Acquires one charge to an existing log, without waiting for a lock.
     #[inline]
     fn try_acquire_log(
         &self,
@@ -233,8 +230,8 @@ impl<C: Clock> MemoryStore<C> {
         shard.acquire_log(hash, key, charge, time.as_micros(), &self.shared)
     }
 
-    /// Decides on a call with one charge per policy. All charges have the same tenant, subject and
-    /// cost. `lookup` is `Some` if an earlier attempt has locked the shard of the only charge.
+    /// Decides a call with one charge per policy, all with the same tenant, subject and cost.
+    /// `lookup` is `Some` if an earlier attempt has locked the shard of the only charge.
     #[inline(never)]
     fn decide_out_of_line(
         &self,
@@ -256,8 +253,8 @@ impl<C: Clock> MemoryStore<C> {
         OutOfLine { decision, _time: time }
     }
 
-    /// Acquires one charge with any key and by any algorithm. Returns `None` and changes nothing if
-    /// the charge needs the full path.
+    /// Acquires one charge with any key and algorithm. Returns `None` and changes nothing if the
+    /// charge needs the full path.
     #[inline(never)]
     fn acquire_single(
         &self,
@@ -279,8 +276,8 @@ impl<C: Clock> MemoryStore<C> {
         shard.acquire_single(hash, key, charge, now, &self.shared, reason)
     }
 
-    /// Locks the shard of a hash and counts the call. If a sweep is due, this function first
-    /// removes expired states.
+    /// Locks the shard of a hash and counts the call. If a sweep is due, removes expired states
+    /// first.
     #[inline(always)]
     fn lock_shard(&self, hash: u64, now: u64) -> Option<ShardGuard<'_>> {
         let number = self.shard_of(hash);
@@ -297,7 +294,7 @@ impl<C: Clock> MemoryStore<C> {
     /// Removes the expired states from one group of slots of `shard`, and from one group of slots
     /// of the shard with the number `other`.
     // `shard` is unlocked before `other` is locked, because a thread that holds a lock must not
-    // lock a shard with a lower number.
+    // wait for the lock of a shard with a lower number.
     #[inline(never)]
     fn sweep_and_relock<'s>(
         &'s self,

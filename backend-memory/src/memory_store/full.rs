@@ -11,19 +11,17 @@ use crate::shared::WhenFull;
 use crate::slot::{AnyKey, KeyQuery, Slot};
 
 /// The maximum number of attempts to decide a call that does not fit into the heap budget. Several
-/// attempts can be needed, because other calls can use the bytes that an eviction freed before the
-/// next attempt.
+/// attempts are needed if other calls use the bytes that an eviction has freed.
 const MAX_ATTEMPTS: u32 = 4;
 
 impl<C: Clock> MemoryStore<C> {
-    /// Decides on any call.
     #[inline(never)]
     pub(super) fn decide_full(&self, call: &Call<'_>, time: Timestamp) -> Result<Decision, Error> {
         if let Some(decision) = self.acquire_multi(call, time) {
             return Ok(decision);
         }
-        // The faster paths pass every call that is not valid to this function, so only this
-        // function checks the call.
+        // The full path checks the call, because the faster paths leave every call that is not
+        // valid to the full path.
         call.check()?;
         let mut last = self.decide_locked(call, time);
         for _ in 1..MAX_ATTEMPTS {
@@ -37,8 +35,8 @@ impl<C: Clock> MemoryStore<C> {
         last.0
     }
 
-    /// Decides on a valid call. If the call fails because the heap budget is exhausted, this
-    /// function also returns the number of bytes that the call needs.
+    /// Decides a valid call. If the heap budget is exhausted, returns the error and the number of
+    /// bytes that the call needs.
     fn decide_locked(
         &self,
         call: &Call<'_>,
@@ -92,12 +90,12 @@ impl<C: Clock> MemoryStore<C> {
         (decision, missing_bytes)
     }
 
-    /// Evicts entries of the tables that use the heap, until `bytes` more bytes fit into the heap
-    /// budget. Among all shards, the entries that expire first are evicted first. Returns `false`
-    /// if the bytes cannot fit. The entries for the charges of `call` are kept.
-    // The heap budget applies to the whole store. The shard of a new entry can be without entries
-    // that use the heap, while other shards contain such entries. This function locks one shard at
-    // a time.
+    /// Evicts entries that use the heap, until `bytes` more bytes fit into the heap budget. The
+    /// entries of all shards that expire first are evicted first. The entries for the charges of
+    /// `call` are kept. Returns `false` if the bytes cannot fit.
+    // The heap budget applies to the whole store. The shard of a new entry possibly has no entries
+    // that use the heap, while other shards have such entries. The function locks one shard at a
+    // time.
     #[cold]
     #[inline(never)]
     fn evict_heap_entries(&self, bytes: usize, call: &Call<'_>, now: u64) -> bool {

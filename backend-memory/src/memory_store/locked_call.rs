@@ -1,4 +1,4 @@
-//! Gives the engine access to the records of a call while the shards of these records are locked.
+//! The engine's access to the records of a call, while the shards of these records are locked.
 
 use smallvec::SmallVec;
 use tidegate_core::engine::{Record, Records, RememberedCall};
@@ -11,7 +11,7 @@ use crate::shard::Shard;
 use crate::shared::Shared;
 use crate::slot::{AnyKey, BoxedEntry, KeyQuery, Slot, Uncommon};
 
-/// A charge, and the data with which the record of the charge is found.
+/// A charge, and the data for finding its record.
 pub(super) struct ChargeSlot<'s> {
     pub(super) charge: Charge<'s>,
     pub(super) key: AnyKey<'s>,
@@ -26,8 +26,8 @@ impl ChargeSlot<'_> {
     }
 }
 
-/// A call, and the locks of the shards that contain its records. Each of these shards is locked
-/// once, even if several charges use it.
+/// A call, and the locks of the parts of the store (shards) that contain its records. A shard is
+/// locked once, even if several charges use it.
 pub(super) struct LockedCall<'s> {
     /// The locked shards and their numbers, in ascending order.
     pub(super) shards: SmallVec<[(usize, ShardGuard<'s>); 4]>,
@@ -39,15 +39,13 @@ pub(super) struct LockedCall<'s> {
     /// Whether the call can write records that are not packed. Acquires usually write packed
     /// records.
     pub(super) may_box: bool,
-    /// Whether the call is an operation on a hold.
     pub(super) is_of_hold: bool,
-    /// The last record that [`get`](Records::get) has unpacked. The record is stored in this field
-    /// because `get` returns a reference to it.
+    /// The last record that [`get`](Records::get) has unpacked, because `get` returns a reference
+    /// to it.
     pub(super) unpacked: Option<Record>,
-    /// The number of bytes that this call has reserved in the heap budget. `drop` releases them.
+    /// The bytes that this call has reserved in the heap budget. `drop` releases them.
     pub(super) reserved: usize,
-    /// The number of bytes that did not fit into the heap budget, or `None` if the heap budget has
-    /// not caused a failure.
+    /// The number of bytes that did not fit into the heap budget, or `None` if all bytes did.
     pub(super) missing_bytes: Option<usize>,
 }
 
@@ -158,8 +156,8 @@ impl Drop for LockedCall<'_> {
     }
 }
 
-/// Returns the maximum number of heap bytes that the next write of the charge's record can add.
-/// `slot` is the slot of the record in the table, or `None` for a new record.
+/// Returns the maximum number of heap bytes that a write of the charge's record can add. `slot` is
+/// the slot of the record in the table, or `None` for a new record.
 fn max_heap_growth(
     slot: Option<&Slot>,
     own: &ChargeSlot<'_>,

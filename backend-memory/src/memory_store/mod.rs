@@ -1,4 +1,4 @@
-//! The store consists of parts (shards). Each shard is a table of states with its own lock.
+//! The memory store consists of parts (shards). Each shard is a table of states with its own lock.
 //!
 //! A call takes the first path in this table that applies to it:
 //!
@@ -33,8 +33,9 @@ type ShardGuard<'a> = crate::lock::Guard<'a, Shard>;
 
 /// An in-memory store with bounded memory.
 ///
-/// States are distributed over parts of the store (shards), and each shard has its own lock. A call
-/// waits only for the locks of the shards that contain its states. There is no background thread.
+/// The states are distributed over parts of the store (shards), and each part has its own lock. A
+/// call waits only for the locks of the parts that contain its states. There is no background
+/// thread.
 ///
 /// ```
 /// use tidegate_memory::{Call, Charge, MemoryStore, Policy};
@@ -114,9 +115,9 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Returns an upper bound on [`bytes`](Self::bytes).
     ///
-    /// While the table of a shard grows, the old and the new table exist at the same time. Each
-    /// thread that is growing a table therefore adds memory beyond this bound: at most the bound
-    /// divided by the number of shards.
+    /// While the table of a part of the store (shard) grows, the old and the new table exist at the
+    /// same time. Each thread that is growing a table therefore adds memory beyond `max_bytes`: at
+    /// most `max_bytes` divided by the number of shards.
     #[must_use]
     pub fn max_bytes(&self) -> usize {
         let shards = self.each_shard(Shard::max_bytes).sum::<usize>();
@@ -145,7 +146,7 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Returns the hash and the key of a charge, or `None` if the key is longer than a
+    /// Returns the hash and the key of a charge, or `None` if the key is too long for a
     /// [`ShortKey`].
     #[inline(always)]
     fn short_key(&self, charge: &Charge<'_>) -> Option<(u64, ShortKey)> {
@@ -153,8 +154,7 @@ impl<C: Clock> MemoryStore<C> {
         Some((key.hash(self.shared.hasher(charge.policy)), key))
     }
 
-    /// Returns the number of the shard for a hash. The number is computed from the high bits of the
-    /// hash.
+    /// Returns the number of the shard for a hash, from the high bits of the hash.
     #[inline]
     fn shard_of(&self, hash: u64) -> usize {
         let scaled = (u128::from(hash) * self.shards.len() as u128) >> 64;
@@ -169,8 +169,8 @@ impl<C: Clock> MemoryStore<C> {
         shard.count_unless_sweep_due().then_some(shard)
     }
 
-    /// Removes the expired states from one group of slots of a shard, unless another thread holds
-    /// the lock of the shard.
+    /// Removes the expired states from one group of slots of a part of the store (shard), unless
+    /// another thread holds the lock of the shard.
     fn sweep_elsewhere(&self, number: usize, now: u64) {
         if let Some(mut shard) = self.shards[number % self.shards.len()].try_lock() {
             shard.sweep_step(now, &self.shared);
@@ -212,8 +212,8 @@ impl<C: Clock> Store for MemoryStore<C> {
     }
 
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
-        // A log that grows is copied into memory of up to twice its capacity. During the copy, the
-        // old memory is also in use.
+        // A growing log is copied into memory of up to twice its capacity. During the copy, the old
+        // memory is also in use.
         let records = usize::try_from(policy.rule().max_records()).unwrap_or(usize::MAX);
         let needed = records.saturating_mul(2 * 16);
         if needed <= self.shared.heap.max() {
@@ -230,7 +230,7 @@ impl<C: Clock> Store for MemoryStore<C> {
     }
 }
 
-/// A clock that always returns the same time, so that all calls of a batch are decided at one time.
+/// A clock that stands still, so that all calls of a batch are decided at one time.
 #[derive(Debug)]
 struct BatchClock(Timestamp);
 

@@ -1,8 +1,8 @@
-//! The path for acquires of two to four charges. All charges must be to existing records with short
-//! keys and packed states.
+//! The path for acquires of two to four charges, all to existing records with short keys and packed
+//! states.
 //!
-//! Most requests with several policies take this path. It evaluates each charge on the packed
-//! state. It writes the results if all enforced policies admit their charges. The [full
+//! Most requests with several policies take this path. The path evaluates each charge on the packed
+//! state, and writes the results if all enforced policies admit their charges. The [full
 //! path](super::full) decides all other calls with several charges. The conformance suite compares
 //! the decisions of both paths with the oracle.
 
@@ -13,13 +13,12 @@ use tidegate_core::{Call, Charge, Clock, Decision, Operation, Timestamp};
 use super::{MemoryStore, ShardGuard};
 use crate::key::ShortKey;
 
-/// The maximum number of charges of a call on this path.
+/// The maximum number of charges of a call for which this path is used.
 const MAX_CHARGES: usize = 4;
 
 type Few<T> = SmallVec<[T; MAX_CHARGES]>;
 
-/// A charge, the key and the hashes with which its record is found, and the number of the record's
-/// shard.
+/// A charge, with the key and the hashes of its record, and the number of the record's shard.
 struct ChargeKey<'a> {
     charge: Charge<'a>,
     state_hash: u64,
@@ -28,7 +27,7 @@ struct ChargeKey<'a> {
     shard: usize,
 }
 
-/// An evaluated charge, and the slot of the table into which the new state is written.
+/// An evaluated charge, and the slot of the table for the new state.
 struct Evaluated {
     /// The position of the shard among the locked shards.
     shard: usize,
@@ -37,8 +36,8 @@ struct Evaluated {
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// Makes all charges of the call if every enforced policy admits its charge, and otherwise no
-    /// charge. Returns `None` and changes nothing if the call needs the full path.
+    /// Makes all charges of the call if every enforced policy admits its charge, and otherwise
+    /// none. Returns `None` and changes nothing if the call needs the full path.
     pub(super) fn acquire_multi(&self, call: &Call<'_>, time: Timestamp) -> Option<Decision> {
         if call.id.is_some() {
             return None;
@@ -53,7 +52,7 @@ impl<C: Clock> MemoryStore<C> {
                 return None;
             }
             let state_hash = charge.policy.state_hash();
-            // Two charges to the same state depend on each other, so the call needs the engine.
+            // Two charges to the same state depend on each other, so such a call needs the engine.
             if keys.iter().any(|key| key.state_hash == state_hash) {
                 return None;
             }
@@ -87,7 +86,7 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Locks the shards of all keys, each shard once. Returns `None` if another thread holds one of
     /// the locks, or if a sweep is due in one of the shards.
-    // The order of the locks does not matter, because this function never waits for a lock.
+    // The order of the locks does not matter, because the function never waits for a lock.
     fn try_lock_shards(&self, keys: &[ChargeKey<'_>]) -> Option<Few<(usize, ShardGuard<'_>)>> {
         let mut shards: Few<(usize, ShardGuard<'_>)> = SmallVec::new();
         for key in keys {

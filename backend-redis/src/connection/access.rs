@@ -25,11 +25,10 @@ pub(super) struct Access {
     pub(super) tls: Option<Tls>,
     /// The provider of the credentials for servers. Sentinels have a separate login.
     pub(super) credentials: Option<CredentialsProvider>,
-    /// The maximum time from sending a call to its reply.
     pub(super) response_timeout: Duration,
 }
 
-/// The stage that an attempt to connect to one server has reached.
+/// The last step that an attempt to connect to one server has reached.
 #[derive(Debug, Default)]
 pub(super) struct Progress(AtomicU8);
 
@@ -42,7 +41,7 @@ impl Progress {
         self.0.store(stage, Ordering::Relaxed);
     }
 
-    /// Describes the step that was not completed in an attempt that took too long.
+    /// Names the step that an attempt did not complete in time.
     pub(super) fn missing(&self, address: &ConnectionAddr) -> &'static str {
         let encrypts = matches!(address, ConnectionAddr::TcpTls { .. });
         match self.0.load(Ordering::Relaxed) {
@@ -59,8 +58,8 @@ impl Progress {
 }
 
 impl Access {
-    /// Connects to a server, and logs in with the credentials of the provider. Without a provider,
-    /// the login uses the credentials of the URL. Errors name the server `peer`.
+    /// Connects to the server `peer`, and logs in with the credentials of the provider. Without a
+    /// provider, the login uses the credentials of the URL. Errors contain the name of `peer`.
     pub(super) async fn connect_to_server(
         &self,
         peer: &Peer,
@@ -81,8 +80,8 @@ impl Access {
         self.log_in(peer, &server, socket, credentials.renewal()).await
     }
 
-    /// Connects to a server or a Sentinel, and logs in with the credentials of the URL. Errors name
-    /// the server or Sentinel `peer`.
+    /// Connects to the server or Sentinel `peer`, and logs in with the credentials of the URL.
+    /// Errors contain the name of `peer`.
     pub(super) async fn connect(
         &self,
         peer: &Peer,

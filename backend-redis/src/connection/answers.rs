@@ -6,25 +6,27 @@
 /// slots are on one node: about 6 MB. A script replies with about 50 bytes per charge.
 pub(super) const MAX_ANSWER: u64 = 16 << 20;
 
-/// The maximum length of a line, such as an error. The maximum is needed because the parser
-/// searches an incomplete line for its end again after each read.
+/// The maximum length of a line of a reply, such as an error. After each read, the parser searches
+/// an incomplete line again from its start, so the maximum bounds this work.
 const MAX_LINE: u64 = 1 << 20;
 
-/// The length of the shortest value, such as `_\r\n`.
+/// The length of the shortest RESP value, such as `_\r\n`.
 const MIN_VALUE: u64 = 3;
 
-/// Counts replies by the lengths that RESP (2 or 3) contains. The counter stores none of the bytes.
+/// Counts replies by the lengths that RESP (2 or 3) contains, without storing the bytes.
 ///
-/// The parser of the client rejects input that is not RESP.
+/// The counter does not detect input that is not RESP, because the parser of the Redis client
+/// rejects such input.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
-    /// The number of received bytes of the current reply.
+    /// The number of bytes of the current reply that have been received.
     length: u64,
-    /// The number of values of the current reply after the current value.
+    /// The number of values of the current reply that follow the current value.
     values: u64,
-    /// The number of missing bytes of the current bulk string, including its line end.
+    /// The number of bytes of the current bulk string that have not arrived, including the line
+    /// end.
     bulk: u64,
-    /// The received part of the first line of the current value.
+    /// The part of the first line of the current value that has been received.
     head: Option<Head>,
 }
 
@@ -36,14 +38,14 @@ struct Head {
     length: u64,
 }
 
-/// An error: a reply is or will be longer than [`MAX_ANSWER`], or the reply has a line that is
-/// longer than [`MAX_LINE`].
+/// An error: a reply is longer than [`MAX_ANSWER`], or has a line that is longer than [`MAX_LINE`].
+/// The error is detected before the whole reply has arrived.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
 
 impl Answers {
-    /// Returns the number of replies that end in these bytes, which follow the bytes of the
-    /// previous call.
+    /// Counts the replies that end in `bytes`, which follow the bytes of the previous call of this
+    /// function.
     pub(super) fn count(&mut self, mut bytes: &[u8]) -> Result<u64, TooLong> {
         let mut answers = 0;
         while let [byte, rest @ ..] = bytes {
@@ -69,7 +71,7 @@ impl Answers {
         self.check(0)
     }
 
-    /// Returns an error if the reply will be too long after at least `more` further bytes.
+    /// Returns an error if at least `more` further bytes make the reply too long.
     fn check(&self, more: u64) -> Result<(), TooLong> {
         if self.length.saturating_add(more) > MAX_ANSWER { Err(TooLong) } else { Ok(()) }
     }
@@ -98,7 +100,8 @@ impl Answers {
         Ok(false)
     }
 
-    /// Processes the first line of a value. Returns `true` if the reply ends with this line.
+    /// Processes the first line of a value, which is complete. Returns `true` if the reply ends
+    /// with this line.
     fn end_head(&mut self, Head { kind, number, is_negative, .. }: Head) -> Result<bool, TooLong> {
         let values = match kind {
             _ if is_negative => 0,
@@ -109,7 +112,8 @@ impl Answers {
             }
             b'*' | b'~' | b'>' => number,
             b'%' => number.saturating_mul(2),
-            // Attributes are sent before the value to which they belong.
+            // In RESP3, attributes precede the value to which they belong, so one more value
+            // follows.
             b'|' => number.saturating_mul(2).saturating_add(1),
             _ => 0,
         };
@@ -140,7 +144,6 @@ fn length(bytes: usize) -> u64 {
 mod tests {
     use super::*;
 
-    /// Replies of all types, some of them nested.
     const ANSWERS: [&[u8]; 16] = [
         b"+OK\r\n",
         b"-ERR 3 of *7 are $5\r\n",

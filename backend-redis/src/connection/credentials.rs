@@ -41,13 +41,13 @@ impl Credentials {
         Self { user: None, password: password.into(), renew_after: None }
     }
 
-    /// Sets the time after which the store logs in again on the open connection, with new
+    /// Sets the time after which the store logs in again on an open connection, with new
     /// credentials of the provider.
     ///
     /// Some services close a connection when its token has expired, or some hours after the login.
     /// Choose a time that is shorter than the time of the service. If the provider or the login
     /// fails, the store tries again every 10 s, and keeps the connection until the server closes
-    /// it. Default: the store does not log in again.
+    /// it. By default, the store does not log in again.
     pub fn renew_after(self, span: Duration) -> Self {
         Self { renew_after: Some(span.max(MIN_RENEWAL)), ..self }
     }
@@ -57,8 +57,8 @@ impl Credentials {
         with_login(server, self.user.as_deref(), Some(&self.password))
     }
 
-    /// Returns the command that logs in on an open connection. If the credentials have no user, the
-    /// command uses the user of `server`.
+    /// Returns the command that logs in on an open connection. Without a user in the credentials,
+    /// the command uses the user of `server`.
     pub(super) fn login(&self, server: &ConnectionInfo) -> Cmd {
         let mut command = Cmd::new();
         command.arg("AUTH");
@@ -83,17 +83,15 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// The result of a credentials provider.
+/// The result of a credentials provider: the credentials, or any error.
 pub type ProvidedCredentials = Result<Credentials, Box<dyn StdError + Send + Sync>>;
 
-/// A function that is called for the credentials of each login.
 #[derive(Clone)]
 pub struct CredentialsProvider(
     Arc<dyn Fn() -> BoxFuture<'static, ProvidedCredentials> + Send + Sync>,
 );
 
 impl CredentialsProvider {
-    /// Creates a provider from a function.
     pub fn new<F>(provider: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = ProvidedCredentials> + Send + 'static,

@@ -1,9 +1,9 @@
-//! Converts errors of Redis and of connections into errors of this crate. The kind of such an error
-//! tells the caller how to react.
+//! Converts errors of the Redis client and of connections into errors of this crate. The kind of an
+//! error tells the caller how to react.
 //!
 //! The message of an error names the server and describes the failure in the words of this crate.
 //! The text of the server, the system or the client is the source of the error and not a part of
-//! the message. So a report that prints an error with its sources prints no text twice.
+//! the message. So a report of an error with all its sources contains no text twice.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use redis::{ConnectionAddr, ErrorKind as RedisKind, RedisError, ServerErrorKind};
 use tidegate_core::{Error, ErrorKind};
 
-/// Returns the error of a call that was sent, or was possibly sent, to this server.
+/// Returns the error of a call that was possibly sent to the server `server`.
 #[must_use]
 pub fn call_error(server: &str, error: RedisError) -> Error {
     let kind = kind_of(&error);
@@ -32,21 +32,21 @@ pub fn call_error(server: &str, error: RedisError) -> Error {
 }
 
 /// Returns `true` if the server refused the command before it executed any part of the command. If
-/// a script lacks a permission, the error mentions the script. Such a script has possibly written
-/// before.
+/// a script lacks a permission, the text of the error mentions the script, and the script has
+/// possibly written something before.
 fn is_refused_as_a_whole(error: &RedisError) -> bool {
     let is_single = error.detail().is_some_and(|detail| !detail.contains("script"));
     is_single && matches!(error.code(), Some("NOAUTH" | "NOPERM"))
 }
 
-/// Returns the error of a call that got no reply.
+/// Returns the error of a call that was sent and got no reply in time.
 #[must_use]
 pub(super) fn no_answer(server: &str, within: Duration) -> Error {
     let message = format!("Redis at {server} has not answered within {within:?}");
     Error::new(ErrorKind::Timeout, message)
 }
 
-/// Describes a server that replies with an error of this kind.
+/// Describes the refusal of a server, for the message of an error of kind `kind`.
 fn refusal(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::ReadOnly => "refuses writes",
@@ -60,7 +60,6 @@ fn refusal(kind: ErrorKind) -> &'static str {
     }
 }
 
-/// The name of a server in errors.
 #[derive(Debug)]
 pub(super) struct Peer {
     role: &'static str,
@@ -79,8 +78,8 @@ impl fmt::Display for Peer {
     }
 }
 
-/// Returns the address of a server: `host:port`, or the path of its socket. The address contains no
-/// user and no password.
+/// Returns the address of a server for messages, without user and password: `host:port`, or the
+/// path of its socket.
 #[must_use]
 pub fn server_name(address: &ConnectionAddr) -> String {
     match address {
@@ -93,8 +92,8 @@ pub fn server_name(address: &ConnectionAddr) -> String {
     }
 }
 
-/// The reason why there is no connection. All calls that waited for an attempt to connect get the
-/// error of the attempt.
+/// The reason why an attempt to connect failed. Every call that waited for the attempt gets an
+/// error with this reason.
 #[derive(Debug, Clone)]
 pub(super) struct ConnectError {
     kind: ErrorKind,
@@ -107,23 +106,21 @@ impl ConnectError {
         Self { kind, message: message.into(), cause: None }
     }
 
-    /// Creates the error for a failure of the system while it connected to a server.
+    /// Creates the error for a failure of the system during an attempt to connect.
     pub(super) fn from_io(peer: &Peer, what: &str, error: &io::Error) -> Self {
         let message = format!("cannot connect to {peer}: {what}");
         Self::new(ErrorKind::Unavailable, message).because(printable(error))
     }
 
-    /// Adds the text of the server, the system or the client as the cause.
     pub(super) fn because(self, cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self { cause: Some(cause.into().into()), ..self }
     }
 
-    /// Adds a context before the message.
     pub(super) fn with_context(self, context: &str) -> Self {
         Self { message: format!("{context}: {}", self.message), ..self }
     }
 
-    /// Returns the error of a call that waited for the connection and was not sent.
+    /// Returns the error of a call that waited for a connection and was not sent.
     pub(super) fn call_error(&self) -> Error {
         let error = Error::new(self.kind, self.message.clone()).definitely_not_charged();
         match &self.cause {
@@ -133,7 +130,7 @@ impl ConnectError {
     }
 }
 
-/// Describes the error that the system returns for an address to which it cannot connect.
+/// Describes the error that the system returned for an attempt to connect to an address.
 pub(super) fn unreachable(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "nothing accepts connections there",
@@ -148,9 +145,9 @@ pub(super) fn unreachable(error: &io::Error) -> &'static str {
 
 /// Returns the error of a login that failed on an open connection.
 ///
-/// `head` has the first bytes that the server sent. There are two reasons why they are needed. The
-/// client reports only that a login was refused. And a server that refuses all connections sends
-/// its error instead of the first reply. `encryption` is the error if TLS caused the failure.
+/// `head` contains the first bytes that the server sent, because the client reports only that a
+/// login was refused. Also, a server that refuses all connections sends its error instead of the
+/// first reply. `encryption` is the error if TLS caused the failure.
 pub(super) fn login_error(
     peer: &Peer,
     head: &[u8],
@@ -180,20 +177,20 @@ pub(super) fn login_error(
     setup_error(peer, error)
 }
 
-/// Returns the error of a command that failed before the connection could be used.
+/// Returns the error of a command that failed while the connection was set up.
 pub(super) fn setup_error(peer: &Peer, error: &RedisError) -> ConnectError {
     let kind = kind_when_connecting(kind_of(error));
     let message = format!("cannot connect to {peer}: {}", refused_because(kind));
     ConnectError::new(kind, message).because(Cause(error.clone()))
 }
 
-/// Returns an error if the server replied that a login is required.
+/// Returns an error if the first bytes of the server say that a login is required.
 pub(super) fn missing_login(peer: &Peer, head: &[u8]) -> Option<ConnectError> {
     let line = refused_login(head).filter(|line| line.starts_with("NOAUTH"))?;
     Some(refusal_error(peer, &line))
 }
 
-/// Returns the error for an error line that a server sent instead of a reply to the login.
+/// Returns the error for an error line that a server sent in reply to a new connection or a login.
 fn refusal_error(peer: &Peer, line: &str) -> ConnectError {
     let (code, detail) = line.split_once(' ').unwrap_or((line, ""));
     let kind = kind_when_connecting(kind_of_code(code, detail));
@@ -218,8 +215,8 @@ fn refused_because(kind: ErrorKind) -> &'static str {
 }
 
 /// Returns the error line with which a server refused the login or the connection. Returns `None`
-/// if there is no such line. An error of the command that sets the client's name is ignored,
-/// because the store does not need this command.
+/// if there is no such line. The store does not need the command that sets the client's name, so an
+/// error of that command is ignored.
 fn refused_login(head: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(head);
     let mut errors = text.lines().filter_map(|line| line.strip_prefix('-'));
@@ -230,13 +227,13 @@ fn refused_login(head: &[u8]) -> Option<String> {
     errors.find(is_needed).map(str::to_owned)
 }
 
-/// Describes the start of a reply that is not from Redis. Returns `None` if the reply is possibly
+/// Names the protocol of a reply that is not from Redis. Returns `None` if the reply is possibly
 /// from Redis.
 fn foreign_protocol(head: &[u8]) -> Option<String> {
     const SHOWN: usize = 60;
     match head {
         [] => None,
-        // The reply is a TLS record: an alert, or a part of the handshake.
+        // These are the first bytes of a TLS record: an alert, or a part of the handshake.
         [0x15 | 0x16, 3, ..] => Some("it uses TLS; its URL must begin with `rediss://`".into()),
         [b'+' | b'-' | b':' | b'$' | b'*' | b'_' | b'#' | b',' | b'(', ..] => None,
         [b'!' | b'=' | b'%' | b'~' | b'|' | b'>', ..] => None,
@@ -248,15 +245,14 @@ fn foreign_protocol(head: &[u8]) -> Option<String> {
     }
 }
 
-/// Returns `true` if the server does not know the script. In this case, the server has executed
-/// nothing.
+/// Returns `true` if the server does not know the script. Such a server has executed nothing.
 #[must_use]
 pub fn is_unknown_script(error: &Error) -> bool {
     let cause = error.source().and_then(|source| source.downcast_ref::<Cause>());
     cause.is_some_and(|Cause(error)| error.kind() == ServerErrorKind::NoScript.into())
 }
 
-/// The maximum number of characters of a server's text in a message.
+/// The maximum number of characters of a server's text in an error message.
 const MAX_TEXT: usize = 300;
 
 /// Returns the text of a server as one line of printable characters with a bounded length, for logs
@@ -311,7 +307,7 @@ fn kind_of(error: &RedisError) -> ErrorKind {
         }
         _ => match (error.code(), error.clone().into_server_errors()) {
             (Some(code), _) => kind_of_code(code, error.detail().unwrap_or_default()),
-            // If several commands failed, the first failed command decides the kind.
+            // If several commands failed, the first failed command determines the kind.
             (None, Some(errors)) => errors.first().map_or(ErrorKind::Protocol, |(_, error)| {
                 kind_of_code(error.code(), error.details().unwrap_or_default())
             }),
@@ -336,7 +332,7 @@ fn kind_of_code(code: &str, detail: &str) -> ErrorKind {
 }
 
 fn kind_of_text(detail: &str) -> ErrorKind {
-    // Before version 7, Redis wraps an error within a script in another error.
+    // Before version 7, Redis wraps an error of a script in another error.
     if let Some((_, within)) = detail.split_once(": -") {
         let (code, rest) = within.split_once(' ').unwrap_or((within, ""));
         if code != "ERR" && code.bytes().all(|byte| byte.is_ascii_uppercase()) {
@@ -353,8 +349,8 @@ fn kind_of_text(detail: &str) -> ErrorKind {
         return ErrorKind::UnsupportedServer;
     }
     let refusals = [
-        // These texts report that a script lacks a permission, before Redis 7.2 and since Redis
-        // 7.2.
+        // Redis reports with these texts that a script lacks a permission. Redis 7.2 changed the
+        // text.
         "user executing the script can't",
         "ACL failure in script",
         "DB index is out of range",

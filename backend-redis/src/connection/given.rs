@@ -8,12 +8,12 @@ use redis::{Cmd, Pipeline, RedisFuture, Value};
 
 type BoxedConnection = Box<dyn ConnectionLike + Send + Sync>;
 
-/// A connection that the application has made. The store clones it for each call.
+/// A connection of the Redis client that the application has made. The store clones the connection
+/// for each call.
 #[derive(Clone)]
 pub struct GivenConnection(Arc<dyn Fn() -> BoxedConnection + Send + Sync>);
 
 impl GivenConnection {
-    /// Wraps a connection.
     pub fn new(connection: impl ConnectionLike + Clone + Send + Sync + 'static) -> Self {
         Self(Arc::new(move || Box::new(connection.clone())))
     }
@@ -29,7 +29,7 @@ impl fmt::Debug for GivenConnection {
     }
 }
 
-/// The connection that carries a call.
+/// The client's connection that carries a call.
 pub(super) enum Channel {
     /// A connection that the store has made.
     Own(MultiplexedConnection),

@@ -1,4 +1,4 @@
-//! A connection that is open.
+//! An open connection to a server.
 
 use std::fmt;
 use std::io;
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::given::{Channel, GivenConnection};
 use super::stream::Activity;
 
-/// The future that transfers the bytes of a connection. The future ends when the connection ends.
+/// The future that transfers the bytes of a connection, until the connection ends.
 pub(super) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A connection that was open when it was last used.
@@ -23,9 +23,8 @@ pub struct LiveConnection {
     pub(super) connection: Channel,
     pub(super) activity: Arc<Activity>,
     pub(super) since: Instant,
-    /// The time after which the store logs in again on this connection.
+    /// The time after which the store logs in again on the connection.
     pub(super) renew_after: Option<Duration>,
-    /// The address of the server, for errors.
     pub(super) server: Arc<str>,
 }
 
@@ -40,27 +39,25 @@ impl LiveConnection {
         Self { connection, activity, since, renew_after, server }
     }
 
-    /// Wraps a connection that the application has made. The store does not see the bytes of such a
-    /// connection.
+    /// Wraps a connection that the application has made. The store cannot observe its bytes.
     pub(super) fn existing(given: &GivenConnection) -> Self {
         let (activity, since) = (Arc::new(Activity::new()), Instant::now());
         let server = Arc::from("an unknown address (existing connection)");
         Self { connection: given.channel(), activity, since, renew_after: None, server }
     }
 
-    /// Returns the address of the server, for errors.
     pub(super) fn server(&self) -> &str {
         &self.server
     }
 
-    /// Sends a command on a connection whose driver does not run in a task yet.
+    /// Sends a command on a connection while no task runs the connection's driver yet.
     pub(super) async fn query<T: FromRedisValue>(
         &mut self,
         driver: &mut Driver,
         command: &Cmd,
     ) -> RedisResult<T> {
-        // `select` polls the query first, because it is possible that the reply and the end of the
-        // connection arrive together.
+        // The reply and the end of the connection possibly arrive together. `select` polls the
+        // query first, so the reply is not lost.
         match select(pin!(command.query_async(&mut self.connection)), driver).await {
             Either::Left((answer, _)) => answer,
             Either::Right(_) => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),

@@ -1,7 +1,7 @@
-//! Connections to servers and the meaning of their errors.
+//! Connections to servers, and the meaning of connection errors.
 //!
-//! The store for Redis Cluster also uses this module. The module is not for applications, and it
-//! can change at any time.
+//! The store for Redis Cluster also uses this module, which is not for applications and can change
+//! at any time.
 //!
 //! | file | content |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! A connection that all callers share.
+//! A connection to a server that all callers share.
 //!
 //! Background tasks make the connection when it is first needed, watch the connection, and replace
 //! it when it is lost. No caller's future makes or ends a connection, so a caller can be cancelled
@@ -22,33 +22,30 @@ use super::live::{Driver, LiveConnection};
 use super::source::Source;
 use super::stream::{Activity, Counts};
 
-/// The pauses after failed attempts to connect. The first pause doubles with each failure up to the
-/// longest pause.
+/// The pauses after failed attempts to connect. With each failure, the pause doubles, from the
+/// first pause up to the longest pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// The minimum age of a connection that is dropped because the server refuses writes.
 ///
-/// A server that refuses writes is a replica or has lost its replicas. By Sentinel or by DNS, a new
-/// connection possibly reaches another server. Without the minimum, every call would make a new
-/// connection.
+/// A server that refuses writes is a replica or has lost its replicas. A new connection possibly
+/// reaches another server, because Sentinel or DNS chooses the server. Without a minimum age of a
+/// connection, every refused call would make a new connection.
 const MIN_LIFE: Duration = Duration::from_millis(200);
 
-/// The time that a call waits for an attempt to connect, in addition to `connect_timeout`.
+/// The additional time after `connect_timeout` that a call waits for an attempt to connect.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// The pause after a second login on a connection has failed.
+/// The pause after a renewed login on an open connection has failed.
 const RENEWAL_PAUSE: Duration = Duration::from_secs(10);
 
-/// One multiplexed connection to one server.
 #[derive(Debug)]
 pub struct Connection(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    /// The store makes, watches and replaces the connection.
     Own(Arc<Shared>),
-    /// The application has made the connection.
     Given { connection: GivenConnection, response_timeout: Duration },
 }
 
@@ -61,13 +58,13 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     phase: Phase,
-    /// The pause after the next attempt to connect, if that attempt fails.
+    /// The pause that follows if the next attempt to connect fails.
     pause: Duration,
 }
 
 #[derive(Debug)]
 enum Phase {
-    /// The connection was not needed yet, or it is lost.
+    /// The connection was not needed yet, or is lost.
     Idle,
     /// An attempt to connect is in progress, and all callers wait for it.
     Connecting(Outcome),
@@ -79,13 +76,13 @@ enum Phase {
     },
 }
 
-/// The result of an attempt to connect, when the attempt has ended. If the sender is dropped
-/// without a result, the runtime of the attempt has ended.
+/// The result of an attempt to connect, which is set when the attempt has ended. If the sender is
+/// dropped without a result, the runtime of the attempt has ended.
 type Outcome = watch::Receiver<Option<Connected>>;
 
 type Connected = Result<LiveConnection, ConnectError>;
 
-/// A command, or several commands that are sent in one write.
+/// One command, or several commands that are sent in one write.
 #[derive(Clone, Copy)]
 enum Message<'a> {
     One(&'a Cmd),
@@ -93,24 +90,19 @@ enum Message<'a> {
 }
 
 impl Connection {
-    /// Creates a connection that connects at its first use.
     pub(super) fn new(source: Arc<Source>) -> Self {
         let state = Mutex::new(State { phase: Phase::Idle, pause: FIRST_PAUSE });
         Self(Kind::Own(Arc::new(Shared { source, state })))
     }
 
-    /// Wraps a connection that the application has made.
     pub(super) fn given(connection: GivenConnection, response_timeout: Duration) -> Self {
         Self(Kind::Given { connection, response_timeout })
     }
 
-    /// Returns the open connection. If no connection is open, the function connects, which takes at
-    /// most the `connect_timeout` of the source.
+    /// Returns the open connection. If no connection is open, connects within the `connect_timeout`
+    /// of the source.
     ///
-    /// # Errors
-    ///
-    /// Returns an error if connecting fails, or failed a moment ago. In these cases, nothing was
-    /// sent.
+    /// If this function returns an error, no command was sent.
     pub async fn live(&self) -> Result<LiveConnection, Error> {
         match &self.0 {
             Kind::Own(shared) => shared.live().await,
@@ -118,13 +110,9 @@ impl Connection {
         }
     }
 
-    /// Sends a command on a connection, once. If the connection had been lost before and the
-    /// command was certainly not sent, the command is sent on a new connection.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the server refuses the command, does not reply, or sends an unexpected
-    /// reply.
+    /// Sends a command on a connection. If the connection had been lost before and the command was
+    /// certainly not sent, the command is sent on a new connection. The server never gets the
+    /// command twice.
     pub async fn send<T: FromRedisValue>(
         &self,
         live: &mut LiveConnection,
@@ -133,12 +121,7 @@ impl Connection {
         self.transmit(live, Message::One(command)).await
     }
 
-    /// Sends several commands on a connection in one write. In other respects, the function is like
-    /// [`send`](Self::send).
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`send`](Self::send).
+    /// Sends several commands on a connection in one write, like [`send`](Self::send).
     pub async fn send_all<T: FromRedisValue>(
         &self,
         live: &mut LiveConnection,
@@ -147,11 +130,6 @@ impl Connection {
         self.transmit(live, Message::All(commands)).await
     }
 
-    /// Returns the time of the server's clock.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the server cannot be reached or refuses the command.
     pub async fn time(&self) -> Result<Timestamp, Error> {
         let mut command = Cmd::new();
         command.arg("TIME");
@@ -183,25 +161,23 @@ fn call_error(live: &LiveConnection, error: RedisError, response_timeout: Durati
     error::call_error(&live.server, error)
 }
 
-/// The reason why there is no connection.
 enum Absence {
-    /// An attempt to connect is in progress.
     Connecting(Outcome),
-    /// The last attempt to connect failed, and the pause after the attempt has not ended.
+    /// The last attempt to connect failed, and the pause after it has not ended.
     Paused(ConnectError),
 }
 
 impl Shared {
     async fn live(self: &Arc<Self>) -> Result<LiveConnection, Error> {
-        // If the runtime of the attempt ends, the loop makes another attempt on the current
-        // runtime.
+        // If the runtime of an attempt ends, the second iteration makes another attempt on the
+        // current runtime.
         for _ in 0..2 {
             let mut outcome = match self.live_or_start() {
                 Ok(live) => return Ok(live),
                 Err(Absence::Connecting(outcome)) => outcome,
                 Err(Absence::Paused(error)) => return Err(error.call_error()),
             };
-            // An attempt ends in time by itself unless its runtime is blocked.
+            // An attempt ends within `connect_timeout` by itself, unless its runtime is blocked.
             let limit = self.source.connect_timeout.saturating_add(GRACE);
             let waited = timeout(limit, outcome.wait_for(Option::is_some)).await;
             match waited.map(|ended| ended.ok().and_then(|outcome| outcome.clone())) {
@@ -220,13 +196,14 @@ impl Shared {
         Err(ConnectError::new(ErrorKind::Unavailable, message).call_error())
     }
 
-    /// Returns the connection if it is open. Otherwise, the function starts an attempt to connect,
-    /// unless an attempt is in progress or paused.
+    /// Returns the open connection. If no connection is open, starts an attempt to connect, unless
+    /// an attempt is in progress or paused.
     fn live_or_start(self: &Arc<Self>) -> Result<LiveConnection, Absence> {
         let mut state = self.state();
         match &state.phase {
             Phase::Live(live) if !live.activity.is_closed() => return Ok(live.clone()),
-            // If the sender was dropped without a result, the runtime of the attempt has ended.
+            // If the sender of the result was dropped without a result, the runtime of the attempt
+            // to connect has ended.
             Phase::Connecting(outcome) if outcome.has_changed().is_ok() => {
                 return Err(Absence::Connecting(outcome.clone()));
             }
@@ -258,7 +235,6 @@ impl Shared {
         })
     }
 
-    /// Starts an attempt to connect, in a separate task.
     fn start(self: &Arc<Self>, state: &mut State) -> Outcome {
         let (sender, outcome) = watch::channel(None);
         state.phase = Phase::Connecting(outcome.clone());
@@ -266,7 +242,7 @@ impl Shared {
         outcome
     }
 
-    /// Records the result of an attempt unless the attempt was abandoned.
+    /// Records the result of an attempt to connect, unless the attempt was abandoned.
     fn settle(&self, attempt: &Outcome, connected: Connected) {
         let mut state = self.state();
         if !state.is_attempt(attempt) {
@@ -282,7 +258,7 @@ impl Shared {
         }
     }
 
-    /// Abandons an attempt, so that the next call starts another one.
+    /// Abandons an attempt to connect, so that the next call starts another attempt.
     fn abandon(&self, attempt: &Outcome) {
         let mut state = self.state();
         if state.is_attempt(attempt) {
@@ -290,9 +266,9 @@ impl Shared {
         }
     }
 
-    /// Drops or replaces the connection if an error shows that the connection is lost. Returns
-    /// `true` if the call was certainly not sent. `before` has the counts from before the call was
-    /// passed to the connection.
+    /// Drops or replaces the connection if `error` shows that the connection is lost. Returns
+    /// `true` if the call was certainly not sent. `before` contains the counts of writes and
+    /// replies before the call was passed to the connection.
     fn was_not_sent(
         self: &Arc<Self>,
         live: &LiveConnection,
@@ -301,8 +277,8 @@ impl Shared {
     ) -> bool {
         let is_closed = live.activity.is_closed();
         if error.is_timeout() && !is_closed {
-            // The watching task would replace the connection a moment later, unless the runtime of
-            // the task is blocked.
+            // The task that watches the connection would also replace it, but not while the runtime
+            // of the task is blocked.
             if live.activity.counts().answers == before.answers {
                 self.replace(&live.activity);
             }
@@ -319,7 +295,7 @@ impl Shared {
         false
     }
 
-    /// Returns the connection with this activity, if the connection is still in use.
+    /// Returns the current connection if `activity` belongs to it.
     fn in_use(&self, activity: &Activity) -> Option<LiveConnection> {
         let state = self.state();
         match &state.phase {
@@ -328,7 +304,7 @@ impl Shared {
         }
     }
 
-    /// Drops a lost connection, unless another connection has already replaced it.
+    /// Drops a lost connection, unless it has already been replaced.
     fn drop_connection(&self, lost: &LiveConnection) {
         let mut state = self.state();
         if state.is_in_use(&lost.activity) {
@@ -336,8 +312,8 @@ impl Shared {
         }
     }
 
-    /// Starts an attempt to replace a lost connection, unless another connection has already
-    /// replaced it.
+    /// Starts an attempt to replace a lost connection, unless the connection has already been
+    /// replaced.
     fn replace(self: &Arc<Self>, lost: &Activity) {
         let mut state = self.state();
         if state.is_in_use(lost) {
@@ -360,7 +336,6 @@ impl State {
     }
 }
 
-/// Connects, and watches the connection until it ends.
 async fn run(shared: Weak<Shared>, source: Arc<Source>, outcome: watch::Sender<Option<Connected>>) {
     let connected = match select(pin!(source.connect()), pin!(outcome.closed())).await {
         Either::Left((connected, _)) => connected,
@@ -383,8 +358,8 @@ async fn run(shared: Weak<Shared>, source: Arc<Source>, outcome: watch::Sender<O
 }
 
 /// Transfers the bytes of a connection until the connection ends. If the server does not reply in
-/// time, another connection replaces this connection. A call that waits for a reply on the old
-/// connection still gets the reply if it arrives in time.
+/// time, the function replaces the connection. A call that waits on the old connection still gets
+/// its reply if the reply arrives in time.
 async fn watch(
     shared: &Weak<Shared>,
     source: &Source,
@@ -407,10 +382,10 @@ async fn watch(
     }
 }
 
-/// Logs in again and again on a connection, each time after the time that the credentials set.
+/// Logs in again on a connection whenever the `renew_after` of its credentials has passed.
 ///
-/// The task keeps the connection alive only during a login, so that the connection ends when the
-/// store is dropped.
+/// The task holds the connection only during a login, so that the connection ends when the store is
+/// dropped.
 async fn renew_logins(
     shared: &Weak<Shared>,
     source: &Source,
@@ -431,7 +406,6 @@ async fn renew_logins(
                 logged_in.map_or(Some(RENEWAL_PAUSE), |()| credentials.renewal())
             }
             (None, Some(_)) => Some(RENEWAL_PAUSE),
-            // The connection is lost or replaced.
             (_, None) => None,
         };
     }

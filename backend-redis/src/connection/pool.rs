@@ -7,7 +7,6 @@ use super::given::GivenConnection;
 use super::multiplexed::Connection;
 use super::source::Source;
 
-/// The connections to one server, used in turn.
 #[derive(Debug)]
 pub struct ConnectionPool {
     connections: Box<[Connection]>,
@@ -15,8 +14,7 @@ pub struct ConnectionPool {
 }
 
 impl ConnectionPool {
-    /// Creates a pool of `connections` connections, but of at least one connection. Each connection
-    /// connects at its first use.
+    /// Creates a pool of `connections` connections, and at least one.
     #[must_use]
     pub(super) fn new(source: Source, connections: usize) -> Self {
         let source = Arc::new(source);
@@ -25,7 +23,6 @@ impl ConnectionPool {
         Self { connections, next: AtomicUsize::new(0) }
     }
 
-    /// Creates a pool of one connection that the application has made.
     #[must_use]
     pub fn existing(connection: GivenConnection, response_timeout: Duration) -> Self {
         let connections = Box::new([Connection::given(connection, response_timeout)]);
@@ -45,7 +42,6 @@ impl ConnectionPool {
         }
     }
 
-    /// Returns the next connection.
     pub fn next(&self) -> &Connection {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         &self.connections[turn % self.connections.len()]

@@ -1,4 +1,4 @@
-//! Starts several attempts that have one goal, because any attempt can hang.
+//! Several attempts with one goal, which start one after the other, because any attempt can hang.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::timeout;
 
-/// The time after which the next attempt starts alongside an attempt that has not ended.
+/// The time after which the next attempt starts although the previous attempt has not ended.
 pub(super) const STAGGER: Duration = Duration::from_millis(50);
 
 /// Returns the result of the first attempt that succeeds, and cancels the other attempts.
 ///
 /// Each attempt starts 50 ms after the previous attempt, or as soon as an attempt has failed. If
-/// all attempts fail, the result is the last failure. Returns `None` if there are no attempts.
+/// all attempts fail, the result is the last failure. Without attempts, the result is `None`.
 pub async fn first_success<T, E, F>(attempts: impl IntoIterator<Item = F>) -> Option<Result<T, E>>
 where
     F: Future<Output = Result<T, E>>,

@@ -1,4 +1,5 @@
-//! Checks, at the start of a program, that a server supports everything that a store needs.
+//! The check that a server supports everything that a store needs. A program runs it when it
+//! starts.
 
 use redis::Cmd;
 use tidegate_core::{Error, ErrorKind, Operation, Policy};
@@ -9,34 +10,31 @@ use super::multiplexed::Connection;
 /// The oldest version of Redis that supports all commands of the scripts.
 const MIN_VERSION: (u32, u32) = (6, 0);
 
-/// The policies that the check charges. Together, their charges need every script for a single
-/// charge, and the commands for strings and for lists. Their keys expire after a second.
+/// The policies that the check charges. Their charges need every script for a single charge, and
+/// the commands for strings and for lists. The keys of these policies expire after a second.
 const PROBES: [&str; 6] = [
     "tidegate-ready: fixed-window 1000000/1s",
     "tidegate-ready: sliding-log 100/1s",
-    // A log that possibly has more than 128 records is stored as a list.
+    // A log that possibly has more than 128 records is stored as a list. The check needs such a log
+    // for the commands for lists.
     "tidegate-ready: sliding-log 1000000/1s",
     "tidegate-ready: sliding-counter 1000000/1s",
     "tidegate-ready: token-bucket 1000000/1s",
     "tidegate-ready: token-bucket 1000000/1s by-interval",
 ];
 
-/// The operations on the state of each policy of the check. The operations create the state, change
-/// it, and remove it by the general script.
+/// The operations that the check executes on the state of each policy. They create the state,
+/// change it, and remove it by the general script.
 pub const PROBE_OPERATIONS: [Operation; 3] =
     [Operation::Acquire, Operation::Acquire, Operation::Reset];
 
-/// Returns the policies that the check charges.
 #[must_use]
 pub fn probes() -> Vec<Policy> {
     PROBES.iter().filter_map(|text| text.parse().ok()).collect()
 }
 
-/// Checks that the caller runs within a Tokio runtime, which the client and its timers need.
-///
-/// # Errors
-///
-/// Returns [`ErrorKind::Unsupported`] outside a runtime.
+/// Returns [`ErrorKind::Unsupported`] unless the caller runs within a Tokio runtime, which the
+/// Redis client and its timers need.
 pub fn check_runtime() -> Result<(), Error> {
     Handle::try_current().map(drop).map_err(|_| {
         let message = "a store on Redis can only be called within a Tokio runtime, for example from a function \
@@ -45,19 +43,16 @@ pub fn check_runtime() -> Result<(), Error> {
     })
 }
 
-/// Connects to a server, and checks its version if the user has the permission for `INFO`.
-///
-/// # Errors
-///
-/// Returns an error if the connection fails or the server is too old.
+/// Connects to a server. Returns an error if the connection fails or the server is too old. If the
+/// user lacks the permission for `INFO`, the version is not checked.
 pub async fn check_server(connection: &Connection) -> Result<(), Error> {
     let mut live = connection.live().await?;
     let mut command = Cmd::new();
     command.arg("INFO").arg("server");
     let info: String = match connection.send(&mut live, &command).await {
         Ok(info) => info,
-        // A store does not need the permission for `INFO`. If the server is too old, the scripts
-        // will fail.
+        // A store does not need the permission for `INFO`. On a server that is too old, the scripts
+        // fail.
         Err(error) if is_forbidden(error.kind()) => return Ok(()),
         Err(error) => return Err(error),
     };
@@ -78,7 +73,6 @@ fn is_forbidden(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Misconfigured | ErrorKind::UnsupportedServer)
 }
 
-/// Parses the major and minor version in the reply to `INFO`.
 fn version(info: &str) -> Option<(u32, u32)> {
     let line = info.lines().find_map(|line| line.strip_prefix("redis_version:"))?;
     let mut numbers = line.trim().split('.').map(|number| number.parse().ok());

@@ -18,7 +18,7 @@ mod measured {
     pub struct ScriptTimes(OnceLock<[Histogram; Script::NAMES.len()]>);
 
     impl ScriptTimes {
-        /// Records the time of one round trip, regardless of whether the call succeeds.
+        /// Executes a script call and records its time, regardless of whether the call succeeds.
         pub async fn measure<T>(&self, script: &Script, call: impl Future<Output = T>) -> T {
             let started = Instant::now();
             let answer = call.await;
@@ -35,14 +35,13 @@ mod measured {
     }
 }
 
-/// A type that records nothing, for builds without the feature `metrics`.
+/// A replacement that records nothing, for builds without the feature `metrics`.
 #[cfg(not(feature = "metrics"))]
 #[derive(Debug, Default, Clone, Copy)]
 pub struct ScriptTimes(());
 
 #[cfg(not(feature = "metrics"))]
 impl ScriptTimes {
-    /// Returns the result of the call.
     pub async fn measure<T>(
         &self,
         _: &crate::wire::scripts::Script,

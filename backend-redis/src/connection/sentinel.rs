@@ -19,30 +19,28 @@ pub(super) struct SentinelGroup<'a> {
     pub(super) access: &'a Access,
     pub(super) sentinels: &'a [ConnectionInfo],
     pub(super) name: &'a str,
-    /// The settings for connecting to the servers of the group. The address in the settings is not
-    /// used.
+    /// The settings for connecting to the servers of the group. The address in these settings is
+    /// not used.
     pub(super) server: &'a ConnectionInfo,
 }
 
-/// A server's host and port.
 type Address = (String, u16);
 
-/// The result of a query to a Sentinel, or of an attempt to connect to a server.
+/// The result of a query to a Sentinel, or of an attempt to connect to a server that a Sentinel
+/// named.
 enum Outcome {
-    /// The reply of the Sentinel with this index.
+    /// The reply of the Sentinel with this index: the address of the primary, or an error.
     Named(usize, Result<Address, ConnectError>),
-    /// The result of connecting to a server that a Sentinel named.
     Connected(Address, Result<(LiveConnection, Driver), ConnectError>),
 }
 
 impl SentinelGroup<'_> {
-    /// Connects to the primary.
+    /// Returns the first connection that reaches the primary of the group.
     ///
     /// Any Sentinel and any server can hang. So the query to each Sentinel starts 50 ms after the
     /// query to the previous Sentinel, or as soon as a query has failed. While an attempt to
     /// connect to a server is in progress, the queries are repeated, because the Sentinels possibly
-    /// name another server by then. The function returns the first connection to a primary. There
-    /// is at most one concurrent attempt per server.
+    /// name another server by then. At most one attempt per server runs at the same time.
     pub(super) async fn connect(&self) -> Result<(LiveConnection, Driver), ConnectError> {
         let mut running = FuturesUnordered::<BoxFuture<'_, Outcome>>::new();
         let mut idle: VecDeque<usize> = (0..self.sentinels.len()).collect();
@@ -79,12 +77,12 @@ impl SentinelGroup<'_> {
                 Ok(None) => {}
                 Err(_) => continue,
             }
-            // A query or an attempt to connect has failed.
+            // At this point, a query or an attempt to connect has failed.
             if queries < self.sentinels.len() {
                 next_query = Instant::now();
             } else if servers.is_empty() && (no_server.is_some() || running.is_empty()) {
-                // The function waits for a Sentinel that hangs only if no other Sentinel has named
-                // a server.
+                // The search ends without waiting for a Sentinel that hangs if another Sentinel has
+                // named a server.
                 let context = format!("the primary of `{}`", self.name);
                 let error = no_server.or(no_sentinel).map(|error| error.with_context(&context));
                 let none = || ConnectError::new(ErrorKind::Unavailable, "there are no Sentinels");
@@ -93,7 +91,6 @@ impl SentinelGroup<'_> {
         }
     }
 
-    /// Queries a Sentinel for the address of the primary.
     async fn query(&self, place: usize) -> Outcome {
         let named = async {
             let sentinel = &self.sentinels[place];
@@ -112,7 +109,6 @@ impl SentinelGroup<'_> {
         Outcome::Named(place, named.await)
     }
 
-    /// Connects to a server that a Sentinel has named.
     async fn connect_to(&self, server: Address) -> Outcome {
         let connected = self.connect_to_primary(&server).await;
         Outcome::Connected(server, connected)

@@ -18,23 +18,17 @@ use super::url::with_login;
 /// The settings that the builders of all stores on Redis have in common.
 #[derive(Clone)]
 pub struct Settings {
-    /// The ACL user, instead of the user in the URL.
     pub user: Option<String>,
-    /// The password, instead of the password in the URL.
     pub password: Option<String>,
-    /// The provider of the user and the password for each login, instead of `user` and `password`.
+    /// The provider of the user and the password for each login. It replaces `user` and `password`.
     pub credentials: Option<CredentialsProvider>,
-    /// The prefix of all keys.
     pub prefix: String,
-    /// The number of connections per server, which are used in turn.
+    /// The number of connections per server. Calls use the connections in turn.
     pub connections: usize,
-    /// The maximum time for connecting.
     pub connect_timeout: Duration,
-    /// The maximum time from sending a call to its reply.
     pub response_timeout: Duration,
-    /// A clock that replaces the server's clock, in tests.
     pub clock: Option<Arc<dyn Clock>>,
-    /// The root certificates (PEM) that the store trusts, instead of those of the system.
+    /// The root certificates (PEM) that the store trusts, instead of the system's certificates.
     #[cfg(feature = "tls")]
     pub root_certificates: Option<Vec<u8>>,
     /// The client's certificate and its key (PEM), for servers that authenticate clients.
@@ -62,17 +56,13 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Returns the settings of the server, with the user and the password of these settings if they
-    /// are set.
+    /// Returns `info` with the user and the password of the settings, if they are set.
     #[must_use]
     pub fn with_user(&self, info: ConnectionInfo) -> ConnectionInfo {
         with_login(info, self.user.as_deref(), self.password.as_deref())
     }
 
-    /// Returns the encryption for connections to these servers, or `None` if none of them uses TLS.
-    ///
-    /// # Errors
-    ///
+    /// Returns the encryption for connections to `servers`, or `None` if no server uses TLS.
     /// Returns [`ErrorKind::InvalidConfig`] if a URL disables the verification of certificates, or
     /// if certificates cannot be read.
     pub fn tls<'a>(
@@ -95,7 +85,7 @@ impl Settings {
         if is_needed { self.encryption().map(Some) } else { Ok(None) }
     }
 
-    /// Returns `true` if certificates are set. Only encrypted connections use them.
+    /// Returns `true` if certificates are set, which only encrypted connections use.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn has_certificates(&self) -> bool {
@@ -118,7 +108,6 @@ impl Settings {
         Err(Error::new(ErrorKind::InvalidConfig, message))
     }
 
-    /// Creates the pool of connections to a target. Each connection connects at its first use.
     #[must_use]
     pub fn pool(&self, target: Target, tls: Option<Tls>) -> ConnectionPool {
         let credentials = self.credentials.clone();

@@ -13,7 +13,6 @@ use super::error::{self, ConnectError, Peer};
 use super::live::{Driver, LiveConnection};
 use super::sentinel::SentinelGroup;
 
-/// The target of connections, and the time limits for connecting and for replies.
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) target: Target,
@@ -22,28 +21,20 @@ pub(super) struct Source {
     pub(super) connect_timeout: Duration,
 }
 
-/// The target of connections.
 pub enum Target {
-    /// A server.
     Server(ConnectionInfo),
-    /// The primary of a Sentinel group.
     Sentinel {
-        /// The Sentinels.
         sentinels: Vec<ConnectionInfo>,
-        /// The name of the group.
         name: String,
-        /// The settings for connecting to the servers of the group. The address in the settings is
-        /// not used.
+        /// The settings for connecting to the servers of the group. The address in these settings
+        /// is not used.
         server: ConnectionInfo,
     },
 }
 
 impl Source {
-    /// Creates a connection to the server or the current primary.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if no connection is established within the timeout.
+    /// Connects to the server, or to the current primary of the Sentinel group. Returns an error if
+    /// no connection is established within the timeout.
     pub(super) async fn connect(&self) -> Result<(LiveConnection, Driver), ConnectError> {
         let progress = Progress::default();
         let connect = async {
@@ -61,23 +52,22 @@ impl Source {
         connected.unwrap_or_else(|_| Err(self.not_in_time(&progress)))
     }
 
-    /// Returns new credentials. Returns `None` if there is no provider, or if the provider fails or
-    /// times out.
+    /// Returns new credentials of the provider. Returns `None` if there is no provider, or if the
+    /// provider fails or times out.
     pub(super) async fn credentials(&self) -> Option<Credentials> {
         let provider = self.access.credentials.as_ref()?;
         timeout(self.connect_timeout, provider.credentials()).await.ok()?.ok()
     }
 
-    /// Returns the settings of the server. For a Sentinel group, the address in them is not the
-    /// address of the primary.
+    /// Returns the settings for connecting to the server. For a Sentinel group, their address is
+    /// not the address of the primary.
     pub(super) fn server(&self) -> &ConnectionInfo {
         match &self.target {
             Target::Server(server) | Target::Sentinel { server, .. } => server,
         }
     }
 
-    /// Returns the error of an attempt to connect that took too long, regardless of the stage of
-    /// the attempt.
+    /// Returns the error of an attempt to connect that took too long in any of its steps.
     pub(super) fn no_connection_in_time(&self) -> ConnectError {
         self.not_in_time(&Progress::default())
     }
@@ -108,7 +98,7 @@ impl fmt::Display for Target {
 
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The login is omitted, because logs can contain this text.
+        // The login is omitted, because logs can contain the output.
         match self {
             Self::Server(server) => write!(f, "Server({})", server.addr()),
             Self::Sentinel { name, .. } => write!(f, "Sentinel({name})"),

@@ -1,4 +1,4 @@
-//! Counts and checks the bytes of one connection while the connection transfers them.
+//! Counts and checks the bytes that a connection transfers.
 
 use std::future::pending;
 use std::io;
@@ -22,48 +22,46 @@ use tokio_rustls::client::TlsStream;
 use super::answers::{Answers, MAX_ANSWER, TooLong};
 
 /// The settings of TCP keepalive, which detects a lost host within half a minute, even on an idle
-/// connection. The next call then finds the connection closed, so the call is not lost on this
-/// connection.
+/// connection. Then the next call finds the connection closed, and is sent on a new connection.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(15);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_PROBES: u32 = 3;
-/// The maximum time until the host acknowledges sent bytes, on systems with `TCP_USER_TIMEOUT`.
+/// The maximum time until the other host acknowledges sent bytes, on systems with
+/// `TCP_USER_TIMEOUT`.
 #[cfg(target_os = "linux")]
 const MAX_UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
-/// The minimum time since the last read. After this time, unread bytes are most likely the end of
-/// the connection, and not a reply that is just arriving.
+/// If bytes can be read after this time without a read, they are most likely the end of the
+/// connection. Before that, they are possibly a reply that is just arriving.
 const IDLE: Duration = Duration::from_millis(5);
 
-/// The number of bytes that are kept from the start of the bytes of a server.
+/// The maximum number of bytes that are kept from the start of the server's bytes.
 const HEAD: usize = 512;
 
-/// The state of a connection that its bytes show. The callers and the task that watches the
-/// connection use this state.
+/// The state of a connection, which is derived from its bytes. The callers and the task that
+/// watches the connection use this state.
 ///
 /// **Whether a call was sent.** `writes` counts the attempts to write. The highest bit of `writes`
 /// prevents further attempts. A caller remembers the count before it passes a call to the
-/// connection. If the call fails, the caller sets the bit. If the count is unchanged, the call was
-/// not sent: no byte was written after the caller read the count, and none will be written.
+/// connection. If the call fails, the caller sets the bit. If the count is unchanged at that time,
+/// no byte of the call was written, and none will be written.
 ///
 /// **Whether the server does not reply.** The first attempt to write sets `due_since`, and each
-/// reply clears it. If several replies are due, a reply clears `due_since` too early. In this case,
-/// the next write sets it again.
+/// reply clears `due_since`. If several replies are due, the first reply clears `due_since` too
+/// early. In this case, the next write sets it again.
 #[derive(Debug)]
 pub(super) struct Activity {
     epoch: Instant,
     writes: AtomicU64,
     answers: AtomicU64,
-    /// The time since which a reply is due, in microseconds after `epoch`, plus one. It is 0 if no
-    /// reply is due.
+    /// The time since which a reply is due, in microseconds after `epoch`, plus one. If no reply is
+    /// due, the number is 0.
     due_since: AtomicU64,
     reply_is_due: Notify,
-    /// The first bytes that the server sent. An error of a failed login is derived from these
-    /// bytes.
+    /// The first bytes that the server sent, from which the error of a failed login is derived.
     head: Mutex<Vec<u8>>,
 }
 
-/// The number of attempts to write to a connection, and the number of replies.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Counts {
     pub(super) writes: u64,
@@ -85,13 +83,13 @@ impl Activity {
         }
     }
 
-    /// Returns the first bytes that the server has sent, at most [`HEAD`] of them.
+    /// Returns the first bytes that the server has sent, at most [`HEAD`] bytes.
     pub(super) fn head(&self) -> Vec<u8> {
         self.head.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Adds bytes that were read to the first bytes of the server. Returns `true` if bytes that are
-    /// read later also belong to the first bytes.
+    /// Adds bytes that were read to `head`, the first bytes of the server. Returns `true` if `head`
+    /// has room for further bytes.
     fn keep_head(&self, read: &[u8]) -> bool {
         let mut head = self.head.lock().unwrap_or_else(PoisonError::into_inner);
         let room = HEAD - head.len();
@@ -99,7 +97,6 @@ impl Activity {
         head.len() < HEAD
     }
 
-    /// Returns the current numbers of attempts to write and of replies.
     pub(super) fn counts(&self) -> Counts {
         let writes = self.writes.load(Ordering::Relaxed) & !CLOSED;
         Counts { writes, answers: self.answers.load(Ordering::Relaxed) }
@@ -111,7 +108,6 @@ impl Activity {
         self.writes.fetch_or(CLOSED, Ordering::Relaxed) & !CLOSED
     }
 
-    /// Returns `true` if further writes are prevented.
     pub(super) fn is_closed(&self) -> bool {
         self.writes.load(Ordering::Relaxed) & CLOSED != 0
     }
@@ -137,7 +133,7 @@ impl Activity {
         self.due_since.store(0, Ordering::Relaxed);
     }
 
-    /// Waits until a reply has been due for `limit` and no other reply has arrived.
+    /// Waits until the server was silent for `limit` while a reply was due.
     pub(super) async fn wait_for_silence(&self, limit: Duration) {
         loop {
             let Some(since) = self.due_since.load(Ordering::Relaxed).checked_sub(1) else {
@@ -150,14 +146,13 @@ impl Activity {
             }
             match since.checked_add(limit) {
                 Some(due) => sleep_until(due).await,
-                // The limit is beyond the range of `Instant`.
+                // The time at which the wait ends is beyond the range of `Instant`.
                 None => pending().await,
             }
         }
     }
 }
 
-/// The socket of a connection.
 #[derive(Debug)]
 pub(super) enum Socket {
     Tcp(TcpStream),
@@ -167,7 +162,7 @@ pub(super) enum Socket {
     Unix(UnixStream),
 }
 
-/// Evaluates an expression for the stream within a socket of any type.
+/// Evaluates an expression for the stream within a socket, for every type of socket.
 macro_rules! each {
     ($socket:expr, $stream:ident => $does:expr) => {
         match $socket {
@@ -195,8 +190,8 @@ pub(super) fn configure(stream: &TcpStream) -> io::Result<()> {
 }
 
 impl Socket {
-    /// Returns the number of bytes that can be read, at most 1. The function queries the system
-    /// directly, because the runtime learns of new bytes with a delay.
+    /// Returns the number of bytes that can be read, which is at most 1. The function queries the
+    /// system directly, because the runtime learns of new bytes with a delay.
     fn peek(&self) -> io::Result<usize> {
         let mut byte = [MaybeUninit::uninit()];
         match self {
@@ -228,7 +223,7 @@ pub(super) struct Stream {
     last_read: Instant,
     /// Whether a read was tried since a write was last postponed.
     is_read: bool,
-    /// Whether the bytes that are read next belong to the first bytes of the server.
+    /// Whether the next bytes that are read are still a part of [`Activity::head`].
     is_head: bool,
 }
 
@@ -243,13 +238,13 @@ impl Stream {
         Arc::clone(&self.activity)
     }
 
-    /// Returns an error if the server has closed the connection, so that a call is not written to a
-    /// closed connection.
+    /// Returns an error if the server has closed the connection. So no call is written to a closed
+    /// connection.
     fn poll_still_open(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.socket.peek() {
             Ok(0) => Poll::Ready(Err(closed())),
-            // It is possible that messages of TLS precede the end of the connection, so a read must
-            // process these messages first. The client reads before each write, but not during the
+            // Messages of TLS possibly precede the end of the connection, so a read must process
+            // these messages before a write. The client reads before each write, except during the
             // login. During the login, `is_read` prevents a second postponement of the write.
             Ok(_) if self.is_read && self.last_read.elapsed() >= IDLE => {
                 ready!(self.socket.poll_readable(context))?;
@@ -302,7 +297,6 @@ impl Stream {
         }
     }
 
-    /// Prevents further writes after an error.
     fn close_on_error<T>(&self, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if let Poll::Ready(Err(_)) = polled {
             self.activity.close();
@@ -383,8 +377,8 @@ mod tests {
         }
     }
 
-    /// The runtime does not know yet that the connection has ended, because the runtime was not
-    /// polled since.
+    /// The runtime has not been polled since the server closed the connection, so the runtime does
+    /// not know yet that the connection has ended.
     #[tokio::test]
     async fn nothing_is_written_to_a_connection_that_the_server_has_closed() {
         let (mut stream, mut server) = pair().await;

@@ -29,24 +29,19 @@ mod with {
     use crate::connection::error::{ConnectError, Peer, printable};
     use crate::connection::stream::Socket;
 
-    /// The settings for the encryption of the connections of a store.
     #[derive(Clone)]
     pub struct Tls(TlsConnector);
 
     impl Tls {
-        /// Creates settings that trust these root certificates (PEM), or the root certificates of
-        /// the system. If the client's certificate and its key (PEM) are set, the client presents
-        /// the certificate to servers.
-        ///
-        /// # Errors
-        ///
-        /// Returns an error if the certificates cannot be read.
+        /// Creates settings that trust the root certificates `roots` (PEM), or the root
+        /// certificates of the system. If `client` is set, the client presents this certificate and
+        /// proves it by this key (both PEM).
         pub fn new(roots: Option<&[u8]>, client: Option<(&[u8], &[u8])>) -> io::Result<Self> {
             let roots = match roots {
                 Some(pem) => roots_from_pem(pem)?,
                 None => system_roots()?,
             };
-            // The application has possibly chosen a cryptography provider.
+            // The application has possibly installed a cryptography provider for the whole process.
             let provider = CryptoProvider::get_default().cloned();
             let provider = provider.unwrap_or_else(|| Arc::new(ring::default_provider()));
             let config = ClientConfig::builder_with_provider(provider)
@@ -96,7 +91,7 @@ mod with {
         ConnectError::new(kind, message).because(printable(error))
     }
 
-    /// Returns the error of a login that failed because of TLS. Since TLS 1.3, a client learns only
+    /// Returns the error of a login that failed because of TLS. With TLS 1.3, a client learns only
     /// during the login that the server refused the client's certificate.
     pub(in crate::connection) fn login_error(
         peer: &Peer,
@@ -121,7 +116,8 @@ mod with {
         }
     }
 
-    /// Returns the kind and the description of an alert with which a server ended the handshake.
+    /// Returns the kind and the description of the error for an alert with which a server ended the
+    /// handshake.
     fn alert_error(alert: AlertDescription) -> (ErrorKind, &'static str) {
         match alert {
             AlertDescription::CertificateRequired

@@ -9,12 +9,8 @@ use super::error::printable;
 const FORMS: &str = "`redis://[user:password@]host[:port][/database]`, the same with `rediss://` for TLS, or \
                      `unix:///path/to/socket[?db=1&user=name&pass=word]`";
 
-/// Parses the URL of a server.
-///
-/// # Errors
-///
-/// Returns [`ErrorKind::InvalidConfig`] if the URL is not valid. The message contains the URL
-/// without its password, the reason, and the valid forms.
+/// Parses the URL of a server. The error for a URL that is not valid contains the URL without its
+/// password, the reason, and the valid forms.
 pub fn parse_url(url: &str) -> Result<ConnectionInfo, Error> {
     if has_encrypted_scheme(url) && !cfg!(feature = "tls") {
         return Err(unusable_url(url, "it needs the feature `tls` of `tidegate-redis`"));
@@ -25,19 +21,17 @@ pub fn parse_url(url: &str) -> Result<ConnectionInfo, Error> {
     })
 }
 
-/// Returns `true` if a URL contained a password.
 #[must_use]
 pub fn has_password(info: &ConnectionInfo) -> bool {
     info.redis_settings().password().is_some()
 }
 
-/// Returns `true` if connections to the server are encrypted.
 #[must_use]
 pub fn is_encrypted(info: &ConnectionInfo) -> bool {
     matches!(info.addr(), ConnectionAddr::TcpTls { .. })
 }
 
-/// Returns the settings of the server with this user and this password, if these are set.
+/// Returns `info` with this user and this password, if they are given.
 pub(crate) fn with_login(
     info: ConnectionInfo,
     user: Option<&str>,
@@ -85,7 +79,7 @@ fn why_unusable(url: &str, error: &RedisError) -> String {
 }
 
 /// Returns a URL without its password, for messages and logs. If it is not clear which part of the
-/// URL is the password, the result omits more of the URL.
+/// URL is the password, the result omits a larger part.
 #[must_use]
 pub fn without_password(url: &str) -> String {
     let (scheme, rest) = match url.split_once("://") {

@@ -1,13 +1,11 @@
-//! Assembles a script from the Lua files of this folder. Directives in the comments of the files
-//! control the assembly.
-//!
-//! `README.md` describes the directives for a reader of the Lua files.
+//! Assembles a script from the Lua files of this folder. Directives in the comments of the Lua
+//! files control the assembly.
 
 use std::borrow::Cow;
 
 use crate::values;
 
-/// Lists the Lua files by their names without `.lua`.
+/// Maps the name of each Lua file, without `.lua`, to its text.
 #[cfg(not(tidegate_scripts_from_dir))]
 macro_rules! files {
     ($($name:literal),+ $(,)?) => {
@@ -45,15 +43,14 @@ files![
     "usual",
 ];
 
-/// Returns the text of a Lua file.
 #[cfg(not(tidegate_scripts_from_dir))]
 pub(super) fn file(name: &str) -> Option<Cow<'static, str>> {
     FILES.iter().find(|(file, _)| *file == name).map(|(_, text)| Cow::Borrowed(*text))
 }
 
-/// Returns the text of a Lua file in the folder that `TIDEGATE_SCRIPTS_DIR` names. With this
-/// function, `.ci/mutants` can try changed scripts without a build for each change. A normal build
-/// does not have the function, because the function needs `--cfg` in `RUSTFLAGS`.
+/// Returns the text of a Lua file in the folder that `TIDEGATE_SCRIPTS_DIR` names, so that
+/// `.ci/mutants` can try changed scripts without a build for each change. Only a build with `--cfg
+/// tidegate_scripts_from_dir` has this function.
 #[cfg(tidegate_scripts_from_dir)]
 pub(super) fn file(name: &str) -> Option<Cow<'static, str>> {
     let dir = std::env::var_os("TIDEGATE_SCRIPTS_DIR")?;
@@ -61,8 +58,8 @@ pub(super) fn file(name: &str) -> Option<Cow<'static, str>> {
     std::fs::read_to_string(path).ok().map(Cow::Owned)
 }
 
-/// A name and its meaning in one script. The meaning is the file that a directive inserts, or the
-/// text that replaces a placeholder.
+/// A name in a script, and its meaning: the file that a directive inserts, or the text that
+/// replaces a placeholder.
 pub(super) type Meaning<'a> = (&'a str, &'a str);
 
 /// Assembles a script from its entry, the first file of the script. The flags select the lines
@@ -93,15 +90,16 @@ struct Assembly<'a> {
 }
 
 impl Assembly<'_> {
-    /// Adds a section of a file. The target `file.section` is this section, and the target `file`
-    /// is the lines before the first section.
+    /// Adds a part of a file. The target `file.section` is a section, and the target `file` is the
+    /// lines before the first section.
     fn add(&mut self, target: &str, meanings: &[Meaning<'_>], indent: &str) {
         let (name, section) = target.split_once('.').unwrap_or((target, ""));
         let Some(text) = (self.file)(name) else {
             return self.add_line(indent, &format!("--- @missing {name}"), meanings);
         };
         let mut current = "";
-        // Whether the lines are selected, for each `@when` without its `@end` so far.
+        // The list contains, for each `@when` that has no `@end` yet, whether the lines after it
+        // are selected.
         let mut selected: Vec<bool> = vec![];
         for line in text.lines() {
             let code = line.trim_start();
@@ -126,14 +124,12 @@ impl Assembly<'_> {
                     }
                     self.add(&target, &meanings, &indent);
                 }
-                // This line documents the source and is not a part of the script.
                 "" if code.starts_with("---") => {}
                 _ => self.add_line(&indent, code, meanings),
             }
         }
     }
 
-    /// Adds a line. If the line is code, its placeholders are replaced.
     fn add_line(&mut self, indent: &str, code: &str, meanings: &[Meaning<'_>]) {
         self.text.push_str(if code.is_empty() { "" } else { indent });
         if code.starts_with("--") {
@@ -144,8 +140,7 @@ impl Assembly<'_> {
         self.text.push('\n');
     }
 
-    /// Adds code. The placeholders in the code, and the placeholders in their meanings, are
-    /// replaced.
+    /// Adds code, and replaces the placeholders in the code and in the inserted meanings.
     fn add_code(&mut self, code: &str, meanings: &[Meaning<'_>]) {
         let is_of_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let mut rest = code;
@@ -165,7 +160,6 @@ impl Assembly<'_> {
     }
 }
 
-/// Splits a line that is a directive into its name and its arguments.
 fn directive(code: &str) -> Option<(&str, &str)> {
     let directive = code.strip_prefix("--- @")?.trim_end();
     Some(directive.split_once(' ').unwrap_or((directive, "")))
@@ -201,7 +195,6 @@ fn constant(name: &str) -> Option<Cow<'static, str>> {
 mod tests {
     use super::*;
 
-    /// Assembles a script from the entry `entry` and the other files in this list.
     fn assemble(
         files: &[(&str, &'static str)],
         flags: &[&str],

@@ -37,9 +37,9 @@ local answer = { pack('<BI7', VERDICTS, now) }
 local found, others_absent = {}, false
 --- @end
 
--- These tables contain the states of the keys that the fast path did not handle, by the number of
--- the key: the value, its kind, the time until which the value blocks, and whether the value is a
--- list. `changed` has the keys that must still be written, with the time until which each key must
+-- Tables of the keys that the fast path did not handle, indexed by the number of the key: the
+-- value, its kind, the time until which the value blocks, and whether the value is a list.
+-- `changed` contains the keys that must still be written, and the time until which each key must
 -- live.
 local values, kinds, blocks, lists, changed = {}, {}, {}, {}, {}
 
@@ -67,12 +67,12 @@ local function ends_at(k)
   return changed[k] or values[k] and call('PTTL', KEYS[k]) * 1000 + now or 0
 end
 
--- Sets a state. A string is written at the very end of the script; a list is written immediately,
+-- Sets a state. A string is written at the very end of the script. A list is written immediately,
 -- because a later call may read its elements.
 local function set_state(k, value, kind, blocked_until, expires_at, plan)
   if blocked_until > expires_at then expires_at = blocked_until end
   if plan then
-    -- A key that the script will remove at its end still exists here.
+    -- The key still exists if the script will remove it at its end.
     local is_there = values[k] or changed[k]
     write_list(KEYS[k], is_there, lists[k], blocking(value, blocked_until), expires_at, plan)
     lists[k], changed[k] = true, nil
@@ -94,8 +94,7 @@ local function set_block(k, blocked_until)
   set_state(k, values[k] or string.char(NONE), kind, blocked_until, ends, plan)
 end
 
--- Applies an operation of the rule (a refund, an undo or an acquire) to a state, and keeps the
--- block of the state.
+-- Applies a refund, an undo or an acquire by the rule to a state, and keeps the block of the state.
 local function change_state(op, k, rule, cost, taken_at, p1, p2, p3, p4, max_records)
   local _, _, _, _, _, after, expires_at, plan =
     RULES[rule](values[k], kinds[k], cost, op, op == UNDO and cost or 0, taken_at, p1, p2, p3, p4,
@@ -110,18 +109,17 @@ local function change_state(op, k, rule, cost, taken_at, p1, p2, p3, p4, max_rec
   end
 end
 
--- Parses the charge at a place in a call. The charges of the call begin at byte `charges` of the
--- request.
+-- Parses one charge of a call. The charges of the call begin at byte `charges` of the request.
 local function parse_charge(charges, place)
   return parse('<I2BBI7I7I7I7I7I7', request, charges + (place - 1) * CHARGE_SIZE)
 end
 
--- Returns whether the policy of a charge with these flags is a shadow.
 local function is_shadow(flags)
   return flags % CHECK_ONLY == SHADOW
 end
 
--- These tables contain the parts of the charges of the current call, by the place of the charge.
+-- Tables of the charges of the current call, indexed by the place of the charge. `firsts` to
+-- `fourths` are the outputs a, b, c and d of the rule.
 local keys, outcomes, firsts, seconds, thirds, fourths = {}, {}, {}, {}, {}, {}
 local costs, afters, expiries, plans, amounts, refunds = {}, {}, {}, {}, {}, {}
 
@@ -150,7 +148,7 @@ local function evaluate(op, count, max_wait, charges, amount)
   return 0, allowed
 end
 
--- Writes all evaluated charges if the call is allowed, otherwise only the penalties.
+-- Writes all evaluated charges if the call is allowed. Otherwise writes only the penalties.
 local function commit_charges(count, charges, allowed)
   for place = 1, count do
     local k, after, cost = keys[place], afters[place], costs[place]
@@ -161,7 +159,8 @@ local function commit_charges(count, charges, allowed)
     elseif allowed and after then
       set_state(k, after, after:byte(), 0, expiries[place], plans[place])
     elseif after then
-      -- Nothing is charged, because another charge is denied. The reply has the numbers of a peek.
+      -- This charge is not made, because another charge of the call is denied. The reply has the
+      -- numbers of a peek.
       local _, rule, _, _, _, p1, p2, p3, p4 = parse_charge(charges, place)
       _, firsts[place], seconds[place], thirds[place], fourths[place] =
         RULES[rule](values[k], kinds[k], cost, PEEK, 0, nil, p1, p2, p3, p4, KEYS[k], lists[k])
@@ -169,9 +168,9 @@ local function commit_charges(count, charges, allowed)
   end
 end
 
--- Returns the amount that an acquire of up to the costs charges to each policy: the maximum that
--- all enforced policies admit. Returns `nil` if this maximum is less than `min`. The charges must
--- have been evaluated as peeks before.
+-- Returns the maximum amount that all enforced policies admit, for an acquire of up to the costs.
+-- Returns `nil` if this maximum is less than `min`. Before, all charges must have been evaluated as
+-- peeks.
 local function common_amount(count, min, charges)
   local amount
   for place = 1, count do
@@ -190,8 +189,8 @@ local function common_amount(count, min, charges)
   return amount >= min and amount or nil
 end
 
--- Records a charge beyond the limit, or the part of the cost that the state can hold. The function
--- acquires this amount without a limit.
+-- Makes a charge beyond the limit, as an acquire without a limit. If the state cannot hold the
+-- whole cost, the function charges only the part that fits.
 local function charge_beyond_limit(place, k, rule, cost, p1, p2, p3, p4)
   cost = math.min(cost, room(rule, firsts[place], seconds[place], thirds[place], p2, p3, p4))
   local max = max_records(rule, p1, p2, p3)
@@ -200,8 +199,8 @@ end
 
 --- @include lib/epoch.refund
 
--- Executes an operation that changes states without a check of the limits: a refund, an undo, a
--- charge beyond the limit, a reset or a block. The reply has the numbers of a peek with a cost of
+-- Executes a refund, an undo, a charge beyond the limit, a reset or a block. These operations
+-- change states without a check of the limits. The reply has the numbers of a peek with a cost of
 -- 0.
 local function change_states(op, count, argument, charges)
   for place = 1, count do
@@ -260,7 +259,7 @@ local function decide(op, count, argument, charges)
   is_done = allowed or op ~= ACQUIRE and op ~= ACQUIRE_UP_TO
   --- @end
   --- @when hold
-  -- The held and the spent cost of each charge. They are not set if the call is refused.
+  -- The held and the spent cost of each charge. They stay `nil` if the call is refused.
   if allowed then
     local held_costs = {}
     for place = 1, count do

@@ -1,16 +1,15 @@
---- This file wraps the functions of batch.lua for states with holds (see lib/state_holds.lua).
+--- Wraps the functions of batch.lua for states with holds (see lib/state_holds.lua).
 ---
---- The fast path replies as in batch.lua. Every other reply to a call differs from that of
---- batch.lua in two parts. It begins with WITH_HOLDS instead of 0, and ends with the result of
---- `open_holds` for each charge.
+--- A reply of the fast path is the same as in batch.lua. Every other reply to a call begins with
+--- WITH_HOLDS instead of 0, and ends with the result of `open_holds` for each charge.
 
 --- @include lib/state_holds
 
--- The feet of the states with holds, by the number of the key. A foot is the fixed-size end of the
+-- The foot of each state with holds, by the number of the key. A foot is the fixed-size end of the
 -- value: sums, times and numbers.
 local feet = {}
 
--- Whether the value of a key is a string, by the number of the key.
+-- Whether the value of each key is a string, by the number of the key.
 local is_string = {}
 
 local load_without_holds = load_state
@@ -30,7 +29,7 @@ ends_at = function(k)
   return feet[k] and feet[k].key_expires_at or ends_at_without_holds(k)
 end
 
--- A state with holds is written at the very end of the script, as a string is.
+-- A state with holds is written at the very end of the script, like a string.
 local set_without_holds = set_state
 set_state = function(k, value, kind, blocked_until, expires_at, plan)
   local foot = feet[k]
@@ -45,8 +44,8 @@ remove_state = function(k)
   if feet[k] then set_state(k, string.char(NONE), NONE, 0, 0) else remove_without_holds(k) end
 end
 
--- Stores in the foot the rule that wrote the state last, because this rule will refund lapsed
--- holds.
+-- Stores in the foot the rule that wrote the state last, because lapsed holds are refunded by this
+-- rule.
 local function note_rule(k, rule, p2, p3, p4)
   local foot = feet[k]
   if foot then foot.rule, foot.p2, foot.p3, foot.p4 = rule, p2, p3, p4 end
@@ -90,7 +89,7 @@ decide = function(op, count, argument, charges)
   decide_without_holds(op, count, argument, charges)
   if answer[at] ~= '\0' then return end
   answer[at] = string.char(WITH_HOLDS)
-  -- The place of a reservation in the queue must not depend on lapses.
+  -- A reservation must not get a place in the queue that depends on lapses of holds.
   local waits_for_lapses = (op == PEEK or op == ACQUIRE) and argument == 0 or op == ACQUIRE_UP_TO
   for place = 1, count do
     local k = keys[place]
@@ -102,12 +101,11 @@ decide = function(op, count, argument, charges)
   --- @end
 end
 --- @when id hold
--- Load all states, so that the general path decides every key. Only the general path sets `is_done`
--- or `held_and_spent`.
+-- Load all states, so that the general path decides every key. Only this path sets `is_done` and
+-- `held_and_spent`, which a call with an id needs.
 for k = 1, #KEYS do load_state(k) end
 --- @end
 --- @when hold
--- Refuse the hold if a state already has the maximum number of open holds.
 for place = 1, request:byte(2) do
   local k, _, flags, cost = parse_charge(CALL_HEAD + 1, place)
   local foot, max = feet[k], max_open_holds(place)
@@ -134,8 +132,8 @@ local function whole_log(key, value)
     .. foot:sub(1, 23) .. pack('<I4I2', 0, count) .. foot:sub(30)
 end
 
--- Record the new hold on each state whose policy refunds lapsed holds. The reply is complete at
--- this point, and does not include the new hold.
+-- Record the new hold on each state whose policy refunds lapsed holds. At this point, the reply is
+-- complete and does not include the new hold.
 local life = parse('<I7', id, FINGERPRINT + 1)
 for place = 1, held_and_spent and count or 0 do
   local k, rule, flags, _, _, _, p2, p3, p4 = parse_charge(charges, place)
@@ -166,12 +164,12 @@ for place = 1, held_and_spent and count or 0 do
 end
 
 --- @section write
--- Write the states with holds. The states without holds are written below.
+-- Write the states with holds here. The code after this section writes the states without holds.
 for k, foot in pairs(feet) do
   if foot.is_changed then
     if foot.replaced_type then
-      -- Write an empty string into the key first. If the server lacks memory, this command fails
-      -- before the script has written anything.
+      -- Write an empty string into the key first. If the server lacks memory, SETRANGE fails before
+      -- the script has written anything.
       if foot.replaced_type == 'string' then call('SETRANGE', KEYS[k], '0', '') end
       call('UNLINK', KEYS[k])
     end

@@ -1,8 +1,7 @@
--- Numbers that only the scripts know. The assembly replaces each name by its literal, because Lua
--- would load a local at each use. `src/values` has the numbers that the crate also knows: rules,
+-- Numbers that only the scripts use. The assembly replaces each name by its literal, because Lua
+-- would load a local at each use. `src/values` has the numbers that the crate also uses: rules,
 -- operations, outcomes, kinds and sizes of values.
 
--- The kind of a foreign value.
 FOREIGN = 0
 
 -- BLOCK_FLAG is added to the kind of a value with a block. Such a value ends with the time until
@@ -16,8 +15,8 @@ CHUNK = 14
 CHUNK_SIZE = 204
 LOG_END = 51
 
--- Sizes in a state with holds (see lib/state_holds.lua): the bytes of an open hold, the bytes up to
--- the end of its number, the bytes up to the end of its key, and the bytes of the foot.
+-- Sizes in bytes in a state with holds (see lib/state_holds.lua): an open hold, its part up to the
+-- end of its number, its part up to the end of its key, and the foot.
 STATE_HOLD = 48
 HOLD_NUMBER = 4
 HOLD_KEY = 20

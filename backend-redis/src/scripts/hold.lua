@@ -21,14 +21,14 @@
 --   the spent cost of each charge
 --   the epoch of each charge
 --   the reply
---   after the hold is settled, the reply to the settlement
+--   the reply to the settlement, if the hold is settled
 --
 -- Reply: the reply of the inner script, or one of these:
 --   ID_REUSED if another call has used the id
 --   ID_FOREIGN if the id or an epoch has a foreign value
 --   TOO_MANY_HOLDS, the place of the charge, and the number of open holds (4 bytes)
 local id_key, id, id_millis = KEYS[#KEYS], ARGV[2], ARGV[3]
--- The inner script gets its own KEYS and ARGV.
+-- The inner script reads its own keys from KEYS, and its time from ARGV[2].
 KEYS[#KEYS], ARGV[2] = nil, ARGV[4]
 --- @when lapse
 local max_counts = (#id - ID_REQUEST - 7) / 11 * 4

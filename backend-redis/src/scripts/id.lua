@@ -13,7 +13,7 @@
 -- Reply: the reply of the inner script, ID_REUSED if another call has used the id, or ID_FOREIGN if
 -- the id has a foreign value.
 local id_key, id, id_millis = KEYS[#KEYS], ARGV[2], ARGV[3]
--- The inner script gets its own KEYS and ARGV.
+-- The inner script reads its own keys from KEYS, and its time from ARGV[2].
 KEYS[#KEYS], ARGV[2] = nil, ARGV[4]
 --- @include lib/now
 

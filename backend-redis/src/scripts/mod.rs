@@ -9,7 +9,6 @@ pub use table::{all, batch, batch_single, settle, settle_single, single};
 
 use crate::values::layout;
 
-/// A Lua script for the server, under a name and a variant.
 #[derive(Debug)]
 pub struct Script {
     name: &'static str,
@@ -19,14 +18,14 @@ pub struct Script {
 }
 
 impl Script {
-    /// Creates a script. The variant of the script consists of the parts that are not empty.
+    /// Creates a script. The variant of the script is the texts of `variant` that are not empty,
+    /// joined by `_`.
     fn new(name: &'static str, variant: &[&str], code: String) -> Self {
         let variant: Vec<_> = variant.iter().copied().filter(|part| !part.is_empty()).collect();
         let sha = redis::Script::new(&code).get_hash().to_owned();
         Self { name, variant: variant.join("_"), code, sha }
     }
 
-    /// The names of all scripts.
     pub const NAMES: [&'static str; 6] = [
         "fixed_window",
         "sliding_log",
@@ -36,8 +35,8 @@ impl Script {
         "batch",
     ];
 
-    /// Returns the name of the script, which is also a label of metrics. The name of a script for
-    /// one charge is its rule. The name of every other script is `batch`.
+    /// Returns the name of the script, which is also a label of metrics. For a script for one
+    /// charge, the name is the rule. For every other script, the name is `batch`.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
@@ -59,7 +58,6 @@ impl Script {
         &self.variant
     }
 
-    /// Returns the code of the script.
     #[must_use]
     pub fn code(&self) -> &str {
         &self.code
@@ -76,13 +74,9 @@ impl Script {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Rule {
-    /// The fixed window.
     FixedWindow = layout::FIXED_WINDOW,
-    /// The sliding log.
     SlidingLog = layout::SLIDING_LOG,
-    /// The sliding counter.
     SlidingCounter = layout::SLIDING_COUNTER,
-    /// The token bucket with continuous refill, and GCRA.
     TokenBucket = layout::TOKEN_BUCKET,
     /// The token bucket that is refilled once per period.
     IntervalBucket = layout::INTERVAL_BUCKET,
@@ -91,20 +85,17 @@ pub enum Rule {
 /// The record that a script writes under the id of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordKind {
-    /// The script writes no record, because the call has no id.
     None,
-    /// The record contains the reply to the call.
     Id,
-    /// The record contains a hold.
     Hold,
 }
 
 /// Whether a script can read the holds in the values of states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StateKind {
-    /// The script cannot read holds. It treats a state with holds as a foreign value.
+    /// The script cannot read holds, and treats a state with holds as a foreign value.
     Plain,
-    /// The script reads the holds. It refunds the lapsed holds, and reports the open holds.
+    /// The script reads the holds, refunds the lapsed holds, and reports the open holds.
     WithHolds,
 }
 
@@ -125,7 +116,7 @@ mod tests {
         }
     }
 
-    /// Calls without holds do not pay for the code for holds.
+    /// The code for holds costs time, so only scripts that need this code contain it.
     #[test]
     fn only_scripts_that_lapse_know_holds_on_states() {
         for script in all() {

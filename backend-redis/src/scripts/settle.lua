@@ -13,7 +13,7 @@
 --   HOLD_SETTLED, the costs at which the hold was settled, and the reply to that settlement
 --   HOLD_LAPSED, and the time since the lapse
 local id_key, id = KEYS[#KEYS], ARGV[2]
--- A test passes its time in ARGV[3], but lib/now expects the time in ARGV[2].
+-- A test passes its time in ARGV[3], but lib/now reads the time from ARGV[2].
 KEYS[#KEYS], ARGV[2] = nil, ARGV[3]
 --- @include lib/now
 
@@ -33,7 +33,7 @@ end
 --- @when lapse
 --- @include settle_with_holds
 --- @end
--- Evaluate all charges before the first write. The evaluation of a charge contains the state, the
+-- Evaluate all charges before the first write. An evaluation contains the state of the charge, the
 -- numbers that the rule returns, and the change of the state.
 local evaluations, totals, epoch_values = {}, {}, {}
 for place = 1, count do
@@ -46,7 +46,7 @@ for place = 1, count do
   end
   if admits == nil then return pack('<BI7B', VERDICTS, now, place) end
 
-  -- Compute the change that the settlement makes to the state, and the cost of this change.
+  -- Compute the change that the settlement makes to the state, and the cost of the change.
   local held_cost = parse('<I7', record, held_at + (place - 1) * 7)
   local spent_cost = parse('<I7', record, spent_at + (place - 1) * 7)
   --- @inline lib/epoch.read
@@ -89,7 +89,7 @@ for place = 1, count do
     call('SET', KEYS[count + place], evaluation.epoch_value, 'KEEPTTL')
   end
   if after ~= nil then
-    -- Write the new state. A block that has not ended is kept.
+    -- Write the new state. Keep a block that has not ended.
     if blocked_until <= now then blocked_until = 0 end
     local value, expires_at, plan, keeps_ttl =
       evaluation.value, evaluation.expires_at, evaluation.plan, evaluation.keeps_ttl
@@ -97,7 +97,8 @@ for place = 1, count do
     expires_at = math.max(after and expires_at or 0, blocked_until)
     after = blocking(state, blocked_until)
     if STATE_HOLDS then
-      -- Write nothing yet: `change_hold` below writes the state together with its holds.
+      -- The state is not written here, because `change_hold` below writes the state together with
+      -- its holds.
     elseif plan then
       write_list(key, value, evaluation.is_list, after, expires_at, plan)
     elseif evaluation.after or blocked_until > 0 then

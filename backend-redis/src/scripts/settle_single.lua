@@ -7,7 +7,7 @@
 --
 -- Reply: the reply of settle.lua.
 local key, epoch_key, id_key, id = KEYS[1], KEYS[2], KEYS[3], ARGV[2]
--- A test passes its time in ARGV[3], but lib/now expects the time in ARGV[2].
+-- A test passes its time in ARGV[3], but lib/now reads the time from ARGV[2].
 ARGV[2] = ARGV[3]
 --- @include lib/now
 
@@ -17,7 +17,6 @@ local total, p1, p2, p3, p4, op = parse('<I7I7I7I7I7B', ARGV[1])
 --- @include lib/levels
 --- @include lib/value.block
 
--- Applies the rule. lib/rules.lua describes the inputs and outputs.
 local function apply_rule(value, kind, cost, op, max_wait, p1)
   local admits, a, b, c, after, expires_at, keeps_ttl
   local d = 0
@@ -33,7 +32,7 @@ elseif is_read and #value == VALUE_SIZE and value:byte() == VALUE_KIND then
   kind = VALUE_KIND
 else
   --- @include lib/value.read
-  -- The value has a block, is of another kind or type, or is foreign.
+  -- The value has a block, has another kind or type, or is foreign.
   value, kind, blocked_until = read(key)
   if kind == FOREIGN then return pack('<BI7B', VERDICTS, now, 1) end
 end
@@ -52,7 +51,7 @@ if cost > 0 then
   local _, _, _, _, _, after, expires_at, keeps_ttl =
     apply_rule(value, kind, cost, change, original_cost, limit)
   if after ~= nil then
-    -- Write the new state. A block that has not ended is kept.
+    -- Write the new state. Keep a block that has not ended.
     if blocked_until <= now then blocked_until = 0 end
     -- An undo never makes a state live longer, so the current expiry of the key suffices.
     keeps_ttl = keeps_ttl or change == UNDO

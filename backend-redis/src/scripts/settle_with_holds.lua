@@ -1,7 +1,7 @@
---- This file wraps the functions of settle.lua for states with holds (see lib/state_holds.lua).
+--- Wraps the functions of settle.lua for states with holds (see lib/state_holds.lua).
 ---
---- Reply: the reply of settle.lua, with WITH_HOLDS instead of 0. After the charges, the result of
---- `open_holds` for each charge is added.
+--- Reply: the reply of settle.lua with WITH_HOLDS instead of 0, followed by the result of
+--- `open_holds` for each charge.
 
 --- @include lib/state_holds
 
@@ -13,15 +13,15 @@ read = function(key)
   return value or nil, kind, blocked_until, false
 end
 
--- Finds the hold that the call settles or extends, among the holds with this score.
+-- Finds the hold that the call settles or extends, among the holds with the score `at_score`.
 local function find_hold(key, at_score)
   for _, member in ipairs(call('ZRANGEBYSCORE', key, score(at_score), score(at_score))) do
     if member:sub(HOLD_NUMBER + 1, HOLD_KEY) == own_hold_key then return member end
   end
 end
 
--- Returns the part of the cost of a charge that the hold still holds. Stores the hold in the foot
--- of the state as `own_hold`.
+-- Returns the held cost of a charge without the part that was refunded at the lapse. Stores the
+-- hold in the foot of the state as `own_hold`.
 local function still_held(place, held_cost, epoch)
   local key = KEYS[place]
   local foot = feet_by_key[key]

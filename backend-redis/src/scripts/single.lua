@@ -47,13 +47,12 @@ elseif is_read and #value > LOG_END and (#value - LOG_HEAD - LOG_END) % RECORD =
 --- @end
 else
   --- @include lib/value.read
-  -- The value has a block, is of another kind or type, or is foreign.
+  -- The value has a block, has another kind or type, or is foreign.
   value, kind, blocked_until, is_list = read(key)
   if kind == FOREIGN then return pack('<BI7B', VERDICTS, now, 1) end
   if now < blocked_until then op, outcome = PEEK, BLOCKED end
 end
 
--- Apply the rule. lib/rules.lua describes the inputs and outputs.
 local admits, a, b, c, after, expires_at, keeps_ttl
 local d = 0
 --- @inline RULE
@@ -66,12 +65,12 @@ if after then
   --- @end
 end
 --- @when id
--- A refused call gets no record. A shadow can deny the charge, but it never refuses the call.
+-- A refused call gets no record. A shadow that denies the charge does not refuse the call.
 is_done = admits and outcome == ALLOWED or admits ~= nil and id:byte(-1) == SHADOW
 --- @end
 --- @when hold
--- The held and the spent cost of the charge, if the call is not refused. A shadow can deny the
--- charge, but it never refuses the call.
+-- The held and the spent cost of the charge, unless the call is refused. A shadow that denies the
+-- charge does not refuse the call.
 if admits and outcome == ALLOWED then
   held_and_spent = pack('<I7I7', cost, 0)
 elseif admits ~= nil and id:byte(ID_REQUEST) == SHADOW then
@@ -83,8 +82,8 @@ if admits == nil then
   return pack('<BI7B', VERDICTS, now, 1)
 elseif after then
   --- @when token_bucket
-  -- The value contains the time of its last write. If this time is `now` and there is no wait, the
-  -- value is the reply.
+  -- The value contains the time of its last write. If this is the current time and there is no
+  -- wait, the client can compute the whole reply from the value.
   if time == now and c == 0 then return after end
   --- @end
 elseif outcome == ALLOWED and not admits then
@@ -96,7 +95,7 @@ elseif outcome == ALLOWED and not admits then
     --- @inline lib/ttl.text
     ttl = math.max(ttl, call('PTTL', key))
     --- @when log_string
-    -- Until here, the script has read only the end of the log. The write needs the whole log.
+    -- The write needs the whole log, and the script has read only the end of the log.
     if value and #value == LOG_END then value = call('GET', key) end
     --- @end
     value = value or string.char(NONE)

@@ -1,5 +1,5 @@
-//! The table of all scripts. A row of the table contains an entry (the first file of a script),
-//! flags for `@when`, and meanings of names.
+//! The table of all scripts. A row contains an entry (the first file of a script), flags for
+//! `@when`, and the meanings of names.
 
 use std::sync::OnceLock;
 
@@ -8,7 +8,7 @@ use tidegate_core::algorithm::fixed_window::Start;
 use super::assemble::{Meaning, assemble};
 use super::{RecordKind, Rule, Script, StateKind};
 
-/// A form in which a state is stored. For each form there are scripts that decide one charge.
+/// A form in which a state is stored. Each form has its own scripts for calls of one charge.
 #[derive(Debug, Clone, Copy)]
 enum Form {
     AlignedWindow,
@@ -33,9 +33,9 @@ impl Form {
         Self::Interval,
     ];
 
-    /// Returns the rule, the variant, the flag and two constants. The rule is also the name of the
-    /// script and of the file in `rules`. The flag selects the commands that read and write the
-    /// form. The constants replace VALUE_KIND and VALUE_SIZE.
+    /// Returns the name of the rule, the variant, the flag and two constants. The rule is also the
+    /// name of the script and of the file in `rules`. The flag selects the commands that read and
+    /// write the form. The constants replace VALUE_KIND and VALUE_SIZE.
     #[rustfmt::skip]
     const fn row(self) -> [&'static str; 5] {
         match self {
@@ -64,7 +64,6 @@ impl Form {
         }
     }
 
-    /// Returns whether there is a script that settles a hold of one charge in this form.
     const fn has_settle_single(self) -> bool {
         !matches!(self, Self::LogString | Self::LogList)
     }
@@ -73,8 +72,8 @@ impl Form {
 impl RecordKind {
     const ALL: [Self; 3] = [Self::None, Self::Id, Self::Hold];
 
-    /// Returns the entry, which wraps the entry `body` if a record is written, and the flag. The
-    /// flag is also a part of the variant.
+    /// Returns the entry and the flag. The flag is also a part of the variant. The entry of a
+    /// script that writes a record wraps the entry `body`.
     const fn entry_and_flag(self, body: &'static str) -> (&'static str, &'static str) {
         match self {
             Self::None => (body, ""),
@@ -87,9 +86,10 @@ impl RecordKind {
 impl StateKind {
     const ALL: [Self; 2] = [Self::Plain, Self::WithHolds];
 
-    /// Returns the flag, the part of the variant, and the meanings of two placeholders. STATE_HOLDS
-    /// is the foot of a state with holds (the fixed-size end of its value), or `false`.
-    /// REFUNDS_LAPSED is the condition that the policy of a charge refunds lapsed holds.
+    /// Returns the flag, the part of the variant, and the meanings of the placeholders STATE_HOLDS
+    /// and REFUNDS_LAPSED. STATE_HOLDS is the foot of a state with holds (the fixed-size end of its
+    /// value), or `false`. REFUNDS_LAPSED is the condition that the policy of a charge refunds
+    /// lapsed holds.
     const fn row(self) -> (&'static str, &'static str, [Meaning<'static>; 2]) {
         let (flag, variant, state_holds, refunds_lapsed) = match self {
             Self::Plain => ("plain", "", "false", "false"),
@@ -99,7 +99,6 @@ impl StateKind {
     }
 }
 
-/// A place for a script, which is assembled at its first use.
 type Slot = OnceLock<Script>;
 
 /// Returns the script that acquires or peeks a single charge. It is the fastest script.
@@ -116,8 +115,8 @@ fn single_of(form: Form, record: RecordKind) -> &'static Script {
     })
 }
 
-/// Returns the script that settles or extends a hold of a single charge. There is no such script
-/// for a log. [`settle`] returns the script for the holds on a log.
+/// Returns the script that settles or extends a hold of a single charge. For a log, there is no
+/// such script, and [`settle`] returns the script.
 #[must_use]
 pub fn settle_single(rule: Rule, start: Start) -> Option<&'static Script> {
     settle_single_of(Form::new(rule, start, false))
@@ -130,7 +129,6 @@ fn settle_single_of(form: Form) -> Option<&'static Script> {
     })
 }
 
-/// Assembles a script for one charge.
 fn one_charge(form: Form, entry: &str, last: &str, flags: &[&str]) -> Script {
     let [rule, variant, storage, kind, size] = form.row();
     let (file, code) = (format!("rules/{rule}"), rule.to_uppercase());
@@ -164,7 +162,6 @@ pub fn settle(states: StateKind) -> &'static Script {
     SLOTS[states as usize].get_or_init(|| any_charges(states, "settle", "settle"))
 }
 
-/// Assembles a script for any number of charges by any rules.
 fn any_charges(states: StateKind, entry: &str, last: &str) -> Script {
     let (states, variant, own) = states.row();
     let code =
@@ -172,14 +169,12 @@ fn any_charges(states: StateKind, entry: &str, last: &str) -> Script {
     Script::new("batch", &[variant, last], code)
 }
 
-/// Returns the script for the usual batch.
 #[must_use]
 pub fn batch_single() -> &'static Script {
     static SLOT: Slot = Slot::new();
     SLOT.get_or_init(|| Script::new("batch", &["single"], assemble("usual", &[], &[])))
 }
 
-/// Returns all scripts.
 #[must_use]
 pub fn all() -> Vec<&'static Script> {
     let mut all = vec![];

@@ -1,7 +1,7 @@
 //! A test that pins every assembled script by a hash of its tokens, without comments and white
 //! space.
 //!
-//! If the hashes do not change, a change of the Lua files or of the assembly has no effect on a
+//! While the hashes stay the same, a change of the Lua files or of the assembly has no effect on a
 //! server: the server executes the same code at the same cost.
 
 use std::collections::BTreeMap;
@@ -11,11 +11,9 @@ use std::path::Path;
 use super::{Script, all};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts/tokens.txt");
-/// The name of an environment variable. If the variable is set, the test writes the file of hashes
-/// instead of comparing it.
+/// The environment variable with which the test writes the file of hashes instead of comparing it.
 const UPDATE: &str = "TIDEGATE_UPDATE_TOKENS";
 
-/// Splits Lua code into words, strings and single characters.
 fn tokens(code: &str) -> Vec<&str> {
     let mut tokens = vec![];
     let mut rest = code.trim_start();

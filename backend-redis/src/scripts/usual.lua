@@ -5,7 +5,8 @@
 --
 -- KEYS: each key once, group after group.
 -- ARGV[1], for each group: the rule, the cost, the four numbers of the policy, the number of keys,
---   and whether any key is charged more than once. If one is, the number of charges of each key.
+--   and a flag. If the flag is 1, at least one key is charged more than once, and the number of
+--   charges of each key follows.
 -- ARGV[2]: the time, if a test sets it.
 --
 -- Reply: VERDICTS and now. Then for each key:
@@ -24,7 +25,8 @@ local answer, n = { pack('<BI7', VERDICTS, now) }, 1
 
 --- @inline lib/read_keys
 
--- These inputs of the rules have the same values for every charge (see lib/rules.lua).
+-- These inputs of the rules (see lib/rules.lua) have the same values for every charge of a usual
+-- batch.
 local op, max_wait, taken_at, blocked_until = ACQUIRE, 0, nil, 0
 
 local at, k = 1, 0
@@ -51,7 +53,7 @@ return table.concat(answer)
 --- @section group
 --- Charges the keys of a group by the rule RULE.
 ---
---- Inputs: k (the last key of the previous group), last (the last key of this group), own_kind and
+--- Inputs: k (the last key of the previous group), last (the last key of this group), rule_kind and
 --- size (of the values of the rule), cost, repeats, p1 to p4.
 while k < last do
   k = k + 1

@@ -1,20 +1,18 @@
 //! Reads and writes numbers in the format of the scripts: seven bytes, little-endian. Seven bytes
 //! can represent 2^53.
 
-/// The size of a number in bytes.
 pub(crate) const NUMBER: usize = 7;
 
-/// The largest number that is written. Doubles represent every integer up to this number. A larger
-/// input is replaced by this number, which exceeds every limit.
+/// The largest number that is written. A double represents every integer up to this number. A
+/// larger number is written as `MAX_NUMBER`, which exceeds every limit.
 pub(crate) const MAX_NUMBER: u64 = 1 << 53;
 
-/// Appends a number to the bytes.
 pub(crate) fn put(bytes: &mut Vec<u8>, number: u64) {
     bytes.extend_from_slice(&number.min(MAX_NUMBER).to_le_bytes()[..NUMBER]);
 }
 
-/// A reader that takes values from the front of the bytes. Its methods return `None` if the bytes
-/// end too early.
+/// A reader that removes numbers and bytes from the front of its bytes. The methods return `None`
+/// if the bytes end too early.
 #[derive(Debug)]
 pub(crate) struct Reader<'b>(pub(crate) &'b [u8]);
 

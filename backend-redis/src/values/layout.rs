@@ -1,11 +1,10 @@
 //! Numbers that the scripts and this crate share: rules, operations, flags, outcomes, kinds of
 //! values, and parts of replies.
 //!
-//! Each of these numbers is a constant in this module. A name in a script stands for the constant
-//! of the same name. The assembly of the script replaces the name by the literal.
-//! `scripts/constants.lua` has the numbers that only the scripts know.
+//! A constant in this module replaces its name in every script when the script is assembled.
+//! `scripts/constants.lua` has the numbers that only the scripts use.
 
-/// Defines constants, and a table of their names and literals for the scripts.
+/// Defines constants, and a table of their names and literals for the assembly of scripts.
 macro_rules! shared {
     ($($(#[$about:meta])* $name:ident = $value:literal;)+) => {
         $($(#[$about])* pub(crate) const $name: u8 = $value;)+
@@ -15,7 +14,6 @@ macro_rules! shared {
 }
 
 shared! {
-    // The numbers of the rules.
     FIXED_WINDOW = 1;
     SLIDING_LOG = 2;
     SLIDING_COUNTER = 3;
@@ -40,13 +38,12 @@ shared! {
     SHADOW = 1;
     CHECK_ONLY = 2;
 
-    // The numbers of the outcomes.
     ALLOWED = 0;
     DENIED = 1;
     BLOCKED = 2;
 
-    // The kind is the first byte of a value. `NONE` is the lowest kind. A value of this kind has
-    // only a block.
+    // The first byte of a value is its kind. `NONE` is the lowest kind: a value that has only a
+    // block.
     NONE = 0x90;
     FIXED_ALIGNED = 0x91;
     FIXED_PHASED = 0x92;
@@ -63,7 +60,7 @@ shared! {
     #[expect(dead_code, reason = "no reply contains the first byte of an epoch")]
     EPOCH = 0x9b;
 
-    // The first byte of a reply that consists of more than a value.
+    // The first byte of a script's reply that consists of more than a value.
     VERDICTS = 0;
     ID_REUSED = 1;
     ID_FOREIGN = 2;
@@ -72,27 +69,26 @@ shared! {
     HOLD_LAPSED = 5;
     TOO_MANY_HOLDS = 6;
 
-    // The first byte of the reply to a call, if the reply contains the holds on the states. This
-    // byte is neither the place of a charge nor a kind.
+    // The first byte of the reply to a call, if the reply contains the holds on the states.
+    // `WITH_HOLDS` differs from every place of a charge and every kind.
     WITH_HOLDS = 0x8f;
 
-    // The first byte of the reply of the usual batch to a key or a charge, unless this byte is
+    // The first byte of the reply to a key or a charge of a usual batch, unless this byte is
     // `DENIED` or a kind.
     UNUSUAL = 3;
     EMPTY = 4;
 
     // The sizes in bytes of the head of a log, of a record, and of the foot (the fixed-size end of
-    // the log). The diagram in `scripts/rules/sliding_log.lua` shows these parts.
+    // the log). A diagram in `scripts/rules/sliding_log.lua` shows these parts.
     LOG_HEAD = 8;
     RECORD = 14;
     LOG_FOOT = 37;
 
-    // The maximum number of holds in a reply to a charge. It equals
+    // The maximum number of holds in a reply to a charge, which equals
     // `tidegate_core::no_semver::MAX_COUNTED_LAPSES`.
     MAX_COUNTED_LAPSES = 32;
 }
 
-/// Returns the literal of the constant with this name.
 pub(super) fn literal(name: &str) -> Option<&'static str> {
     SHARED.iter().find(|(shared, _)| *shared == name).map(|(_, literal)| *literal)
 }

@@ -1,26 +1,26 @@
-//! The layout of values, which this crate, the scripts and the documentation share.
+//! The layout of stored values, which the scripts, this crate and the documentation share.
 //!
-//! `scripts/README.md` describes every kind of value. The table below defines the values that have
-//! a fixed size. `rules/sliding_log.lua` describes a log, and `lib/state_holds.lua` a state with
-//! holds. `id.lua` and `hold.lua` describe a record under an id.
+//! `scripts/README.md` describes every kind of value. The macro call below defines the values that
+//! have a fixed size. `rules/sliding_log.lua` describes a log, `lib/state_holds.lua` a state with
+//! holds, and `id.lua` and `hold.lua` a record under an id.
 //!
 //! # Foreign values
 //!
 //! A value is foreign if no call of Tidegate can have written it. `lib/value.lua` checks the kind
-//! of a value, its size and the end of its block. Each rule checks the numbers that it has read (in
-//! the part `check`), with the bounds of
+//! of a value, its size and the end of its block. In its part `check`, each rule checks the numbers
+//! that it has read, by the same bounds as
 //! [`Record::restore`](tidegate_core::engine::Record::restore):
 //!
 //! * A count, a debt and a sum are 1 to 2^52, and a time is before 2^52.
-//! * A window ends at a possible end of a window of the policy.
+//! * The end of a window is a time at which a window of the policy can end.
 //! * A bucket recovers after the time of its debt.
 //!
 //! A time in the future is valid, because the clock of a server can step back by any span.
 //!
 //! A script checks the foot of a log, which is the fixed-size end of the value, and the records
-//! that the script reads. The script for a single charge reads only the end of a string. It learns
-//! the size of the string from the reply to its own write. If the string is longer than the size in
-//! its foot, the call fails, and the written bytes are not removed.
+//! that the script reads. The script for a single charge reads only the end of a string. When it
+//! writes, the reply of the server contains the size of the string. If the string is longer than
+//! the size in its foot, the call fails, and the written bytes are not removed.
 
 use std::borrow::Cow;
 
@@ -29,18 +29,17 @@ pub(crate) mod layout;
 
 use bytes::{NUMBER, Reader};
 
-/// Defines the values of a fixed size. Such a value consists of its kind, then its fields as
-/// numbers.
 macro_rules! values {
     ($($(#[$about:meta])* $name:ident { $($field:ident),+ } = $size:ident: $($kind:ident)|+;)+) => {
-        /// A value of a fixed size.
+        /// A value of a fixed size: a byte for the kind of the value, followed by its fields as
+        /// numbers.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum Value {
             $($(#[$about])* $name { $($field: u64),+ }),+
         }
 
         impl Value {
-            /// Reads a value without a block. Returns `None` if the value ends too early or is of
+            /// Reads a value that has no block. Returns `None` if the value ends too early or is of
             /// another kind.
             pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Self> {
                 Some(match reader.byte()? {
@@ -60,24 +59,21 @@ macro_rules! values {
     };
 }
 
-/// The layout of a value of a fixed size.
 struct Layout {
     /// The name of the size of the value in the scripts.
     size_name: &'static str,
-    /// The names and numbers of the kinds of the value.
+    /// The names and numbers of the kinds that a value of this layout can have.
     #[cfg(test)]
     kinds: &'static [(&'static str, u8)],
     fields: &'static [&'static str],
 }
 
 values! {
-    /// The value of a fixed window.
     Window { ends, count } = WINDOW_SIZE: FIXED_ALIGNED | FIXED_PHASED | FIXED_ANCHORED;
-    /// The value of a sliding counter.
     Counter { ends, previous, current } = COUNTER_SIZE: COUNTER;
-    /// The value of a token bucket with continuous refill, or of GCRA.
+    /// A token bucket with continuous refill, or GCRA.
     Bucket { time, debt, unit, recovers_at, expires_at } = BUCKET_SIZE: BUCKET;
-    /// The value of a token bucket that is refilled once per period.
+    /// A token bucket that is refilled once per period.
     Interval { anchor, debt, recovers_at, expires_at } = INTERVAL_SIZE: INTERVAL;
 }
 
@@ -87,7 +83,7 @@ impl Layout {
     }
 }
 
-/// Returns the literal of a number that the scripts share with this crate.
+/// Returns the literal of a number that the scripts and this crate share.
 pub(crate) fn literal(name: &str) -> Option<Cow<'static, str>> {
     let size = || LAYOUTS.iter().find(|layout| layout.size_name == name).map(Layout::size);
     match layout::literal(name) {

@@ -16,18 +16,16 @@ use super::normalized::NormalizedCall;
 use super::open_holds::{self, HoldsReply};
 use crate::values::Value;
 
-/// The reply of a script to a call.
 #[derive(Debug)]
 pub struct ScriptReply {
-    /// The decision.
     pub decision: Decision,
-    /// The time at which each charge was charged, if it was. This time is the argument of
-    /// [`Operation::Undo`]. The time is never before the last write of the state, although the
-    /// clock of the server can step back.
+    /// The time of each charge that was made, which is the argument of [`Operation::Undo`].
+    /// Although the clock of the server can step back, this time is never before the last write of
+    /// the state.
     pub taken_at: SmallVec<[Timestamp; 4]>,
 }
 
-/// Parses the reply to a call with an id, if the whole reply is an error, and returns this error.
+/// Returns the error if the whole reply to a call with an id is an error.
 pub(super) fn id_error(id: &[u8], calls: &[NormalizedCall<'_>], answer: &[u8]) -> Option<Error> {
     let shown = id.escape_ascii();
     let (kind, message) = match answer {
@@ -54,8 +52,8 @@ pub(super) fn id_error(id: &[u8], calls: &[NormalizedCall<'_>], answer: &[u8]) -
     Some(Error::new(kind, message))
 }
 
-/// Reads the reply to a settlement of a hold that is already settled: the costs of the earlier
-/// settlement and the reply to it.
+/// Reads the reply to a settlement of a hold that is already settled. The reply contains the costs
+/// of the earlier settlement and the reply to it.
 fn already_settled(id: &[u8], calls: &[NormalizedCall<'_>], reply: &[u8]) -> Option<Error> {
     let [call] = calls else { return None };
     let mut reader = Reader(reply);
@@ -76,7 +74,7 @@ pub(super) fn read(
         let replies = calls.iter().map(|call| read_call(call, now, &mut reader));
         replies.collect::<Option<_>>()?
     } else {
-        // The reply is the value of one bucket, which was written now.
+        // The reply is the value of a bucket that the script has just written.
         let [normalized] = calls else { return None };
         let reply = ChargeReply::read_value(&mut reader)?;
         let now = reply.numbers[0];
@@ -90,8 +88,8 @@ fn read_call(
     now: u64,
     reader: &mut Reader<'_>,
 ) -> Option<Result<ScriptReply, Error>> {
-    // The first byte is a kind, WITH_HOLDS, or the place of a charge. A call has fewer charges than
-    // the lowest kind.
+    // The first byte is a kind, WITH_HOLDS, or the place of a charge. A place is less than every
+    // kind, because a call has fewer charges.
     if *reader.0.first()? >= layout::NONE {
         let reply = ChargeReply::read_value(reader)?;
         return Some(Ok(decide(normalized, &[reply], now)?));
@@ -136,9 +134,9 @@ fn read_call(
     Some(Ok(reply))
 }
 
-/// Reads the reply to an acquire of up to the costs. The reply has the verdicts of an acquire of
-/// the common amount. If the call is denied, the reply has the verdicts of an acquire of the
-/// minimum. Each charge of the call has its own state.
+/// Reads the reply to an acquire of up to the costs. The verdicts are the verdicts of an acquire of
+/// the common amount. If the call is denied, they are the verdicts of an acquire of the minimum.
+/// Each charge of the call has its own state.
 fn read_up_to(
     normalized: &NormalizedCall<'_>,
     min: u64,
@@ -168,7 +166,7 @@ fn read_up_to(
     Some(ScriptReply { decision: reply.decision.with_amounts(amounts), ..reply })
 }
 
-/// Reads the holds on the state of each charge.
+/// Reads the part of the reply about holds, for each charge.
 fn read_holds(
     normalized: &NormalizedCall<'_>,
     now: u64,
@@ -196,7 +194,8 @@ pub(super) fn decide(
         if !charge.policy.is_shadow() {
             booked = booked.max(reply.numbers[2]);
         }
-        // The verdict has the numbers of a peek with a cost of 0.
+        // The verdicts of a refund and similar operations have the numbers of a peek with a cost of
+        // 0.
         let cost = if normalized.answers_as_a_peek() { 0 } else { *cost };
         verdicts.push(reply.verdict(charge, cost, now)?);
         taken_at.push(Timestamp::from_micros(reply.clock_of_the_state(charge, now)));
@@ -210,7 +209,7 @@ pub(super) fn decide(
     Some(ScriptReply { decision: decision.with_wait(wait), taken_at })
 }
 
-/// Adds the unspent amounts to the reply to a peek, for each policy with holds in its state.
+/// Adds the unspent amounts to the decision of a peek, for each policy whose state has holds.
 fn with_unspent(
     decision: Decision,
     normalized: &NormalizedCall<'_>,
@@ -238,19 +237,16 @@ fn foreign_value(charge: &Charge<'_>) -> Error {
     )
 }
 
-/// The reply of a script to a charge. It contains the outcome, and the state in the numbers of its
-/// algorithm.
+/// The reply of a script to a charge: the outcome, and the state in the numbers of its algorithm.
 ///
-/// The functions of the core compute the rest of the verdict from these numbers, as in every other
-/// store.
+/// Functions of the core compute the rest of the verdict from the numbers, as in every other store.
 pub(super) struct ChargeReply {
     outcome: Outcome,
     blocked_until: u64,
     numbers: [u64; 3],
-    /// The time at which the state ends if nothing is written before. The policy that wrote the
-    /// state computed this time. It is 0 if the time follows from the numbers.
+    /// The time at which the state ends if nothing more is written. The policy that wrote the state
+    /// computed this time. If the time follows from the numbers, the field is 0.
     ends_at: u64,
-    /// The open holds on the state.
     holds: HoldsReply,
 }
 
@@ -268,8 +264,7 @@ impl ChargeReply {
         Some(Self { outcome, blocked_until, numbers, ends_at, holds: HoldsReply::default() })
     }
 
-    /// Reads the value that an admitted charge has written. The whole reply is computed from this
-    /// value.
+    /// Reads the value that an admitted charge has written, from which the whole reply follows.
     fn read_value(reader: &mut Reader<'_>) -> Option<Self> {
         Some(Self::written(&Value::read(reader)?))
     }
@@ -285,8 +280,8 @@ impl ChargeReply {
         Self { outcome, blocked_until: 0, numbers, ends_at: 0, holds }
     }
 
-    /// Reads the reply of the script for the usual batch to a charge. The inner `None` stands for a
-    /// charge that the general script must decide.
+    /// Reads the reply to a charge of a usual batch. The inner `None` stands for a charge that the
+    /// general script must decide.
     pub(super) fn read_usual(reader: &mut Reader<'_>, charge: &Charge<'_>) -> Option<Option<Self>> {
         let is_denied = match *reader.0.first()? {
             layout::EMPTY => {
@@ -306,8 +301,8 @@ impl ChargeReply {
         if !is_denied {
             return Some(Some(reply));
         }
-        // The core computes the current state from the value. But an earlier policy possibly wrote
-        // the value. That policy computed the end of the state.
+        // The core computes the current state from the value. The policy that wrote the value,
+        // which is possibly an earlier policy, has computed the end of the state.
         let ends_at = match (value, charge.policy.rule()) {
             (Value::Bucket { unit, recovers_at, .. }, Rule::TokenBucket(rule)) => {
                 if unit != rule.unit() {
@@ -315,7 +310,8 @@ impl ChargeReply {
                 }
                 recovers_at
             }
-            // A time that does not fit into a value is computed from the numbers of the state.
+            // If the end of the state does not fit into the value, it follows from the numbers of
+            // the state.
             (Value::Interval { recovers_at, .. }, Rule::IntervalBucket(_))
                 if recovers_at < MAX_NUMBER =>
             {
@@ -344,8 +340,8 @@ impl ChargeReply {
         Some(input.verdict(charge.policy))
     }
 
-    /// Returns the time of the charge. This is the current time, or the time of the last write if
-    /// the clock stepped back.
+    /// Returns the time of the charge: the current time, or the time of the last write if the clock
+    /// stepped back.
     fn clock_of_the_state(&self, charge: &Charge<'_>, now: u64) -> u64 {
         let [a, b, _] = self.numbers;
         let written_at = match charge.policy.rule().shape() {
@@ -382,9 +378,9 @@ impl ChargeReply {
         })
     }
 
-    /// Computes the wait and the level of a log from the three numbers that its rule returns. These
-    /// are the sum of the records, the stamp of the newest record, and the stamp of the last record
-    /// that must expire before the cost is admitted.
+    /// Computes the wait and the level of a log from the three numbers that the rule returns: the
+    /// sum of the records, the stamp of the newest record, and the stamp of the last record that
+    /// must expire before the cost is admitted.
     fn weigh_log(&self, charge: &Charge<'_>, cost: u64, now: u64) -> Option<(Wait, Level)> {
         let [sum, newest, last_to_expire] = self.numbers;
         let StateShape::SlidingLog(window, _) = charge.policy.rule().shape() else {

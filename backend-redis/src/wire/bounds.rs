@@ -7,5 +7,5 @@
 /// Lua can unpack only a few thousand values.
 pub(super) const MAX_CHARGES: usize = 1024;
 
-/// The total size of the keys in bytes above which no further call is added to a request.
+/// The total size of the keys, in bytes, above which a request gets no further call.
 pub(super) const MAX_KEY_BYTES: usize = 1 << 20;

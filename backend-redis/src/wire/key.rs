@@ -8,19 +8,20 @@ use super::shard_tag;
 /// Creates the names of keys: `prefix:policy:shape:{tag}`, followed by `:subject` if there is a
 /// tenant.
 ///
-/// `policy:shape` is the [state name] of the policy. The name of a policy without a name is its
-/// text, which contains the shape, so `:shape` is omitted.
+/// `policy:shape` is the [state name] of the policy. For a policy without a name, it is the text of
+/// the policy, which contains the shape.
 ///
 /// [state name]: tidegate_core::Policy::state_name
 ///
-/// The tag decides the slot in a cluster. The tag is the tenant, or the subject if there is no
+/// The tag determines the slot in a cluster. The tag is the tenant, or the subject if there is no
 /// tenant. The characters `{`, `}`, `:` and `%` and all characters that are not printable ASCII are
 /// written as `%` and two hexadecimal digits. An empty tag is written as `%`. Therefore no two
 /// inputs share a key, and no input can choose its slot.
 ///
-/// A [share](tidegate_core::Policy::shares) of a policy has the keys of the policy with another
-/// tag. This tag ends in `%.`, the number of shards, `.`, and two characters of the shard.
-/// Therefore the shards of a tenant are in different slots, which are spread evenly over all slots.
+/// A [share](tidegate_core::Policy::shares) of a policy has the keys of the policy, but with
+/// another tag. The end of its tag is `%.`, the number of shards, `.`, and two characters of the
+/// shard. Therefore the shards of a tenant are in different slots, which are spread evenly over all
+/// slots.
 ///
 /// ```
 /// use tidegate_redis::{Charge, Policy};
@@ -49,7 +50,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Creates the names of keys that begin with a prefix. The prefix can contain colons. Braces
+    /// Creates the names of keys that begin with `prefix`. The prefix can contain colons. Braces
     /// and characters that are not printable are escaped.
     #[must_use]
     pub fn new(prefix: &str) -> Self {
@@ -63,13 +64,13 @@ impl Keys {
         Self { prefix: escaped }
     }
 
-    /// Returns whether the keys of two charges have the same tag, and therefore the same slot.
+    /// Returns whether the keys of two charges have the same tag, so that they are in the same
+    /// slot.
     #[must_use]
     pub fn have_one_tag(one: &Charge<'_>, other: &Charge<'_>) -> bool {
         one.slot_key() == other.slot_key() && one.policy.shard() == other.policy.shard()
     }
 
-    /// Returns the key of a charge.
     #[must_use]
     pub fn key(&self, charge: &Charge<'_>) -> Vec<u8> {
         let (policy, tag) = (charge.policy, charge.slot_key());
@@ -79,7 +80,6 @@ impl Keys {
         key.extend_from_slice(&self.prefix);
         escape(policy.name().as_bytes(), &mut key);
         if policy.is_named() {
-            // Writing to a vector cannot fail.
             let _ = write!(key, ":{}", policy.rule().shape());
         }
         put_tag(charge, &mut key);
@@ -90,9 +90,8 @@ impl Keys {
         key
     }
 
-    /// Returns the key of the epoch of the holds on a state. It is the key of the state, and `%h`
-    /// at the end, so both keys are in the same slot. No other key ends in `%h`, because `%` is
-    /// escaped.
+    /// Returns the key of the epoch of the holds on a state: the key of the state, followed by
+    /// `%h`. Both keys are in the same slot. No other key ends in `%h`, because `%` is escaped.
     #[must_use]
     pub fn epoch_key(&self, charge: &Charge<'_>) -> Vec<u8> {
         let mut key = self.key(charge);
@@ -101,8 +100,8 @@ impl Keys {
     }
 
     /// Returns the key of the id of a call: `prefix:%id:{tag}:id`. The tag is the tag of the first
-    /// charge, so that the keys of the id and of this charge are in the same slot. The name of a
-    /// policy is escaped, so no state has such a key.
+    /// charge, so that the keys of the id and of this charge are in the same slot. No state has
+    /// such a key, because `%` in the name of a policy is escaped.
     #[must_use]
     pub fn id_key(&self, first: &Charge<'_>, id: &[u8]) -> Vec<u8> {
         let max_len = self.prefix.len() + first.slot_key().len() + 3 * id.len() + 20;
@@ -116,7 +115,6 @@ impl Keys {
     }
 }
 
-/// Adds the tag to a key. The tag decides the slot of the key.
 fn put_tag(charge: &Charge<'_>, key: &mut Vec<u8>) {
     let tag = charge.slot_key();
     key.extend_from_slice(b":{");
@@ -131,7 +129,7 @@ fn put_tag(charge: &Charge<'_>, key: &mut Vec<u8>) {
     key.push(b'}');
 }
 
-/// The characters that are escaped, in addition to all bytes that are not ASCII.
+/// The ASCII characters that are escaped. Bytes that are not ASCII are always escaped.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'{').add(b'}').add(b':').add(b'%');
 
 fn escape(bytes: &[u8], into: &mut Vec<u8>) {

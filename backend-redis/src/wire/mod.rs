@@ -1,10 +1,10 @@
 //! The protocol between the stores and the scripts: keys, script calls and replies.
 //!
-//! This module does not use connections, because the cluster store routes the same script calls
-//! itself.
+//! This module does not use connections, because the cluster store sends the same script calls by
+//! its own routing.
 //!
-//! `scripts/README.md` describes the layout of values. `values/mod.rs` describes the conditions for
-//! a valid value.
+//! `scripts/README.md` describes the layout of values. `values/mod.rs` describes when a value is
+//! valid.
 
 mod answer;
 mod bounds;

@@ -5,13 +5,12 @@ use tidegate_core::{Call, Charge, Charges, Decision, Error, Operation, Verdict};
 #[derive(Debug, Clone)]
 pub(crate) struct NormalizedCall<'a> {
     pub(crate) operation: Operation,
-    /// The charges of the call.
     all: Charges<'a>,
-    /// One charge per key, with the sum of the costs that the call charges to this key. The cost of
-    /// a check-only charge is 0 in an operation that ignores such charges.
+    /// One charge per key, with the total cost that the call charges to this key. In an operation
+    /// that ignores check-only charges, their cost is 0.
     pub(crate) charges: SmallVec<[(Charge<'a>, u64); 1]>,
-    /// The place in `charges` for each charge of the call. The list is empty if each charge of the
-    /// call has its own key.
+    /// For each charge of the call, the index of its key in `charges`. The list is empty if each
+    /// charge of the call has its own key.
     places: SmallVec<[usize; 1]>,
 }
 
@@ -45,23 +44,20 @@ impl<'a> NormalizedCall<'a> {
         Self { operation, all, charges, places }
     }
 
-    /// Returns whether one of the policies refunds lapsed holds.
     pub(super) fn refunds_lapsed(&self) -> bool {
         self.charges.iter().any(|(charge, _)| charge.policy.refunds_lapsed())
     }
 
-    /// Returns whether the verdicts of the operation have the numbers of a peek with a cost of 0
-    /// after the operation.
+    /// Returns whether the verdicts of the operation have the numbers of a peek with a cost of 0.
     pub(super) fn answers_as_a_peek(&self) -> bool {
         !self.operation.can_be_refused()
     }
 
-    /// Returns whether the operation is on an existing hold.
     pub(super) fn is_on_a_hold(&self) -> bool {
         self.operation.needs_hold()
     }
 
-    /// Returns the call that settles the hold that this call settles or extends.
+    /// Returns the settlement of the hold that this call settles or extends.
     pub(super) fn as_settlement(&self) -> Self {
         Self { operation: Operation::Settle, ..self.clone() }
     }
@@ -71,12 +67,12 @@ impl<'a> NormalizedCall<'a> {
         self.operation.has_amounts()
     }
 
-    /// Splits the amount of each charge in `charges` among the charges of the call that share its
+    /// Splits the amount of each charge in `charges` among the charges of the call on the same
     /// state. In the order of the call, each charge gets at most its cost.
     pub(super) fn split(&self, amounts: &[u64]) -> SmallVec<[u64; 4]> {
         if self.operation.is_of_hold() {
-            // Each state has one charge, and the refunded amount is possibly different from the
-            // cost.
+            // Each state has one charge. The amount of a charge is not bounded by the cost, because
+            // a refund is possibly larger.
             return SmallVec::from_slice(amounts);
         }
         let mut rest: SmallVec<[u64; 4]> = SmallVec::from_slice(amounts);
@@ -91,19 +87,18 @@ impl<'a> NormalizedCall<'a> {
         self.all.iter().enumerate().map(amount).collect()
     }
 
-    /// Maps one value for each charge in `charges` to one value for each charge of the call.
+    /// For each charge of the call, returns the value of its charge in `charges`.
     pub(super) fn each<T: Copy>(&self, values: &[T]) -> impl Iterator<Item = T> {
         let count = if self.places.is_empty() { values.len() } else { self.places.len() };
         (0..count).filter_map(|n| values.get(self.places.get(n).copied().unwrap_or(n)).copied())
     }
 
-    /// Creates the decision from one verdict for each charge in `charges`.
     pub(crate) fn answer(&self, verdicts: &[Verdict]) -> Decision {
         Decision::new(self.each(verdicts))
     }
 }
 
-/// Returns the cost that an operation uses for a charge.
+/// Returns the cost of a charge in an operation, which is 0 if the operation ignores the charge.
 fn cost_in(operation: Operation, charge: &Charge<'_>) -> u64 {
     use Operation::{Charge, Refund, Undo};
     let is_ignored = charge.is_check_only && matches!(operation, Refund | Undo { .. } | Charge);

@@ -5,8 +5,8 @@ use tidegate_core::{Charge, Policy};
 use super::layout::{FIXED_ALIGNED, FIXED_ANCHORED, FIXED_PHASED};
 use super::scripts::Rule;
 
-/// Returns the rule for the policy of a charge, and the four numbers of the policy for the scripts.
-/// Returns `None` if the scripts have no rule for the policy.
+/// Returns the script rule for the policy of a charge, and the four numbers of the policy for the
+/// scripts. Returns `None` if the scripts have no rule for the policy.
 pub(super) fn numbers(charge: &Charge<'_>) -> Option<(Rule, [u64; 4])> {
     let policy = charge.policy;
     let limit = policy.limit();

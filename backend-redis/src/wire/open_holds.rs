@@ -1,4 +1,4 @@
-//! The part of a reply to a charge about the holds on its state.
+//! The part of a script's reply to a charge that describes the holds on the state of the charge.
 
 use tidegate_core::algorithm::{
     fixed_window, interval_bucket, sliding_counter, sliding_log, token_bucket,
@@ -15,16 +15,14 @@ const _: () = assert!(
     "a reply must contain as many holds as the core counts"
 );
 
-/// The part of a reply to a charge about the holds on its state.
 #[derive(Debug, Default)]
 pub(super) struct HoldsReply {
-    /// The sum of the unspent parts of the open holds.
     pub(super) unspent: u64,
-    /// The open holds, if the wait depends on their lapses.
+    /// The open holds on the state, if the wait depends on their lapses.
     pub(super) open: Option<Box<OpenHolds>>,
 }
 
-/// Reads the part of the reply about holds. Returns `None` if this part is not valid.
+/// Reads the part of a reply about holds. Returns `None` if this part is not valid.
 pub(super) fn read(reader: &mut Reader<'_>, rule: &Rule, now: u64) -> Option<HoldsReply> {
     let (unspent, count) = (reader.number()?, reader.byte()?);
     if count == 0 {
@@ -54,8 +52,8 @@ fn bytes<'b>(reader: &mut Reader<'b>, count: usize) -> Option<&'b [u8]> {
     Some(bytes)
 }
 
-/// Returns the state that a value contains, in the units of the policy. The inner `None` stands for
-/// a state in which nothing is charged.
+/// Returns the state that a stored value contains, in the units of the policy. The inner `None`
+/// stands for a state in which nothing is charged.
 fn state_of(value: &[u8], rule: &Rule, now: u64) -> Option<Option<State>> {
     match *value.first()? {
         layout::NONE => return Some(None),

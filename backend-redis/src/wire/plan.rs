@@ -1,10 +1,9 @@
-//! The plan of a list of calls. A plan creates the requests that decide the calls, one after the
-//! other, without I/O.
+//! The plan of a list of calls. A plan creates the requests that decide the calls, and does no I/O.
 //!
-//! A request decides its calls, or leaves them to a later [tier](Tier) of scripts. A store sends
-//! the request that [`next_request`](Plan::next_request) returns, and passes the replies to
-//! [`take_replies`](Plan::take_replies). The store repeats this until there is no further request.
-//! The undecided calls of a request precede all later calls, so that the calls on one state stay in
+//! A request decides its calls, or leaves some undecided for a later [tier](Tier) of scripts. A
+//! store sends the request that [`next_request`](Plan::next_request) returns, and passes the
+//! replies to [`take_replies`](Plan::take_replies), until there is no further request. The
+//! undecided calls of a request precede all later calls, so that the calls on one state stay in
 //! order.
 
 use smallvec::{IntoIter, SmallVec, smallvec};
@@ -17,34 +16,30 @@ use super::request::{Batch, Reply, Request, Tier};
 /// The indices of calls in the list of the plan.
 pub type Places = SmallVec<[usize; 1]>;
 
-/// A plan of the requests for a list of calls. It contains the requests that were not created yet.
-///
-/// A plan of one call allocates no list.
+/// A plan of the requests for a list of calls. A plan of one call allocates no list.
 #[derive(Debug)]
 pub struct Plan<'c, 'a> {
     keys: &'c Keys,
     calls: &'c [Call<'a>],
-    /// Whether the calls are only looked at.
+    /// Whether the plan reports decisions without writing anything.
     is_peek: bool,
-    /// The calls that are in no request yet, by the tier that decides them. The last entry is
-    /// decided next.
+    /// The calls that are in no request yet, grouped by the tier that decides them. The last step
+    /// is executed next.
     steps: SmallVec<[Step; 1]>,
 }
 
-/// Calls that are in no request yet.
+/// Calls for a request of one tier.
 #[derive(Debug)]
 struct Step {
     places: IntoIter<[usize; 1]>,
-    /// The fastest tier that possibly decides the calls.
+    /// The fastest tier whose scripts possibly decide the calls.
     tier: Tier,
 }
 
-/// A request, and the calls of the plan that it decides.
 #[derive(Debug)]
 pub struct PlannedRequest<'a> {
-    /// The request.
     pub request: Request<'a>,
-    /// The indices of the calls of the request, in order.
+    /// For each call of the request, in order, the index of the call in the plan.
     pub places: Places,
 }
 
@@ -56,14 +51,12 @@ impl<'c, 'a> Plan<'c, 'a> {
         Self { keys, calls, is_peek: false, steps }
     }
 
-    /// Creates a plan for all calls.
     #[must_use]
     pub fn for_all(keys: &'c Keys, calls: &'c [Call<'a>]) -> Self {
         Self::new(keys, calls, (0..calls.len()).collect())
     }
 
-    /// Creates a plan that reports the decision on the call at `place`. The requests of the plan
-    /// write nothing.
+    /// Creates a plan that reports the decision on the call at `place`, and writes nothing.
     ///
     /// Unlike a peek of the same charges, the plan also reports whether a reservation would be
     /// granted.
@@ -72,10 +65,10 @@ impl<'c, 'a> Plan<'c, 'a> {
         Self { is_peek: true, ..Self::new(keys, calls, smallvec![place]) }
     }
 
-    /// Creates the next request. Returns `None` if every call is decided or in a request.
+    /// Creates the next request. Returns `None` if every call is decided or already in a request.
     ///
-    /// If `now` is set, the script uses this time instead of the server's clock. Invalid calls are
-    /// in no request. The plan passes their errors to `decided`.
+    /// If `now` is set, the script uses this time instead of the server's clock. A call that is
+    /// invalid is in no request; `decided` gets its error.
     pub fn next_request(
         &mut self,
         now: Option<Timestamp>,
@@ -95,10 +88,9 @@ impl<'c, 'a> Plan<'c, 'a> {
         })
     }
 
-    /// Passes the decided calls of a request to `decided`, and plans the next requests for the
-    /// undecided calls.
-    ///
-    /// If the request failed, each of its calls gets the error of the request.
+    /// Passes the decisions in the replies to `decided`, and plans the next requests for the
+    /// undecided calls. If the request failed, `decided` gets the error for each call of the
+    /// request.
     pub fn take_replies(
         &mut self,
         planned: PlannedRequest<'_>,
@@ -127,7 +119,7 @@ impl<'c, 'a> Plan<'c, 'a> {
         }
     }
 
-    /// Creates a plan for each call of a request that was not executed.
+    /// Creates a separate plan for each call of a request that was not executed.
     pub fn split(&self, planned: PlannedRequest<'_>) -> impl Iterator<Item = Self> {
         let tier = planned.request.tier();
         let (keys, calls, is_peek) = (self.keys, self.calls, self.is_peek);
@@ -138,7 +130,6 @@ impl<'c, 'a> Plan<'c, 'a> {
         })
     }
 
-    /// Returns the calls of a request.
     pub fn calls_of<'p>(
         &self,
         planned: &'p PlannedRequest<'_>,
@@ -147,7 +138,7 @@ impl<'c, 'a> Plan<'c, 'a> {
         planned.places.iter().map(move |&place| &calls[place])
     }
 
-    /// Returns `true` if the calls are only looked at.
+    /// Returns `true` if the plan reports decisions without writing anything.
     #[must_use]
     pub fn is_peek(&self) -> bool {
         self.is_peek
@@ -155,8 +146,8 @@ impl<'c, 'a> Plan<'c, 'a> {
 }
 
 impl Step {
-    /// Creates a request for the first calls in the list, for as many calls as fit in one request.
-    /// Returns `None` if these calls are all invalid.
+    /// Creates a request for the first calls in the list, for as many calls as fit. Returns `None`
+    /// if these calls are all invalid.
     fn next<'a>(
         &mut self,
         keys: &Keys,
@@ -185,7 +176,7 @@ impl Step {
         self.next_batch(keys, calls, decided)
     }
 
-    /// Creates a request of a general script for the calls before the first call with an id.
+    /// Creates a request of a general script, for the calls that precede the first call with an id.
     fn next_batch<'a>(
         &mut self,
         keys: &Keys,
@@ -209,7 +200,6 @@ impl Step {
     }
 }
 
-/// Creates the request for a single call.
 fn single<'a>(
     keys: &Keys,
     call: &Call<'a>,
@@ -228,13 +218,12 @@ fn single<'a>(
     }
 }
 
-/// Returns the error of one call, if several calls failed together.
+/// Returns the error of one call of a batch that failed as a whole.
 #[must_use]
 pub fn in_a_batch(error: &Error) -> Error {
     error.clone().with_context("in a batch")
 }
 
-/// Returns the error of a call that a reply does not mention.
 #[must_use]
 pub fn no_reply() -> Error {
     Error::new(ErrorKind::Protocol, "the script did not reply to the call")
@@ -265,7 +254,6 @@ mod tests {
         .map(|text| text.parse().unwrap())
     }
 
-    /// A generated call. It is possibly invalid.
     #[derive(Debug, Clone)]
     struct CallInput {
         /// The index of the policy of each charge.
@@ -299,12 +287,11 @@ mod tests {
         )
     }
 
-    /// The result of a request.
     #[derive(Debug, Clone)]
     enum End {
         /// The request fails.
         Fails,
-        /// The reply omits this many calls at the end, and does not decide the charges of one key.
+        /// The reply omits `left_out` calls at the end, and does not decide the charges of one key.
         Replies { left_out: usize, undecided: Option<Index> },
     }
 
@@ -406,7 +393,8 @@ mod tests {
                     continue;
                 }
                 // A call with several charges waits until the next request decides its undecided
-                // state. It is possible that later calls on its other states are decided before it.
+                // state. Later calls on the other states of this call are possibly decided before
+                // it.
                 if call.charges.len() == 1 {
                     let before = last.insert(key_of(*place).unwrap(), *place);
                     prop_assert!(before.is_none_or(|before| before < *place), "{:?}", result);

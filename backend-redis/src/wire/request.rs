@@ -22,11 +22,11 @@ use super::numbers::{MAX_STRING_RECORDS, is_long, numbers};
 use super::scripts::{self, RecordKind, Rule, Script, StateKind};
 use super::single_charges::{self, Parts, SingleCharges};
 
-/// The minimum time to live of the key of an id if a test sets the time. It is an hour, as for all
-/// other keys.
+/// The minimum time to live of the key of an id if a test sets the time: an hour, as for all other
+/// keys.
 const MIN_MILLIS_IN_TESTS: u64 = 3_600_000;
 
-/// A script call that decides one call or several.
+/// A script call that decides one call or several calls.
 #[derive(Debug)]
 pub struct Request<'a> {
     script: &'static Script,
@@ -37,26 +37,27 @@ pub struct Request<'a> {
     /// The time that the script uses instead of the server's clock, in tests.
     time: Option<Vec<u8>>,
     calls: SmallVec<[NormalizedCall<'a>; 1]>,
-    /// The charges of a usual batch, by groups.
+    /// The groups of charges, if the request is a usual batch. The charges of a group differ only
+    /// in their keys.
     single_charges: Option<SingleCharges>,
     tier: Tier,
 }
 
-/// The tiers of scripts. Each tier decides more calls than the previous tier, and costs the server
+/// A tier of scripts. Each tier decides more calls than the previous tier, and costs the server
 /// more time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
-    /// The script for usual batches. It leaves a call undecided if the value of the state cannot be
-    /// from the rule alone.
+    /// The script for usual batches. It leaves a call undecided if the rule alone cannot have
+    /// written the value of the state.
     Usual,
-    /// The scripts for any call. These scripts treat a state with holds as a foreign value.
+    /// The scripts for any call, which treat a state with holds as a foreign value.
     General,
     /// The scripts that can read the holds on states.
     WithHolds,
 }
 
 impl Tier {
-    /// Returns the next tier, which decides the calls that this tier leaves undecided.
+    /// Returns the next tier, which decides the calls that are undecided in this tier.
     #[must_use]
     pub fn next(self) -> Option<Self> {
         match self {
@@ -66,28 +67,23 @@ impl Tier {
         }
     }
 
-    /// Returns whether the scripts of the tier can read holds on states.
     fn states(self) -> StateKind {
         if self == Self::WithHolds { StateKind::WithHolds } else { StateKind::Plain }
     }
 }
 
-/// The part of a script's reply that belongs to one call.
+/// The part of a script's reply for one call.
 #[derive(Debug)]
 pub enum Reply {
-    /// The script decided the call, or returned an error for the call.
+    /// The script decided the call, or returned an error for it.
     Decided(Result<ScriptReply, Error>),
     /// The script wrote nothing for the call. A request of the [next tier](Tier::next) must decide
     /// the call.
     Undecided,
 }
 
-/// Checks that the scripts can store the states of a policy.
-///
-/// # Errors
-///
-/// Returns [`ErrorKind::Unsupported`] for a log that refunds lapsed holds and possibly needs more
-/// than 128 records.
+/// Returns [`ErrorKind::Unsupported`] if the scripts cannot store the states of a policy. This is
+/// so for a log that refunds lapsed holds and possibly needs more than 128 records.
 pub fn supports(policy: &Policy) -> Result<(), Error> {
     if !policy.refunds_lapsed() || !is_long(policy) {
         return Ok(());
@@ -101,24 +97,17 @@ pub fn supports(policy: &Policy) -> Result<(), Error> {
 }
 
 impl<'a> Request<'a> {
-    /// Creates a request for one call.
-    ///
-    /// # Errors
-    ///
-    /// Returns the error of [`Call::check`]. For a hold, also returns the error of [`supports`].
+    /// Creates a request for one call. Returns the error of [`Call::check`] and, for a hold, the
+    /// error of [`supports`].
     pub fn new(keys: &Keys, call: &Call<'a>) -> Result<Self, Error> {
         Self::with_tier(keys, call, general_tier(call))
     }
 
     /// Creates a request for one call that uses a script of [`Tier::WithHolds`].
     ///
-    /// It is possible that a state has holds although no policy of the call refunds lapsed holds.
-    /// In this case, a policy of the same name had the setting before. The script of
-    /// [`new`](Self::new) treats such a state as a foreign value.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`new`](Self::new).
+    /// A state can have holds although no policy of the call refunds lapsed holds, because an
+    /// earlier policy of the same name refunded them. The script of [`new`](Self::new) treats such
+    /// a state as a foreign value.
     pub fn with_holds(keys: &Keys, call: &Call<'a>) -> Result<Self, Error> {
         Self::with_tier(keys, call, Tier::WithHolds)
     }
@@ -126,7 +115,8 @@ impl<'a> Request<'a> {
     fn with_tier(keys: &Keys, call: &Call<'a>, tier: Tier) -> Result<Self, Error> {
         let (states, normalized) = (tier.states(), NormalizedCall::new(call)?);
         if call.operation.is_of_hold() {
-            // A limiter refuses such a policy when it is built, but a call can contain one.
+            // No limiter can be built with such a policy, but the caller can create a call with
+            // such a policy without a limiter.
             call.charges.iter().try_for_each(|charge| supports(charge.policy))?;
         }
         let id = match (call.id, call.charges.get(0)) {
@@ -165,10 +155,8 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// Creates a request of [`Tier::Usual`] for the first calls, for as many calls as fit in one
-    /// request.
-    ///
-    /// Returns `None` if one of these calls does not belong in a usual batch.
+    /// Creates a request of [`Tier::Usual`] for the first calls, for as many calls as fit. Returns
+    /// `None` if one of these calls does not belong in a usual batch.
     #[must_use]
     pub fn usual_batch<'c>(
         keys: &Keys,
@@ -184,8 +172,7 @@ impl<'a> Request<'a> {
         Some(Self { script, keys, arguments, id, time, calls, single_charges, tier })
     }
 
-    /// Returns the keys of the epochs of all charges, for a call that makes, settles or extends a
-    /// hold.
+    /// Returns the keys of the epochs of all charges, for an operation on a hold.
     fn epochs(&self, keys: &Keys) -> Vec<Vec<u8>> {
         let calls = self.calls.iter().filter(|call| call.operation.is_of_hold());
         calls
@@ -199,8 +186,8 @@ impl<'a> Request<'a> {
         Self { id: Some(arguments), ..self }
     }
 
-    /// Creates a request for the script that decides a single charge. Returns `None` if no such
-    /// script decides the call.
+    /// Creates a request for the script of a single charge. Returns `None` if no such script
+    /// decides the call.
     fn single(
         keys: &Keys,
         normalized: &NormalizedCall<'a>,
@@ -238,11 +225,8 @@ impl<'a> Request<'a> {
         }))
     }
 
-    /// Returns the request with a time that the script uses instead of the server's clock, for
-    /// tests.
-    ///
-    /// The keys expire an hour later than usual, because real time must not expire a state that
-    /// virtual time keeps.
+    /// Sets a time that the script uses instead of the server's clock, in tests. The keys expire an
+    /// hour later than usual, because real time must not expire a state that virtual time keeps.
     #[must_use]
     pub fn at(mut self, time: Timestamp) -> Self {
         let mut bytes = vec![];
@@ -254,7 +238,7 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// Returns the keys. No key occurs twice.
+    /// Returns the keys, without duplicates.
     #[must_use]
     pub fn keys(&self) -> &[Vec<u8>] {
         &self.keys
@@ -266,28 +250,25 @@ impl<'a> Request<'a> {
         &self.arguments
     }
 
-    /// Returns the script.
     #[must_use]
     pub fn script(&self) -> &'static Script {
         self.script
     }
 
-    /// Returns the tier of the script.
     #[must_use]
     pub fn tier(&self) -> Tier {
         self.tier
     }
 
-    /// Returns the command that calls the script by its SHA-1. A store sends this command first.
+    /// Returns the command that a store sends first. It names the script by its SHA-1.
     #[must_use]
     pub fn evalsha(&self) -> Cmd {
         self.command("EVALSHA", self.script.sha())
     }
 
-    /// Returns the command that contains the script.
-    ///
-    /// A store sends this command if the server replied NOSCRIPT to the command of
-    /// [`evalsha`](Self::evalsha). In that case nothing was charged.
+    /// Returns the command that contains the whole script. A store sends this command if the server
+    /// replied NOSCRIPT to the command of [`evalsha`](Self::evalsha). In that case nothing was
+    /// charged.
     #[must_use]
     pub fn eval(&self) -> Cmd {
         self.command("EVAL", self.script.code())
@@ -316,12 +297,9 @@ impl<'a> Request<'a> {
         command
     }
 
-    /// Parses the script's reply. The result has one entry per call, in order.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`ErrorKind::Protocol`] if the reply is not valid. If only one call fails, the entry
-    /// of this call contains the error, such as [`ErrorKind::ForeignValue`].
+    /// Parses the script's reply, with one entry per call, in order. Returns
+    /// [`ErrorKind::Protocol`] if the reply is not valid. If only one call fails, its entry
+    /// contains the error, such as [`ErrorKind::ForeignValue`].
     pub fn read(&self, reply: &[u8]) -> Result<Vec<Reply>, Error> {
         if let Some(charges) = &self.single_charges {
             let replies = charges.read(&self.calls, reply).ok_or_else(|| invalid_reply(reply))?;
@@ -341,8 +319,8 @@ impl<'a> Request<'a> {
 
     fn reply(&self, reply: Result<ScriptReply, Error>) -> Reply {
         match reply {
-            // The value is possibly a state with holds, which a script of this tier treats as a
-            // foreign value.
+            // The value is possibly a state with holds, which the script treats as a foreign value.
+            // A script of the next tier can read it.
             Err(error) if error.kind() == ErrorKind::ForeignValue && self.tier == Tier::General => {
                 Reply::Undecided
             }
@@ -350,7 +328,6 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Returns the number of calls.
     pub(super) fn len(&self) -> usize {
         self.calls.len()
     }
@@ -375,12 +352,12 @@ pub struct Batch<'a, 'k> {
 }
 
 impl<'a, 'k> Batch<'a, 'k> {
-    /// The maximum number of charges in a request for several calls, regardless of the number of
-    /// its keys.
+    /// The maximum number of charges in a request for several calls. It does not depend on the
+    /// number of keys.
     pub const MAX_CHARGES: usize = bounds::MAX_CHARGES;
 
-    /// Creates an empty batch for a script of this tier. If a call needs a later tier, the batch
-    /// uses that tier.
+    /// Creates an empty batch for a script of the tier `tier`. If a call needs a later tier, the
+    /// batch changes to the later tier.
     #[must_use]
     pub fn new(names: &'k Keys, tier: Tier) -> Self {
         Self {
@@ -395,12 +372,8 @@ impl<'a, 'k> Batch<'a, 'k> {
         }
     }
 
-    /// Adds a call. A call that causes an error is not added.
-    ///
-    /// # Errors
-    ///
-    /// Returns the error of [`Call::check`]. Returns [`ErrorKind::Unsupported`] for a call with an
-    /// id, which needs its own [`Request`].
+    /// Adds a call. Returns the error of [`Call::check`], or [`ErrorKind::Unsupported`] for a call
+    /// with an id, which needs its own [`Request`]. After an error, the batch is unchanged.
     pub fn add_call(&mut self, call: &Call<'a>) -> Result<(), Error> {
         if call.id.is_some() {
             let message = "a call with an id cannot be added to a batch; it needs its own request";
@@ -409,21 +382,16 @@ impl<'a, 'k> Batch<'a, 'k> {
         self.add(NormalizedCall::new(call)?)
     }
 
-    /// Adds a reservation. The script does not make the reservation, but reports whether it would
-    /// be granted. The reply to a peek of the same charges does not contain this. A call that
-    /// causes an error is not added.
-    ///
-    /// # Errors
-    ///
-    /// Returns the error of [`Call::check`].
+    /// Adds a question: whether a reservation would be granted. A peek does not answer this
+    /// question. Returns the error of [`Call::check`]. After an error, the batch is unchanged.
     pub(super) fn add_reserve_peek(&mut self, call: &Call<'a>) -> Result<(), Error> {
         let normalized = NormalizedCall::new(call)?;
         let (_, argument) = number_and_argument(normalized.operation)?;
         self.put(normalized, PEEK, argument)
     }
 
-    /// Returns `true` if the request stays within its bounds after this call is added. A request
-    /// with only one call is always within its bounds.
+    /// Returns `true` if the request stays within its bounds when this call is added. A request of
+    /// only one call is always within its bounds.
     pub(super) fn has_room_for(&self, call: &Call<'_>) -> bool {
         let charges = self.charges + call.charges.len();
         let is_within = charges <= Self::MAX_CHARGES && self.key_bytes <= bounds::MAX_KEY_BYTES;
@@ -441,7 +409,6 @@ impl<'a, 'k> Batch<'a, 'k> {
             .iter()
             .map(|(charge, _)| rule_and_numbers(charge))
             .collect::<Result<_, _>>()?;
-        // A call has at most 64 charges.
         let count = u8::try_from(normalized.charges.len()).unwrap_or(u8::MAX);
         self.arguments.extend_from_slice(&[op, count]);
         put(&mut self.arguments, argument);
@@ -449,8 +416,8 @@ impl<'a, 'k> Batch<'a, 'k> {
         for ((charge, cost), (rule, numbers)) in normalized.charges.iter().zip(rules) {
             let number = self.number_of(self.names.key(charge));
             let penalty = match op {
-                // These operations end or change the epoch of the holds on a state, so the script
-                // needs the key of the epoch.
+                // A reset ends the epoch of the holds on a state, and a refund changes it. So the
+                // script needs the key of the epoch.
                 RESET | REFUND => self.number_of(self.names.epoch_key(charge)).into(),
                 _ => penalty(charge),
             };
@@ -467,21 +434,20 @@ impl<'a, 'k> Batch<'a, 'k> {
         Ok(())
     }
 
-    /// Returns the number of a key in the list of keys. The numbers begin at 1, as in Lua.
+    /// Returns the number of a key in the list of keys. Numbers begin at 1, as in Lua.
     fn number_of(&mut self, key: Vec<u8>) -> u16 {
         if let Some(number) = self.numbers.get(&key) {
             return *number;
         }
         self.key_bytes += key.len();
         self.keys.push(key.clone());
-        // There are at most two keys per charge: the key of the state and the key of the epoch of
-        // its holds.
+        // A charge has at most two keys: the key of the state and the key of the epoch of its
+        // holds. So the number fits.
         let number = u16::try_from(self.keys.len()).unwrap_or(u16::MAX);
         self.numbers.insert(key, number);
         number
     }
 
-    /// Returns the request.
     #[must_use]
     pub fn finish(self) -> Request<'a> {
         let Self { keys, arguments, calls, tier, .. } = self;
@@ -498,14 +464,14 @@ impl<'a, 'k> Batch<'a, 'k> {
     }
 }
 
-/// The arguments of a script for a call with an id.
+/// The additional arguments of a script for a call with an id.
 #[derive(Debug)]
 struct IdArguments<'a> {
     id: &'a [u8],
     /// ARGV[2]: the head of the record.
     request: Vec<u8>,
-    /// ARGV[3]: the time to live of the record's key in milliseconds. For a settlement and an
-    /// extension, the script itself computes this time.
+    /// ARGV[3]: the time to live of the record's key in milliseconds. It is `None` for a settlement
+    /// and an extension, because their script computes this time.
     millis: Option<u64>,
 }
 
@@ -518,7 +484,7 @@ impl<'a> IdArguments<'a> {
     ) -> Self {
         let is_of_hold = call.operation.is_of_hold();
         let ttl = micros(id.ttl, 999);
-        // After a hold has lapsed, it can still be settled during the same time again.
+        // After a hold has lapsed, it can still be settled for as long as it lasted.
         let life = if is_of_hold { 2 * ttl } else { ttl };
         let is_of_shadow = call.charges.iter().all(|charge| charge.policy.is_shadow());
         let mut request = Vec::with_capacity(64);
@@ -537,13 +503,13 @@ impl<'a> IdArguments<'a> {
                 request.extend_from_slice(&max.to_le_bytes());
             }
         }
-        // Redis counts the time to live from the millisecond in which the script began.
+        // Redis counts the time to live from the millisecond in which the script began, so add 1
+        // ms.
         let millis = (!normalized.is_on_a_hold()).then(|| life.div_ceil(1_000) + 1);
         Self { id: id.id, request, millis }
     }
 }
 
-/// Returns the tier of the general script for a call.
 fn general_tier(call: &Call<'_>) -> Tier {
     match call.charges.iter().any(|charge| charge.policy.refunds_lapsed()) {
         true => Tier::WithHolds,
@@ -551,8 +517,8 @@ fn general_tier(call: &Call<'_>) -> Tier {
     }
 }
 
-/// Returns the number of an operation, and its argument. The argument is the maximum wait, the
-/// minimum amount, the length of a block, or the time of the charge that an undo undoes.
+/// Returns the number of an operation, and its argument: the maximum wait, the minimum amount, the
+/// length of a block, or the time of the charge that an undo undoes.
 fn number_and_argument(operation: Operation) -> Result<(u8, u64), Error> {
     Ok(match operation {
         Operation::Acquire | Operation::Hold => (ACQUIRE, 0),
@@ -601,8 +567,7 @@ fn rule_and_numbers(charge: &Charge<'_>) -> Result<(Rule, [u64; 4]), Error> {
     })
 }
 
-/// Returns the length of the block that follows a denial, in microseconds. Returns 0 if no block
-/// follows.
+/// Returns the length of the block that follows a denial, in microseconds, or 0 for no block.
 fn penalty(charge: &Charge<'_>) -> u64 {
     micros(charge.policy.block_duration().unwrap_or_default(), 0)
 }

@@ -1,15 +1,15 @@
-//! The suffix of a shard's tag. The suffix is chosen so that the slots of the shards are far apart.
+//! The end of a shard's tag, which is chosen so that the slots of the shards are far apart.
 
 use tidegate_core::Shard;
 
-/// Appends the suffix of a shard to a key. The suffix is `%.`, the number of shards, `.`, and two
-/// characters. `begins` is the byte of the key at which the tag begins.
+/// Appends the end of a shard's tag to a key: `%.`, the number of shards, `.`, and two characters.
+/// `begins` is the byte of the key at which the tag begins.
 ///
-/// Escaping never produces `%.`, so no tenant and no subject has such a tag. The slots are divided
-/// into 256 equal parts. For each part there is a pair of characters that gives the tag a slot in
-/// this part. The pairs of `n` shards are chosen so that their slots are an `n`th of all slots
-/// apart. Therefore, if two nodes have the same number of slots, their numbers of shards differ by
-/// at most one.
+/// Escaping never produces `%.`, so the tag of a shard differs from every tenant and every subject.
+/// The slots are divided into 256 equal parts. For each part, a pair of characters exists that
+/// gives the tag a slot in this part. The pairs of `n` shards are chosen so that their slots are an
+/// `n`th of all slots apart. Therefore, if two nodes have the same number of slots, their numbers
+/// of shards differ by at most one.
 ///
 /// The choice of the characters must never change, because it determines the slots of existing
 /// states.
@@ -19,19 +19,19 @@ pub(super) fn end(key: &mut Vec<u8>, begins: usize, shard: Shard) {
     let first = usize::from(cell(before));
     let apart = usize::try_from(u64::from(shard.index()) * 256 / u64::from(shard.count()));
     let wanted = (first + apart.unwrap_or_default()) % 256;
-    // CRCs are linear: the suffix is XORed with the effect of two zero bytes.
+    // A CRC is linear, so the suffix is XORed with the effect of two zero bytes.
     key.extend_from_slice(&PAIRS[first ^ wanted]);
 }
 
-/// Returns the number of the part of the slots (0 to 255) that contains the slot of a checksum. The
-/// number is the upper 8 of the lower 14 bits of the checksum.
+/// Returns the number of the part of the slots (0 to 255) that contains the slot of a checksum. It
+/// is the upper 8 of the lower 14 bits of the checksum.
 const fn cell(crc: u16) -> u8 {
     let [low, high] = crc.to_le_bytes();
     high << 2 | low >> 6
 }
 
 /// Computes the checksum that determines the slot of a tag in Redis Cluster: CRC-16/XMODEM of
-/// `bytes`, continuing from `crc`.
+/// `bytes`, continued from `crc`.
 const fn crc(crc: u16, bytes: &[u8]) -> u16 {
     let (mut crc, mut place) = (crc, 0);
     while place < bytes.len() {
@@ -46,7 +46,7 @@ const fn crc(crc: u16, bytes: &[u8]) -> u16 {
     crc
 }
 
-/// A pair of characters for each part of the slots. The checksum of the pair is in this part.
+/// For each of the 256 parts of the slots, a pair of characters whose checksum is in the part.
 const PAIRS: [[u8; 2]; 256] = {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut pairs = [[0; 2]; 256];
@@ -113,7 +113,7 @@ mod tests {
                         on_node[usize::try_from(node).unwrap()] += 1;
                     }
                     let (min, max) = (on_node.iter().min().unwrap(), on_node.iter().max());
-                    // The rounding to shards adds a difference of 1, and the rounding to 256 parts
+                    // Rounding to whole shards adds a difference of 1, and rounding to 256 parts
                     // adds another 1.
                     let difference = max.unwrap() - min;
                     assert!(difference <= 2, "{count} shards on {nodes} nodes: {on_node:?}");

@@ -1,5 +1,5 @@
-//! The usual batch, which consists of acquires of single charges. The request contains the numbers
-//! that several charges share once. The script writes each state once.
+//! The usual batch, which consists of acquires of single charges. Numbers that several charges
+//! share occur only once in the request. The script writes each state once.
 
 use std::collections::HashMap;
 
@@ -16,13 +16,12 @@ use super::numbers::numbers;
 use super::scripts::Rule;
 
 /// The maximum number of groups in a usual batch. The general script decides a batch with more
-/// groups. A group costs about as much in a usual batch as a charge costs in the general script.
+/// groups, because a group in a usual batch costs about as much as a charge in the general script.
 const MAX_GROUPS: usize = 16;
 
-/// The charges of a usual batch, in groups.
 #[derive(Debug)]
 pub(super) struct SingleCharges {
-    /// The indices of the calls in the batch, for each key.
+    /// For each key, the indices of its calls in the batch.
     keys: Vec<Places>,
     groups: Vec<Group>,
 }
@@ -37,11 +36,10 @@ struct Group {
     numbers: [u64; 4],
     /// The keys of the group, as indices into [`SingleCharges::keys`].
     keys: Vec<usize>,
-    /// Whether one of the keys has several charges.
+    /// Whether a key of the group has several charges.
     repeats: bool,
 }
 
-/// The parts from which a request is built.
 #[derive(Debug)]
 pub(super) struct Parts<'a> {
     pub(super) keys: Vec<Vec<u8>>,
@@ -50,15 +48,14 @@ pub(super) struct Parts<'a> {
     pub(super) charges: SingleCharges,
 }
 
-/// Creates the parts of a request for the first calls, for as many calls as fit in one request.
-/// Returns `None` if one of these calls does not belong in a usual batch, or if a key has charges
-/// in two groups.
+/// Creates the parts of a request for the first calls, for as many calls as fit. Returns `None` if
+/// one of these calls does not belong in a usual batch, or if a key has charges in two groups.
 pub(super) fn parts<'c, 'a: 'c>(
     names: &Keys,
     calls: impl ExactSizeIterator<Item = &'c Call<'a>>,
 ) -> Option<Parts<'a>> {
     let mut groups: Vec<Group> = vec![];
-    // The group of each key, and the number of the key.
+    // For each key, the index of its group, and the number of the key.
     let mut known: HashMap<Vec<u8>, (usize, usize)> =
         HashMap::with_capacity(calls.len().min(MAX_CHARGES));
     let mut keys: Vec<Places> = vec![];
@@ -110,7 +107,6 @@ pub(super) fn parts<'c, 'a: 'c>(
     Some(Parts { keys, arguments: charges.arguments(), calls: normalized, charges })
 }
 
-/// Returns the charge of a call if the call belongs in a usual batch.
 fn usual_charge<'a>(call: &Call<'a>) -> Option<Charge<'a>> {
     let (Operation::Acquire, 1, None) = (call.operation, call.charges.len(), call.id) else {
         return None;
@@ -125,7 +121,7 @@ fn usual_charge<'a>(call: &Call<'a>) -> Option<Charge<'a>> {
 }
 
 impl SingleCharges {
-    /// Returns ARGV[1].
+    /// Returns the request's groups in binary form, which are ARGV\[1\].
     fn arguments(&self) -> Vec<u8> {
         let mut arguments = Vec::with_capacity(40 * self.groups.len());
         for group in &self.groups {
@@ -141,8 +137,8 @@ impl SingleCharges {
         arguments
     }
 
-    /// Parses the script's reply. An inner `None` is a call that the general script must decide.
-    /// Returns `None` if the reply is not valid.
+    /// Parses the script's reply. An inner `None` stands for a call that the general script must
+    /// decide. Returns `None` if the reply is not valid.
     ///
     /// The script decides all charges of a key or none of them.
     pub(super) fn read(

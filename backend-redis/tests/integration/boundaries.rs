@@ -1,6 +1,5 @@
-//! Compares the store with the core in random calls on numbers at boundaries. There are few
-//! different limits, costs and times. They are chosen at the bounds of comparisons, divisions and
-//! exact numbers.
+//! Compares the store with the core in random calls at boundaries. The limits, costs and times of
+//! the calls are at the bounds of comparisons, divisions and exact numbers.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -20,10 +19,10 @@ use tidegate_testkit::generate::seeded_rng;
 
 use crate::common::{policy, store_at};
 
-/// The policies that are charged in turn. Most of them have the same name. The costs are in
-/// addition to the costs near the limits of the policies.
+/// The policies that are charged in turn, most of them with the same name. The costs are used in
+/// addition to costs near the limits.
 const FAMILIES: &[(&[&str], &[u64])] = &[
-    // Buckets with different rates, units per token and ticks: 1, 10 and 100 µs.
+    // These buckets have different rates, units per token and ticks: 1, 10 and 100 µs.
     (&["p: token-bucket 2/3us burst 4 block 1us", "p: gcra 1/2us burst 1"], &[]),
     (
         &[
@@ -47,9 +46,9 @@ const FAMILIES: &[(&[&str], &[u64])] = &[
         ],
         &[1, 7, 703_687_441_777, 7_036_874_417_767, 14_073_748_835_532, 1 << 46, 1 << 47],
     ),
-    // A token of 2^27 units.
+    // In this bucket, a token has 2^27 units.
     (&["p: token-bucket 1/134217728us burst 9"], &[]),
-    // The debt of reservations reaches 2^52.
+    // Under these policies, the debt of reservations reaches 2^52.
     (
         &["p: token-bucket 562949953421312/1us burst 2251799813685248"],
         &[1 << 48, 1 << 49, 1 << 50, 1 << 51],
@@ -68,18 +67,18 @@ const FAMILIES: &[(&[&str], &[u64])] = &[
     (&["p: fixed-window 4503599627370496/9us", "p: fixed-window 9/9us"], &[1 << 50, 1 << 51]),
     (&["p: sliding-counter 3/5us", "p: sliding-counter 7/5us"], &[]),
     (&["p: sliding-counter 9/7us block 1us"], &[]),
-    // Ticks of 1 and 10 µs.
+    // These policies have ticks of 1 and 10 µs.
     (
         &["p: sliding-counter 112589990684262/40us", "p: sliding-counter 1125899906842624/40us"],
         &[1 << 40, 1 << 45, 1 << 48, 1 << 49],
     ),
     (&["p: sliding-log 4/9us", "p: sliding-log 7/9us"], &[]),
     (&["p: sliding-log 5/9us grain 2us block 1us", "p: sliding-log 2/9us grain 2us"], &[]),
-    // A log in a string and a log in a list.
+    // The first log is stored as a string, and the second log as a list.
     (&["p: sliding-log 60/90us", "p: sliding-log 150/90us block 1us"], &[1, 1, 1, 8]),
     (&["p: sliding-log 300/500us"], &[1, 2, 3]),
     (&["p: sliding-log 100/250us", "p: sliding-log 128/250us"], &[1]),
-    // Running totals that wrap around. Some of them become exactly 0.
+    // The running totals of these logs wrap around. Some totals become exactly 0.
     (
         &[
             "p: sliding-log 4503599627370496/40us grain 1us",
@@ -94,7 +93,6 @@ const FAMILIES: &[(&[&str], &[u64])] = &[
     ),
 ];
 
-/// Returns a random number below a bound.
 fn below(rng: &mut TestRng, bound: u64) -> u64 {
     rng.next_u64() % bound
 }
@@ -103,13 +101,12 @@ fn one_of<'a, T>(rng: &mut TestRng, all: &'a [T]) -> &'a T {
     &all[usize::try_from(below(rng, all.len() as u64)).unwrap()]
 }
 
-/// One subject, which is charged under the policies of one family.
+/// A subject of the test. Each subject is charged under the policies of one family.
 struct Lane<'f> {
     policies: &'f [Policy],
     costs: &'f [u64],
     /// The latest charges: the time, the policy and the cost.
     charges: Vec<(u64, &'f Policy, u64)>,
-    /// The remaining amount that the last decision reported.
     remaining: u64,
     history: String,
 }
@@ -121,8 +118,8 @@ impl<'f> Lane<'f> {
 
     fn cost(&self, rng: &mut TestRng, policy: &Policy) -> u64 {
         let limit = policy.limit();
-        // If costs are given, costs near the limit are rare, because they would exhaust the limit
-        // for a long time.
+        // If costs are given, costs near the limit are rare, because they exhaust the limit for a
+        // long time.
         let near_the_limit = if self.costs.is_empty() { 4 } else { 40 };
         match below(rng, near_the_limit) {
             0 => limit.saturating_sub(2) + below(rng, 4),
@@ -196,7 +193,6 @@ impl<'f> Lane<'f> {
     }
 }
 
-/// The decision of the core, and the decision of the store on the same call.
 type Answers = (Result<Decision, Error>, Result<Decision, Error>);
 
 /// The store and the core, which receive the same calls at the same time.
@@ -235,7 +231,7 @@ fn agree((expected, answer): &Answers) -> bool {
     }
 }
 
-/// Makes random calls. `stream` selects the random numbers of a run.
+/// Makes random calls, with random numbers that `stream` selects.
 async fn run(start: u64, steps: u64, stream: u64, moves: bool) {
     let families: Vec<(Vec<Policy>, Vec<u64>)> = FAMILIES
         .iter()
@@ -259,8 +255,8 @@ async fn run(start: u64, steps: u64, stream: u64, moves: bool) {
         };
         now = now.saturating_add_signed(if moves { elapsed } else { 0 });
         both.set(now);
-        // Each step makes one batch with a call of each lane, or sometimes with two calls of each
-        // lane. Other steps make a few single calls.
+        // A step makes one batch, which has one or two calls for each subject. Other steps make a
+        // few single calls.
         let is_batch = below(&mut rng, 2) == 0;
         let mut requests = vec![];
         for (index, lane) in lanes.iter_mut().enumerate() {
@@ -271,7 +267,7 @@ async fn run(start: u64, steps: u64, stream: u64, moves: bool) {
             };
             for _ in 0..times {
                 let (operation, policy, cost) = lane.operation(&mut rng, now);
-                // The second charge is under a policy that usually refuses.
+                // The policy of the second charge usually refuses.
                 let is_two = policy.rule().can_reserve() && below(&mut rng, 6) == 0;
                 // A check-only charge can refuse the whole call and is not made.
                 let is_check_only = below(&mut rng, 12) == 0;
@@ -326,8 +322,8 @@ async fn the_first_and_the_last_times_are_decided_as_in_the_core() {
     run(Timestamp::MAX.as_micros() - 300, 200, 4, true).await;
 }
 
-/// A block that has ended applies again if the clock steps back. Therefore an undo that changes
-/// nothing must not remove the block.
+/// A block that has ended applies again after the clock steps back. So an undo that changes nothing
+/// must not remove such a block.
 #[tokio::test]
 async fn an_undo_that_changes_nothing_leaves_a_block_as_in_the_core() {
     const START: u64 = 1_790_000_000_000_000;
@@ -342,7 +338,7 @@ async fn an_undo_that_changes_nothing_leaves_a_block_as_in_the_core() {
         "p: token-bucket 2/10us by-interval burst 9",
     ] {
         let policy = policy(text);
-        // The age and the cost of each charge to undo.
+        // For each undo, the age and the cost of the charge that is undone.
         let undone: Vec<_> = [0, 1, 4, 5, 6, 9, 10, 11, 15, 19, 20, 21, 25, 35, 50]
             .into_iter()
             .flat_map(|ago| [1, 2, 3, 4].map(|cost| (ago, cost)))
@@ -390,14 +386,14 @@ async fn an_undo_that_changes_nothing_leaves_a_block_as_in_the_core() {
     }
 }
 
-/// It is possible that a policy with finer ticks wrote the time of a bucket. Under coarser ticks,
-/// the bucket must count from the next coarse tick. This holds for the wait of a reservation, and
-/// for the refill since a charge that is undone.
+/// A policy with finer ticks possibly wrote the time of a bucket. Under coarser ticks, the bucket
+/// must count from the next coarse tick. This is tested for the wait of a reservation, and for the
+/// refill since a charge that is undone.
 #[tokio::test]
 async fn a_change_to_coarser_ticks_is_decided_as_in_the_core() {
     let both = Both::new().await;
     let fine = policy("p: token-bucket 50000000/30s burst 1000000000000");
-    // A policy with ticks of a second.
+    // This policy has ticks of a second.
     let coarse = policy("p: token-bucket 1400003/30s burst 100000000000000");
     for offset in [0, 1, 300_000, 500_000, 999_999] {
         let charged_at = 1_790_000_000_000_000 + offset;
@@ -421,8 +417,8 @@ async fn a_change_to_coarser_ticks_is_decided_as_in_the_core() {
     }
 }
 
-/// An undo does not change a charge that has expired, because the charge would count again if the
-/// clock stepped back. This also holds in 1970, at the time 0.
+/// An undo must not change a charge that has expired, because the charge counts again if the clock
+/// steps back. The test also covers the time 0, in 1970.
 #[tokio::test]
 async fn an_undo_of_an_expired_charge_changes_nothing_as_in_the_core() {
     let both = Both::new().await;
@@ -453,8 +449,8 @@ async fn an_undo_of_an_expired_charge_changes_nothing_as_in_the_core() {
     }
 }
 
-/// Charges beyond the limit fill a state up to its bound. The bound is the maximum amount that the
-/// state can hold, or the maximum time until its debt is repaid.
+/// Charges beyond the limit fill a state up to its bound: the maximum amount that the state can
+/// hold, or the maximum time until its debt is repaid.
 #[tokio::test]
 async fn a_charge_beyond_the_limit_fills_a_state_up_to_its_bound_as_in_the_core() {
     const START: u64 = 1_790_000_000_000_000;
@@ -470,17 +466,17 @@ async fn a_charge_beyond_the_limit_fills_a_state_up_to_its_bound_as_in_the_core(
         ("p: sliding-log 200/20us", MAX_EXACT),
         ("p: sliding-counter 9/20us", MAX_EXACT),
         ("p: sliding-counter 1125899906842624/40us", MAX_EXACT),
-        // A debt of at most 2^51 µs.
+        // The debt of this policy is at most 2^51 µs.
         ("p: token-bucket 1/1us burst 9", 1 << 51),
         ("p: token-bucket 2/3us burst 9", 1_501_199_875_790_165),
         ("p: token-bucket 1/1d burst 9", 26_062),
         ("p: token-bucket 1/7us by-interval burst 9", 321_685_687_669_321),
         ("p: token-bucket 5/1d by-interval burst 9", 130_310),
-        // A debt of at most 2^52 units.
+        // The debt of this policy is at most 2^52 units.
         ("p: token-bucket 70368744177665/100us burst 140737488355328", MAX_EXACT / 20),
         ("p: token-bucket 562949953421312/1us burst 2251799813685248", MAX_EXACT),
         ("p: token-bucket 562949953421312/1us by-interval burst 2251799813685248", MAX_EXACT),
-        // Ticks of 100 µs.
+        // This policy has ticks of 100 µs.
         ("p: token-bucket 7/100us burst 9", MAX_EXACT / 100),
     ] {
         let policy = policy(text);
@@ -550,8 +546,8 @@ async fn a_debt_is_repaid_within_the_maximum_span_as_in_the_core() {
     }
 }
 
-/// An acquire of up to a cost charges the same amount to all charges. No enforced policy admits
-/// more than this amount. Check-only charges are not made.
+/// An acquire of up to a cost charges the same amount to all charges: the maximum that all enforced
+/// policies admit. Check-only charges are not made.
 #[tokio::test]
 async fn an_acquire_up_to_a_cost_is_decided_as_in_the_core() {
     let both = Both::new().await;
@@ -566,8 +562,8 @@ async fn an_acquire_up_to_a_cost_is_decided_as_in_the_core() {
         "g: gcra 30/20us burst 30 block 9us",
     ]
     .map(policy);
-    // The amounts that are charged before the call, the index of the check-only charge, and the
-    // minimum.
+    // Each case has the amounts that are charged before the call, the index of the check-only
+    // charge, and the minimum.
     for used in [[0; 7], [85, 0, 0, 0, 0, 0, 0], [0, 0, 68, 0, 49, 0, 0], [0, 0, 0, 0, 0, 40, 29]] {
         for checked in [None, Some(0), Some(2), Some(4), Some(6)] {
             for min in [1, 5, 33] {

@@ -1,5 +1,5 @@
-//! Tests coalesced calls with the conformance suite, and with a record of each call while
-//! connections fail.
+//! Tests coalesced calls with the conformance suite. Also tests them while connections fail, with a
+//! record of each call.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -1,5 +1,5 @@
-//! Tests that the counts of one key are exact by the server's own clock, if many callers use the
-//! key on many connections.
+//! Tests that the counts of one key are exact if many callers use the key on many connections. The
+//! tests use the server's own clock.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -68,7 +68,7 @@ async fn b27_a_thousand_calls_in_one_microsecond_all_count() {
     }
 }
 
-/// This batch has more charges than one script call allows.
+/// The batch has more charges than one script call allows.
 #[tokio::test]
 async fn ten_thousand_subjects_fit_in_one_batch() {
     let store = builder().await.response_timeout(Duration::from_secs(30)).build().unwrap();

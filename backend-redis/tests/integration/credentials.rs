@@ -1,4 +1,4 @@
-//! Tests credentials providers with passwords that change, and connections that the application has
+//! Tests credentials providers whose passwords change, and connections that the application has
 //! made.
 #![allow(
     clippy::unwrap_used,
@@ -62,7 +62,7 @@ fn builder(url: &str) -> RedisStoreBuilder {
     RedisStore::builder().url(url)
 }
 
-/// Acquires 1 of 1,000, and returns the number of earlier acquires.
+/// Acquires 1 of 1,000, and returns the number of acquires before that.
 async fn acquire(store: &RedisStore) -> Result<u64, Error> {
     let policy = policy("p: fixed-window 1000/10d");
     let charges = [Charge::new(&policy, "s")];
@@ -70,12 +70,10 @@ async fn acquire(store: &RedisStore) -> Result<u64, Error> {
     Ok(999 - decision.verdicts()[0].remaining())
 }
 
-/// Closes the connections of a user.
 async fn kill(redis: &Redis, user: &str) {
     redis.command(&["CLIENT", "KILL", "USER", user]).await.unwrap();
 }
 
-/// Returns the identifiers of a user's connections.
 async fn connections(redis: &Redis, user: &str) -> Vec<String> {
     let list = redis.command(&["CLIENT", "LIST"]).await.unwrap().text();
     let is_of_user = |line: &&str| line.split(' ').any(|field| field == format!("user={user}"));
@@ -96,7 +94,7 @@ async fn a_provider_is_called_at_each_login_so_that_a_password_can_change() {
         let command = ["ACL", "SETUSER", "limits", "resetpass", &password_rule];
         redis.command(&command).await.unwrap();
         provider.set(Credentials::new("limits", password));
-        // An open connection stays logged in.
+        // A changed password does not end an open connection.
         assert!(acquire(&store).await.is_ok());
         assert_eq!(provider.calls(), 1 + number);
         kill(&redis, "limits").await;
@@ -136,7 +134,7 @@ async fn a_connection_logs_in_again_before_its_credentials_expire() {
     assert_eq!(eventually(PATIENCE, "the second login", renewed).await.unwrap(), before);
     assert_eq!(acquire(&store).await.unwrap(), 1);
     assert_eq!(connections(&redis, "second").await, before);
-    // These credentials do not set a time for a second login.
+    // These credentials do not set `renew_after`, so there is no second login.
     let calls = provider.calls();
     assert_eq!(acquire(&store).await.unwrap(), 2);
     assert_eq!(provider.calls(), calls);
@@ -250,7 +248,7 @@ async fn a_store_decides_on_an_existing_connection_as_on_its_own() {
     let settled = own.decide(Call::new(Operation::Settle, &used).with_id(id)).await.unwrap();
     assert_eq!(settled.amounts(), [3]);
     drop(store);
-    // The connection belongs to the application, which can still use it.
+    // The connection belongs to the application, which can still use the connection.
     let mut connection = connection;
     assert_eq!(redis::cmd("PING").query_async::<String>(&mut connection).await.unwrap(), "PONG");
 

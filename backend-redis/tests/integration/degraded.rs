@@ -1,5 +1,5 @@
-//! Three nodes use a real Redis with many faults. During a fault, each node falls back to a third
-//! of the limit. Redis admits at most the limit, and the nodes together admit at most the limit
+//! Three nodes use a real Redis with many faults, and each node falls back to a third of the limit
+//! during a fault. Redis admits at most the limit, and the nodes together admit at most the limit
 //! once more.
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,6 @@ const NODES: u32 = 3;
 const TASKS: usize = 8;
 const CALLS: usize = 40;
 
-/// The outcomes of a node's calls.
 #[derive(Debug, Default, Clone, Copy)]
 struct Outcomes {
     by_redis: u64,
@@ -31,7 +30,6 @@ struct Outcomes {
     denied: u64,
 }
 
-/// A node, and the proxy between the node and Redis.
 struct Node {
     proxy: Proxy,
     store: Arc<dyn Store>,
@@ -51,7 +49,6 @@ impl Node {
         Self { proxy, store: Arc::new(store) }
     }
 
-    /// Makes calls in several concurrent tasks.
     async fn make_calls(&self, policy: &Policy) -> Outcomes {
         let mut tasks = JoinSet::new();
         for _ in 0..TASKS {
@@ -125,7 +122,8 @@ async fn no_more_than_the_stated_bound_is_admitted_under_any_fault() {
                 assert!(outcomes.by_node <= 300, "{text}, {fault:?}: {outcomes:?}");
             }
         }
-        // The test lasts seconds of a window of a day, in which a bucket refills one token at most.
+        // The test takes a few seconds, and the window lasts a day. So a bucket refills at most one
+        // token during the test.
         assert!(all.by_redis <= 901 && all.by_node <= 901, "{text}: {all:?}");
         assert!(all.by_redis > 0 && all.by_node > 0 && all.denied > 0, "{text}: {all:?}");
         // After a crash that loses all data, the server admits at most the limit once more.

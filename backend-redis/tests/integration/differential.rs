@@ -15,7 +15,6 @@ use tidegate_testkit::servers::{Client, Redis};
 
 tidegate_testkit::differential!(redis_store, stores);
 
-/// The number of scenarios that run concurrently.
 const CONCURRENT_SCENARIOS: u16 = 8;
 
 /// A store with its own database.
@@ -65,9 +64,9 @@ impl DifferentialStore for DatabaseStore {
     }
 }
 
-/// It is possible that debt beyond the capacity recovers in the very next microsecond. A call that
-/// does not wait must not count this debt as recovered. This holds when the debt is refunded or
-/// reset, and when another charge of the call refuses.
+/// Debt beyond the capacity can recover in the very next microsecond. A call that does not wait
+/// must not count this debt as recovered. The test also covers a debt that is refunded or reset,
+/// and a call in which another charge refuses.
 #[tokio::test]
 async fn debt_that_recovers_in_the_next_microsecond_is_not_recovered_yet() {
     let (mut stores, _redis) = stores().await;
@@ -137,20 +136,20 @@ async fn a_debt_that_lasts_for_millennia_ends_as_in_the_core() {
     }
 }
 
-/// A debt is converted into another unit by a product, which is exact up to 2^52. In this test, the
-/// product is exactly 2^52.
+/// A product converts a debt into another unit, and is exact up to 2^52. In this test, the product
+/// is exactly 2^52.
 #[tokio::test]
 async fn a_fraction_at_the_bound_is_converted_as_in_the_core() {
     let (mut stores, _redis) = stores().await;
     let DatabaseStore { store, clock, .. } = &mut stores[0];
     let model = ModelStore::keeping_all(clock.clone());
-    // Policies with 2^27 and 2^26 units per token.
+    // These policies have 2^27 and 2^26 units per token.
     let texts = ["p: token-bucket 1/134217728us burst 9", "p: token-bucket 1/67108864us burst 9"];
     let [before, after] = texts.map(|text| text.parse::<Policy>().unwrap());
     for offset in [0, 1, 2] {
         let subject = format!("{offset}");
         let now = 1_790_000_000_000_000;
-        // Half a token has been refilled: 2^26 units of the debt remain, and are multiplied by
+        // Half a token has been refilled, so 2^26 units of the debt remain. They are multiplied by
         // 2^26.
         for (policy, micros) in [(&before, 0), (&before, (1 << 26) + offset - 1), (&after, 1 << 26)]
         {

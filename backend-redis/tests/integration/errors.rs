@@ -34,8 +34,8 @@ fn builder(url: &str) -> RedisStoreBuilder {
     RedisStore::builder().url(url).connect_timeout(patience).response_timeout(patience)
 }
 
-/// Returns the error of a call. Checks that a batch fails with the same kind, and that the errors
-/// repeat nothing and contain no password.
+/// Returns the error of a call. Also checks that a batch fails with an error of the same kind, and
+/// that the errors repeat nothing and contain no password.
 async fn call_error(builder: RedisStoreBuilder) -> Error {
     let store = builder.build().unwrap();
     let error = acquire(&store).await.unwrap_err();
@@ -50,8 +50,8 @@ async fn call_error(builder: RedisStoreBuilder) -> Error {
     error
 }
 
-/// Checks the chain of an error's sources: no text contains another one, and no text is empty or
-/// contains a password.
+/// Checks the chain of an error's sources: no text contains another text, is empty, or contains a
+/// password.
 fn check_chain(error: &Error) {
     let chain: Vec<String> = std::iter::successors(Some(error as &dyn StdError), |&e| e.source())
         .map(ToString::to_string)
@@ -184,8 +184,8 @@ async fn encryption_on_one_side_only_is_reported() {
         ErrorKind::Unavailable,
         &[&format!("{}", encrypted.port()), "TLS", "`rediss://`"],
     );
-    // A plain server reads the TLS handshake as the start of a command. It waits for more bytes, or
-    // replies that the command is unknown.
+    // A server without TLS reads the TLS handshake as the start of a command. It waits for more
+    // bytes, or replies that the command is unknown.
     let plain = Redis::start().await.unwrap();
     let server = format!("127.0.0.1:{}", plain.port());
     let soon = Duration::from_secs(1);
@@ -252,7 +252,7 @@ async fn a_wrong_password_or_database_is_misconfigured() {
         check_login_error(&call_error(builder(&url(login, ""))).await, &server, "WRONGPASS ");
     }
     check_login_error(&call_error(builder(&url(":sesame@", "/99"))).await, &server, "ERR DB index");
-    // Without a password, the server rejects nothing before the first call.
+    // If the URL has no password, the server rejects nothing before the first call.
     let error = call_error(builder(&url("", ""))).await;
     check_message(&error, ErrorKind::Misconfigured, &[&server]);
     assert!(error.source().unwrap().to_string().starts_with("NOAUTH "), "{error:#}");
@@ -274,8 +274,8 @@ async fn a_password_may_be_set_separately_from_the_user() {
     check_message(&error, ErrorKind::Misconfigured, &["refuses the user, the password"]);
 }
 
-/// Guards against a defect: a full server replies to the login with this error, which was reported
-/// as a wrong password.
+/// Guards against a defect: a server with too many clients replies to the login with an error,
+/// which was reported as a wrong password.
 #[tokio::test]
 async fn a_server_with_too_many_clients_is_not_reported_as_a_wrong_password() {
     for login in ["", ":S3CRET@"] {
@@ -315,7 +315,7 @@ async fn a_corrected_password_on_the_server_needs_no_restart_of_the_client() {
     redis.command(&["ACL", "SETUSER", "limiter", ">new"]).await.unwrap();
     let decided = async || acquire(&store).await.ok();
     assert!(eventually(Duration::from_secs(5), "the login", decided).await.unwrap());
-    // A permission is revoked and granted again on an open connection.
+    // The test revokes a permission and grants it again, while the connection stays open.
     redis.command(&["ACL", "SETUSER", "limiter", "-evalsha"]).await.unwrap();
     let error = acquire(&store).await.unwrap_err();
     check_chain(&error);
@@ -335,7 +335,7 @@ async fn a_corrected_password_on_the_server_needs_no_restart_of_the_client() {
     assert!(eventually(Duration::from_secs(5), "the login", decided).await.unwrap());
 }
 
-/// It is possible that a script needs the missing permission only after its first write.
+/// A script possibly needs the missing permission only after its first write.
 #[tokio::test]
 async fn a_missing_permission_of_a_script_leaves_open_whether_it_charged() {
     let rules = "~tidegate:* +@all -set -psetex";

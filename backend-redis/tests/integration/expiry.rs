@@ -31,8 +31,8 @@ fn b11_every_key_has_a_bounded_life_after_every_operation() {
         let any = |name| Kind::any().prop_flat_map(move |kind| any_policy(kind, name));
         let policies = (any("p"), any("q")).prop_map(|(p, q)| vec![p, q]);
         let scenarios = scenario(policies, ClockKind::Forwards, 40, 3);
-        // The longest window and the longest block are 71 years each. A reservation can wait for
-        // the same time again. Before the wait, the grain or the window is added.
+        // The bound is three times 2^51 µs, which is 71 years: the maximum of a window or a block,
+        // the maximum wait of a reservation, and the grain or the window that precedes the wait.
         let bound = 3 * (1_i64 << 51) / 1_000;
         for _ in 0..100 {
             let scenario = scenarios.new_tree(&mut runner).unwrap().current();
@@ -85,7 +85,7 @@ async fn a_key_lives_until_its_state_has_recovered_and_no_longer() {
         let reset = u64::try_from(reset.as_millis()).unwrap();
         assert!(life + 500 >= reset && life <= reset + 2, "{text}: {life} and {reset}");
     }
-    // This part needs real time: B12, B13.
+    // The rest of the test needs real time, for B12 and B13.
     let short = policy("short: sliding-log 1/60ms");
     let charge = [Charge::new(&short, "s")];
     assert!(store.decide(Call::acquire(&charge)).await.unwrap().is_allowed());
@@ -108,8 +108,7 @@ async fn b18_a_foreign_value_is_an_error_and_stays_unchanged() {
         &[b"SET", b"KEY", b"\x96too short"],
         &[b"SET", b"KEY", b"\xb6\0\0"],
         &[b"SET", b"KEY", b"\x94 a log with half a record"],
-        // This value begins and ends like a log, but its size does not match that of any number of
-        // records.
+        // The value begins and ends like a log, but no number of records gives a log of this size.
         &[b"SET", b"KEY", b"\x94 seventeen byte\x94"],
         &[b"RPUSH", b"KEY", b"a", b"b"],
         &[b"HSET", b"KEY", b"a", b"b"],
@@ -149,7 +148,7 @@ async fn b18_a_foreign_value_is_an_error_and_stays_unchanged() {
                     assert_eq!(error.kind(), ErrorKind::ForeignValue, "{text} {command:?}");
                 }
             }
-            // The other calls of a batch are decided.
+            // The batch has one call on a key without a foreign value, which is decided.
             let batch = [Call::acquire(&two[..1]), Call::acquire(&one), Call::acquire(&two)];
             let answers = store.decide_many(&batch).await;
             assert!(answers[0].as_ref().unwrap().is_allowed());
@@ -201,8 +200,8 @@ async fn b20_a_lost_key_gives_one_fresh_limit() {
     }
 }
 
-/// A Tidegate value becomes a foreign value if its kind is changed, if a byte is added or removed,
-/// or if a string that begins like a log does not end like one.
+/// A Tidegate value becomes a foreign value in these cases: its kind is changed, a byte is added or
+/// removed, or a string that begins like a log does not end like one.
 #[tokio::test]
 async fn b18_a_slightly_changed_value_is_an_error_and_stays_unchanged() {
     let redis = Redis::start().await.unwrap();
@@ -254,8 +253,8 @@ async fn b18_a_slightly_changed_value_is_an_error_and_stays_unchanged() {
     }
 }
 
-/// Other versions of this crate and other programs rely on this layout: the first byte of a value
-/// is its kind.
+/// The first byte of a value is its kind. Other versions of this crate and other programs rely on
+/// this layout.
 #[tokio::test]
 async fn the_first_byte_of_a_value_is_its_kind_and_whether_it_blocks() {
     const NOW: u64 = 1_790_000_000_000_000;
@@ -327,8 +326,8 @@ async fn a_block_does_not_shorten_the_life_of_a_key() {
     }
 }
 
-/// The scripts read the server's clock themselves. The test compares their decisions with the time
-/// that the server reports.
+/// The scripts read the server's clock, so their decisions must agree with the time that the server
+/// reports.
 #[tokio::test]
 async fn the_scripts_decide_by_the_servers_clock() {
     const HOUR: u64 = 3_600_000_000;
@@ -350,11 +349,11 @@ async fn the_scripts_decide_by_the_servers_clock() {
         let resets = HOUR - ended % HOUR..=HOUR - begun % HOUR;
         let reset = u64::try_from(one.verdicts()[0].reset_after().as_micros()).unwrap();
         assert!(resets.contains(&reset), "{reset} is not within {resets:?}");
-        // A refunded state resets immediately.
+        // A state that was refunded in full has recovered immediately, so `reset_after` is 0.
         assert_eq!(many.verdicts()[0].reset_after(), Duration::ZERO);
         assert_eq!(peek.verdicts()[0].remaining(), 5);
     }
-    // The end of a block shows the time of the scripts, too.
+    // The end of a block shows that the scripts use the clock of the server.
     let span = Duration::from_secs(60);
     let begun = redis.command(&["TIME"]).await.unwrap();
     let blocked = store.decide(Call::new(Operation::Block { span }, &charges)).await.unwrap();

@@ -146,7 +146,7 @@ async fn a_silent_connection_is_replaced() {
     assert!(acquire(&store, &wide()).await.unwrap().is_allowed());
     proxy.set(Mode::BlackHole).await.unwrap();
     assert_eq!(acquire(&store, &wide()).await.unwrap_err().kind(), ErrorKind::Timeout);
-    // The store attempts a new connection, and cannot establish it.
+    // The store tries to make a new connection, and fails.
     for _ in 0..2 {
         assert_eq!(acquire(&store, &wide()).await.unwrap_err().kind(), ErrorKind::Unavailable);
     }
@@ -206,8 +206,8 @@ async fn a_server_that_is_busy_with_a_script_is_an_error() {
 
 #[tokio::test]
 async fn a_server_that_loads_its_data_is_an_error() {
-    // While a server loads its data, it replies once per 2 MB. In this test, it replies every 100
-    // ms, for 2 s.
+    // While a server loads its data, it replies once per 2 MB. In this test, the server replies
+    // every 100 ms, for 2 s.
     let slow = Redis::builder().config("rdbcompression", "no").config("key-load-delay", "10000");
     let redis = slow.start().await.unwrap();
     redis.command(&["DEBUG", "POPULATE", "200", "key", "200000"]).await.unwrap();
@@ -267,8 +267,8 @@ fn an_invalid_url_is_rejected_when_the_store_is_built() {
     }
 }
 
-/// B23: the writes of a script do not depend on when or where it runs, so that a replica has the
-/// same state.
+/// B23: the writes of a script do not depend on the time or the place of its execution, so that a
+/// replica has the same state.
 #[tokio::test]
 async fn b23_a_promoted_replica_has_the_same_state() {
     let (primary, replica) = (Redis::start().await.unwrap(), Redis::start().await.unwrap());
@@ -307,7 +307,7 @@ async fn b23_a_promoted_replica_has_the_same_state() {
     }
 }
 
-/// Returns all keys of a server with their values, and the second in which each key expires.
+/// Returns all keys of a server with their values and the second of their expiry.
 async fn state(redis: &Redis) -> Vec<(String, String, i64)> {
     let mut client = redis.client().await.unwrap();
     let mut state = vec![];

@@ -1,6 +1,6 @@
 //! Tests values under Tidegate's keys that Tidegate did not write. A value that no call can have
-//! written is a foreign value. With any other value, the scripts decide as the core does with the
-//! same state.
+//! written is a foreign value. With any other value, the scripts decide like the core with the same
+//! state.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -28,8 +28,7 @@ const NOW: u64 = 1_790_000_000_000_000;
 const HOUR: u64 = 3_600_000_000;
 const LIMIT: usize = 10;
 
-/// The maximum of a count, a debt and a sum. A clock never shows this number or a greater number as
-/// a time.
+/// The maximum of a count, a debt and a sum. A time is always less than this number.
 const MAX_EXACT: u64 = 1 << 52;
 /// The maximum of any number in a value.
 const MODULUS: u64 = 1 << 53;
@@ -105,7 +104,6 @@ fn record_from(policy: &Policy, value: &[u8]) -> Option<(Record, bool)> {
     is_complete.then_some((record, is_exact))
 }
 
-/// The core's store of one record.
 struct OneRecord<'p>(&'p Policy, Option<Record>);
 
 impl Records for OneRecord<'_> {
@@ -126,7 +124,7 @@ impl Records for OneRecord<'_> {
     }
 }
 
-/// The scripts that read a state.
+/// The kinds of script calls that read a state.
 #[derive(Debug, Clone, Copy)]
 enum Path {
     /// One call at a time.
@@ -170,7 +168,7 @@ impl Scene {
         }
     }
 
-    /// Makes one more acquire than the limit admits.
+    /// Makes one more acquire than the limit of the policy admits.
     async fn acquire(&self, policy: &Policy, path: Path) -> Vec<Result<Decision, Error>> {
         let charges = [Charge::new(policy, "s")];
         let mut calls = vec![Call::acquire(&charges); LIMIT + 1];
@@ -287,7 +285,6 @@ async fn b18_a_number_that_no_call_could_have_written_makes_a_value_foreign() {
 /// The numbers of a log: its records and its foot.
 #[derive(Clone)]
 struct Log {
-    /// The time and the running total of each record.
     records: Vec<(u64, u64)>,
     total_before: u64,
     oldest_place: u16,
@@ -298,7 +295,7 @@ struct Log {
 }
 
 impl Log {
-    /// Returns a log in which all of these records count.
+    /// Returns a log in which all of the records count.
     fn new(records: &[(u64, u64)]) -> Self {
         Self {
             records: records.to_vec(),
@@ -415,7 +412,7 @@ async fn b18_a_settlement_does_not_change_a_foreign_value() {
         assert!(scene.store.decide(id(Operation::Hold)).await.unwrap().is_allowed());
         let valid = scene.get(&policy).await.unwrap();
         let mut forged = valid.clone();
-        // The offset of the count, of the debt, or of a log's total.
+        // The offset of the count, of the debt, or of the total of a log.
         let at = if kind == LOG { valid.len() - 44 } else { 8 };
         forged[at..at + 7].fill(0xff);
         scene.set(&policy, &forged).await;
@@ -432,7 +429,7 @@ async fn b18_a_settlement_does_not_change_a_foreign_value() {
 
 /// Guards against a defect. The foot of a log, the fixed-size end of its value, contains the number
 /// of records. If the value was longer, the script wrote the next record before the foot. The next
-/// call read the same foot again, so the log admitted without a limit.
+/// call read the old foot again, so the log admitted without a limit.
 #[tokio::test]
 async fn b18_a_log_with_more_records_than_its_foot_says_admits_nothing() {
     let mut scene = Scene::new().await;
@@ -458,7 +455,7 @@ async fn b18_a_log_with_more_records_than_its_foot_says_admits_nothing() {
             assert_eq!(scene.get(&policy).await.as_ref(), Some(&forged), "{path:?}");
         }
     }
-    // The id of a call that was not executed is not stored.
+    // A call that was not executed leaves no record of its id.
     scene.set(&policy, &forged).await;
     for operation in [Operation::Acquire, Operation::Hold] {
         let id = CallId::new("once", Duration::from_secs(60));
@@ -472,11 +469,11 @@ async fn b18_a_log_with_more_records_than_its_foot_says_admits_nothing() {
 /// The value under a key before the first call.
 #[derive(Debug, Clone)]
 enum Forgery {
-    /// The numbers of a value with the right kind and size. Some of these values have a block.
+    /// The numbers of a value with the right kind and size, and possibly a block.
     Numbers { numbers: Vec<u64>, block: Option<u64> },
     /// A value that `calls` calls have written, with some of its bytes replaced.
     Changed { calls: usize, changes: Vec<(Index, Vec<u8>)> },
-    /// Random bytes after the right first byte. The value of a log also has the right last byte.
+    /// Random bytes after the right first byte. A log also has the right last byte.
     Bytes(Vec<u8>),
 }
 
@@ -565,8 +562,8 @@ impl Scene {
                 self.clock.set(now);
                 let answers = self.acquire(&policy, path).await;
                 let what = || format!("{text}, {path:?}, {forged:?} at {now}: {answers:#?}");
-                // This also holds for a log with a limit of 200, because all calls are made at one
-                // instant.
+                // Even a forged log with a limit of 200 admits at most its limit, because all calls
+                // are made at one instant.
                 let allowed = |answer: &&Result<Decision, Error>| {
                     answer.as_ref().is_ok_and(Decision::is_allowed)
                 };
@@ -577,7 +574,8 @@ impl Scene {
                 if !answers.iter().all(|answer| answer.is_ok() || is_foreign(answer)) {
                     return Err(what());
                 }
-                // The scripts read only the parts of a log that they need.
+                // For a log, it is possible that only some of the answers are errors, because the
+                // scripts read only the parts of a log that they need.
                 if kind != LOG && answers.iter().any(is_foreign) {
                     let is_unchanged = self.get(&policy).await.as_ref() == Some(&forged);
                     if !is_unchanged || !answers.iter().all(is_foreign) {
@@ -589,7 +587,7 @@ impl Scene {
                 self.compare(&policy, kind, &forged, path).await?;
             }
         }
-        // No operation fails with another kind of error.
+        // Each operation either succeeds or fails because of the foreign value.
         for operation in [
             Operation::Peek,
             Operation::Refund,
@@ -614,7 +612,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Compares the decisions on a value with those of the core on the same record.
+    /// Compares the store's decisions on a value with the core's decisions on the same record.
     async fn compare(
         &mut self,
         policy: &Policy,
@@ -622,7 +620,7 @@ impl Scene {
         forged: &[u8],
         path: Path,
     ) -> Result<(), String> {
-        // A changed first byte gives the value another kind, or turns a part of it into a block.
+        // A changed first byte changes the kind of the value, or makes its end the end of a block.
         let is_own_kind = forged[0] == kind || forged[0] == kind | BLOCK_FLAG;
         let size = match kind {
             0x91..=0x93 => 15,

@@ -1,5 +1,5 @@
-//! Tests holds on real servers. A settlement decides as in the core for any clock. A hold is
-//! settled once even if replies are lost. A foreign value stays unchanged.
+//! Tests holds on real servers: settlements under any clock, settlements whose replies are lost,
+//! and foreign values, which stay unchanged.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -61,8 +61,8 @@ async fn decide(
     store.decide(Call::new(operation, charges).with_id(CallId::new(id, HOUR))).await
 }
 
-/// Returns the text of a reply. The text of an error consists of the kind, the message and the
-/// settlement that the error reports.
+/// Returns the text of a reply. For an error, this is the kind, the message and the settlement that
+/// the error reports.
 fn summary(answer: &Result<Decision, Error>) -> String {
     let Err(error) = answer else { return format!("{answer:?}") };
     let source = error.source().and_then(|source| source.downcast_ref::<AlreadySettled>());
@@ -73,18 +73,18 @@ fn summary(answer: &Result<Decision, Error>) -> String {
     }
 }
 
-/// The variations of the traces of the testkit.
+/// A variation of the testkit's traces.
 #[derive(Clone, Copy, PartialEq)]
 enum Variation {
-    /// The traces of the testkit, unchanged. These traces also run on the memory store.
+    /// The traces of the testkit are unchanged, as in the tests of the memory store.
     Forwards,
     /// The clock jumps.
     Jumping,
-    /// The clock jumps. Policies with the same states and other numbers are used in between.
+    /// The clock jumps. Between the calls of a trace, other policies charge the same states.
     Changed,
 }
 
-/// Makes the calls of random traces on empty states, through the scripts and through the core. All
+/// Makes the calls of random traces through the scripts and through the core, on empty states. All
 /// answers must be equal.
 async fn compare_traces(policies: impl Strategy<Value = Vec<Policy>>, variation: Variation) {
     let mut runner = TestRunner::new_with_rng(Config::default(), seeded_rng(0));
@@ -147,8 +147,8 @@ async fn compare_traces(policies: impl Strategy<Value = Vec<Policy>>, variation:
     }
 }
 
-/// Returns an operation that the traces of the testkit do not contain, and in some cases the time
-/// to live of an id. The inputs are the charges of a step.
+/// Returns an operation that the testkit's traces do not contain, and possibly the time to live of
+/// an id. The inputs are the charges of a step.
 fn extra_operation() -> impl Strategy<Value = (Operation, Option<u64>)> {
     let operation = prop_oneof![
         4 => Just(Operation::Peek),
@@ -172,7 +172,7 @@ fn extra_operation() -> impl Strategy<Value = (Operation, Option<u64>)> {
     })
 }
 
-/// Sets `refund-lapsed` for a share of the policies. Logs with too many records do not support this
+/// Sets `refund-lapsed` for a part of the policies. Logs with too many records do not support this
 /// setting and stay unchanged.
 fn lapsing(
     policies: impl Strategy<Value = Vec<Policy>>,
@@ -232,7 +232,7 @@ async fn lapsed_holds_are_refunded_as_in_the_core_while_the_clock_jumps() {
     compare_traces(lapsing(several(), 0.7), Variation::Jumping).await;
 }
 
-/// Some of the settings of a policy have `refund-lapsed` and others do not.
+/// In the traces of this test, some settings of a policy have `refund-lapsed`, and others do not.
 #[tokio::test]
 async fn lapsed_holds_are_refunded_as_in_the_core_while_policies_change() {
     for share in [1.0, 0.5] {
@@ -241,8 +241,8 @@ async fn lapsed_holds_are_refunded_as_in_the_core_while_policies_change() {
     }
 }
 
-/// The refill of a bucket between the hold and a later charge counts toward the held amount, not
-/// toward the refund of the settlement.
+/// The refill of a bucket between a hold and a later charge repays the hold, and does not increase
+/// the refund of the settlement.
 #[tokio::test]
 async fn a_hold_of_a_bucket_is_settled_as_in_the_core() {
     for text in ["p: token-bucket 3/7s burst 10", "p: token-bucket 1/4s burst 10 by-interval"] {
@@ -274,7 +274,7 @@ async fn a_hold_of_a_bucket_is_settled_as_in_the_core() {
 }
 
 /// A lapsed hold is refunded as of the time of its lapse. The time at which a call notices the
-/// lapse, and the order in which the holds were made, have no effect.
+/// lapse, and the order of the holds, have no effect.
 #[tokio::test]
 async fn a_lapsed_hold_is_refunded_as_of_its_lapse_and_settled_as_in_the_core() {
     for text in [
@@ -330,9 +330,9 @@ async fn a_lapsed_hold_is_refunded_as_of_its_lapse_and_settled_as_in_the_core() 
     }
 }
 
-/// The clock steps back after a lapse. If a call has written the state, the refund remains. If
-/// calls have only read the state, the refund is lost, as in the core. The same rule holds for the
-/// record of an expired hold.
+/// The clock steps back after a lapse. If a call has written the state after the lapse, the refund
+/// remains. If calls have only read the state, the refund is lost, as in the core. The same is true
+/// for the record of an expired hold.
 #[tokio::test]
 async fn a_lapse_stays_refunded_if_a_call_wrote_the_state() {
     let policy = policy("p: fixed-window 9/1d anchored block 5s refund-lapsed");
@@ -387,7 +387,8 @@ async fn a_lapse_stays_refunded_if_a_call_wrote_the_state() {
     }
 }
 
-/// A bucket refills up to its last write by the rule of the policy that wrote it.
+/// Tests buckets whose policies have different rates. Until its last write, a bucket was refilled
+/// by the rule of the policy that made this write.
 #[tokio::test]
 async fn a_lapsed_hold_is_refunded_by_the_rule_that_wrote_the_state_last() {
     let clock = ManualClock::new(Timestamp::from_micros(START));
@@ -441,7 +442,7 @@ async fn a_lapsed_hold_is_refunded_by_the_rule_that_wrote_the_state_last() {
     }
 }
 
-/// If a server evicts the record of a hold, the id of the hold can be used again. The state then
+/// If a server evicts the record of a hold, the id can be used for another hold. The state then
 /// contains both holds. The older hold cannot be settled any more, and lapses.
 #[tokio::test]
 async fn a_hold_whose_record_is_evicted_is_replaced_by_another_with_its_id() {
@@ -465,8 +466,7 @@ async fn a_hold_whose_record_is_evicted_is_replaced_by_another_with_its_id() {
     assert_eq!(used(&store, &lapses).await, 2);
 }
 
-/// A log that is a list has records after the record of the hold. A settlement searches up to 128
-/// records for the record of the hold.
+/// If a log is a list, a settlement searches up to 128 records after the record of the hold.
 #[tokio::test]
 async fn a_hold_of_a_long_log_is_settled_as_in_the_core() {
     for text in
@@ -561,7 +561,8 @@ async fn a_settlement_whose_answer_is_lost_is_executed_once() {
     }
 }
 
-/// The record on the server decides, not the process that made the hold.
+/// A hold is settled by its record on the server, so the settlement does not depend on the process
+/// that made the hold.
 #[tokio::test]
 async fn a_hold_is_settled_after_a_restart_and_a_failover_that_kept_the_data() {
     let (redis, replica) = (Redis::start().await.unwrap(), Redis::start().await.unwrap());
@@ -605,7 +606,7 @@ async fn a_foreign_value_under_the_key_of_a_hold_is_an_error_and_stays_unchanged
         let key = Keys::new(&prefix).id_key(&charges[0], b"id");
         let valid = client.call(&[&b"GET"[..], &key]).await.unwrap();
         let Reply::Bytes(valid) = valid else { panic!("{valid:?}") };
-        // These values are the valid value, cut off at each length.
+        // Each of these values is a valid value that was cut off.
         let mut values: Vec<Vec<&[u8]>> =
             (0..valid.len()).map(|end| vec![&b"SET"[..], &key, &valid[..end]]).collect();
         values.extend([
@@ -768,8 +769,8 @@ async fn a_long_log_with_refund_lapsed_is_unsupported() {
     }
 }
 
-/// The log of an earlier policy is possibly a list. Holds on such a log lapse too, but the waits of
-/// denied calls do not include the lapse.
+/// The log of an earlier policy is possibly a list. A hold on such a log lapses too, but the waits
+/// of denied calls do not include the lapse.
 #[tokio::test]
 async fn a_hold_on_a_list_of_an_earlier_policy_lapses() {
     let (long, short) =
@@ -882,7 +883,7 @@ async fn a_state_lives_as_long_as_the_holds_on_it() {
     }
 }
 
-/// A charge beyond a hold makes the state matter for longer, and its key lives for that time.
+/// An overage makes the state matter for longer, so its key lives longer too.
 #[tokio::test]
 async fn a_settled_state_lives_for_as_long_as_it_matters() {
     let prefix = fresh_prefix();
@@ -914,15 +915,15 @@ async fn a_settled_state_lives_for_as_long_as_it_matters() {
                 assert_eq!(life, -2, "{text}: the state was removed");
                 continue;
             }
-            // One second is added for the time since the call.
+            // The bound is one second longer, because time has passed since the call.
             let matters = i64::try_from(matters.as_millis()).unwrap();
             assert!(life + 1_000 >= matters && life <= 250_000, "{text} {subject}: {life}");
         }
     }
 }
 
-/// A state with holds that is cut off or changed is a foreign value for every operation and every
-/// setting. If the changed bytes are valid, the scripts decide with the changed bytes.
+/// A state with holds is a foreign value for every operation if it is cut off or changed. If the
+/// changed bytes are valid, the scripts decide with the changed bytes.
 #[tokio::test]
 async fn a_foreign_value_with_holds_is_an_error_and_stays_unchanged() {
     let prefix = fresh_prefix();
@@ -957,7 +958,6 @@ async fn a_foreign_value_with_holds_is_an_error_and_stays_unchanged() {
             panic!("{members:?}")
         };
         assert_eq!(infinite, b"inf");
-        // Replaces one member and keeps the others.
         let mut put = async |state: &[u8], hold: &[u8]| {
             client.call(&[&b"DEL"[..], &key]).await.unwrap();
             let add = [&b"ZADD"[..], &key, lapse, hold, other_lapse, other_hold, b"+inf", state];
@@ -974,7 +974,7 @@ async fn a_foreign_value_with_holds_is_an_error_and_stays_unchanged() {
         ];
         let last = state.len() - 1;
         let mut states: Vec<Vec<u8>> = (0..state.len()).map(|end| state[..end].to_vec()).collect();
-        // These values have another last byte, an unknown rule, or numbers that would cause a
+        // The values have another last byte, an unknown rule, or numbers that would cause a
         // division by 0.
         for (index, byte) in [(last, 0x9b), (last - 76, 0), (last - 76, 6), (0, 0x8f), (0, 0xd4)] {
             let mut changed = state.clone();
@@ -997,8 +997,8 @@ async fn a_foreign_value_with_holds_is_an_error_and_stays_unchanged() {
             }
             assert_eq!(server().await.dump(&prefix).await.unwrap(), before, "{text} {state:?}");
         }
-        // Changed numbers of the state or of a hold, and a hold that is cut off, must lead to an
-        // answer and must not break the script.
+        // Each change of the state or of a hold must lead to an answer, and must not break the
+        // script.
         let mut changed: Vec<(Vec<u8>, Vec<u8>)> = vec![];
         // Each policy tests another quarter of all pairs of an index and a byte.
         let byte = |index: usize| [0, 1, 0x7f, 0xff][(index + place) % 4];
@@ -1029,9 +1029,9 @@ async fn a_foreign_value_with_holds_is_an_error_and_stays_unchanged() {
     }
 }
 
-/// Guards against a defect: the record of a hold contained all open holds of its state. Memory grew
-/// with the square of their number, and with more than 1,057 open holds no settlement could be
-/// read.
+/// Guards against a defect: the record of a hold contained all open holds of its state. The memory
+/// grew with the square of the number of holds. With more than 1,057 open holds, no settlement
+/// could be read.
 #[tokio::test]
 async fn b99_the_record_of_a_hold_does_not_grow_with_other_holds() {
     let prefix = fresh_prefix();
@@ -1093,10 +1093,11 @@ async fn the_number_of_open_holds_is_bounded_as_in_the_core() {
         too_many,
         "p has the maximum number of open holds"
     );
-    // Check-only charges, costs of 0 and other policies hold nothing in a full state.
+    // No hold is made on a full state for check-only charges, for costs of 0, and for charges of
+    // other policies.
     let more = [charges[0].cost(0), charges[1].check_only(), charges[2]];
     assert_eq!(both(Operation::Hold, 4, &more).await, Ok(true));
-    // A repeated call is answered. Settled and lapsed holds are not open.
+    // A repeated call gets its answer again. Settled and lapsed holds do not count as open.
     assert_eq!(both(Operation::Hold, 0, &charges).await, Ok(true));
     assert_eq!(both(Operation::Settle, 0, &charges).await, Ok(true));
     assert_eq!(both(Operation::Hold, 5, &charges).await, Ok(true));

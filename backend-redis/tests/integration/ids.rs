@@ -130,8 +130,8 @@ async fn a_call_whose_answer_is_lost_is_repeated_and_charged_once() {
     }
 }
 
-/// The record on the server decides, not the process that made the call. The record survives a
-/// restart and a failover, and other stores use the record too.
+/// The server has the record of an id, so other processes and stores use the record too. The record
+/// survives a restart and a failover.
 #[tokio::test]
 async fn an_id_is_known_after_a_reconnect_a_restart_and_a_failover_that_kept_the_data() {
     let (redis, replica) = (Redis::start().await.unwrap(), Redis::start().await.unwrap());
@@ -195,8 +195,8 @@ async fn another_call_under_a_used_id_is_an_error_and_charges_nothing() {
     assert_eq!(store.decide(Call::acquire(&charges).with_id(id)).await.unwrap(), first);
 }
 
-/// Any bytes are a valid id. The id is scoped by the tenant, or the subject, of the first charge.
-/// No key of an id is the key of a state.
+/// Any bytes are a valid id. An id belongs to the tenant, or the subject, of the first charge. No
+/// key of an id is the key of a state.
 #[tokio::test]
 async fn an_id_is_scoped_by_the_slot_key_of_the_first_charge() {
     let (clock, prefix) = (ManualClock::new(Timestamp::from_micros(START)), fresh_prefix());
@@ -225,7 +225,8 @@ async fn an_id_is_scoped_by_the_slot_key_of_the_first_charge() {
     assert_eq!(key("acme", b"\xff:"), b"t:%id:{acme}:%FF%3A");
 }
 
-/// A denied call is decided again when it is repeated. A shadow never denies the call.
+/// A denied call is decided again when it is repeated. The denial of a shadow does not deny the
+/// call.
 #[tokio::test]
 async fn a_denied_call_leaves_no_record_of_its_id() {
     let (clock, prefix) = (ManualClock::new(Timestamp::from_micros(START)), fresh_prefix());
@@ -316,7 +317,7 @@ async fn a_foreign_value_under_the_key_of_an_id_is_an_error_and_stays_unchanged(
     let (p, q) = (policy("p: gcra 20/2h burst 9"), policy("q: sliding-log 9/1h"));
     let charges = [Charge::new(&p, "s"), Charge::new(&q, "s")];
     let key = Keys::new(&prefix).id_key(&charges[0], b"id");
-    // The last value has the kind of a record, and has no bytes after its head.
+    // The last of these values has the kind of a record, and ends after the head of the record.
     let head = [&[0x98][..], &[0xff; 35]].concat();
     let values: [&[&[u8]]; 6] = [
         &[b"SET", &key, b""],
@@ -366,7 +367,7 @@ async fn a_server_without_memory_charges_nothing_and_records_no_id() {
     let store = patient_store(&redis.url());
     let (wide, log) = (policy("w: fixed-window 9/1d"), policy("l: sliding-log 500/1h"));
     let charges = [Charge::new(&wide, "s"), Charge::new(&log, "s")];
-    // The scripts are loaded, and the first policy has a state.
+    // These calls load the scripts, and create a state for the first policy.
     for charges in [&charges[..1], &charges] {
         let id = format!("{}", charges.len());
         let call = Call::acquire(charges).with_id(CallId::new(&id, HOUR));
@@ -378,7 +379,7 @@ async fn a_server_without_memory_charges_nothing_and_records_no_id() {
         let error = store.decide(Call::acquire(charges).with_id(id)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     }
-    // A call whose id is known is answered.
+    // A call with a known id still gets an answer.
     let known = Call::acquire(&charges).with_id(CallId::new("2", HOUR));
     assert!(store.decide(known).await.unwrap().is_allowed());
     assert_eq!(used(&store, &wide).await, 2);

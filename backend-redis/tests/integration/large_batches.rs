@@ -18,8 +18,8 @@ async fn script_calls(redis: &Redis) -> usize {
     count("cmdstat_evalsha:calls=") + count("cmdstat_eval:calls=")
 }
 
-/// A server does nothing else while it runs a script. Guards against a defect: a batch of one
-/// subject has only one key, so the store sent the batch as one script call, which took 7 s.
+/// Guards against a defect: a batch of one subject has only one key, so the store sent it as one
+/// script call, which took 7 s. A server does nothing else while it runs a script.
 #[tokio::test]
 async fn a_batch_of_one_subject_is_split_into_short_script_calls() {
     let redis = Redis::start().await.unwrap();

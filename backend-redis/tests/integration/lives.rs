@@ -1,9 +1,9 @@
 //! Tests the life of keys. After every operation, a key exists until its state has recovered.
 //!
-//! In virtual time a key lives for at least an hour, so that real time does not expire a key before
-//! virtual time does. Therefore the windows in these tests are longer than an hour. When virtual
-//! time passes, the test shortens the remaining life of each key by the same time. It deletes each
-//! key at the end of its life.
+//! In virtual time, a key lives for at least an hour, so that real time does not expire a key
+//! before virtual time does. Therefore the windows in these tests are longer than an hour. When
+//! virtual time passes, the test shortens the remaining life of each key by the same time. It
+//! deletes each key at the end of its virtual life.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -29,7 +29,7 @@ const START: u64 = 1_790_000_000_000_123;
 /// The minimum life of a key in virtual time, in microseconds.
 const HOUR: u64 = 3_600_000_000;
 
-/// The tolerance for the real time that passes, in milliseconds.
+/// The tolerance for the real time that passes during a test, in milliseconds.
 const SPARE: u64 = 60_000;
 
 /// An operation that is repeated several times, and the virtual time that passes before each
@@ -40,21 +40,22 @@ struct Step {
     operation: Action,
     cost: Cost,
     times: usize,
-    /// Whether each call charges all policies. Otherwise each call charges one policy.
+    /// Whether each call charges all policies. Otherwise, each call charges one policy.
     all: bool,
     policy: prop::sample::Index,
-    /// The number of calls in a batch. The script for batches decides two or more calls.
+    /// The number of calls in a batch. Batches of two or more calls are decided by the script for
+    /// batches.
     batch_size: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Passes {
     Micros(u64),
-    /// This many 64ths of ten days.
+    /// A part of ten days passes: this many 64ths.
     Part(u64),
-    /// The time until the end of `reset_after` in the last decision, plus this many microseconds.
+    /// The time passes until the end of the last `reset_after`, plus this many microseconds.
     Reset(i64),
-    /// The time until the end of `retry_after` in the last decision.
+    /// The time passes until the end of the last `retry_after`.
     Retry,
 }
 
@@ -130,9 +131,9 @@ fn policies() -> impl Strategy<Value = Vec<Policy>> {
         vec!["p: token-bucket 7/10d burst 300"],
         vec!["p: gcra 77/10d burst 300"],
         vec!["p: token-bucket 50/10d by-interval burst 300"],
-        // Strings that become lists while they are in use.
+        // These logs change from strings to lists while they are in use.
         vec!["p: sliding-log 100/10d", "p: sliding-log 500/10d"],
-        // Rates that change. A state recovers by the rate that wrote it.
+        // The rates of these policies differ, and a state recovers by the rate that wrote it.
         vec!["p: token-bucket 7/10d burst 300", "p: token-bucket 100/10d burst 200"],
         vec![
             "p: token-bucket 50/10d by-interval burst 300",
@@ -140,7 +141,8 @@ fn policies() -> impl Strategy<Value = Vec<Policy>> {
         ],
         // If one policy refuses, no policy is charged.
         vec!["p: sliding-log 500/10d", "q: sliding-counter 20/5d", "r: gcra 3/2d burst 9"],
-        // A block that ends long after its state, and a block that ends before it.
+        // The block of the first policy ends long after its state, and the block of the second
+        // policy ends before its state.
         vec!["p: sliding-log 200/2h block 9d", "q: sliding-log 20/2h block 9d"],
         vec!["p: gcra 3/2h block 9d", "q: fixed-window 3/2h anchored block 9d"],
         vec!["p: sliding-log 200/10d block 2h", "q: sliding-counter 9/10d block 2h"],
@@ -149,8 +151,9 @@ fn policies() -> impl Strategy<Value = Vec<Policy>> {
     .prop_map(|texts| texts.into_iter().map(policy).collect())
 }
 
-/// Guards against a defect: a key that expires too early admits too much. The life of a log was set
-/// only with its first record, and the tests checked only the upper bound of lives.
+/// Guards against a defect: the life of a log was set only with its first record, so that its key
+/// expired too early and the log admitted too much. The tests checked only the upper bound of
+/// lives.
 #[test]
 fn a_key_lives_until_its_state_has_recovered_after_every_operation() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -171,8 +174,7 @@ async fn run_steps(policies: &[Policy], steps: &[Step]) -> Result<(), String> {
     for (index, step) in steps.iter().enumerate() {
         let mut charges = vec![Charge::new(step.policy.get(policies), "s")];
         let names = policies.iter().map(Policy::name);
-        // Policies with the same name are not combined: they would charge the same key, and only
-        // the first charge may have a long cost.
+        // Policies with the same name are not charged in one call, because they have the same key.
         if step.all && names.collect::<std::collections::HashSet<_>>().len() == policies.len() {
             charges = policies.iter().map(|policy| Charge::new(policy, "s")).collect();
         }
@@ -182,7 +184,6 @@ async fn run_steps(policies: &[Policy], steps: &[Step]) -> Result<(), String> {
                 Cost::Limit(offset) => charge.policy.limit().saturating_add_signed(offset),
             });
             if matches!(step.operation, Action::AcquireUpTo) {
-                // The cost must be at least the minimum.
                 *charge = charge.cost(charge.cost.max(1));
             }
         }
@@ -219,15 +220,14 @@ struct Scene {
     model: ModelStore,
     keys: Keys,
     client: Client,
-    /// The expiry of each key, by the server's clock and by the virtual clock, in milliseconds.
+    /// The expiry of each key in milliseconds, by the server's clock and by the virtual clock.
     expiries: HashMap<Vec<u8>, (Reply, u64)>,
-    /// The real time at which the remaining life of all keys was last adjusted to the virtual
-    /// clock.
+    /// The real time of the last adjustment of all remaining lives to the virtual clock.
     adjusted_at: Instant,
     last_acquire: Timestamp,
     last: Option<Decision>,
-    /// Whether a slower rate has possibly given a key a longer life. The key keeps this life when a
-    /// faster rate writes to it.
+    /// Whether a policy with a slower rate has possibly given a key a longer life. The key keeps
+    /// this life when a policy with a faster rate writes to it.
     has_several_rates: bool,
 }
 
@@ -251,7 +251,6 @@ impl Scene {
         }
     }
 
-    /// Advances the virtual clock, and deletes the keys that have expired by then.
     async fn pass(&mut self, passes: Passes) {
         const TEN_DAYS: u64 = 10 * 86_400_000_000;
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap();
@@ -310,7 +309,7 @@ impl Scene {
             let reset = u64::try_from(verdict.reset_after().as_micros()).unwrap();
             let (recovers, until) =
                 (self.now + reset, expires.map_or(0, |expires| expires * 1_000));
-            // A key that is charged again and again can live up to a half longer than necessary.
+            // A key that is charged repeatedly can live up to half longer than necessary.
             let is_charging = matches!(
                 calls[0].operation,
                 Operation::Acquire | Operation::AcquireUpTo { .. } | Operation::Charge
@@ -324,8 +323,8 @@ impl Scene {
                 Operation::Block { .. } | Operation::BlockAtLeast { .. } | Operation::Peek
             );
             let writes = !keeps_the_state && decision.is_allowed();
-            // After a block, a key possibly keeps the rest of its previous, longer life. It is also
-            // possible that the same life is set again, with a difference of up to the tolerance.
+            // After a block, a key possibly keeps the rest of its previous, longer life. If the
+            // same end is set again, it differs by up to the tolerance.
             let is_longer = expires > before.map(|before| before + SPARE);
             let is_long = writes && is_longer && until > latest;
             if is_short || is_long && !self.has_several_rates {
@@ -354,7 +353,8 @@ impl Scene {
             return Some(*virtual_expiry);
         }
         let life = self.client.call(&[&b"PTTL"[..], key]).await.unwrap().text();
-        // The life was set after `adjusted_at`, and some of it has passed in real time since then.
+        // The real time since `adjusted_at` has shortened the remaining life of the key, so it is
+        // added again.
         let since = u64::try_from(self.adjusted_at.elapsed().as_millis()).unwrap() + 1;
         let virtual_expiry = self.now / 1_000 + life.parse::<u64>().unwrap() + since;
         self.expiries.insert(key.to_vec(), (real_expiry, virtual_expiry));
@@ -362,8 +362,8 @@ impl Scene {
     }
 }
 
-/// The life is rounded up to the server's milliseconds. It must be neither one millisecond too
-/// short nor one millisecond too long.
+/// The life of a key is rounded up to the server's milliseconds. It must not be a millisecond
+/// longer or shorter.
 #[tokio::test]
 async fn the_life_of_a_key_is_exact_to_the_millisecond() {
     for (text, cost) in [
@@ -373,7 +373,7 @@ async fn the_life_of_a_key_is_exact_to_the_millisecond() {
         ("p: sliding-log 900/2h grain 3us", 2),
         ("p: sliding-log 9/2h grain 4m", 2),
         ("p: sliding-counter 9/7200000999us", 2),
-        // Ticks of 10 ms, and of one microsecond.
+        // These policies have ticks of 10 ms and of one microsecond.
         ("p: token-bucket 7001/30s burst 400000000000", 1_000_005),
         ("p: gcra 7000/1h burst 90000", 20_000),
         ("p: token-bucket 50/7200000777us by-interval burst 900", 101),
@@ -381,8 +381,8 @@ async fn the_life_of_a_key_is_exact_to_the_millisecond() {
         let policy = policy(text);
         for offset in [0, 1, 2, 499, 500, 998, 999] {
             for batch_size in [1, 2] {
-                // The server's clock continues between the script and the query of the key, but in
-                // some attempts by less than a millisecond.
+                // The server's clock continues between the script and the query of the key. In some
+                // attempts, this takes less than a millisecond.
                 let mut seen = vec![];
                 while !seen.iter().any(|(life, exact)| life == exact) && seen.len() < 300 {
                     seen.push(
@@ -396,8 +396,8 @@ async fn the_life_of_a_key_is_exact_to_the_millisecond() {
     }
 }
 
-/// Returns the life of a fresh subject's key after an acquire, and the time for which its state
-/// matters, both in the server's milliseconds.
+/// Returns the life of a new key after an acquire, and the time for which its state matters, both
+/// in the server's milliseconds.
 async fn life_after_acquire(policy: &Policy, cost: u64, now: u64, batch_size: usize) -> (u64, u64) {
     let prefix = fresh_prefix();
     let store = builder_with(&prefix)
@@ -408,7 +408,7 @@ async fn life_after_acquire(policy: &Policy, cost: u64, now: u64, batch_size: us
     let mut client = client().await;
     let charge = [Charge::new(policy, "s").cost(cost)];
     let other = [Charge::new(policy, "other")];
-    // The other call of the batch is made first.
+    // The batch has two calls, and the first call is a peek for another subject.
     let answer = match batch_size {
         1 => store.decide(Call::acquire(&charge)).await,
         _ => store
@@ -429,7 +429,7 @@ async fn life_after_acquire(policy: &Policy, cost: u64, now: u64, batch_size: us
 #[tokio::test]
 async fn the_life_of_a_key_is_exact_after_a_change_to_coarser_ticks() {
     let fine = policy("p: token-bucket 50000000/30s burst 1000000000000");
-    // Ticks of a second.
+    // This policy has ticks of a second.
     let coarse = policy("p: token-bucket 1400003/30s burst 100000000000000");
     for offset in [1, 300_000, 500_000, 999_999] {
         let now = 1_790_000_000_000_000 + offset;
@@ -459,7 +459,7 @@ async fn the_life_of_a_key_is_exact_after_a_change_to_coarser_ticks() {
     }
 }
 
-/// A state that matters only in the first microsecond of 1970, until the time 1, has an expiry too.
+/// A state that matters only in the first microsecond of 1970 also has an expiry.
 #[tokio::test]
 async fn a_key_of_the_first_microsecond_expires() {
     let mut client = client().await;
@@ -471,7 +471,7 @@ async fn a_key_of_the_first_microsecond_expires() {
         "p: token-bucket 5/1us",
         "p: token-bucket 5/1us by-interval",
     ] {
-        // The call is made by itself and in batches.
+        // The call is made alone and in batches.
         for in_batch in [None, Some(1), Some(2)] {
             let (policy, prefix) = (policy(text), fresh_prefix());
             let builder = builder_with(&prefix).await;
@@ -492,8 +492,8 @@ async fn a_key_of_the_first_microsecond_expires() {
     }
 }
 
-/// Setting an expiry costs as much as a read and a write. Therefore only a few of many acquires are
-/// allowed to set an expiry.
+/// Setting an expiry costs as much as a read and a write, so only a few of many acquires are
+/// allowed to set one.
 #[tokio::test]
 async fn most_acquires_are_one_read_and_one_write() {
     const ACQUIRES: u64 = 80;
@@ -541,7 +541,8 @@ async fn most_acquires_are_one_read_and_one_write() {
         let writes = total(&["set", "psetex", "setrange", "lset", "rpush", "ltrim", "unlink"]);
         let expiries = total(&["psetex", "pexpire"]);
         assert_eq!(reads, ACQUIRES / batch_size, "{text}");
-        // An element of a list is full after every 14 acquires.
+        // An element of a log that is a list becomes full after every 14 acquires, which causes one
+        // more write.
         assert!(writes <= ACQUIRES + ACQUIRES / 14, "{text}: {writes}");
         assert!(expiries <= max_expiries, "{text}: {expiries}");
     }
@@ -591,7 +592,7 @@ async fn a_full_refund_leaves_no_state() {
     }
 }
 
-/// A block on a subject without a state leaves no key when it is lifted.
+/// Lifting the block of a subject without a state removes its key.
 #[tokio::test]
 async fn a_block_that_is_lifted_leaves_no_key() {
     let clock = ManualClock::new(Timestamp::from_micros(START));
@@ -619,8 +620,8 @@ async fn a_block_that_is_lifted_leaves_no_key() {
     }
 }
 
-/// In a sliding counter, the count of the previous window matters for one more window, and the
-/// count of the current window matters for two windows.
+/// In a sliding counter, the count of the current window matters for two windows, and the count of
+/// the previous window matters for one.
 #[tokio::test]
 async fn a_counter_lives_no_longer_than_its_newest_window_matters() {
     const TWO_HOURS: u64 = 2 * HOUR;

@@ -1,6 +1,6 @@
-//! Compares logs of many records with the core. Some logs are strings that are shortened. Others
-//! are lists with elements that are filled, searched, removed and reopened. Some logs change from
-//! one form to the other.
+//! Compares logs of many records with the core. Some logs are Redis strings that are shortened.
+//! Other logs are Redis lists with elements that are filled, searched, removed and reopened. Some
+//! logs change from a string to a list.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -19,17 +19,16 @@ use tidegate_testkit::servers::Reply;
 
 use crate::common::{builder_with, client, fresh_prefix, key_with_prefix, policy, store_at};
 
-/// A call that is repeated many times, so that a few steps create logs of many elements.
+/// A call that is repeated many times, so that a few steps create logs with many elements.
 #[derive(Debug, Clone)]
 struct Run {
     policy: prop::sample::Index,
     operation: u8,
     cost: u64,
     times: usize,
-    /// For an undo, the age in microseconds of the charge that each call undoes.
+    /// The age in microseconds of the charge that each undo undoes.
     ago: u64,
-    /// The number of microseconds between the calls of the run, and before the first call of the
-    /// run.
+    /// The number of microseconds that pass before each repetition of the call.
     apart: u64,
     before: i64,
 }
@@ -73,11 +72,11 @@ fn policies() -> impl Strategy<Value = Vec<Policy>> {
     prop::sample::select(vec![
         vec!["p: sliding-log 1000/2ms"],
         vec!["p: sliding-log 1000/2ms grain 3us"],
-        // These logs are strings. Their records expire a dozen at a time.
+        // These logs are strings whose records expire a dozen at a time.
         vec!["p: sliding-log 100/200us"],
         vec!["p: sliding-log 100/300us grain 2us", "p: sliding-log 60/300us grain 2us"],
-        // The limit changes to below and above the capacity of a string. Then other shapes with the
-        // same name are used.
+        // The limit changes to values below and above the capacity of a log that is a string. Then
+        // other shapes of the same name are used.
         vec!["p: sliding-log 1000/2ms", "p: sliding-log 100/2ms"],
         vec![
             "p: sliding-log 1000/2ms",
@@ -127,8 +126,8 @@ async fn run_calls(policies: &[Policy], runs: &[Run]) -> Result<(), String> {
                 *at = Timestamp::from_micros(now - run.ago);
             }
             clock.set(Timestamp::from_micros(now));
-            // Every sixteenth call is made as a batch, in which each call sees the writes of the
-            // previous call.
+            // Some calls are made as a batch, in which each call sees the writes of the previous
+            // call.
             let calls = vec![call; if time % 16 == 7 { 3 } else { 1 }];
             let (expected, answers) = if calls.len() == 1 {
                 (vec![model.decide(call).await], vec![store.decide(call).await])
@@ -147,8 +146,9 @@ async fn run_calls(policies: &[Policy], runs: &[Run]) -> Result<(), String> {
     Ok(())
 }
 
-/// An element ends after 14 records. The undone record is the first, the last or the only record of
-/// an element. In other cases, it is between other records, in a string, or after expired records.
+/// The undone record is in each possible place of a log: the first, the last or the only record of
+/// an element of 14 records, or between other records. Other cases are a record in a string, and a
+/// record after expired records.
 #[tokio::test]
 async fn any_of_the_newest_records_is_undone_as_in_the_core() {
     const APART: u64 = 7;
@@ -179,7 +179,8 @@ async fn any_of_the_newest_records_is_undone_as_in_the_core() {
             let at = Timestamp::from_micros(now - newer * APART);
             let undone = [charges[0].cost(cost)];
             both(Call::new(Operation::Undo { at }, &undone), &subject).await;
-            // The log stays in use: more is acquired, and the records expire one by one.
+            // The log stays in use: further amounts are acquired, and the records expire one by
+            // one.
             for time in 0..1_000 / APART + 2 {
                 now += APART;
                 clock.set(Timestamp::from_micros(now));
@@ -193,9 +194,9 @@ async fn any_of_the_newest_records_is_undone_as_in_the_core() {
     }
 }
 
-/// An element in which all records have expired stays until the next acquire. An undo before this
-/// acquire must still count positions from the first element. The running totals are small in some
-/// cases, and above 2^48 in others.
+/// An element of a list whose records have all expired stays until the next acquire. An undo before
+/// this acquire must still count positions from the first element. The running totals are small in
+/// some cases, and above 2^48 in others.
 #[tokio::test]
 async fn records_after_expired_elements_are_undone_as_in_the_core() {
     const APART: u64 = 7;
@@ -217,7 +218,7 @@ async fn records_after_expired_elements_are_undone_as_in_the_core() {
                 undone.iter().map(|undone| format!("{text} {expired} {undone:?}")).collect();
             let last = start + RECORDS * APART;
             let until = if expired > 0 { start + expired * APART + 1_000 } else { last };
-            // The log is filled, a record is undone, more is acquired, and the records expire.
+            // The test fills the log, undoes a record, acquires more, and lets the records expire.
             let acquires = (1..=RECORDS).map(|n| (start + n * APART, Operation::Acquire));
             let undo = Operation::Undo { at: Timestamp::EPOCH };
             let more = (0..18).map(|n| (until + n, Operation::Acquire));
@@ -256,8 +257,8 @@ async fn records_after_expired_elements_are_undone_as_in_the_core() {
     }
 }
 
-/// A string is rewritten when half of it has expired. The running total before its first record is
-/// then the total of all removed records.
+/// A log that is a string is rewritten when half of its records have expired. The running total
+/// before its first record is then the total of all removed records.
 #[tokio::test]
 async fn records_of_a_shortened_string_are_undone_as_in_the_core() {
     const APART: u64 = 7;
@@ -281,7 +282,7 @@ async fn records_of_a_shortened_string_are_undone_as_in_the_core() {
             clock.set(Timestamp::from_micros(now));
             both(Operation::Acquire, charge).await;
         }
-        // When the next call is made, `expired` records have expired.
+        // At the time of the next call, `expired` records have expired.
         now = first + (expired - 1) * APART + 1_000;
         clock.set(Timestamp::from_micros(now));
         both(Operation::Acquire, charge).await;
@@ -299,14 +300,15 @@ async fn records_of_a_shortened_string_are_undone_as_in_the_core() {
     }
 }
 
-/// Expired records stay in a string for a while, because removing them rewrites the whole string,
-/// but they do not accumulate.
+/// Expired records stay in a log that is a string for a while, because removing them rewrites the
+/// whole string. Their number is bounded.
 #[tokio::test]
 async fn a_string_has_at_most_twice_the_records_that_count() {
     let string = policy("p: sliding-log 128/1ms");
     let charges = [Charge::new(&string, "s")];
     let mut client = client().await;
-    // About 100 records count at any time, or about 10.
+    // In the first case, about 100 records count at any time. In the second case, about 10 records
+    // count.
     for (apart, min, max) in [(10, 95, 105), (600, 8, 20)] {
         let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
         let prefix = fresh_prefix();
@@ -326,14 +328,13 @@ async fn a_string_has_at_most_twice_the_records_that_count() {
 }
 
 /// The running totals of a log that is never idle rise up to 2^53, which takes years. Therefore
-/// this test writes such totals itself: it raises all totals of a log by the same number, which
-/// must not change any decision.
+/// this test raises all totals of a log by the same number, which must not change any decision.
 #[tokio::test]
 async fn only_differences_of_totals_count() {
     const APART: u64 = 7;
     const START: u64 = 1_790_000_000_000_000;
-    // The offsets of totals from the end of the value: the total of the newest record, of the
-    // removed records, and of the first record that counts.
+    // The offsets from the end of the value of three totals: of the newest record, of the removed
+    // records, and of the first record that counts.
     const OFFSETS_FROM_END: [usize; 3] = [44, 37, 21];
     let [string, list] = ["p: sliding-log 100/1ms", "p: sliding-log 500/1ms"].map(policy);
     let mut client = client().await;
@@ -360,7 +361,7 @@ async fn only_differences_of_totals_count() {
             let mut raise = |at: usize| {
                 let mut total = [0; 8];
                 total[..7].copy_from_slice(&log[at..at + 7]);
-                // The total 2^53 is stored instead of 0.
+                // The scripts store 2^53 instead of 0.
                 let total = u64::from_le_bytes(total) + raised_by;
                 let total = if total > 1 << 53 { total - (1 << 53) } else { total };
                 log[at..at + 7].copy_from_slice(&total.to_le_bytes()[..7]);
@@ -368,8 +369,8 @@ async fn only_differences_of_totals_count() {
             (0..40).for_each(|record| raise(1 + 14 * record));
             OFFSETS_FROM_END.iter().for_each(|from_end| raise(8 + 14 * 40 + 37 - from_end));
             client.call(&[&b"SET"[..], &key, &log]).await.unwrap();
-            // `expired` records have expired. The following records are read, written by the next
-            // acquire, and undone.
+            // After the first `expired` records have expired, the following records are read,
+            // written by the next acquire, and undone.
             let now = START + expired * APART + 1_000;
             let peek = charge.cost(100);
             both(now, Operation::Peek, peek).await;
@@ -379,7 +380,7 @@ async fn only_differences_of_totals_count() {
             both(now, Operation::Peek, peek).await;
             both(now, Operation::Refund, charge.cost(3)).await;
             both(now, Operation::Acquire, charge).await;
-            // The log becomes a list of several elements.
+            // This log becomes a list of several elements.
             let charge = Charge::new(&list, "s");
             both(now, Operation::Acquire, charge).await;
             for n in 0..40 {
@@ -394,7 +395,7 @@ async fn only_differences_of_totals_count() {
     }
 }
 
-/// In a script, running totals wrap around at 2^53. In this test, they wrap around after every
+/// The running totals of a script wrap around at 2^53. In this test, this happens after every
 /// sixteenth acquire.
 #[tokio::test]
 async fn records_at_a_wrap_of_the_totals_are_undone_as_in_the_core() {
@@ -406,8 +407,8 @@ async fn records_at_a_wrap_of_the_totals_are_undone_as_in_the_core() {
         let (expected, answer) = (model.decide(call).await, store.decide(call).await);
         assert_eq!(answer.unwrap(), expected.unwrap(), "{what}");
     };
-    // After 16 acquires the total is 0 again. The undone charge is the sixteenth charge, or the
-    // charge before or after it.
+    // After every 16 acquires, the total is 0 again. The undone charge is at such a wrap, or
+    // directly before or after it.
     for (acquires, newer) in [(15, 0), (16, 0), (16, 1), (17, 0), (17, 1), (18, 3), (34, 2)] {
         let subject = format!("{acquires} {newer}");
         let whole = [Charge::new(&log, &subject).cost(1 << 49)];
@@ -435,7 +436,7 @@ async fn records_at_a_wrap_of_the_totals_are_undone_as_in_the_core() {
 #[tokio::test]
 async fn totals_that_wrap_are_searched_as_in_the_core() {
     for (text, unit, apart) in [
-        // A string, and a list of up to 32 records that count.
+        // The first log is a string, and the second log is a list with up to 32 records that count.
         ("p: sliding-log 4503599627370496/1ms grain 100us", 1_u64 << 49, 100),
         ("p: sliding-log 4503599627370496/1ms grain 1us", 1 << 47, 31),
     ] {
@@ -464,7 +465,8 @@ async fn totals_that_wrap_are_searched_as_in_the_core() {
     }
 }
 
-/// A string becomes a list when the policy's limit grows. It is split into elements of 14 records.
+/// If the limit of its policy grows, a log changes from a string to a list of elements of 14
+/// records.
 #[tokio::test]
 async fn a_string_of_any_length_becomes_a_list_as_in_the_core() {
     const APART: u64 = 8;
@@ -485,8 +487,8 @@ async fn a_string_of_any_length_becomes_a_list_as_in_the_core() {
         policies.iter().flat_map(|p| [1, 12, 13, 14, 15, 27, 28, 29, 43].map(|n| (p, n)))
     {
         for expired in [0, 1, 13, 14, 15, 28].into_iter().filter(|expired| *expired < records) {
-            // The first acquire on the list is in the same microsecond (or grain) as the newest
-            // record, or later.
+            // The log has changed from a string to a list. The first acquire on the list is in the
+            // same microsecond (or grain) as the newest record, or later.
             for later in [0, APART] {
                 let subject = format!("{records} {expired} {later}");
                 for _ in 0..records {
@@ -494,7 +496,8 @@ async fn a_string_of_any_length_becomes_a_list_as_in_the_core() {
                     clock.set(Timestamp::from_micros(now));
                     both(Operation::Acquire, Charge::new(string, &subject).cost(2)).await;
                 }
-                // All records that have not expired still count.
+                // Move the clock so that the first `expired` records have expired, and all others
+                // still count.
                 let first = now - (records - 1) * APART;
                 now = now.max(if expired > 0 { first + (expired - 1) * APART + 1_005 } else { 0 });
                 now += later;
@@ -515,8 +518,8 @@ async fn a_string_of_any_length_becomes_a_list_as_in_the_core() {
     }
 }
 
-/// The policy of the first acquire decides the form of a log. A string becomes a list when a policy
-/// needs more records, and a list stays a list until it has expired.
+/// The policy of the first acquire decides whether a log is a string or a list. A string becomes a
+/// list when a policy needs more records, and a list stays a list until it has expired.
 #[tokio::test]
 async fn a_log_that_may_grow_long_is_a_list_and_any_other_a_string() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
@@ -624,8 +627,8 @@ async fn a_log_that_was_cut_is_an_error_and_stays_unchanged() {
     }
 }
 
-/// An element of the right size with another kind, or of the right kind with another size, is
-/// foreign.
+/// An element of a log that is a list is foreign if its size is right and its kind is wrong, or if
+/// its kind is right and its size is wrong.
 #[tokio::test]
 async fn a_foreign_element_within_a_log_is_an_error_and_stays_unchanged() {
     let changes: [fn(&mut Vec<u8>); 3] = [
@@ -672,11 +675,10 @@ async fn a_foreign_element_within_a_log_is_an_error_and_stays_unchanged() {
 /// contradicts the records, the log is a foreign value.
 #[tokio::test]
 async fn a_log_whose_foot_contradicts_its_records_is_an_error_and_stays_unchanged() {
-    /// An offset from the end, and the bytes that are written there.
     type Change = (usize, &'static [u8]);
-    // In all values, the oldest record that counts has expired. In the first two values, its place
-    // is the place of the last record, or the place after the last record. In the other two values,
-    // the number of records is one too great or one too small.
+    // In all values, the oldest record that counts has expired. In the first two values, the place
+    // of this record in the foot is the place of the last record, or the place after the last
+    // record. In the other two values, the number of records is one too great or one too small.
     let changes: [&[Change]; 4] = [
         &[(30, &[4, 0]), (28, &[1, 0, 0, 0, 0, 0, 0])],
         &[(30, &[5, 0]), (28, &[1, 0, 0, 0, 0, 0, 0])],
@@ -727,9 +729,8 @@ async fn a_log_whose_foot_contradicts_its_records_is_an_error_and_stays_unchange
     }
 }
 
-/// Guards against a defect: a client with write access to Redis could make a log admit without a
-/// limit. It forged a running total that no log can contain, which made the sum of the records
-/// negative.
+/// Guards against a defect: a client with write access to Redis could forge a running total that no
+/// log can contain. The sum of the records became negative, so the log admitted without a limit.
 #[tokio::test]
 async fn a_forged_log_admits_no_more_than_the_limit() {
     const LIMIT: usize = 10;
@@ -748,7 +749,7 @@ async fn a_forged_log_admits_no_more_than_the_limit() {
     let Reply::Bytes(log) = client.call(&[&b"GET"[..], &key]).await.unwrap() else {
         panic!("a log of {LIMIT} is a string");
     };
-    // Each offset is overwritten, including those of the totals.
+    // The bytes at each offset are overwritten, including the totals.
     for index in 0..log.len() - 7 {
         for number in [1_u64 << 55, (1 << 56) - 1] {
             let mut forged = log.clone();

@@ -1,5 +1,5 @@
-//! The tests on real servers that do not measure recovery times. The tests that measure them are
-//! separate programs, so that no other test runs at the same time.
+//! Tests on real servers that do not measure recovery times. The tests that measure recovery times
+//! are separate programs, so that no other test runs at the same time.
 
 mod boundaries;
 #[path = "../certificates/mod.rs"]

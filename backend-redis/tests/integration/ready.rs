@@ -1,5 +1,5 @@
-//! Tests the readiness check at the start of a program. The check finds the problems that calls
-//! would have, and stores nothing.
+//! Tests the readiness check that a program makes when it starts. The check finds the problems that
+//! calls would have, and stores nothing.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -18,7 +18,7 @@ use tidegate_redis::{
 };
 use tidegate_testkit::servers::{Redis, free_port};
 
-/// The commands that a user needs according to the documentation.
+/// The documented minimum of commands that a user needs.
 const RULES: &str = "~tidegate:* +evalsha +eval +time +get +mget +set +psetex +getrange +setrange \
                      +exists +pttl +pexpire +unlink +llen +lindex +lset +ltrim +rpush";
 
@@ -53,7 +53,7 @@ async fn the_check_finds_the_errors_that_calls_would_return() {
     assert!(text.contains(&format!("127.0.0.1:{port}")), "{text}");
     let (kind, _) = ready_error(builder(&redis.url()).user("limiter", "guess")).await;
     assert_eq!(kind, ErrorKind::Misconfigured);
-    // Only a log that is stored as a list needs this command.
+    // Only a log that is stored as a list needs `RPUSH`.
     let missing = format!("{RULES} -rpush");
     let without = Redis::builder().user("limiter", "secret", &missing).start().await.unwrap();
     let (kind, text) = ready_error(builder(&without.url()).user("limiter", "secret")).await;
@@ -90,7 +90,8 @@ async fn a_server_that_is_too_old_is_an_error_with_its_version() {
     let (kind, text) = ready_error(builder(&server_with_version("5.0.14"))).await;
     assert_eq!(kind, ErrorKind::UnsupportedServer, "{text}");
     assert!(text.contains("is version 5.0; it must be at least 6.0"), "{text}");
-    // This version is supported, but this server replies to no script call.
+    // The check accepts this version of the server, and then fails because the server replies to no
+    // script call.
     assert_ne!(
         ready_error(builder(&server_with_version("6.0.1"))).await.0,
         ErrorKind::UnsupportedServer
@@ -130,12 +131,12 @@ fn a_call_outside_of_a_runtime_is_an_error_that_names_the_runtime() {
     }
     let script_free = RedisStore::builder().script_free().build().unwrap();
     check(ready_output(script_free.decide(call)).unwrap_err());
-    // A failure policy does not hide this error.
+    // The failure policy of the store does not hide the error.
     check(ready_output(store.clone().or_fail_open().decide(call)).unwrap_err());
     let error =
         ready_output(store.clone().timeout(Duration::from_secs(1)).decide(call)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-    // An open connection that runs on another runtime makes no difference.
+    // It makes no difference that the open connection runs on another runtime.
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (redis, connected) = runtime.block_on(async {
         let redis = Redis::start().await.unwrap();

@@ -82,14 +82,14 @@ async fn never_more_than_the_limit_is_admitted() {
         admitted += task.await.unwrap();
     }
     assert!(admitted <= 100, "{admitted}");
-    // Refused calls have charged nothing, so that the remaining amount is still available.
+    // Refused calls have charged nothing, so the remaining amount is still available.
     let store = RedisStore::builder().url(redis.url()).script_free().build().unwrap();
     let charge = [Charge::new(&window, "s").cost(100 - admitted)];
     assert!(store.decide(Call::acquire(&charge)).await.unwrap().is_allowed());
     let keys = redis.command(&["KEYS", "*"]).await.unwrap();
     let life = redis.command(&["PTTL", &keys.list()[0].text()]).await.unwrap().text();
     assert!((1..=86_410_000).contains(&life.parse::<i64>().unwrap()), "{life}");
-    // The mode with scripts does not support this server.
+    // A store with scripts does not support this server.
     let scripts = RedisStore::new(&redis.url()).unwrap();
     let error = scripts.decide(Call::acquire(&charge)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnsupportedServer, "{error}");
@@ -140,15 +140,15 @@ async fn b18_a_value_that_is_not_a_count_stays_unchanged() {
     }
 }
 
-/// A refused call first adds its cost and then subtracts it, even if the caller is cancelled
-/// between these steps. Guards against a defect: 64 callers that dropped their calls after some
-/// milliseconds left a count of 172 under a limit of 100 until the end of the window.
+/// A refused call first adds its cost and then subtracts it, even if the caller is cancelled in
+/// between. Guards against a defect: 64 callers that dropped their calls after some milliseconds
+/// left a count of 172 under a limit of 100 until the end of the window.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancelled_refused_call_leaves_nothing_charged() {
     const LIMIT: u64 = 100;
     let redis = Redis::start().await.unwrap();
     let proxy = Proxy::start(redis.port()).await.unwrap();
-    // Because of the delay, callers can be cancelled between the addition and the subtraction.
+    // The delay lets the test cancel callers between the addition and the subtraction.
     let late = Duration::from_millis(1);
     proxy.set(Mode::Delay { requests: late, answers: late }).await.unwrap();
     let store = |url: String| RedisStore::builder().url(url).script_free().build().unwrap();

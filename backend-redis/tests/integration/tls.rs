@@ -34,8 +34,8 @@ async fn a_server_is_trusted_by_the_root_that_is_given_and_only_by_it() {
         let store = RedisStore::builder().url(&url).root_certificates(certificates.root());
         assert!(acquire(&build(store)).await.unwrap());
         for untrusting in [
-            // The system does not trust the root of the test. A root with the same name is not the
-            // same root.
+            // The system does not trust the root of the test, and another root of the same name did
+            // not sign the certificate.
             RedisStore::builder().url(&url),
             RedisStore::builder().url(&url).root_certificates(Certificates::new().root()),
         ] {
@@ -100,7 +100,7 @@ fn unverified_connections_are_rejected_when_the_store_is_built() {
     for builder in [
         RedisStore::builder().url("rediss://127.0.0.1/#insecure"),
         RedisStore::builder().url("rediss://a").sentinel(["rediss://127.0.0.1/#insecure"], "name"),
-        // With an empty or invalid list of roots, no certificate could be verified.
+        // With an empty or invalid list of root certificates, no certificate can be verified.
         RedisStore::builder().url("redis://127.0.0.1").root_certificates(root),
         RedisStore::builder().url("rediss://127.0.0.1").root_certificates(""),
         RedisStore::builder().url("rediss://127.0.0.1").root_certificates("no certificate"),

@@ -1,5 +1,5 @@
 //! Tests usual batches: batches of acquires of single charges, which have their own script. This
-//! script must make the same decisions, values and expiries as the general script. It must leave
+//! script must make the same decisions, values and expiries as the general script, and must leave
 //! all other values to the general script.
 #![allow(
     clippy::unwrap_used,
@@ -39,7 +39,7 @@ struct Step {
     batch: Vec<(usize, u8, u64)>,
 }
 
-/// Generates policies. Some of the policies have the same name, and therefore the same state.
+/// Generates policies. Some policies have the same name, and therefore the same state.
 fn policies() -> impl Strategy<Value = Vec<Policy>> {
     let limit = 1..8_u64;
     let window = prop::sample::select(vec!["10ms", "7s", "1h"]);
@@ -115,7 +115,7 @@ async fn run_steps(
             let (expected, answer) = (model.decide(before).await, store.decide(before).await);
             assert_eq!(answer.unwrap(), expected.unwrap());
         }
-        // The core decides all calls in one batch. The store is allowed to split the calls into two
+        // The core decides all calls in one batch, and the store is allowed to split them into two
         // batches.
         usual += usize::from(Request::usual_batch(&keys, &calls).is_some());
         let (expected, answers) =
@@ -165,12 +165,12 @@ async fn usual_batches_decide_as_in_the_core() {
         }
     }
     println!("{usual} of {batches} batches were usual");
-    // The other batches charge one key at two costs.
+    // Batches that are not usual contain a key that is charged at two costs.
     assert!(usual * 5 > batches, "{usual} of {batches}");
 }
 
-/// The policies for which the test compares values and expiries. Their windows last for more than
-/// an hour, so that virtual time does not affect the expiries.
+/// The policies for which the test compares values and expiries. Their windows are longer than an
+/// hour, so that virtual time does not affect the expiries.
 const LONG: [&str; 6] = [
     "a: fixed-window 5/30h",
     "b: fixed-window 5/30h anchored",

@@ -1,4 +1,5 @@
-//! Tests waits in one queue over many connections and processes, by the server's own clock.
+//! Tests callers that wait in one queue, over many connections and processes, by the server's
+//! clock.
 //!
 //! The machines that run the tests are sometimes very slow. Therefore these tests check the maximum
 //! number of admissions, the order of admissions, and the debt afterwards. They do not check the
@@ -20,7 +21,7 @@ use crate::common::{fresh_prefix, policy, server};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A wait that no caller in these tests reaches.
+/// A maximum wait that no caller in these tests reaches.
 const LONG: Duration = Duration::from_secs(3600 * 2000);
 
 /// The maximum time until all calls in flight have ended.
@@ -35,8 +36,8 @@ async fn limiter(prefix: &str, text: &str) -> Limiter<RedisStore> {
     Limiter::new(store(prefix).await, [policy(text)]).unwrap().max_wait(LONG)
 }
 
-/// Runs callers that each wait for a place several times. Returns the times at which the callers
-/// were admitted by the server's clock, in order.
+/// Runs callers that each wait for a place several times. Returns the times of the admissions by
+/// the server's clock, in order.
 async fn admissions(prefix: &str, policy: &str, stores: u64, each: u64) -> Vec<Timestamp> {
     let mut tasks = vec![];
     for _ in 0..stores {
@@ -47,8 +48,8 @@ async fn admissions(prefix: &str, policy: &str, stores: u64, each: u64) -> Vec<T
                 let mut times = vec![];
                 for _ in 0..each {
                     assert!(limiter.until_ready("api").await.is_ok());
-                    // The test reads the server's time after the admission, so the read time is
-                    // never earlier than the admission.
+                    // The server's time is read after the admission, so it is never earlier than
+                    // the admission.
                     times.push(limiter.store().now().await.unwrap());
                 }
                 times
@@ -63,8 +64,8 @@ async fn admissions(prefix: &str, policy: &str, stores: u64, each: u64) -> Vec<T
     times
 }
 
-/// Five stores have four callers each. At any time, the admitted amount is at most the initial
-/// content of the bucket and the refill since the start.
+/// Five stores have four callers each. The admitted amount is at most the initial content of the
+/// bucket plus the refill since the start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_stores_share_one_queue_and_never_admit_more_than_its_rate() {
     let start = store(&fresh_prefix()).await.now().await.unwrap().as_micros();
@@ -88,8 +89,8 @@ async fn many_stores_wait_for_a_window_and_never_admit_more_than_its_limit() {
     assert!(started.elapsed() >= Duration::from_secs(1));
 }
 
-/// B51: places are granted in the order of the requests, regardless of the caller and the
-/// connection.
+/// B51: places in the queue are granted in the order of the requests, regardless of the caller and
+/// the connection.
 #[tokio::test]
 async fn b51_places_are_granted_first_come_first_served_across_stores() {
     let prefix = fresh_prefix();
@@ -98,15 +99,15 @@ async fn b51_places_are_granted_first_come_first_served_across_stores() {
     for turn in 0..20_u32 {
         let limiter = &limiters[turn as usize % 2];
         let wait = limiter.subject("s").reserve(LONG).await.unwrap().wait();
-        // The place of a caller is a minute after the previous place, minus the time that has
-        // passed since the previous call.
+        // Each earlier reservation takes a minute, so the wait is at most `turn` minutes.
         assert!(wait <= Duration::from_secs(60) * turn);
         assert!(turn == 0 || wait > last, "{wait:?} after {last:?}");
         last = wait;
     }
 }
 
-/// B51: if a wait is cancelled before or after its place is booked, no place is booked in the end.
+/// B51: if a wait for a place in the queue is cancelled, the place is refunded, regardless of the
+/// time of the cancellation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn b51_cancelled_waits_refund_their_places() {
     let prefix = fresh_prefix();
@@ -126,8 +127,8 @@ async fn b51_cancelled_waits_refund_their_places() {
         caller.await.unwrap();
     }
     assert_eq!([limiters[0].waiters(), limiters[1].waiters()], [0, 0]);
-    // The refunds are in flight. After the refunds, only the first caller is charged, so the wait
-    // is at most an hour.
+    // When the refunds in flight have arrived, only the first caller is charged, so the wait is at
+    // most an hour.
     let owed = async || limiters[0].subject("s").peek().await.unwrap().retry_after().unwrap();
     let all_refunded = async || (owed().await <= HOUR).then_some(());
     eventually(PATIENCE, "all places to be refunded", all_refunded).await.unwrap();
@@ -142,7 +143,7 @@ async fn b51_cancelled_waits_refund_their_places() {
 async fn b52_no_task_is_left_when_a_thousand_callers_are_dropped() {
     let limiter = limiter(&fresh_prefix(), "gcra 1/1h").await;
     assert!(limiter.until_ready("s").await.is_ok());
-    // The number of tasks that the connection itself needs.
+    // This is the number of tasks that the connection itself needs.
     let before = tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let callers: Vec<_> = (0..1_000)
         .map(|_| {
@@ -163,7 +164,7 @@ async fn b52_no_task_is_left_when_a_thousand_callers_are_dropped() {
     assert!(retry <= HOUR, "{retry:?}");
 }
 
-/// The child process of the test below. The process books five places and waits for them.
+/// The child process of the next test, which books five places and waits for them.
 #[tokio::test]
 #[ignore = "run by `b51_a_process_that_dies_loses_its_places_and_no_more`, in a process of its own"]
 async fn the_process_that_dies() {
@@ -191,8 +192,8 @@ impl Drop for Killed {
     }
 }
 
-/// B51: no process refunds the places of a dead process. These places pass unused, at most the
-/// longest wait later. After that, the bucket has no debt.
+/// B51: no process refunds the places of a dead process in the queue. These places pass unused
+/// within the longest wait. After that, the bucket has no debt.
 #[tokio::test]
 async fn b51_a_process_that_dies_loses_its_places_and_no_more() {
     let prefix = fresh_prefix();

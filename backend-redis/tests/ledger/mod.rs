@@ -1,5 +1,5 @@
-//! A ledger, which is a record of calls. Each call charges its own subject. The test later reads
-//! the state of the subject, which shows the number of times that the call was charged.
+//! A ledger, which is a record of calls. Each call charges its own subject. Later, the state of the
+//! subject shows the number of times that the call was charged.
 #![allow(dead_code, reason = "each test program uses a part of this")]
 #![allow(
     clippy::unwrap_used,
@@ -20,17 +20,17 @@ use tokio::task::JoinSet;
 pub(crate) struct Ledger(Arc<Inner>);
 
 struct Inner {
-    /// The number of the ledger. The numbers of ledgers are different, so that ledgers on one
-    /// server have different subjects.
+    /// The number of the ledger, which differs between ledgers, so that ledgers on one server have
+    /// different subjects.
     number: u64,
-    /// A store that reads the states directly, without the faults of the test.
+    /// A store that reads the states without the faults of the test.
     direct: Box<dyn Store>,
     policy: Policy,
     start: Instant,
     calls: Mutex<Vec<Record>>,
 }
 
-/// A call. The subject of the call is its index in the ledger.
+/// A call. Its subject is its index in the ledger.
 #[derive(Debug, Clone, Copy)]
 struct Record {
     started: Instant,
@@ -40,7 +40,7 @@ struct Record {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
-    /// The call was dropped or is still in flight.
+    /// The call has no outcome, because it was dropped or is still in flight.
     None,
     Decided,
     Degraded,
@@ -48,12 +48,12 @@ enum Outcome {
 }
 
 impl Ledger {
-    /// Creates a ledger of calls that are executed by the server at this URL.
+    /// Creates a ledger of calls to the server at `url`.
     pub(crate) fn new(url: &str) -> Self {
         Self::with_store(RedisStore::new(url).unwrap())
     }
 
-    /// Creates a ledger that reads the states with this store.
+    /// Creates a ledger that reads the states with the store `direct`.
     pub(crate) fn with_store(direct: impl Store + 'static) -> Self {
         let direct: Box<dyn Store> = Box::new(direct);
         let policy = "ledger: fixed-window 9/10d anchored".parse().unwrap();
@@ -70,7 +70,6 @@ impl Ledger {
         format!("{}-{call}", self.0.number)
     }
 
-    /// Makes one call.
     pub(crate) async fn call(&self, store: &impl Store) {
         let started = Instant::now();
         let index = {
@@ -91,7 +90,7 @@ impl Ledger {
         self.0.calls.lock().unwrap()[index] = Record { started, ended: Instant::now(), outcome };
     }
 
-    /// Returns the errors of the calls that were made at or after `since`.
+    /// Returns the errors of the calls that were made at or after the time `since`.
     pub(crate) fn failures_since(&self, since: Instant) -> Vec<ErrorKind> {
         let failure = |record: &Record| match record.outcome {
             Outcome::Failed(kind) if record.started >= since => Some(kind),
@@ -100,8 +99,8 @@ impl Ledger {
         self.0.calls.lock().unwrap().iter().filter_map(failure).collect()
     }
 
-    /// Returns two numbers of calls that were made at or after `since`: the decided calls, and all
-    /// other calls.
+    /// Returns the number of decided calls that were made at or after `since`, and the number of
+    /// all other such calls.
     pub(crate) fn decided_since(&self, since: Instant) -> (usize, usize) {
         let calls = self.0.calls.lock().unwrap();
         let calls: Vec<_> = calls.iter().filter(|record| record.started >= since).collect();
@@ -109,15 +108,15 @@ impl Ledger {
         (decided, calls.len() - decided)
     }
 
-    /// Reads the states of all subjects. Every decided call must be charged once. A call must not
-    /// be charged if its error reports that it was definitely not charged. No call is allowed to be
-    /// charged twice.
+    /// Checks the states of all subjects. Every decided call must be charged once. A call must not
+    /// be charged if its error reports that it was definitely not charged. No call must be charged
+    /// twice.
     pub(crate) async fn check(&self) {
         self.check_on(&*self.0.direct, self.0.start).await;
     }
 
-    /// Checks all calls on another server. Decided calls that were made before `since` are possibly
-    /// lost on that server.
+    /// Checks all calls on another server, where decided calls from before `since` are possibly
+    /// lost.
     pub(crate) async fn check_at(&self, url: &str, since: Instant) {
         self.check_on(&RedisStore::new(url).unwrap(), since).await;
     }
@@ -156,7 +155,6 @@ impl Ledger {
     }
 }
 
-/// Makes calls until one of them is decided.
 pub(crate) async fn decided(ledger: &Ledger, store: &Arc<impl Store>) {
     let decides = async || {
         let since = Instant::now();
@@ -166,7 +164,7 @@ pub(crate) async fn decided(ledger: &Ledger, store: &Arc<impl Store>) {
     eventually(Duration::from_secs(20), "a decision", decides).await.unwrap();
 }
 
-/// Drops a future after some time if it has not ended.
+/// Drops a future after some time, unless it has ended.
 pub(crate) async fn drop_after(patience: Duration, future: impl Future<Output = ()>) {
     let _ = tokio::time::timeout(patience, future).await;
 }
@@ -180,8 +178,8 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Starts callers. Each caller pauses for a moment between two calls, and drops a call that
-    /// takes longer than the caller's patience.
+    /// Starts callers. A caller pauses for a moment between two calls, and drops a call that takes
+    /// longer than its patience.
     pub(crate) fn start<S: Store + Send + Sync + 'static>(
         ledger: &Ledger,
         store: &Arc<S>,

@@ -26,7 +26,7 @@ pub(crate) async fn the_retry_after_is_a_hint() {
     let hint = Duration::from_secs(30);
     let configured = store(&redis).on_failure(OnFailure::closed().retry_hint(hint));
     assert_eq!(acquire(&configured, &policy).await.unwrap().retry_after(), Some(hint));
-    // The retry hint is not a promise: it is possible that Redis is available sooner.
+    // The retry hint is not a promise: Redis is possibly available sooner.
     redis.restart(Data::Lost).await.unwrap();
     let _ = until_it_decides(&configured, &policy).await;
     assert!(acquire(&configured, &policy).await.unwrap().is_allowed());

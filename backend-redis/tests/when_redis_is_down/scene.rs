@@ -7,18 +7,17 @@ use tidegate_redis::{
 };
 use tidegate_testkit::servers::{Redis, eventually};
 
-/// A time that is longer than every step of these tests takes, even on a busy machine, and shorter
-/// than [`PATIENCE`], the timeout of a patient store.
+/// A time that is longer than every step of these tests, even on a busy machine, and shorter than
+/// [`PATIENCE`].
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 
-/// A timeout that is much longer than all other timeouts.
+/// The timeout of a patient store, which is much longer than all other timeouts.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn redis() -> Redis {
     Redis::start().await.unwrap()
 }
 
-/// Starts a server and kills it.
 pub(crate) async fn dead_redis() -> Redis {
     let redis = redis().await;
     redis.kill().await.unwrap();
@@ -29,7 +28,7 @@ pub(crate) fn store(redis: &Redis) -> RedisStore {
     RedisStore::builder().url(redis.url()).build().unwrap()
 }
 
-/// Returns a store that waits very long for an answer.
+/// Returns a store that waits for an answer for the time [`PATIENCE`].
 pub(crate) fn patient_store(redis: &Redis) -> RedisStore {
     RedisStore::builder().url(redis.url()).response_timeout(PATIENCE).build().unwrap()
 }

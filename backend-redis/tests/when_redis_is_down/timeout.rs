@@ -9,7 +9,7 @@ pub(crate) async fn a_call_ends_within_the_timeout() {
     let redis = redis().await;
     let policy = policy("fixed-window 5/1h");
     let store = patient_store(&redis).timeout(Duration::from_millis(50));
-    // The first call connects, which possibly takes long on a busy machine.
+    // The first call makes the connection, which possibly takes long on a busy machine.
     while acquire(&store, &policy).await.is_err() {}
     redis.pause().await.unwrap();
     let start = Instant::now();

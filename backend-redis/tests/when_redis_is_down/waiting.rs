@@ -25,7 +25,7 @@ pub(crate) async fn a_caller_that_holds_a_place_proceeds() {
     let limiter = Limiter::new(store(&redis), [policy("gcra 2/1s burst 1")]).unwrap();
     assert!(limiter.until_ready("s").await.unwrap().wait().is_zero());
     let mut booked = Box::pin(limiter.until_ready("s"));
-    // The caller has a place and waits for it when the test kills the server.
+    // The caller has a place in the queue and still waits when the test kills the server.
     let waits = tokio::time::timeout(Duration::from_millis(100), &mut booked).await;
     assert!(waits.is_err());
     redis.kill().await.unwrap();

@@ -9,9 +9,8 @@ use crate::generate::{ClockKind, HoldScenario, Scenario, Step, Trace};
 use crate::oracle::Oracle;
 
 /// Returns `true` if the answer is an error that is allowed because the charges of the call belong
-/// to different slots of a cluster. An "acquire up to" and a call with an id must be executed in
-/// one atomic step. A store on a cluster does not support such calls over several slots, and
-/// charges nothing.
+/// to different slots of a cluster. A store on a cluster cannot execute an "acquire up to" or a
+/// call with an id atomically in several slots. It refuses such a call and charges nothing.
 pub(crate) fn is_unsupported_over_slots(call: &Call<'_>, answer: &Result<Decision, Error>) -> bool {
     let needs_one_slot =
         call.id.is_some() || matches!(call.operation, Operation::AcquireUpTo { .. });
@@ -22,7 +21,7 @@ pub(crate) fn is_unsupported_over_slots(call: &Call<'_>, answer: &Result<Decisio
         && slots.any(|slot| Some(slot) != first)
 }
 
-/// Executes a scenario on an empty store with this clock, and compares every answer with the
+/// Executes a scenario on an empty store that uses `clock`, and compares every answer with the
 /// oracle.
 ///
 /// # Errors
@@ -56,13 +55,13 @@ pub async fn run_against_oracle(
     Ok(())
 }
 
-/// Executes a scenario like [`run_against_oracle`], but in batches. A batch contains up to `size`
-/// calls that are made at the same time.
+/// Executes a scenario like [`run_against_oracle`], but in batches of up to `size` calls that are
+/// made at the same time.
 ///
 /// # Errors
 ///
-/// Returns an error in the same cases as [`run_against_oracle`], or if the number of answers is
-/// not the number of calls.
+/// Returns an error in the same cases as [`run_against_oracle`], or if the store returns a wrong
+/// number of answers.
 pub async fn run_batches_against_oracle(
     store: &impl Store,
     clock: &ManualClock,
@@ -100,9 +99,9 @@ pub async fn run_batches_against_oracle(
     Ok(())
 }
 
-/// Executes a scenario of holds on an empty store with this clock, and compares every answer with
-/// the oracle. If a policy has `refund-lapsed`, the times in the verdicts are not compared. The
-/// times of the oracle do not include the refunds of holds that will lapse later.
+/// Executes a scenario of holds on an empty store that uses `clock`, and compares every answer with
+/// the oracle. Under a policy with `refund-lapsed`, the times in the verdicts are not compared,
+/// because the times of the oracle do not include the refunds of holds that will lapse.
 ///
 /// # Errors
 ///

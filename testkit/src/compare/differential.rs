@@ -1,5 +1,5 @@
-//! Differential runs. In a run, a store and the core receive the same calls at the same virtual
-//! times. They must return identical decisions.
+//! Differential runs, in which a store and the core receive the same calls at the same virtual
+//! times. The decisions of both must be identical.
 #![expect(
     clippy::panic,
     clippy::expect_used,
@@ -40,9 +40,8 @@ pub trait DifferentialStore: Send + 'static {
     fn empty(&mut self) -> impl Future<Output = ()> + Send;
 
     /// Returns how the clock moves in a run. By default, the clock moves forwards and back. The
-    /// core keeps all states in these runs. If your store drops recovered states, return
-    /// [`ClockKind::Forwards`]: its answers would differ from those of the core after the clock
-    /// steps back.
+    /// core keeps all states. If your store drops recovered states, return [`ClockKind::Forwards`]:
+    /// after the clock steps back, its answers would differ from the answers of the core.
     fn moves(_: Run) -> ClockKind {
         ClockKind::Jumping
     }
@@ -58,7 +57,7 @@ pub trait DifferentialStore: Send + 'static {
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Run {
-    /// Calls with one charge. The charge is under a policy of this kind.
+    /// Calls with one charge, under a policy of this kind.
     One(Kind),
     /// Calls with several charges to several policies.
     Several,
@@ -70,8 +69,8 @@ pub enum Run {
 }
 
 /// Executes random scenarios on all stores concurrently, until enough operations are executed. The
-/// stores must share no state. With several stores, the run is faster: while one store waits for an
-/// answer from the network, the other stores continue.
+/// stores must share no state. Several stores make the run faster, because the other stores
+/// continue while one store waits for an answer from the network.
 ///
 /// # Panics
 ///
@@ -125,17 +124,15 @@ async fn play_all<E: DifferentialStore>(
     }
 }
 
-/// The settings of a differential run.
 #[derive(Debug, Clone, Copy)]
 struct Replay {
     moves: ClockKind,
-    /// The number of calls per batch.
     batch: usize,
 }
 
 impl Replay {
-    /// Empties the store and executes a scenario on it. Returns the number of calls, or an error
-    /// that describes the first difference.
+    /// Executes a scenario on the store, which is emptied first. Returns the number of calls, or an
+    /// error that describes the first difference.
     async fn play(
         self,
         subject: &mut impl DifferentialStore,
@@ -185,7 +182,7 @@ impl Replay {
         Ok(made)
     }
 
-    /// Searches for the smallest scenario that still fails. Returns the error of this scenario.
+    /// Searches for the smallest scenario that still fails, and returns its error.
     async fn smallest(
         self,
         store: &mut impl DifferentialStore,
@@ -214,8 +211,8 @@ impl Replay {
 /// one for batches, and one for changed policies.
 ///
 /// The first argument is the name of the module. The second argument is an async function that
-/// opens the stores. It returns the stores, and a guard that lives as long as the stores. The
-/// function can return any number of stores. The stores must share no state.
+/// opens the stores. The function returns any number of stores, which must share no state, and a
+/// guard that lives as long as the stores.
 #[macro_export]
 macro_rules! differential {
     ($module:ident, $open:expr) => {

@@ -1,5 +1,5 @@
 //! Random traces of holds. The holds are made, extended and settled under few ids, and other calls
-//! are made between these operations.
+//! are made in between.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,7 +18,6 @@ pub struct HoldScenario {
     pub policies: Vec<Policy>,
     /// The time at which the trace starts, in microseconds since 1970.
     pub(crate) start: u64,
-    /// The steps of the trace, in order.
     pub(crate) steps: Vec<HoldStep>,
 }
 
@@ -32,24 +31,22 @@ impl fmt::Debug for HoldScenario {
     }
 }
 
-/// A step: a call, and the time that passes before the call.
 #[derive(Clone)]
 pub(crate) struct HoldStep {
     /// The time before the call, in microseconds.
     pub(crate) passes: u64,
-    /// The operation of the call.
     pub(crate) does: HoldDoes,
     /// The id of the hold, from 0 to 2. If the operation does not name a hold, the id is ignored.
     pub(crate) id: u8,
     /// The time to live of the id, in microseconds.
     pub(crate) ttl: u64,
-    /// The cost of each policy, in the order of the policies. The call does not charge a policy
-    /// with `None`.
+    /// The cost of each policy, in the order of the policies. `None` means that the call does not
+    /// charge the policy.
     pub(crate) costs: Vec<Option<u64>>,
     /// Whether the last charge of the call is check-only.
     pub(crate) checks_last: bool,
-    /// Whether a call that names a hold has the same charges as this hold, at these costs.
-    /// Otherwise, the costs alone determine the charges.
+    /// Whether a call that names a hold has the same charges as the hold, at the costs `costs`.
+    /// Otherwise, `costs` alone determines the charges.
     pub(crate) fits: bool,
 }
 
@@ -64,7 +61,6 @@ impl fmt::Debug for HoldStep {
     }
 }
 
-/// The operation of a step.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum HoldDoes {
     Hold,

@@ -1,4 +1,4 @@
-//! Random policies. Most policies have numbers so small that traces reach every boundary. A few
+//! Random policies. Most policies have such small numbers that traces reach every boundary. A few
 //! policies have numbers of any size.
 
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate_core::{Algorithm, FixedWindow, Policy, SlidingCounter, SlidingLog, TokenBucket};
 
-/// The kinds of algorithms. A token bucket that refills by intervals is a kind of its own.
+/// The kinds of algorithms. A token bucket that refills by intervals is a separate kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "named as in tidegate_core")]
 #[non_exhaustive]
@@ -56,8 +56,7 @@ pub fn any_policy(name: &'static str) -> impl Strategy<Value = Policy> {
     Kind::any().prop_flat_map(move |kind| policy(kind, name))
 }
 
-/// Returns a strategy for three policies of any kinds. The policies have the names `p`, `q` and
-/// `r`.
+/// Returns a strategy for three policies of any kinds, with the names `p`, `q` and `r`.
 pub fn several_policies() -> impl Strategy<Value = Vec<Policy>> {
     (any_policy("p"), any_policy("q"), any_policy("r")).prop_map(|(p, q, r)| vec![p, q, r])
 }
@@ -128,8 +127,8 @@ fn algorithm(kind: Kind) -> impl Strategy<Value = Algorithm> {
 /// large as possible.
 fn numbers() -> impl Strategy<Value = Numbers> {
     let small = (0..7_u64, 1..8_u64, 1..13_u64);
-    // Special numbers: rates whose intervals are not whole microseconds, windows that have no
-    // common divisor with the limit, and ticks longer than 1 µs.
+    // Special numbers: rates whose intervals are not whole microseconds, windows without a common
+    // divisor with the limit, and ticks longer than 1 µs.
     let known = prop::sample::select(vec![
         (1_000_000, 1_000_000, 1_000_000),
         (5, 300_000, 1_000_000),
@@ -156,7 +155,7 @@ fn numbers() -> impl Strategy<Value = Numbers> {
     })
 }
 
-/// Returns a strategy for numbers in which each length in bits is equally likely.
+/// Returns a strategy for numbers of any size. Each length of a number in bits is equally likely.
 fn any_size() -> impl Strategy<Value = u64> {
     (0..53_u32, any::<u64>()).prop_map(|(bits, number)| number >> (63 - bits))
 }

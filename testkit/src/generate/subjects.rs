@@ -20,8 +20,8 @@ pub fn hostile_subject() -> impl Strategy<Value = Bytes> {
     bytes.prop_map(Bytes::from)
 }
 
-/// Returns a strategy for two different pairs of a tenant and a subject. A store that joins the
-/// tenant and the subject carelessly would give both pairs the same key.
+/// Returns a strategy for two different pairs of a tenant and a subject. A store that joins tenant
+/// and subject carelessly would give both pairs the same key.
 pub fn confusable_pair() -> impl Strategy<Value = [(Bytes, Bytes); 2]> {
     let part = || prop::collection::vec(prop::sample::select(&b"ab{}:*%_\0\xff"[..]), 0..4);
     let joint = prop_oneof![
@@ -31,7 +31,7 @@ pub fn confusable_pair() -> impl Strategy<Value = [(Bytes, Bytes); 2]> {
         Just(b"}:{".to_vec()),
     ];
     (part(), joint, part(), part()).prop_filter_map("the same", |(a, joint, b, c)| {
-        // For example, one pair has the tenant "a" and the subject "b-c". The other pair has the
+        // For example, one pair has the tenant "a" and the subject "b-c", and the other has the
         // tenant "a-b" and the subject "c".
         let left = (a.clone(), [&b[..], &joint, &c].concat());
         let right = ([&a[..], &joint, &b].concat(), c);

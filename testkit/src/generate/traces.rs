@@ -1,5 +1,5 @@
-//! Random traces of calls with few policies and subjects. Many calls are made at a time at which
-//! the answer changes, or a microsecond before or after this time.
+//! Random traces of calls with few policies and subjects. Many calls are made exactly at a time at
+//! which the answer changes, or a microsecond before or after this time.
 //!
 //! A step defines its time and its costs relative to the last answer of the store. For example, the
 //! time is a microsecond before `retry_after` is over, or the cost is `remaining` plus 1. So traces
@@ -54,13 +54,12 @@ impl fmt::Debug for Scenario {
 }
 
 impl Scenario {
-    /// Formats a step. The text contains the index of each policy and subject in the lists of the
-    /// scenario.
+    /// Formats a step, with the indices of its policies and subjects in the lists of the scenario.
     fn show(&self, step: &Step) -> String {
         let Step { passes, does, charges, checks_last } = step;
         let charges = charges.iter().map(|(policy, subject, cost)| {
             let (policies, subjects) = (self.policies.len(), self.subjects.len());
-            // The method `index` panics if the list is empty.
+            // `Index::index` panics if the list is empty.
             let (policy, subject) = (policy.index(policies.max(1)), subject.index(subjects.max(1)));
             format!("(policy {policy}, subject {subject}, {cost:?})")
         });
@@ -77,8 +76,7 @@ pub struct Step {
     pub passes: Passes,
     /// The operation of the call.
     pub does: Does,
-    /// The charges of the call. Each charge has the index of a policy, the index of a subject, and
-    /// a cost.
+    /// The charges of the call: the index of a policy, the index of a subject, and a cost.
     pub charges: Vec<(prop::sample::Index, prop::sample::Index, Cost)>,
     /// Whether the last charge of the call is check-only.
     pub checks_last: bool,
@@ -114,7 +112,7 @@ pub enum Passes {
 pub enum Cost {
     /// The cost is this number.
     Just(u64),
-    /// The cost is the policy's limit plus this number.
+    /// The cost is the limit of the policy plus this number.
     Limit(i64),
     /// The cost is the remaining amount in the last answer plus this number.
     Remaining(i64),
@@ -134,13 +132,13 @@ pub enum Does {
     AcquireUpTo(u64),
     /// An undo of the charges that an earlier step has made.
     Undo {
-        /// The number of charging steps between the earlier step and this undo.
+        /// The number of steps with charges between the earlier step and the undo.
         ago: usize,
         /// Whether the undo names the charges of the earlier step. Otherwise, the undo names the
         /// charges of its own step.
         same: bool,
-        /// The undo names the time of a charge. This is the difference between the named time and
-        /// the time of the earlier step, in microseconds.
+        /// The time that the undo names is the time of the earlier step plus this many
+        /// microseconds.
         beside: i64,
     },
     Reset,
@@ -253,7 +251,7 @@ pub struct Trace<'s> {
     clock: ClockKind,
     now: u64,
     last: Option<Decision>,
-    /// The time and the charges of each call so far that charges.
+    /// The time and the charges of each earlier call that made charges.
     takes: Vec<(u64, Vec<Charge<'s>>)>,
 }
 
@@ -367,7 +365,6 @@ impl<'s> Trace<'s> {
         Charge::new(policy, subject).tenant(tenant).cost(cost)
     }
 
-    /// Returns the window or the period of the first policy in microseconds.
     fn window(&self) -> u64 {
         use tidegate_core::Algorithm::{FixedWindow, SlidingCounter, SlidingLog, TokenBucket};
         let first = self.scenario.policies.first().map(Policy::algorithm);

@@ -1,18 +1,18 @@
 //! The rules of a token bucket with continuous refill, and of GCRA.
 //!
-//! The debt is an exact fraction of tokens. The denominator of this fraction is the policy's period
-//! in microseconds. In one microsecond, the numerator therefore changes by a whole number.
+//! The debt is an exact fraction of tokens. The denominator of the fraction is the policy's period
+//! in microseconds, so that the numerator changes by a whole number in each microsecond.
 
 use tidegate_core::Algorithm;
 
 use super::rules::{self, MAX_REPAY_TIME, Rules, Take, first, micros};
 
-/// The maximum debt in parts of a token.
+/// The maximum debt of a bucket, in parts of a token.
 const MAX_PARTS: u128 = 1 << 52;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Past {
-    /// The time to which `debt` refers.
+    /// The time at which the bucket had the debt `debt`.
     time: u64,
     /// The debt in tokens, multiplied by `Bucket::period`.
     debt: u128,
@@ -27,8 +27,8 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// Creates the bucket of a `token-bucket` or `gcra` policy. For any other algorithm, creates a
-    /// bucket that admits nothing.
+    /// Creates the rules of a `token-bucket` or `gcra` policy. For any other algorithm, creates
+    /// rules that admit nothing.
     pub(super) fn new(algorithm: &Algorithm, tick: u64) -> Self {
         let (capacity, refill, period) = match algorithm {
             Algorithm::TokenBucket(spec) => (spec.capacity(), spec.refill(), micros(spec.period())),
@@ -37,7 +37,7 @@ impl Bucket {
         Self { capacity, refill, period, tick }
     }
 
-    /// Converts the debt of the bucket `older` into a debt of this bucket.
+    /// Converts a debt of the bucket `older`, which had other settings, into a debt of this bucket.
     ///
     /// A store counts a debt in parts of a token. The parts are so small that the refill of a tick
     /// is a whole number of parts. The store rounds the converted debt up to a whole part. If the
@@ -59,8 +59,8 @@ impl Bucket {
         Past { time: past.time, debt: debt * u128::from(self.period) / parts }
     }
 
-    /// Returns the number of parts into which a token is divided, so that the refill of a tick is a
-    /// whole number of parts.
+    /// Returns the number of parts into which a token is divided, so that each tick refills a whole
+    /// number of parts.
     fn parts_of_a_token(&self) -> u128 {
         let ticks = u128::from(self.period / self.tick);
         let refill = u128::from(self.refill);
@@ -75,7 +75,6 @@ impl Bucket {
         ticks / divisor.unwrap_or(1)
     }
 
-    /// Rounds a time down to a tick.
     fn on_grid(&self, now: u64) -> u64 {
         now / self.tick * self.tick
     }
@@ -142,10 +141,10 @@ impl Rules for Bucket {
         let rules::Past::Bucket(written) = past else {
             return None;
         };
-        // The time of a bucket moves in ticks and never back. If the time of the past is earlier
-        // than the time of `take`, the past does not contain this charge. The tokens that were
-        // refilled between the charge and the last write have possibly repaid this charge only. So
-        // only the rest of the charge is undone.
+        // The time of a bucket moves in ticks and never back. If the time of `written` is earlier
+        // than the charge, it does not contain the charge. The tokens that were refilled between
+        // the charge and the last write have possibly repaid only this charge. So only the rest of
+        // the charge is undone.
         let time = written.time.div_ceil(self.tick) * self.tick;
         let since = time.checked_sub(self.on_grid(take.at))?;
         let refilled = u128::from(since) * u128::from(self.refill);

@@ -5,7 +5,7 @@ use tidegate_core::algorithm::fixed_window::Start;
 
 use super::rules::{self, MAX_COUNT, Rules, Take, micros};
 
-/// A window, and the costs that were charged in it.
+/// A window, and the sum of the costs that were charged in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Past {
     ends: u64,
@@ -25,8 +25,8 @@ impl Window {
         Self { limit: spec.limit(), window: micros(spec.window()), start: spec.start(), phase }
     }
 
-    /// Returns the current window, or `None` if the window of the past has ended. A time before the
-    /// start of the window belongs to this window too.
+    /// Returns the current window of a key, or `None` if the recorded window has ended. A time
+    /// before the start of the recorded window belongs to this window too.
     fn current(&self, past: &rules::Past, now: u64) -> Option<Past> {
         match past {
             rules::Past::FixedWindow(past) if now < past.ends => Some(past.clone()),
@@ -34,7 +34,6 @@ impl Window {
         }
     }
 
-    /// Returns the first end of a window after `now`.
     fn next_end(&self, now: u64) -> u64 {
         let shift = match self.start {
             Start::Aligned => 0,
@@ -87,7 +86,7 @@ impl Rules for Window {
     ) -> Option<(rules::Past, u64)> {
         let current = self.current(past, now)?;
         let window = current.ends.saturating_sub(self.window)..current.ends;
-        // The charges of a window cannot be distinguished, so an undo is a refund.
+        // The charges of a window cannot be distinguished, so an undo has the effect of a refund.
         window.contains(&take.at).then(|| self.refund(past, cost, now))
     }
 

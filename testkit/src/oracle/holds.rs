@@ -1,5 +1,4 @@
-//! Holds of the oracle: the charges that were made under an id, and the settlement of these
-//! charges.
+//! Holds of the oracle. A hold has the charges that were made under an id, and their settlement.
 
 use std::collections::BTreeMap;
 
@@ -11,41 +10,40 @@ use super::refunds::KeyRefunds;
 use super::reply::Reply;
 use super::rules::{Take, micros};
 
-/// The key of a hold. It consists of the slot key of the hold's first charge, and the id of the
-/// hold.
+/// The key of a hold: the slot key of its first charge, and its id.
 pub(super) type HoldKey = (Vec<u8>, Vec<u8>);
 
-/// A charge without its cost. The fields are the policy, the tenant, the subject, and whether the
-/// charge is check-only.
+/// A charge without its cost: the policy, the tenant, the subject, and whether the charge is
+/// check-only.
 type HeldCharge = (String, Vec<u8>, Vec<u8>, bool);
 
 /// A hold that has not expired.
 #[derive(Debug, Clone)]
 pub(super) struct Hold {
     charges: Vec<HeldCharge>,
-    /// The minimum, if the operation was "hold up to", and the requested costs.
+    /// The minimum of a "hold up to", and the requested costs.
     requested: (Option<u64>, Vec<u64>),
     reply: Reply,
     made_at: u64,
     lapses_at: u64,
     expires_at: u64,
     /// The number of changes to holds before this hold was made. If two holds lapse at the same
-    /// time, the hold with the smaller number lapses first. It is `None` until the oracle has
-    /// recorded the hold.
+    /// time, the hold with the smaller number lapses first. The number is `None` until the oracle
+    /// has recorded the hold.
     turn: Option<u64>,
-    /// The held amount of each charge. It is `None` for a charge that a shadow denied.
+    /// The held amount of each charge, or `None` for a charge that a shadow denied.
     held: Vec<Option<u64>>,
     spent: Vec<u64>,
     settled: Option<(Vec<u64>, Reply)>,
-    /// The amount of each charge that was refunded when the hold lapsed. It is `None` before the
+    /// The amount of each charge that was refunded when the hold lapsed, or `None` before the
     /// lapse.
     lapsed: Option<Vec<u64>>,
-    /// For each charge, whether its state was reset after the hold was made. If so, nothing of this
-    /// charge is held any more, and a settlement charges its whole cost.
+    /// For each charge, whether its state was reset after the hold was made. After a reset, nothing
+    /// of the charge is held, and a settlement charges its whole cost.
     reset: Vec<bool>,
 }
 
-/// Returns the key of the hold that a call names. Returns `None` if the call has no id.
+/// Returns the key of the hold that a call names, or `None` for a call without an id.
 pub(super) fn key_of(call: &Call<'_>) -> Option<HoldKey> {
     let scope = call.charges.get(0).map(|charge| charge.slot_key().to_vec());
     Some((scope.unwrap_or_default(), call.id?.id.to_vec()))
@@ -59,7 +57,7 @@ fn held_charges(charges: &[Charge<'_>]) -> Vec<HeldCharge> {
     charges.iter().map(held_charge).collect()
 }
 
-/// Executes a call that names a hold by its id. Returns the answer, and the hold after the call.
+/// Executes a call that names a hold. Returns the answer, and the hold after the call.
 pub(super) fn execute(
     ledger: &mut Ledger,
     refunds: &mut BTreeMap<Key, KeyRefunds>,
@@ -171,8 +169,8 @@ pub(super) fn execute(
 }
 
 impl Hold {
-    /// Returns the time at which the hold lapses, and its turn. Returns `None` if the hold has
-    /// already lapsed or is settled.
+    /// Returns the time at which the hold lapses, and the order of the hold among holds that lapse
+    /// at the same time. Returns `None` if the hold has lapsed or is settled.
     pub(super) fn lapses_at(&self) -> Option<(u64, Option<u64>)> {
         let is_open = self.settled.is_none() && self.lapsed.is_none();
         is_open.then_some((self.lapses_at, self.turn))
@@ -214,12 +212,10 @@ impl Hold {
         unspent
     }
 
-    /// Records the turn of a hold that has just been made.
     pub(super) fn set_turn(&mut self, turn: u64) {
         self.turn = self.turn.or(Some(turn));
     }
 
-    /// Records that the states of a call's charges were reset.
     pub(super) fn reset(&mut self, call: &Call<'_>) {
         for ((policy, tenant, subject, _), reset) in self.charges.iter().zip(&mut self.reset) {
             let Ok(policy) = policy.parse::<Policy>() else { continue };
@@ -228,8 +224,8 @@ impl Hold {
         }
     }
 
-    /// Lets the hold lapse. Under each policy with `refund-lapsed`, its unspent part is refunded.
-    /// The function `change` makes the refund, at the time of the lapse.
+    /// Lets the hold lapse. Its unspent part under each policy with `refund-lapsed` is refunded as
+    /// of the time of the lapse, by the function `change`.
     pub(super) fn lapse(&mut self, mut change: impl FnMut(&Charge<'_>, Change) -> u64) {
         let refund = |(place, charge): (usize, &HeldCharge)| {
             let (policy, tenant, subject, _) = charge;

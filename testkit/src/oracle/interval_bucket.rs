@@ -5,14 +5,12 @@ use tidegate_core::TokenBucket;
 
 use super::rules::{self, MAX_REPAY_TIME, Rules, Take, first, micros};
 
-/// The maximum debt in tokens.
 const MAX_DEBT: u128 = 1 << 52;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Past {
     /// The time at which the period of the last write began.
     anchor: u64,
-    /// The number of tokens that are missing from a full bucket.
     debt: u128,
 }
 
@@ -28,7 +26,8 @@ impl IntervalBucket {
         Self { capacity: spec.capacity(), refill: spec.refill(), period: micros(spec.period()) }
     }
 
-    /// Returns the past after the refills of all ended periods, or `None` if the bucket is full.
+    /// Returns the past of the key after the refills of all periods that have ended, or `None` if
+    /// the bucket is full.
     fn refilled(&self, past: &rules::Past, now: u64) -> Option<Past> {
         let rules::Past::IntervalBucket(past) = past else {
             return None;
@@ -73,7 +72,6 @@ impl Rules for IntervalBucket {
                 let debt = past.debt - u128::from(cost);
                 (rules::Past::IntervalBucket(Past { debt, ..past }), cost)
             }
-            // The refund repays the whole debt.
             Some(past) => (rules::Past::Nothing, tokens(past.debt)),
             None => (rules::Past::Nothing, 0),
         }
@@ -93,8 +91,8 @@ impl Rules for IntervalBucket {
         if take.at >= written.anchor + self.period {
             return None; // This past does not contain the charge.
         }
-        // Each period that began between the charge and the last write has added its refill. The
-        // search counts these periods, beginning with the last period.
+        // At the end of each period between the charge and the last write, the bucket was refilled.
+        // The search counts these periods, from the last period backwards.
         let began = |periods: u64| written.anchor.saturating_sub(periods * self.period);
         let periods =
             first(0, written.anchor / self.period + 1, |periods| began(periods) <= take.at);

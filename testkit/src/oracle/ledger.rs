@@ -1,4 +1,4 @@
-//! The execution of a whole call by the oracle, on the history of each state that the call uses.
+//! The execution of a whole call by the oracle, on the history of each state of the call.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,12 +10,12 @@ use super::reply::{Reply, ReplyVerdict};
 use super::rules::{self, Past, Take, rules_of};
 use super::{Key, rules::micros};
 
-/// The records of the keys of a call. `None` is the record of a fresh key.
+/// The records of the keys of a call. A fresh key has the record `None`.
 pub(super) type Ledger = BTreeMap<Key, Option<Record>>;
 
 /// Returns the key of a charge's state. Policies with the same name share a state if their
-/// algorithms and windows are equal, regardless of their limits. If a policy has no name, the text
-/// of the policy is used as its name.
+/// algorithms and windows are equal, regardless of their limits. A policy without a name has its
+/// text as its name.
 pub(super) fn key_of(charge: &Charge<'_>) -> Key {
     use Algorithm::{FixedWindow, SlidingCounter, SlidingLog, TokenBucket};
     let shape = match charge.policy.algorithm() {
@@ -29,7 +29,6 @@ pub(super) fn key_of(charge: &Charge<'_>) -> Key {
     (name, charge.tenant.to_vec(), charge.state_subject().to_vec())
 }
 
-/// Executes a call, and returns the answer.
 pub(super) fn execute(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> Reply {
     let charges: Vec<Charge<'_>> = call.charges.iter().collect();
     let mistakes = mistakes(call.operation, &charges);
@@ -55,7 +54,7 @@ pub(super) fn execute(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> Reply {
         }
         Operation::Undo { at } => {
             let before = ledger.clone();
-            // If several charges have the same key, the undone amount of this key is divided among
+            // If several charges have the same key, the undone amount of the key is divided among
             // these charges, in their order.
             let mut undone: BTreeMap<Key, u64> = BTreeMap::new();
             for charge in &charges {
@@ -95,19 +94,19 @@ pub(super) fn execute(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> Reply {
             }
             look(ledger, &charges, now)
         }
-        // The oracle does not know this operation. No answer to it is accepted.
+        // The oracle does not know the operation, so no answer to the call is accepted.
         _ => Reply::Error(vec![]),
     }
 }
 
-/// Returns the time at which a block with this span ends, or `None` if the span is zero. The span
-/// is rounded up to a microsecond, and is reduced to at most 2^51 µs.
+/// Returns the time at which a block with the span `span` ends, or `None` for a span of zero. The
+/// span is rounded up to a microsecond, and is at most 2^51 µs.
 fn block_ends(span: Duration, now: u64) -> Option<u64> {
     let span = span.as_nanos().div_ceil(1_000).min(1 << 51);
     (span > 0).then(|| u64::try_from(span).map_or(u64::MAX, |span| now + span))
 }
 
-/// Returns the kinds of errors that apply to a call. If there are several, a store is allowed to
+/// Returns the kinds of errors that a call can cause. If there are several, a store is allowed to
 /// return any of them.
 pub(super) fn mistakes(operation: Operation, charges: &[Charge<'_>]) -> Vec<ErrorKind> {
     let mut mistakes = vec![];
@@ -144,7 +143,7 @@ pub(super) fn mistakes(operation: Operation, charges: &[Charge<'_>]) -> Vec<Erro
     mistakes
 }
 
-/// The decision of one policy. It applies to the sum of all charges that a call makes to one key.
+/// The decision of one policy, on the sum of all charges that a call makes to one key.
 struct Opinion {
     cost: u64,
     outcome: Outcome,
@@ -152,7 +151,6 @@ struct Opinion {
     wait: Option<u64>,
 }
 
-/// Returns the total cost of all charges to the key of `charge`.
 fn cost_of(charges: &[Charge<'_>], charge: &Charge<'_>) -> u64 {
     let key = key_of(charge);
     let twins = charges.iter().filter(|other| key_of(other) == key);
@@ -196,8 +194,8 @@ fn acquire(
         || charges.iter().zip(&opinions).filter(|(charge, _)| !charge.policy.is_shadow());
     let allowed = enforced().all(|(_, opinion)| opinion.outcome == Outcome::Allowed);
     for (charge, opinion) in charges.iter().zip(&opinions) {
-        // The new record is computed from the record before the call. If two charges have the same
-        // key, both write the same new record.
+        // The new record is computed from the record before the call. So two charges with the same
+        // key write the same new record.
         let mut record = record_of(&before, charge);
         match (opinion.outcome, charge.policy.block_duration()) {
             _ if opinion.cost == 0 => continue,
@@ -219,8 +217,8 @@ fn acquire(
     report(ledger, charges, &opinions, Duration::from_micros(booked), now)
 }
 
-/// Acquires the largest amount that all policies admit. A search finds this amount. If the amount
-/// is less than `min`, the function tries to acquire `min`, and the call is refused.
+/// Searches for the largest amount that all policies admit, and acquires it. If this amount is less
+/// than `min`, the function tries to acquire `min`, and the call is refused.
 fn acquire_up_to(ledger: &mut Ledger, charges: &[Charge<'_>], min: u64, now: u64) -> Reply {
     let is_taken = |charge: &Charge<'_>| !charge.is_check_only;
     let costs = charges.iter().filter(|charge| is_taken(charge)).map(|charge| charge.cost);
@@ -273,7 +271,6 @@ pub(super) fn look(ledger: &Ledger, charges: &[Charge<'_>], now: u64) -> Reply {
     peek(ledger, &charges, now)
 }
 
-/// Refunds a charge, and returns the refunded amount.
 fn refund(ledger: &mut Ledger, charge: &Charge<'_>, now: u64) -> u64 {
     if charge.cost == 0 || charge.is_check_only {
         return 0;
@@ -286,7 +283,7 @@ fn refund(ledger: &mut Ledger, charge: &Charge<'_>, now: u64) -> u64 {
 }
 
 /// Undoes the charges to one key, and returns the undone amount. The new record is computed from
-/// the record before the call. If two charges have the same key, both write the same new record.
+/// the record before the call, so two charges with the same key write the same new record.
 fn undo(
     ledger: &mut Ledger,
     before: &Ledger,
@@ -314,7 +311,7 @@ pub(super) fn settle(ledger: &mut Ledger, charge: &Charge<'_>, change: Change, n
     match change {
         Change::Nothing => 0,
         Change::Charge(cost) => {
-            // If a charge was check-only in the hold, the settlement still charges its cost.
+            // Even a charge that was check-only in the hold is charged by the settlement.
             let charge = Charge::new(charge.policy, charge.subject).tenant(charge.tenant);
             overcharge(ledger, &charge.cost(cost), now)
         }
@@ -350,8 +347,8 @@ fn report(
         let (rules, past) = (rules_of(charge), record.past_under(charge, now));
         let (policy, limit) = (charge.policy, charge.policy.limit());
         let blocked = record.blocked_until.saturating_sub(now);
-        // Until the next write, the past ends at the time that was computed under the policy of the
-        // last write.
+        // Until the next write, the past of a key ends at the time that the policy of the last
+        // write determined.
         let ends_after = match past {
             Past::Nothing => 0,
             _ => record.recovers_at.saturating_sub(now),

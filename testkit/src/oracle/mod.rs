@@ -2,11 +2,11 @@
 //! the algorithms of the core.
 //!
 //! The oracle reads only the settings of a policy and its tick. It keeps every cost separately, and
-//! keeps fractions of tokens as exact fractions. The core computes the following values. The oracle
-//! finds them by search:
+//! keeps fractions of tokens as exact fractions. The core computes the following values, but the
+//! oracle finds them by search:
 //!
-//! * `remaining` is the largest cost that fits.
-//! * `retry_after` is the time until the cost fits for the first time.
+//! * `remaining` is the largest cost that fits into the limit.
+//! * `retry_after` is the time until the cost fits into the limit for the first time.
 //! * `reset_after` is the time until the state cannot be distinguished from a fresh state.
 //!
 //! | file | contents |
@@ -43,16 +43,16 @@ use reply::Reply;
 
 use crate::show;
 
-/// The key of a state. It consists of the policy's name and shape, the tenant, and the subject.
+/// The key of a state: the policy's name and shape, the tenant, and the subject.
 type Key = (String, Vec<u8>, Vec<u8>);
 
 /// Predicts every answer of a store that starts empty and receives only the calls that the oracle
 /// sees.
 ///
-/// If a state has recovered by the store's clock, the store is allowed to drop the state or to keep
-/// it. If the clock then steps back, a dropped state and a kept state lead to different answers.
-/// The oracle therefore keeps both possibilities, and removes each possibility that contradicts an
-/// answer.
+/// When a state has recovered by the store's clock, the store is allowed to drop the state or to
+/// keep it. If the clock then steps back, a dropped state and a kept state lead to different
+/// answers. The oracle therefore keeps both possibilities, and removes each possibility that
+/// contradicts an answer.
 ///
 /// ```
 /// use tidegate_core::{Call, Charge, Clock, ManualClock, Store};
@@ -71,8 +71,8 @@ type Key = (String, Vec<u8>, Vec<u8>);
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Oracle {
-    /// The possible records of each key. Each key has at least one possible record, and no
-    /// duplicates. `None` is the record of a fresh key.
+    /// The possible records of each key: at least one, without duplicates. A fresh key has the
+    /// record `None`.
     keys: BTreeMap<Key, Vec<Option<Record>>>,
     holds: BTreeMap<HoldKey, Hold>,
     /// The refunds that have possibly refunded a hold, by key.
@@ -84,11 +84,8 @@ pub struct Oracle {
 /// A possible result of a call: an answer, and the state of the oracle after the call.
 struct Future {
     reply: Reply,
-    /// The records of the call's keys after the call.
     ledger: Ledger,
-    /// The hold after the call, if the call names a hold.
     hold: Option<Hold>,
-    /// The refunds of the call's keys after the call.
     refunds: BTreeMap<Key, KeyRefunds>,
 }
 
@@ -157,7 +154,6 @@ impl Oracle {
         Ok(())
     }
 
-    /// Returns the possible results of a call.
     fn futures(&mut self, call: &Call<'_>, now: u64) -> Vec<Future> {
         self.lapse(now);
         for pasts in self.keys.values_mut() {
@@ -199,8 +195,8 @@ impl Oracle {
             .collect()
     }
 
-    /// Returns, for each charge of a peek, the unspent part of the holds on the state of the
-    /// charge. The result is empty if no policy of the peek records holds in its states.
+    /// Returns the unspent part of the holds on the state of each charge of a peek. The result is
+    /// empty if no policy of the peek records holds in its states.
     fn unspent(&self, call: &Call<'_>) -> Vec<Option<u64>> {
         let knows = |charge: &Charge<'_>| charge.policy.refunds_lapsed();
         if call.operation != Operation::Peek || !call.charges.iter().any(|charge| knows(&charge)) {
@@ -213,8 +209,8 @@ impl Oracle {
         call.charges.iter().map(|charge| knows(&charge).then(|| unspent(charge))).collect()
     }
 
-    /// Returns `true` if the state of a charge records a hold. Lapsed holds count until they
-    /// expire.
+    /// Returns `true` if the state of a charge records a hold. A lapsed hold counts until it
+    /// expires.
     fn is_any_known(&self, charge: &Charge<'_>, now: u64) -> bool {
         let key = ledger::key_of(charge);
         self.holds.values().any(|hold| hold.is_known_on(&key, now))
@@ -245,8 +241,8 @@ impl Oracle {
         }
     }
 
-    /// Updates the oracle from `futures`, the possible results that match the answer. It keeps the
-    /// records of all these results, and the hold and the refunds of the first result.
+    /// Updates the oracle from `futures`, the possible results that match the answer. The oracle
+    /// keeps the records of all these results, and the hold and the refunds of the first result.
     fn learn(&mut self, call: &Call<'_>, now: u64, mut futures: Vec<Future>) {
         let Some(first) = futures.first_mut() else { return };
         if call.operation == Operation::Refund
@@ -255,8 +251,8 @@ impl Oracle {
             for (charge, amount) in call.charges.iter().zip(amounts) {
                 let key = ledger::key_of(&charge);
                 let is_any_open = self.holds.values().any(|hold| hold.is_open_on(&key));
-                // A refund of the whole debt can include a fraction of a token. The refunded amount
-                // is in whole tokens and does not include the fraction.
+                // A refund of the whole debt possibly includes a fraction of a token, which the
+                // amount in whole tokens does not show.
                 let has_part = *amount < charge.cost
                     && !charge.is_check_only
                     && matches!(charge.policy.algorithm(), Algorithm::TokenBucket(spec) if !spec.is_by_interval());
@@ -289,7 +285,7 @@ impl Oracle {
     }
 }
 
-/// Adds the possible records of a key after the time `now`. At `now`, a store can drop the
+/// Adds the records that a key can have after the time `now`, because a store can then drop the
 /// recovered parts of each record.
 fn forget(pasts: &mut Vec<Option<Record>>, now: u64) {
     let forgotten: Vec<_> =

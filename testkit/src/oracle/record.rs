@@ -1,28 +1,26 @@
-//! The record of one key: its past, its block, and the policy of its last write.
+//! The record of one key: its past charges, its block, and the policy of its last write.
 
 use tidegate_core::{Charge, Policy};
 
 use super::bucket::Bucket;
 use super::rules::{Past, Rules, rules_of};
 
-/// The record that the oracle keeps for one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) policy: Policy,
     pub(super) past: Past,
     pub(super) blocked_until: u64,
-    /// The time at which the past has recovered, computed under the policy of the last write.
+    /// The time at which the past charges have recovered, under the policy of the last write.
     pub(super) recovers_at: u64,
 }
 
 impl Record {
-    /// Creates a record without charges.
     pub(super) fn new(policy: &Policy) -> Self {
         Self { policy: policy.clone(), past: Past::Nothing, blocked_until: 0, recovers_at: 0 }
     }
 
-    /// Converts the past to the policy of `charge`, and returns the result. Returns
-    /// [`Past::Nothing`] if the past has recovered under the policy of the last write.
+    /// Returns the past charges, converted to the policy of `charge`. Returns [`Past::Nothing`] if
+    /// they have recovered under the policy of the last write.
     pub(super) fn past_under(&self, charge: &Charge<'_>, now: u64) -> Past {
         let (older, newer) = (&self.policy, charge.policy);
         if self.recovers_at <= now {
@@ -49,13 +47,12 @@ impl Record {
         }
     }
 
-    /// Returns `true` if the record has no past and no block.
     pub(super) fn is_empty(&self) -> bool {
         self.past == Past::Nothing && self.blocked_until == 0
     }
 
-    /// Returns the possible records after the store's clock has shown `now`. The store can drop the
-    /// past if the past has recovered, and the block if the block is over.
+    /// Returns the possible records after the store's clock has shown `now`. The store can drop
+    /// past charges that have recovered, and a block that is over.
     pub(super) fn possibly_forgotten(&self, now: u64) -> Vec<Option<Self>> {
         let mut forgotten = vec![self.clone()];
         if self.recovers_at <= now {

@@ -1,18 +1,16 @@
-//! Refunds of states that have holds. A refund does not name the charge that it refunds. So it has
-//! possibly refunded a hold. When the hold is later settled or lapses, the same amount must not be
-//! refunded again.
+//! Refunds of states that have holds. A refund does not name a charge, so it possibly refunds a
+//! hold. When the hold is later settled or lapses, the same amount must not be refunded again.
 
 use tidegate_core::Charge;
 
 use super::ledger::{self, Change, Ledger};
 use super::rules::Take;
 
-/// The refunds of one state since its holds were made. Amounts that were already deducted from a
-/// hold are not included.
+/// The refunds of one state since its holds were made, without the amounts that were already
+/// deducted from a hold.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Refunds {
     amount: u64,
-    /// The time of the last refund.
     at: u64,
 }
 
@@ -23,9 +21,9 @@ impl Refunds {
         }
     }
 
-    /// Applies the change that a settlement or a lapse of a hold makes to a key. If refunds were
-    /// executed after the hold was made, their amount is deducted from the refund of the hold. Each
-    /// refund is deducted once.
+    /// Applies the change that a settlement or a lapse of a hold makes to a key. Refunds that were
+    /// executed after the hold was made are deducted from the refund of the hold. Each refund is
+    /// deducted once.
     pub(super) fn settle(
         &mut self,
         ledger: &mut Ledger,
@@ -49,16 +47,15 @@ impl Refunds {
     }
 }
 
-/// The refunds of one state that are deducted from its holds. Holds under policies with
-/// `refund-lapsed` are counted separately from other holds.
+/// The refunds of one state that are deducted from the holds on the state. Refunds for holds under
+/// policies with `refund-lapsed` are counted separately.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct KeyRefunds {
     /// The refunds that were executed while a hold under a policy with `refund-lapsed` was open.
-    /// They are removed when such a hold is made and the state records no other hold.
+    /// When such a hold is made on a state without other recorded holds, these refunds are removed.
     pub(super) lapsing: Refunds,
-    /// The refunds since the first of the holds without `refund-lapsed` was made. A store does not
-    /// record such holds in the state. It knows only the time at which all of them will have
-    /// expired.
+    /// The refunds since the first hold without `refund-lapsed` was made. A store does not record
+    /// such holds in the state, and knows only the time at which all of them will have expired.
     pub(super) others: Refunds,
     others_end_at: u64,
 }
@@ -69,8 +66,8 @@ impl KeyRefunds {
         if charge.policy.refunds_lapsed() { &mut self.lapsing } else { &mut self.others }
     }
 
-    /// Records a hold that expires at `expires_at`. The argument `is_alone` is `true` if the state
-    /// records no other hold.
+    /// Records a hold that expires at `expires_at`. `is_alone` is `true` if the state records no
+    /// other hold.
     pub(super) fn hold(&mut self, charge: &Charge<'_>, is_alone: bool, expires_at: u64, now: u64) {
         if charge.policy.refunds_lapsed() {
             if is_alone {
@@ -86,8 +83,8 @@ impl KeyRefunds {
         }
     }
 
-    /// Records a refund. The argument `is_any_open` is `true` if a hold under a policy with
-    /// `refund-lapsed` is open.
+    /// Records a refund. `is_any_open` is `true` if a hold under a policy with `refund-lapsed` is
+    /// open.
     pub(super) fn refund(&mut self, is_any_open: bool, amount: u64, now: u64) {
         if is_any_open {
             self.lapsing.add(amount, now);

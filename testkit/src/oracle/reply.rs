@@ -1,4 +1,4 @@
-//! The reply: an answer in a form that can be compared.
+//! The reply, which is an answer in a form that can be compared.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,28 +10,24 @@ use crate::show;
 /// An answer of a store, or an answer that the oracle expects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// An error. An expected error has one of these kinds, and the answer of a store has exactly
-    /// one kind.
+    /// An error. The answer of a store has exactly one kind. If the oracle expects an error, any of
+    /// these kinds is correct.
     Error(Vec<ErrorKind>),
-    /// A decision.
     Decision {
-        /// Whether the decision allows the call.
         allowed: bool,
-        /// The wait of a reservation. For other operations, it is zero.
         wait: Duration,
-        /// The verdicts, in the order of the charges.
         verdicts: Vec<ReplyVerdict>,
         /// The amount of each charge that was refunded, recorded or acquired.
         amounts: Vec<u64>,
-        /// The indices of the amounts that a settlement has charged. The other amounts were
+        /// The indices of the amounts that a settlement has charged. All other amounts were
         /// refunded.
         charged: Vec<usize>,
-        /// For each charge of a peek, the unspent part of the holds on its state.
+        /// The unspent part of the holds on the state of each charge of a peek.
         unspent: Vec<Option<u64>>,
     },
 }
 
-/// A verdict in a form that can be compared. The documentation of [`Verdict`] describes the fields.
+/// A verdict in a form that can be compared. [`Verdict`] describes the fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ReplyVerdict {
     pub(super) outcome: Outcome,
@@ -44,7 +40,6 @@ pub(super) struct ReplyVerdict {
 }
 
 impl Reply {
-    /// Converts the answer of a store.
     pub(super) fn from_answer(answer: &Result<Decision, Error>) -> Self {
         match answer {
             Err(error) => Self::Error(vec![error.kind()]),
@@ -82,7 +77,6 @@ impl Reply {
         self
     }
 
-    /// Removes the times from the verdicts of the reply.
     pub(super) fn without_times(mut self) -> Self {
         if let Self::Decision { verdicts, .. } = &mut self {
             for verdict in verdicts {
@@ -105,8 +99,7 @@ impl Reply {
 }
 
 impl Reply {
-    /// Returns the fields in which this answer differs from the expected answer, with one line per
-    /// field.
+    /// Returns one line for each field in which this answer differs from the expected answer.
     pub(super) fn differences(&self, expected: &Self) -> String {
         let (
             Self::Decision { allowed, wait, verdicts, amounts, charged, unspent },
@@ -145,7 +138,6 @@ impl Reply {
 }
 
 impl ReplyVerdict {
-    /// Returns the names and the values of the verdict's fields, as text.
     fn fields(&self) -> [(&'static str, String); 7] {
         let retry_after = match self.retry_after {
             Some(wait) => format!("{wait:?}"),

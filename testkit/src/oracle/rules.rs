@@ -1,4 +1,4 @@
-//! The trait that each algorithm implements, and the searches that the oracle uses instead of the
+//! The trait that each algorithm of the oracle implements, and the searches that replace the
 //! arithmetic of the core.
 
 use std::fmt;
@@ -13,7 +13,8 @@ pub(super) const MAX_COUNT: u64 = 1 << 52;
 /// The maximum time in which a debt is repaid, in microseconds.
 pub(super) const MAX_REPAY_TIME: u64 = 1 << 51;
 
-/// The past of a key: the charges that the algorithm still needs, in the form of the algorithm.
+/// The past of a key: the charges on the key that the algorithm still needs, in the form of the
+/// algorithm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Past {
     /// The past of a fresh key.
@@ -28,30 +29,32 @@ pub(super) enum Past {
 /// The rules of an algorithm, with the settings of one policy.
 pub(super) trait Rules: fmt::Debug {
     /// Returns `true` if `cost` fits into the limit at the time `now`. A cost that fits also fits
-    /// at each later time, as long as the past does not change. Each smaller cost then fits too.
+    /// at each later time, while the past does not change. Each smaller cost also fits.
     fn fits(&self, past: &Past, cost: u64, now: u64) -> bool;
 
-    /// Returns the past after `cost` is charged.
+    /// Returns the past of the key after `cost` is charged.
     fn take(&self, past: &Past, cost: u64, now: u64) -> Past;
 
     /// Returns the maximum amount that can be charged beyond the limit.
     fn room(&self, past: &Past, now: u64) -> u64;
 
-    /// Returns the past after `cost` is charged beyond the limit. The cost must be at most
-    /// [`room`](Self::room).
+    /// Returns the past of the key after `cost` is charged beyond the limit. The cost must be at
+    /// most [`room`](Self::room).
     fn charge(&self, past: &Past, cost: u64, now: u64) -> Past {
         self.take(past, cost, now)
     }
 
-    /// Returns the past after `cost` is refunded, and the refunded amount in whole units.
+    /// Returns the past of the key after `cost` is refunded, and the refunded amount in whole
+    /// units.
     fn refund(&self, past: &Past, cost: u64, now: u64) -> (Past, u64);
 
-    /// Undoes `cost` of the charge `take`, but at most the part of this charge that still counts.
-    /// Returns the past after the undo, and the undone amount in whole units. Returns `None` if no
-    /// part of the charge counts any more.
+    /// Undoes `cost` of the charge `take`, but at most the part of the charge that still counts.
+    /// Returns the past of the key after the undo, and the undone amount in whole units. Returns
+    /// `None` if no part of the charge counts any more.
     fn undo(&self, past: &Past, cost: u64, take: Take, now: u64) -> Option<(Past, u64)>;
 
-    /// Returns the first time at which the past has no effect on decisions any more.
+    /// Returns the first time at which the charges of the past have no effect on decisions any
+    /// more.
     fn recovers_at(&self, past: &Past) -> u64;
 
     /// Returns `true` if a reservation of `cost` is possible: the algorithm is a bucket, and can
@@ -62,15 +65,13 @@ pub(super) trait Rules: fmt::Debug {
     }
 }
 
-/// A charge that was made in the past.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Take {
     pub(super) at: u64,
     pub(super) cost: u64,
 }
 
-/// Returns the rules that apply to a charge: the rules of the charge's policy, for the charge's
-/// subject.
+/// Returns the rules of a charge: the algorithm and the settings of its policy, for its subject.
 pub(super) fn rules_of(charge: &Charge<'_>) -> Box<dyn Rules> {
     let tick = charge.policy.rule().tick();
     match charge.policy.algorithm() {
@@ -86,7 +87,7 @@ pub(super) fn rules_of(charge: &Charge<'_>) -> Box<dyn Rules> {
 
 /// Returns the largest cost up to `limit` that fits. Returns 0 if a cost of 1 does not fit.
 pub(super) fn remaining(rules: &dyn Rules, past: &Past, limit: u64, now: u64) -> u64 {
-    // The smallest cost that does not fit is in 1..=limit + 1.
+    // The search finds the smallest cost that does not fit, which is from 1 to `limit + 1`.
     first(1, limit.saturating_add(1), |cost| cost > limit || !rules.fits(past, cost, now)) - 1
 }
 
@@ -103,8 +104,7 @@ pub(super) fn wait(rules: &dyn Rules, past: &Past, limit: u64, cost: u64, now: u
 }
 
 /// Returns the first number in `from..=to` for which a condition is true. The condition must be
-/// true for `to`. If the condition is true for a number, it must also be true for all greater
-/// numbers.
+/// true for `to`, and for every number above a number for which it is true.
 pub(super) fn first(from: u64, to: u64, is_true: impl Fn(u64) -> bool) -> u64 {
     let (mut from, mut to) = (from, to);
     while from < to {
@@ -118,7 +118,6 @@ pub(super) fn first(from: u64, to: u64, is_true: impl Fn(u64) -> bool) -> u64 {
     to
 }
 
-/// Returns the number of whole microseconds in a duration.
 pub(super) fn micros(span: std::time::Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }

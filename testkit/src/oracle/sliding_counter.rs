@@ -1,6 +1,5 @@
-//! Sliding counter. It adds the cost of the current window and a part of the cost of the previous
-//! window. This part is the share of the previous window that the interval of one window before
-//! `now` overlaps.
+//! The rules of a sliding counter. The cost of the current window counts fully. The cost of the
+//! previous window counts by the fraction of this window that is less than one window before `now`.
 
 use tidegate_core::SlidingCounter;
 
@@ -8,7 +7,6 @@ use super::rules::{self, MAX_COUNT, Rules, Take, micros};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Past {
-    /// The end of the current window.
     ends: u64,
     previous: u64,
     current: u64,
@@ -26,8 +24,8 @@ impl Counter {
         Self { limit: spec.limit(), window: micros(spec.window()), tick }
     }
 
-    /// Returns the past, with the window that contains `now` as the current window. Returns `None`
-    /// if no cost of the past counts any more.
+    /// Returns the past of the key, with the window of `now` as the current window. Returns `None`
+    /// if no cost counts any more.
     fn rolled(&self, past: &rules::Past, now: u64) -> Option<Past> {
         let rules::Past::SlidingCounter(past) = past else {
             return None;
@@ -46,7 +44,7 @@ impl Rules for Counter {
             return cost <= self.limit;
         };
         // All times are in ticks. If `now` is before the start of the window, the start of the
-        // window is used instead.
+        // window is used.
         let window = u128::from(self.window / self.tick);
         let start = past.ends - self.window;
         let elapsed = u128::from(now.saturating_sub(start) / self.tick);

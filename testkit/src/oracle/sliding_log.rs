@@ -1,4 +1,4 @@
-//! Sliding log: the costs of the last window are at most the limit.
+//! The rules of a sliding log: the costs of the last window are at most the limit.
 
 use std::collections::BTreeSet;
 
@@ -6,19 +6,18 @@ use tidegate_core::SlidingLog;
 
 use super::rules::{self, MAX_COUNT, Rules, Take, micros};
 
-/// The admitted requests that were not pruned, beginning with the oldest request. Each request has
-/// the time at which it counts, and its cost.
+/// The admitted requests that were not pruned, oldest first. Each request has the time at which it
+/// counts, and its cost.
 pub(super) type Past = Vec<(u64, u64)>;
 
-/// The maximum number of records that an undo searches for its charge, beginning with the newest
-/// record of the log. All requests that count at the same time share one record.
+/// The number of newest records among which an undo searches for its charge. All requests that
+/// count at the same time share one record.
 const MAX_UNDO: usize = 128;
 
 #[derive(Debug)]
 pub(super) struct Log {
     limit: u64,
     window: u64,
-    /// The grain, or 0 for an exact log.
     grain: u64,
 }
 
@@ -31,8 +30,8 @@ impl Log {
         }
     }
 
-    /// Returns `now`. If the clock has stepped back to before the newest request, returns the time
-    /// of the newest request instead.
+    /// Returns `now`, or the time of the newest request if the clock has stepped back to before
+    /// this request.
     fn effective(&self, past: &rules::Past, now: u64) -> u64 {
         match past {
             rules::Past::SlidingLog(log) => {
@@ -42,7 +41,6 @@ impl Log {
         }
     }
 
-    /// Returns the time at which a request counts if it was made at `time`.
     fn stamp(&self, time: u64) -> u64 {
         match self.grain {
             0 => time,
@@ -51,7 +49,6 @@ impl Log {
         }
     }
 
-    /// Returns the requests that still count at `now`.
     fn counting(&self, past: &rules::Past, now: u64) -> Past {
         let now = self.effective(past, now);
         match past {
@@ -82,9 +79,9 @@ impl Rules for Log {
         u64::try_from(u128::from(MAX_COUNT).saturating_sub(taken)).unwrap_or(0)
     }
 
-    /// Charges `cost` beyond the limit. A log keeps a limited number of different times, which is
-    /// the maximum that admitted requests can have. If the log already has this many times, the
-    /// requests with the newest time are moved to `now`.
+    /// Charges `cost` beyond the limit. A log keeps a limited number of different times: as many as
+    /// admitted requests can have. If the log already has this many times, the requests with the
+    /// newest time are moved to `now`.
     fn charge(&self, past: &rules::Past, cost: u64, now: u64) -> rules::Past {
         let mut log = self.counting(past, now);
         let stamp = self.stamp(self.effective(past, now));

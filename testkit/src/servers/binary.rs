@@ -7,11 +7,9 @@ use std::process::Command;
 
 use super::error::Error;
 
-/// The environment variable with the path of a server program. This program is used instead of
-/// `redis-server`.
+/// The environment variable with the path of a server program that replaces `redis-server`.
 const VARIABLE: &str = "TIDEGATE_REDIS_SERVER";
 
-/// A server program that can be run on this machine.
 #[derive(Debug, Clone)]
 pub(super) struct Binary {
     pub(super) path: PathBuf,
@@ -19,8 +17,8 @@ pub(super) struct Binary {
 }
 
 impl Binary {
-    /// Finds the server program. This is `path` if it is given, or else the program that the
-    /// environment variable names, or else `redis-server`.
+    /// Finds the server program: `path`, or else the program that the environment variable names,
+    /// or else `redis-server`.
     pub(super) fn find(path: Option<&Path>) -> Result<Self, Error> {
         let path = match path {
             Some(path) => path.to_owned(),

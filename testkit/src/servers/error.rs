@@ -4,9 +4,9 @@ use std::{error, fmt, io};
 
 /// The error that a server could not be started or reached, or that a command has failed.
 ///
-/// The type is opaque, because a test that gets this error fails. The message says what to do. The
-/// `Debug` output contains the message and the cause, so that the panic message of `unwrap` is
-/// readable.
+/// The type has no variants to match, because a test that gets an error fails. The message says
+/// what to do. The `Debug` output contains the message and the cause, so that the panic message of
+/// `unwrap` is readable.
 pub struct Error {
     message: String,
     source: Option<io::Error>,
@@ -17,8 +17,7 @@ impl Error {
         Self { message: message.into(), source: None }
     }
 
-    /// Creates an error for a failed system call. The argument `attempt` is a message that says
-    /// what was attempted.
+    /// Creates an error for a failed system call. `attempt` describes the attempted action.
     pub(super) fn io(attempt: impl Into<String>, source: io::Error) -> Self {
         Self { message: attempt.into(), source: Some(source) }
     }

@@ -1,5 +1,5 @@
-//! Real servers for tests. A test starts its servers, and all processes and files of the servers
-//! are removed after the test.
+//! Real servers for tests. A test starts its servers, whose processes and files are removed after
+//! the test.
 //!
 //! | type | contents |
 //! |---|---|
@@ -13,11 +13,11 @@
 //! environment variable `TIDEGATE_REDIS_SERVER` to its path. If the program is missing, each test
 //! that needs a server fails, and is not skipped.
 //!
-//! When a test ends, its servers end too, even if the test fails. Dropping a server kills the
-//! server's process and removes its directory. The drop returns when this is done. If the test
-//! panics, the directory is kept, and the end of the server's log is printed. If the test process
-//! dies without running destructors, a small shell script cleans up. The script reads from a pipe
-//! of the test process, and notices that the pipe was closed.
+//! When a test ends, its servers end too, even if the test fails. The drop of a server kills its
+//! process and removes its directory before it returns. If the test panics, the directory is kept,
+//! and the end of the server's log is printed. If the test process dies without running
+//! destructors, a small shell script cleans up. The script reads from a pipe of the test process,
+//! and notices when the pipe is closed.
 //!
 //! This module is outside semantic versioning: a patch release can change it incompatibly.
 

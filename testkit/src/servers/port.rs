@@ -15,20 +15,17 @@ use super::error::Error;
 const FIRST: u16 = 10_000;
 const COUNT: u16 = 22_000;
 
-/// The next number of a count that starts at a random number. So two servers of one process never
-/// try the same port. Two servers of different processes rarely try the same port.
+/// The next number of a count that starts at a random number. Therefore two servers of one process
+/// never try the same port, and two servers of different processes rarely try the same port.
 static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| {
     let [low, high, ..] = RandomState::new().build_hasher().finish().to_le_bytes();
     AtomicU16::new(u16::from_le_bytes([low, high]))
 });
 
-/// Returns a port on 127.0.0.1 that is free now.
+/// Returns a port on 127.0.0.1 on which no process listens.
 ///
-/// Another process can take the port before the caller uses it. If this happens, the caller must
-/// call this function again.
-///
-/// # Errors
-/// Returns an error if no port of the range is free.
+/// Another process can take the port before the caller uses the port. In this case, the caller must
+/// call the function again.
 pub fn free_port() -> Result<u16, Error> {
     (0..COUNT)
         .map(|_| FIRST + NEXT.fetch_add(1, Ordering::Relaxed) % COUNT)

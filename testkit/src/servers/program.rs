@@ -21,13 +21,9 @@ use super::watchdog::{State, Watchdog};
 pub struct Program(Watchdog);
 
 impl Program {
-    /// Starts the command that the function `prepare` returns. The function `prepare` receives the
-    /// directory in which the server will run. It is allowed to create files in this directory.
-    /// When `start` returns, the server is not ready yet.
-    ///
-    /// # Errors
-    /// Returns an error if the directory cannot be created, if `prepare` fails, or if the command
-    /// cannot be started.
+    /// Starts the command that `prepare` returns. `prepare` receives the directory in which the
+    /// server will run, and is allowed to create files there. When `start` returns, the server is
+    /// not ready yet.
     pub fn start(
         prepare: impl FnOnce(&Path) -> std::io::Result<Vec<PathBuf>>,
     ) -> Result<Self, Error> {
@@ -35,7 +31,8 @@ impl Program {
         let dir = dir.map_err(|error| Error::io("cannot make a directory", error))?;
         let command = prepare(dir.path()).map_err(|error| Error::io("cannot prepare", error))?;
         let command: Vec<&Path> = command.iter().map(PathBuf::as_path).collect();
-        // From now on, the shell script removes the directory, even if the test process is killed.
+        // From now on, the watchdog script removes the directory, even if the test process is
+        // killed.
         let process = Watchdog::new(dir.keep(), &command)?;
         process.start()?;
         Ok(Self(process))

@@ -1,5 +1,5 @@
-//! A minimal Redis client. With it, tests control their servers without the client library that
-//! they test.
+//! A minimal Redis client, with which tests control their servers without the client library under
+//! test.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -12,7 +12,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::error::Error;
 
-/// The maximum time to wait for a reply. Without it, a call to a paused server would wait forever.
+/// The maximum time of a wait for a reply, for example from a paused server.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The reply of a server.
@@ -52,7 +52,6 @@ impl Reply {
     }
 }
 
-/// A TCP or unix socket.
 trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
@@ -89,8 +88,8 @@ impl Client {
         Self { stream: BufReader::new(Box::new(socket)) }
     }
 
-    /// Sends a command and waits up to 10 s for its reply. If the server replies with an error,
-    /// this function returns it as a [`Reply`], not as an [`Error`].
+    /// Sends a command and waits up to 10 s for its reply. An error of the server is returned as a
+    /// [`Reply`], not as an [`Error`].
     pub async fn call(&mut self, command: &[impl AsRef<[u8]>]) -> Result<Reply, Error> {
         let name = command.first().map(|name| String::from_utf8_lossy(name.as_ref()));
         let name = name.unwrap_or_default();
@@ -148,7 +147,7 @@ fn read(stream: &mut Stream) -> Pin<Box<dyn Future<Output = io::Result<Reply>> +
     })
 }
 
-/// Reads `length` bytes and the end of the line after these bytes.
+/// Reads `length` bytes and the line end after them.
 async fn read_bytes(stream: &mut Stream, length: u64) -> io::Result<Vec<u8>> {
     let mut bytes = vec![];
     stream.take(length).read_to_end(&mut bytes).await?;

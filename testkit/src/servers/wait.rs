@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use super::error::Error;
 
-/// The time between two checks of a condition.
 const INTERVAL: Duration = Duration::from_millis(5);
 
 /// Polls `condition` until it returns a value. If `condition` returns no value `within` the given
@@ -24,9 +23,8 @@ const INTERVAL: Duration = Duration::from_millis(5);
 /// assert_eq!(answer.unwrap(), "here");
 /// # });
 /// ```
-// The condition is a plain closure that returns a future, and not an `AsyncFnMut`. A caller that
-// spawns this function needs a `Send` future, and cannot require this of the futures of an
-// `AsyncFnMut`.
+// The condition is a closure that returns a future, and not an `AsyncFnMut`. A caller that spawns
+// this function needs a `Send` future, and cannot require this of the futures of an `AsyncFnMut`.
 pub async fn eventually<T, F: Future<Output = Option<T>>>(
     within: Duration,
     what: &str,

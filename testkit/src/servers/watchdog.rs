@@ -1,5 +1,5 @@
-//! A watchdog for a server process. When the test process that started the server ends, the server
-//! ends too, even if the test process is killed.
+//! A watchdog for a server process. When the test process that started the server ends, even if it
+//! is killed, the watchdog ends the server.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -14,35 +14,31 @@ use super::wait::eventually;
 
 const SCRIPT: &str = include_str!("watchdog.sh");
 
-/// The maximum number of lines of a server's log that the message of an error or a panic contains.
+/// The maximum number of lines of a server's log in the message of an error or a panic.
 const TAIL: usize = 20;
 
-/// The state of the server process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// The process has not started yet.
     Idle,
-    /// The process runs and has this process id.
+    /// The process runs under this process id.
     Running(u32),
-    /// The process with this process id is stopped by SIGSTOP.
+    /// The process has this process id, and is stopped by SIGSTOP.
     Paused(u32),
-    /// The process has ended.
     Exited,
 }
 
-/// A server process, and the directory in which it runs. The shell script `watchdog.sh` supervises
-/// the process.
+/// A server process and its directory, which the shell script `watchdog.sh` supervises.
 ///
 /// The watchdog is a shell script, because a script needs no unsafe code and works on every Unix.
-/// The parent-death signal of Linux does not suffice. The kernel sends this signal when the
-/// *thread* that started the server ends. A server that several tests share must live longer than
-/// the thread of the first test.
+/// The parent-death signal of Linux does not suffice: the kernel sends it when the *thread* that
+/// started the server ends. A server that several tests share must live longer than the thread of
+/// the first test.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     dir: PathBuf,
     shell: Child,
-    /// The input of the shell. Closing the input ends the server. It is `None` after the input was
-    /// closed.
+    /// The input of the shell that runs the watchdog script, or `None` after the input was closed.
+    /// Closing the input ends the server.
     orders: Mutex<Option<ChildStdin>>,
     state: Arc<Mutex<State>>,
 }
@@ -59,8 +55,8 @@ impl Watchdog {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
-            // Ctrl-C in a terminal must end the tests only. It must not end the shell, which cleans
-            // up after the tests.
+            // Ctrl-C in a terminal must end only the tests, and not the shell, which cleans up
+            // after the tests.
             .process_group(0)
             .spawn()
             .map_err(|error| Error::io("cannot run `sh`", error))?;
@@ -81,14 +77,14 @@ impl Watchdog {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the server. The server must not be running. The state is `Idle` until the process
+    /// Starts the server, which must not be running. The state is `Idle` until the server's process
     /// runs.
     pub(super) fn start(&self) -> Result<(), Error> {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State::Idle;
         self.order("start")
     }
 
-    /// Sends the signal with this name to the server. Does nothing if the server has ended.
+    /// Sends the signal with this name to the server, unless the server has ended.
     pub(super) fn signal(&self, name: &str) -> Result<(), Error> {
         self.order(name)
     }
@@ -103,7 +99,6 @@ impl Watchdog {
             .map_err(|error| Error::io(format!("cannot give the order {order:?}"), error))
     }
 
-    /// Waits until `is_wanted` returns `true` for the server's state.
     pub(super) async fn wait_for(
         &self,
         within: Duration,
@@ -114,7 +109,7 @@ impl Watchdog {
             .await
     }
 
-    /// Returns the output of the server so far, beginning with the byte at `offset`.
+    /// Returns the output of the server so far, from the byte `offset` on.
     pub(super) fn log(&self, offset: usize) -> String {
         let log = fs::read(self.log_path()).unwrap_or_default();
         String::from_utf8_lossy(log.get(offset..).unwrap_or_default()).into_owned()
@@ -129,8 +124,7 @@ impl Watchdog {
         self.dir.join("server.log")
     }
 
-    /// Keeps the directory of the server and prints the end of its log. This is called if the test
-    /// has failed.
+    /// Keeps the directory of the server and prints the end of its log, after the test has failed.
     fn keep(&self) {
         let kept = fs::write(self.dir.join("keep"), "");
         let hint = if kept.is_ok() { "kept" } else { "not kept" };
@@ -147,19 +141,18 @@ impl Drop for Watchdog {
         if thread::panicking() {
             self.keep();
         }
-        // When the input is closed, the shell cleans up and ends.
+        // When the input of the shell is closed, the shell cleans up and ends.
         self.orders.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let _ = self.shell.wait();
     }
 }
 
-/// Returns the last lines of a log.
 pub(super) fn tail(log: &str) -> String {
     let lines: Vec<&str> = log.lines().collect();
     lines[lines.len().saturating_sub(TAIL)..].join("\n")
 }
 
-/// Updates the state with each event that the shell prints, until the shell ends.
+/// Updates the state by each event that the shell prints, until the shell ends.
 fn follow(events: impl BufRead, state: &Mutex<State>) {
     let set = |event: &str| {
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -172,6 +165,6 @@ fn follow(events: impl BufRead, state: &Mutex<State>) {
         };
     };
     events.lines().map_while(Result::ok).for_each(|event| set(&event));
-    // The shell has ended, so that the state of the server is unknown. The server counts as ended.
+    // The shell has ended and reports nothing more, so the server counts as ended.
     set("exited");
 }

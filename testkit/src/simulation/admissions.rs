@@ -15,7 +15,7 @@ pub struct Admission {
 }
 
 /// Admissions of a simulation, in the order of time. The methods compute the maximum usage of a
-/// limit from the whole history. They use no code of a limiter.
+/// limit from the whole history, without the code of a limiter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admissions(Vec<Admission>);
 
@@ -38,10 +38,9 @@ impl Admissions {
         self.0.iter().map(|admission| admission.cost).sum()
     }
 
-    /// Divides the simulation into windows of this length. Returns the sum of the admitted costs in
-    /// each window, up to the last window with an admission. A simulation begins at midnight. If a
-    /// day is a multiple of `window`, these windows are therefore the windows of a fixed-window
-    /// policy.
+    /// Returns the sum of the admitted costs in each window of the length `window`, up to the last
+    /// window with an admission. A simulation begins at midnight. If a day is a multiple of
+    /// `window`, these windows are therefore the windows of a fixed-window policy.
     #[must_use]
     pub fn in_windows(&self, window: Duration) -> Vec<u64> {
         let length = micros(window).max(1);
@@ -56,8 +55,8 @@ impl Admissions {
         windows
     }
 
-    /// Returns the maximum sum of costs that were admitted in any half-open interval of this
-    /// length.
+    /// Returns the maximum sum of costs that were admitted in any half-open interval of the length
+    /// `time`.
     #[must_use]
     pub fn max_within(&self, time: Duration) -> u64 {
         let length = micros(time);
@@ -73,11 +72,11 @@ impl Admissions {
         max
     }
 
-    /// Returns the minimum burst `B` for which the admissions fit into a bucket. This means that in
-    /// any interval of `t` seconds, at most `B + rate · t` was admitted.
+    /// Returns the minimum burst `B` of a bucket that would admit all admissions: in any interval
+    /// of `t` seconds, at most `B + rate · t` was admitted.
     #[must_use]
     pub fn burst_above(&self, rate: u64) -> u64 {
-        // The debt of a bucket that is refilled at `rate`, in millionths.
+        // The debt of a bucket that is refilled at `rate`, in millionths of a token.
         let (mut debt, mut last, mut max) = (0_u128, 0, 0);
         for admission in &self.0 {
             debt = debt.saturating_sub(u128::from(rate) * u128::from(admission.at - last));

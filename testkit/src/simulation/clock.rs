@@ -8,12 +8,11 @@ use tidegate_core::{Clock, Timestamp};
 
 use super::time::Time;
 
-/// A clock in virtual time. It can run slow or fast, and a test can step it. Clones share the same
-/// clock.
+/// A clock in virtual time. The clock can run slow or fast, and a test can step the clock. Clones
+/// share the same clock.
 #[derive(Clone)]
 pub struct SimulatedClock {
     time: Time,
-    /// The time that the clock shows when the simulation begins.
     start: u64,
     ppm: i64,
     stepped: Arc<AtomicI64>,
@@ -24,13 +23,12 @@ impl SimulatedClock {
         Self { time, start, ppm, stepped: Arc::default() }
     }
 
-    /// Steps the clock by this many microseconds: forwards, or backwards if the number is negative.
+    /// Steps the clock by this many microseconds, backwards if the number is negative.
     pub fn step(&self, micros: i64) {
         self.stepped.fetch_add(micros, SeqCst);
     }
 
-    /// Returns the error of the clock's rate, in millionths. The error is negative if the clock
-    /// runs slow.
+    /// Returns the error of the clock's rate, in millionths. It is negative if the clock runs slow.
     #[must_use]
     pub fn ppm(&self) -> i64 {
         self.ppm

@@ -10,11 +10,10 @@ use tidegate_core::{Call, Decision, Error, ErrorKind, Operation, OwnedCall};
 use super::admissions::{Admission, Admissions};
 use super::time::lock;
 
-/// The result of a request or of a call: the part of an answer that the ledger records.
+/// The result of a request or a call, in the form that the ledger records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reply {
-    /// The call was admitted. For an operation that is always allowed, such as a refund, this means
-    /// that the operation was executed.
+    /// The call was admitted. An operation that is always allowed, such as a refund, was executed.
     Admitted,
     /// The call was refused by the decision.
     Refused,
@@ -47,14 +46,14 @@ pub struct Request {
     pub cost: u64,
     /// The time at which the request was made.
     pub made_at: u64,
-    /// The time of the answer, and the result of the request. It is `None` if the node was killed,
-    /// or if the simulation ended, before the answer arrived.
+    /// The time of the answer to the request, and the result. It is `None` if no answer arrived
+    /// before the node was killed or the simulation ended.
     pub reply: Option<(u64, Reply)>,
     /// Whether the node's store answered immediately, without waiting for anything.
     pub is_immediate: bool,
     /// The time of the admission, or `None` if the request was not admitted. If the server admitted
-    /// the request, this is the time at which the server executed the call. If the node admitted
-    /// the request by itself, this is the time of the node's answer.
+    /// the request, this is the time of the execution on the server. If the node admitted the
+    /// request by itself, this is the time of the node's answer.
     pub admitted_at: Option<u64>,
 }
 
@@ -76,8 +75,7 @@ pub struct SentCall {
     pub cost: u64,
     /// The time at which the call was sent.
     pub sent_at: u64,
-    /// The execution of the call by the server. It is `None` if the call did not arrive, or has not
-    /// arrived so far.
+    /// The execution of the call by the server, or `None` if the call has not arrived.
     pub executed: Option<Executed>,
     /// The fate of the call, as the node that sent the call sees it.
     pub fate: Fate,
@@ -93,8 +91,7 @@ pub struct Executed {
     pub server_time: u64,
     /// The answer of the server.
     pub reply: Reply,
-    /// The amount of the first charge in the answer: the charged or refunded amount. It is `None`
-    /// if the answer has no amounts.
+    /// The charged or refunded amount of the first charge, or `None` if the answer has no amounts.
     pub amount: Option<u64>,
 }
 
@@ -103,10 +100,10 @@ pub struct Executed {
 pub enum Fate {
     /// No answer has arrived so far.
     Pending,
-    /// An answer arrived at this time. The answer is possibly the error of an unavailable server.
+    /// An answer arrived at this time, possibly with the error of an unavailable server.
     Answered(u64),
-    /// No answer will arrive. The call or the answer was lost or too late, or the node that sent
-    /// the call was killed.
+    /// No answer will arrive, because the call or the answer was lost or too late, or the node was
+    /// killed.
     Lost,
 }
 
@@ -123,7 +120,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Returns all requests, in the order of their time.
+    /// Returns all requests of callers, in the order of their time.
     #[must_use]
     pub fn requests(&self) -> &[Request] {
         &self.requests
@@ -177,8 +174,7 @@ impl Ledger {
         self.calls.len()
     }
 
-    /// Returns the number of messages in which the calls were sent. Each message is one round trip
-    /// to the server.
+    /// Returns the number of messages with calls. Each message is one round trip to the server.
     #[must_use]
     pub fn messages(&self) -> usize {
         self.messages
@@ -254,7 +250,7 @@ impl fmt::Display for Ledger {
     }
 }
 
-/// The ledger of a simulation that is still running. Clones share the same ledger.
+/// The ledger of a simulation that is still running. Clones share the ledger.
 #[derive(Clone, Default)]
 pub(super) struct Book(Arc<Mutex<Entries>>);
 
@@ -262,21 +258,20 @@ pub(super) struct Book(Arc<Mutex<Entries>>);
 struct Entries {
     ledger: Ledger,
     numbers: HashMap<Vec<u8>, u32>,
-    /// The calls of each message, as a range of indices into the calls of the ledger.
+    /// The calls of each message, as a range of indices.
     messages: Vec<Range<usize>>,
     /// The admissions by the server that have arrived at a node and are not yet matched with a
-    /// request. Each admission has its time and the number of its call.
+    /// request: the time, and the number of the call.
     admitted: HashMap<RequestKey, BTreeSet<(u64, usize)>>,
 }
 
 /// The node, operation, subject and cost of a request. Requests with the same key cannot be
-/// distinguished. So an admission by the server is matched with any waiting request that has the
-/// same key.
+/// distinguished, so an admission by the server is matched with any waiting request of the same
+/// key.
 type RequestKey = (usize, Operation, u32, u64);
 
 impl Entries {
-    /// Returns three values: the operation of a call, and the subject's number and the cost of the
-    /// call's first charge.
+    /// Returns the operation of a call, and the subject's number and the cost of its first charge.
     fn first_charge(&mut self, call: &Call<'_>) -> (Operation, u32, u64) {
         let (subject, cost) =
             call.charges.get(0).map_or((&[][..], 0), |charge| (charge.subject, charge.cost));
@@ -289,7 +284,6 @@ impl Entries {
         (call.operation, number, cost)
     }
 
-    /// Returns the calls of a message.
     fn message_calls(&mut self, message: usize) -> &mut [SentCall] {
         let calls = self.messages.get(message).cloned().unwrap_or_default();
         self.ledger.calls.get_mut(calls).unwrap_or_default()
@@ -315,7 +309,6 @@ impl Book {
         entries.ledger.requests.len() - 1
     }
 
-    /// Records the answer to a request.
     pub(super) fn replied(
         &self,
         number: usize,
@@ -368,7 +361,6 @@ impl Book {
         message
     }
 
-    /// Records that the server has executed the calls of a message.
     pub(super) fn executed(
         &self,
         message: usize,
@@ -382,7 +374,6 @@ impl Book {
         }
     }
 
-    /// Records that the answers to a message have arrived.
     pub(super) fn answered(&self, message: usize, now: u64) {
         let mut entries = lock(&self.0);
         let mut admitted = vec![];
@@ -401,7 +392,6 @@ impl Book {
         }
     }
 
-    /// Records that a message was lost, or that the answers to a message were lost.
     pub(super) fn lost(&self, message: usize) {
         lock(&self.0).message_calls(message).iter_mut().for_each(|call| call.fate = Fate::Lost);
     }
@@ -418,8 +408,8 @@ impl Book {
     }
 }
 
-/// Returns `true` if the operation is an acquire, so that the store admits or refuses it. Holds are
-/// not included.
+/// Returns `true` if the operation is an acquire, which the store admits or refuses. Holds are not
+/// included.
 fn asks_admission(operation: Operation) -> bool {
     operation.is_acquire() && !operation.is_of_hold()
 }

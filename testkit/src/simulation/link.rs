@@ -44,14 +44,14 @@ impl Link {
         self
     }
 
-    /// Makes this share of the messages slow. The delay of a slow message in one direction is
-    /// longer than usual, up to `max`.
+    /// Makes this share of the messages slow. A slow message in one direction takes longer than
+    /// usual, up to `max`.
     pub fn tail(mut self, share: Share, max: Duration) -> Self {
         self.tail = Some((share, micros(max)));
         self
     }
 
-    /// Sets the share of messages that are lost in each direction. A lost message is a call, or the
+    /// Sets the share of messages that are lost in each direction. A message is a call, or the
     /// answer to a call.
     pub fn lost(mut self, share: Share) -> Self {
         self.lost = Some(share);
@@ -87,8 +87,8 @@ impl Default for Link {
     }
 }
 
-/// The store at a node's end of its link. It sends all calls to the server. The layers under test
-/// are added to this store. Clones share the same link.
+/// The store at a node's end of its link. The store sends all calls to the server, and a test adds
+/// the layers under test to it. Clones share the link.
 ///
 /// If a caller is cancelled while its call is in flight, the server still executes the call, like a
 /// real server.
@@ -135,10 +135,8 @@ impl LinkStore {
         *lock(&self.0.link) = link;
     }
 
-    /// Sends a message with one or more calls. Returns the answers to these calls.
     async fn send(&self, calls: Vec<OwnedCall>) -> Answers {
         if self.0.is_killed.load(SeqCst) {
-            // A killed node sends no messages.
             return std::future::pending().await;
         }
         let count = calls.len();
@@ -171,8 +169,8 @@ impl Inner {
         });
     }
 
-    /// Executes the calls of a message that arrives at the server. Then schedules the arrival of
-    /// the answers at the node.
+    /// Executes the calls of a message that arrives at the server, and schedules the arrival of the
+    /// answers at the node.
     fn arrive(
         self: &Arc<Self>,
         calls: &[OwnedCall],
@@ -199,8 +197,8 @@ impl Inner {
             }
             if let Some(sender) = lock(&sender).take() {
                 this.book.answered(message, this.time.now());
-                // Sending the answers to the caller fails if the caller has been cancelled. This
-                // failure is ignored, because a cancelled caller needs no answers.
+                // Sending fails if the caller has been cancelled. This is not an error, because
+                // such a caller needs no answers.
                 let _ = sender.send(answers);
             }
         });

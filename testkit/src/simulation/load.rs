@@ -1,4 +1,4 @@
-//! Loads. A load is a stream of requests by many callers.
+//! Loads. A load is a stream of requests of many callers.
 
 use std::future::Future;
 use std::ops::{Range, RangeInclusive};
@@ -13,8 +13,8 @@ use super::random::Random;
 use super::time::micros;
 use super::world::{Node, World, poll_once};
 
-/// The settings of a load. The requests of a load arrive at random times and do not depend on the
-/// answers to earlier requests. This is the load of many callers that make few requests each.
+/// The settings of a load. The requests arrive at random times and do not depend on earlier
+/// answers, like the requests of many callers that make few requests each.
 ///
 /// By default, 1,000 requests per second arrive at all nodes together, for one second. Each request
 /// is an acquire of cost 1 for the subject `s0`.
@@ -24,7 +24,7 @@ pub struct Load {
     policies: Vec<Policy>,
     operation: Operation,
     rate: u64,
-    /// The second rate, which alternates with `rate`, and the duration of each rate in
+    /// The second rate, which alternates with `rate`, and the duration of each turn in
     /// microseconds.
     alternate: Option<(u64, u64)>,
     lasting: u64,
@@ -40,8 +40,7 @@ impl Load {
         Self::with_policies([policy.clone()])
     }
 
-    /// Creates a load whose requests are charged under all of these policies. The subject of a
-    /// request is the same under all policies.
+    /// Creates a load whose requests are charged under all of these policies, for the same subject.
     pub fn with_policies(policies: impl IntoIterator<Item = Policy>) -> Self {
         Self {
             policies: policies.into_iter().collect(),
@@ -64,9 +63,9 @@ impl Load {
     }
 
     /// Sets a second rate. The rate of [`per_second`](Self::per_second) and the second rate apply
-    /// in turns, beginning with the rate of `per_second`. Each turn lasts for `period`.
+    /// in turns of length `period`, beginning with the rate of `per_second`.
     ///
-    /// Use a low first rate and a high second rate to test a layer with leases. At the low rate,
+    /// To test a layer with leases, use a low first rate and a high second rate. At the low rate,
     /// the layer has unused budget when a window ends. At the high rate, the ledger shows whether
     /// the layer wrongly adds this budget to the limit of the next window.
     ///
@@ -99,14 +98,14 @@ impl Load {
         self
     }
 
-    /// Sets the maximum number of requests at all nodes together. This number is split evenly over
-    /// the nodes.
+    /// Sets the maximum number of requests at all nodes together, which is split evenly over the
+    /// nodes.
     pub fn requests(mut self, requests: u64) -> Self {
         self.requests = requests;
         self
     }
 
-    /// Sets the number of subjects. The subjects are `s0`, `s1` and so on. All subjects are equally
+    /// Sets the number of subjects, which are `s0`, `s1` and so on. All subjects are equally
     /// frequent.
     pub fn subjects(mut self, subjects: u64) -> Self {
         self.subjects = subjects.max(1);
@@ -139,7 +138,7 @@ impl Load {
     }
 }
 
-/// A load that has been started. To wait for its end, await this value.
+/// A load that has been started. Awaiting this value waits for its end.
 #[derive(Debug)]
 #[must_use = "a load ends when it is awaited or the simulation ends"]
 pub struct RunningLoad(JoinHandle<()>);
@@ -155,7 +154,6 @@ impl Future for RunningLoad {
     }
 }
 
-/// Panics in the current task if the awaited task has panicked.
 fn resume_panic(result: Result<(), tokio::task::JoinError>) {
     if let Err(error) = result
         && let Ok(panic) = error.try_into_panic()
@@ -171,7 +169,7 @@ impl<S: Store + 'static, D: Store + 'static> World<S, D> {
         self.start(load).await;
     }
 
-    /// Starts a load. The load runs concurrently with the scenario.
+    /// Starts a load, which runs concurrently with the test's scenario.
     pub fn start(&self, load: Load) -> RunningLoad {
         let nodes: Vec<_> = {
             let last = load.nodes.end.min(self.nodes().len());
@@ -195,15 +193,14 @@ impl<S: Store + 'static, D: Store + 'static> World<S, D> {
     }
 }
 
-/// Returns the time of the next request after `at` at one node of a load with `nodes` nodes. Times
-/// are in nanoseconds since the start of the load, so that many requests can arrive within a
-/// microsecond.
+/// Returns the time of the next request after `at` at one of `nodes` nodes. Times are in
+/// nanoseconds since the start of the load, so that many requests can arrive within a microsecond.
 fn next_arrival(load: &Load, nodes: u64, mut at: u64, random: &mut Random) -> u64 {
     loop {
         let (rate, ends_at) = load.rate_at(at);
         let mean = nodes.saturating_mul(1_000_000_000) / rate;
         let next = at.saturating_add(random.exponential(mean));
-        // A Poisson process has no memory. So a new process can begin when the rate changes.
+        // A Poisson process has no memory, so a new process can begin when the rate changes.
         if next < ends_at || ends_at == u64::MAX || ends_at / 1_000 >= load.lasting {
             return next;
         }
@@ -211,7 +208,6 @@ fn next_arrival(load: &Load, nodes: u64, mut at: u64, random: &mut Random) -> u6
     }
 }
 
-/// Makes the requests of one node, of a load with `nodes` nodes.
 async fn arrivals<S: Store + 'static, D: Store + 'static>(
     world: World<S, D>,
     node: Node<D>,

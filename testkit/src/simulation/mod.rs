@@ -37,8 +37,7 @@
 //!
 //! A simulation never sleeps: when no task can run, the time moves to the next event. Requests,
 //! links and clocks are exact to the microsecond. The layers use the timers of Tokio, which end at
-//! the next whole millisecond, as in a real program. Computations of tasks and of the server take
-//! no virtual time.
+//! the next whole millisecond, as in a real program. Computations take no virtual time.
 //!
 //! # Repeatable runs
 //!
@@ -46,8 +45,8 @@
 //! arrivals, the seeds of the hash tables in Tidegate's layers, and the pauses of waiting callers.
 //! A layer must read only the clock of its [`Host`]. It must not use other randomness, and must not
 //! depend on the order of a `HashMap` of the standard library. The store of the server must answer
-//! immediately. This store must not be so full that it evicts states, because random hashes
-//! determine the evicted states.
+//! immediately. It must not be so full that it evicts states, because random hashes determine the
+//! evicted states.
 //!
 //! # Stability
 //!
@@ -138,10 +137,10 @@ impl Simulation {
 
     /// Runs the simulation until `scenario` ends, and returns the ledger. The function `server`
     /// receives the server's clock and creates the server's store. The function `node` receives the
-    /// [`Host`] of a node and creates the store of this node.
+    /// [`Host`] of a node and creates the node's store.
     ///
-    /// The simulation runs in its own thread. So a test can call this function anywhere, even in a
-    /// Tokio runtime.
+    /// The simulation runs in its own thread, so a test can call this function even in a Tokio
+    /// runtime.
     ///
     /// # Panics
     ///
@@ -194,9 +193,9 @@ impl Simulation {
                 let driver = time.clone();
                 let mut driver = tokio::spawn(async move { driver.drive(end).await });
                 let mut scenario = tokio::spawn(scenario);
-                // The scenario and the driver (the task that moves the time) are spawned tasks.
-                // When the runtime determines whether a task can run, it ignores the task of
-                // `block_on`.
+                // The scenario and the driver (the task that moves the time) are spawned tasks,
+                // because the runtime ignores the task of `block_on` when it determines whether a
+                // task can run.
                 poll_fn(|context| {
                     if let Poll::Ready(ended) = pin!(&mut scenario).poll(context) {
                         return Poll::Ready(ended);

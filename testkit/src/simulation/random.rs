@@ -1,4 +1,4 @@
-//! Random numbers. A seed determines them, so that they are the same on every machine.
+//! Random numbers that a seed determines, so that they are the same on every machine.
 
 use tidegate_core::no_semver::split_mix;
 
@@ -13,7 +13,7 @@ impl Random {
         Self(seed)
     }
 
-    /// Returns a new generator. Its numbers depend only on `number` and on the current state of
+    /// Returns a new generator whose numbers depend only on `number` and on the current state of
     /// this generator.
     pub(super) fn fork(&self, number: u64) -> Self {
         let mut fork = Self(self.0 ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93));
@@ -36,8 +36,8 @@ impl Random {
         min.saturating_add(self.below(max.saturating_sub(min).saturating_add(1)))
     }
 
-    /// Returns an exponentially distributed random number with this mean. The time between two
-    /// arrivals of a Poisson process has this distribution.
+    /// Returns an exponentially distributed random number with this mean, like the time between two
+    /// arrivals of a Poisson process.
     ///
     /// The algorithm only compares uniformly distributed numbers, so that the result does not
     /// depend on the rounding of a machine. Its source is J. von Neumann, "Various techniques used

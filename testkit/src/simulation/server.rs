@@ -1,4 +1,4 @@
-//! The server of a simulation. The store of the server decides each call when the call arrives.
+//! The server of a simulation. Its store decides each call when the call arrives.
 
 use std::fmt;
 use std::pin::pin;
@@ -11,7 +11,7 @@ use tidegate_core::{
 
 use super::clock::SimulatedClock;
 
-/// A server of a simulation. The trait hides the type of the server's store.
+/// The server of a simulation. The trait hides the type of its store.
 pub(super) trait Server: fmt::Debug + Send + Sync {
     fn execute(&self, calls: &[OwnedCall]) -> Vec<Result<Decision, Error>>;
     fn is_away(&self) -> bool;

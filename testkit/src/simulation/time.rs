@@ -1,5 +1,5 @@
-//! Virtual time. It consists of a queue of events and a task, the driver. When no other task can
-//! run, the driver moves the time to the next event.
+//! Virtual time: a queue of events, and a task (the driver). When no other task can run, the driver
+//! moves the time to the next event.
 
 use std::collections::BinaryHeap;
 use std::fmt;
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// The resolution of Tokio's timers, in microseconds.
 const TICK: u64 = 1_000;
 
-/// The virtual time, in microseconds since the simulation began. Clones share the same time.
+/// The virtual time, in microseconds since the simulation began. Clones share the time.
 #[derive(Clone, Default)]
 pub(super) struct Time(Arc<Inner>);
 
@@ -20,7 +20,7 @@ pub(super) struct Time(Arc<Inner>);
 struct Inner {
     now: AtomicU64,
     events: Mutex<Events>,
-    /// Whether all tasks except the driver wait for an event.
+    /// Whether all tasks except the driver (the task that moves the time) wait for an event.
     is_idle: AtomicBool,
     driver: Mutex<Option<Waker>>,
 }
@@ -33,7 +33,8 @@ struct Events {
 
 struct Event {
     at: u64,
-    /// Events of the same time happen in the order in which they were added.
+    /// The number of the event. Events of the same time happen in the order in which they were
+    /// added.
     number: u64,
     action: Action,
 }
@@ -48,7 +49,6 @@ impl Time {
         self.0.now.load(SeqCst)
     }
 
-    /// Calls `run` when the virtual time reaches `at`.
     pub(super) fn at(&self, at: u64, run: impl FnOnce() + Send + 'static) {
         self.add(at, Action::Run(Box::new(run)));
     }
@@ -89,7 +89,8 @@ impl Time {
         due
     }
 
-    /// Wakes the driver. The runtime calls this function when no task can run.
+    /// Wakes the driver (the task that moves the time). The runtime calls this function when no
+    /// task can run.
     pub(super) fn idle(&self) {
         self.0.is_idle.store(true, SeqCst);
         if let Some(driver) = lock(&self.0.driver).take() {
@@ -138,8 +139,8 @@ impl fmt::Debug for Time {
 }
 
 impl Ord for Event {
-    /// Compares two events in reverse order. A `BinaryHeap` returns its greatest entry first, and
-    /// the queue must return the earliest event first.
+    /// Compares in reverse order, because a `BinaryHeap` returns its greatest entry first, and the
+    /// earliest event must be first.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (other.at, other.number).cmp(&(self.at, self.number))
     }
@@ -163,8 +164,7 @@ pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
 }
 
-/// Locks a mutex. If the mutex is poisoned, the poisoning is ignored, because any panic ends the
-/// simulation.
+/// Locks a mutex, even if it is poisoned, because any panic ends the simulation.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -18,7 +18,7 @@ use super::server::StoreServer;
 use super::time::{Time, micros};
 
 /// The server and the nodes of a simulation. `S` is the store of the server. `D` is the store of a
-/// node: the layers under test around a `LinkStore`. Clones share the same world.
+/// node: the layers under test around a `LinkStore`. Clones share the world.
 #[derive(Debug)]
 pub struct World<S, D>(pub(super) Arc<Inner<S, D>>);
 
@@ -28,11 +28,10 @@ pub(super) struct Inner<S, D> {
     pub(super) server: Arc<StoreServer<S>>,
     pub(super) nodes: Vec<Node<D>>,
     pub(super) random: Random,
-    /// The number of loads that were started so far.
     pub(super) numbers: AtomicU64,
 }
 
-/// A node: a simulated process with a store, a link and a clock. Clones share the same node.
+/// A node: a simulated process with a store, a link and a clock. Clones share the node.
 #[derive(Debug)]
 pub struct Node<D>(Arc<NodeInner<D>>);
 
@@ -62,15 +61,14 @@ impl Host {
         self.number
     }
 
-    /// Returns the store that sends calls to the server. A test adds the layers under test to this
-    /// store.
+    /// Returns the store that sends calls to the server. A test adds the layers under test to it.
     #[must_use]
     pub fn link(&self) -> LinkStore {
         self.link.clone()
     }
 
-    /// Returns the clock of the node. A layer that has a clock must use this clock, because any
-    /// other clock would show real time.
+    /// Returns the clock of the node. A layer with a clock must use this clock, because any other
+    /// clock would show real time.
     #[must_use]
     pub fn clock(&self) -> SimulatedClock {
         self.clock.clone()
@@ -78,8 +76,8 @@ impl Host {
 }
 
 impl<S: Store, D: Store> World<S, D> {
-    /// Returns the store of the server, for example to read the counters of this store. A direct
-    /// call to this store uses no link, so it is never delayed or lost.
+    /// Returns the store of the server, for example to read the counters of the store. A direct
+    /// call to the store uses no link, so the call is never delayed or lost.
     #[must_use]
     pub fn server(&self) -> &S {
         &self.0.server.store
@@ -119,15 +117,15 @@ impl<S: Store, D: Store> World<S, D> {
         self.0.time.sleep_until(micros(elapsed)).await;
     }
 
-    /// Returns a random number generator. The seed of the simulation and `number` determine its
-    /// numbers.
+    /// Returns a random number generator. The seed of the simulation and `number` determine the
+    /// numbers of the generator.
     #[must_use]
     pub fn random(&self, number: u64) -> Random {
         self.0.random.fork(number)
     }
 
-    /// Returns a number for the random numbers of a new load: see [`random`](Self::random). It
-    /// differs from the numbers that scenarios and nodes use.
+    /// Returns a number for the call of [`random`](Self::random) by a new load. The number differs
+    /// from the numbers of scenarios and nodes.
     pub(super) fn next_number(&self) -> u64 {
         (1 << 40) + self.0.numbers.fetch_add(1, SeqCst)
     }
@@ -146,8 +144,8 @@ impl<D: Store> Node<D> {
         self.0.number
     }
 
-    /// Returns the store of the node. The ledger does not record direct calls to this store. It
-    /// records only the requests of [`request`](Self::request).
+    /// Returns the store of the node. The ledger records only the requests of
+    /// [`request`](Self::request), and not direct calls to this store.
     #[must_use]
     pub fn store(&self) -> &D {
         &self.0.store
@@ -159,8 +157,8 @@ impl<D: Store> Node<D> {
         &self.0.clock
     }
 
-    /// Makes a request to the store of the node. The ledger records the request. Returns `None` if
-    /// the node is killed before the answer arrives.
+    /// Makes a request to the store of the node, which the ledger records. Returns `None` if the
+    /// node is killed before the answer arrives.
     pub async fn request(&self, call: Call<'_>) -> Option<Result<Decision, Error>> {
         let node = &*self.0;
         if self.is_killed() {
@@ -194,8 +192,7 @@ impl<D: Store> Node<D> {
         self.0.is_killed.load(SeqCst)
     }
 
-    /// Sets whether the node is cut off. While the node is cut off, all messages from and to the
-    /// node are lost.
+    /// Sets whether the node is cut off. All messages from and to a node that is cut off are lost.
     pub fn set_cut_off(&self, is_cut_off: bool) {
         self.0.link.set_cut_off(is_cut_off);
     }

@@ -61,12 +61,12 @@ struct State {
     in_flight: Vec<Message>,
 }
 
-/// A call or an answer that is delivered later.
+/// A call or an answer whose delivery is delayed.
 #[derive(Debug)]
 enum Message {
-    /// A call that the store has not executed yet, and the channel to its caller.
+    /// A call that the store has not executed yet, and the channel to the caller.
     Call(OwnedCall, oneshot::Sender<Result<Decision, Error>>),
-    /// An answer of the store, and the channel to the caller of the call.
+    /// An answer of the store, and the channel to the caller.
     Answer(Result<Decision, Error>, oneshot::Sender<Result<Decision, Error>>),
 }
 
@@ -91,8 +91,7 @@ impl Faults {
     pub async fn deliver<S: Store>(store: &FaultyStore<S>) {
         let messages = std::mem::take(&mut store.as_layer().state().in_flight);
         for message in messages {
-            // Sending fails if the caller has been cancelled, because its channel is closed. That
-            // is not an error.
+            // Sending fails if the caller has been cancelled, which is not an error.
             let _ = match message {
                 Message::Answer(answer, caller) => caller.send(answer),
                 Message::Call(call, caller) => {
@@ -167,8 +166,8 @@ pub fn plan(calls: Range<usize>) -> impl Strategy<Value = Vec<Fault>> {
     let fault = prop_oneof![
         3 => Just(Fault::None),
         1 => before.prop_map(Fault::Before),
-        // Some errors do not say whether the call was charged. Such an error can occur before or
-        // after the store executes the call.
+        // An error that does not say whether the call was charged can occur before or after the
+        // store executes the call.
         1 => after.clone().prop_map(Fault::Before),
         1 => after.prop_map(Fault::After),
         1 => Just(Fault::Late),

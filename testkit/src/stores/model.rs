@@ -13,7 +13,7 @@ type Key = (String, Vec<u8>, Vec<u8>);
 /// The smallest possible store that decides with [`tidegate_core::engine`]. It has one lock and one
 /// map, and its memory is not bounded.
 ///
-/// This store is the example for authors of stores. The tests of the conformance suite and of the
+/// `ModelStore` is the example for authors of stores. The tests of the conformance suite and of the
 /// engine use it.
 #[derive(Debug)]
 pub struct ModelStore {
@@ -63,8 +63,8 @@ impl ModelStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, Stored> {
-        // If a caller has panicked, the lock is poisoned, but the records are still valid: the
-        // engine fails only before it writes.
+        // A panic of a caller poisons the lock, but the records are still valid, because the engine
+        // fails only before it writes.
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -73,8 +73,8 @@ impl Store for ModelStore {
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         let mut stored = self.lock();
         let now = self.clock.now();
-        // At the last representable time, the clock stands still. A record can have a time of
-        // recovery after this time, so no record is dropped.
+        // The clock stands still at the last representable time. A record can recover after this
+        // time, so no record is dropped.
         if self.drops_recovered && now < Timestamp::MAX {
             stored.records.retain(|_, record| record.recovers_at().is_none_or(|at| at > now));
             stored.calls.retain(|_, known| known.expires_at_micros > now.as_micros());
@@ -98,7 +98,6 @@ impl Store for ModelStore {
     }
 }
 
-/// The records of the charges of a call.
 struct CallRecords<'s, 'c> {
     all: &'s mut Stored,
     charges: Charges<'c>,

@@ -3,7 +3,7 @@ use std::fmt;
 use tidegate_core::layers::{Layer, Layered};
 use tidegate_core::{Answer, Call, Decision, Error, Store};
 
-/// A store, together with a value (the context) that a [`Fixture`](crate::Fixture) needs to take
+/// A store, together with a value (the context) that a [`Fixture`](crate::Fixture) needs for
 /// snapshots of the store. For example, the context is the prefix of the store's keys, or the
 /// innermost store of a stack of layers.
 ///
@@ -37,8 +37,8 @@ impl<S: Store, T: fmt::Debug + Send + Sync> Layer<S> for Context<T> {
     }
 }
 
-/// Decides the calls of a batch one after another with a [`Layer`]. The layers of tests use this
-/// function if they treat the calls of a batch like single calls.
+/// Decides the calls of a batch one after another with a [`Layer`], for layers that treat the calls
+/// of a batch like single calls.
 pub fn decide_one_by_one<'a, L: Layer<S>, S: Store>(
     layer: &'a L,
     inner: &'a S,

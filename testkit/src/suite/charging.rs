@@ -18,7 +18,7 @@ pub(super) fn b01_a_denial_writes_nothing<F: Fixture>(fixture: &F) {
             let _ = harness.refused(&policy, 2).await;
         }
         check_eq!(harness.snapshot(&[charge]).await, before, "{policy}");
-        // A denial writes nothing under a key that has no state, and nothing under a key whose
+        // A denial writes nothing under a key without a state, and nothing under a key whose
         // records have expired.
         let other = Charge::new(&policy, "other");
         let denied = harness.ask(Operation::Acquire, &[other.cost(6)]).await;

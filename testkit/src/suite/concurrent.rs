@@ -1,5 +1,5 @@
-//! Properties of concurrent callers. While the clock stands still, the counts are exact, and all
-//! calls end.
+//! Properties of concurrent callers. While the clock stands still, the admitted amounts are exact,
+//! and all calls end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,6 @@ async fn race<S: Store + 'static>(
     counts.unwrap_or_else(failed).iter().sum()
 }
 
-/// A charge that owns its policy and its subject.
 #[derive(Clone)]
 struct OwnedCharge {
     policy: Policy,
@@ -58,7 +57,6 @@ impl OwnedCharge {
     }
 }
 
-/// Returns one policy of each algorithm, with a limit of 500.
 fn wide() -> impl Iterator<Item = Policy> {
     each().map(|policy| {
         let text = policy.to_string();
@@ -67,7 +65,7 @@ fn wide() -> impl Iterator<Item = Policy> {
     })
 }
 
-/// Runs a case on several threads that share the store.
+/// Runs a case on several threads that share one store.
 fn shared<F: Fixture>(
     fixture: &F,
     policy: &Policy,
@@ -80,7 +78,6 @@ fn shared<F: Fixture>(
     });
 }
 
-/// Fails the property unless the admitted amount is exactly the limit.
 fn check_admitted(policy: &Policy, admitted: u64, limit: u64) {
     if admitted != limit {
         fail(&format!(
@@ -197,14 +194,14 @@ pub(super) fn refunds_and_acquires_conserve_the_budget<F: Fixture>(fixture: &F) 
     }
 }
 
-/// Checks that the longest of several concurrent blocks applies. The operation is "block at least",
-/// and the order of the calls does not matter.
+/// Checks that the longest of several concurrent blocks applies, regardless of the order of the
+/// calls. The operation is "block at least".
 pub(super) fn the_longest_of_concurrent_blocks_holds<F: Fixture>(fixture: &F) {
     for policy in each() {
         shared(fixture, &policy, async |store, harness| {
             for round in 0..10 {
                 let owned = policy.clone();
-                // Each span from 1 to 160 seconds occurs once. The order of the spans differs
+                // Each span from 1 to 160 seconds occurs once per round, in an order that differs
                 // between rounds.
                 let request = move |caller: usize, call: usize| {
                     let secs = (caller * 10 + call + round * 37) * 7 % 160 + 1;

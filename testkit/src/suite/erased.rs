@@ -1,5 +1,5 @@
-//! A fixture whose type is erased. The suite is compiled once for erased fixtures, and not again
-//! for each type of store. Each compilation of the suite would take minutes.
+//! A fixture whose type is erased, so that the suite is compiled only once. Compiling the suite for
+//! each type of store would take minutes each time.
 
 use std::any::Any;
 use std::future::Future;
@@ -14,7 +14,6 @@ use super::fixture::Fixture;
 use crate::generate::ClockKind;
 use crate::stores::{Context, StoreWithContext};
 
-/// A fixture whose type is erased.
 pub(super) struct Erased<'f>(&'f dyn ErasedFixture<'f>);
 
 impl<'f> Erased<'f> {
@@ -25,7 +24,6 @@ impl<'f> Erased<'f> {
 
 type Later<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// The methods of [`Fixture`] without its associated types.
 trait ErasedFixture<'f> {
     fn open(&'f self, clock: ManualClock) -> Later<'f, (AnyStore, Box<dyn Guard + 'f>)>;
     fn snapshot<'a>(&'a self, store: &'a AnyStore) -> Later<'a, Option<Vec<u8>>>;
@@ -41,7 +39,7 @@ trait ErasedFixture<'f> {
     fn moves_with_several(&self) -> ClockKind;
 }
 
-/// The guard of any fixture. The suite only keeps the guard, and drops it at the end of a case.
+/// The guard of any fixture, which the suite drops at the end of a case.
 pub(super) trait Guard {}
 
 impl<G> Guard for G {}
@@ -124,7 +122,7 @@ impl<'f> Fixture for Erased<'f> {
     }
 }
 
-/// A store whose type is erased. The context is an `Arc` of the same store with its original type.
+/// A store whose type is erased. Its context is an `Arc` of the same store with its original type.
 pub(super) type AnyStore = StoreWithContext<Arc<dyn Store>, Box<dyn Any + Send + Sync>>;
 
 fn erase<S: Store + 'static>(store: S) -> AnyStore {
@@ -133,7 +131,6 @@ fn erase<S: Store + 'static>(store: S) -> AnyStore {
     (store as Arc<dyn Store>).layer(Context(typed))
 }
 
-/// Returns the store with its original type.
 fn opened_by<F: Fixture>(store: &AnyStore) -> &F::Store {
     match store.as_layer().0.downcast_ref::<Arc<F::Store>>() {
         Some(store) => store,

@@ -11,10 +11,10 @@ use super::harness::{START, case, cases, each, each_case, policy};
 use super::report::{check, check_eq};
 use crate::generate::{confusable_pair, hostile_subject};
 
-/// Defects B11 and B15: a verdict says when the state will have recovered. This time is not later
-/// than the policy allows.
+/// Defects B11 and B15: a verdict contains the time at which the state will have recovered. This
+/// time is not later than the policy allows.
 ///
-/// The tests of each store check that the store also drops the state by this time.
+/// The tests of each store also check that the store drops the state by this time.
 pub(super) fn b11_b15_every_state_ends_within_the_stated_bound<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         for step in 0..30 {
@@ -169,8 +169,8 @@ pub(super) fn b17_no_two_subjects_share_a_state<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Defect B17: different policies have different states. Two keys also have different states if
-/// only their joined texts of policy, tenant and subject are equal.
+/// Defect B17: different policies have different states. This is true even if the texts of policy,
+/// tenant and subject are equal when they are joined.
 pub(super) fn b17_no_two_policies_share_a_state<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let keys: [(&str, &[u8], &[u8]); 21] = [
@@ -207,8 +207,8 @@ pub(super) fn b17_no_two_policies_share_a_state<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Defect B17: subjects of 1 MiB that differ only in their last byte have different states, and so
-/// do such tenants. A longer subject or tenant is an error.
+/// Defect B17: subjects of 1 MiB that differ only in their last byte have different states. The
+/// same is true of tenants. A longer subject or tenant is an error.
 pub(super) fn b17_subjects_are_as_long_as_they_may_be<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let log = harness.hourly("p", 1, "");
@@ -230,8 +230,8 @@ pub(super) fn b17_subjects_are_as_long_as_they_may_be<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Defect B19: a reset removes the state and the block of the named subject. It removes nothing of
-/// other subjects.
+/// Defect B19: a reset removes the state and the block of the named subject, and nothing of other
+/// subjects.
 pub(super) fn b19_a_reset_is_of_one_subject<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let charge = |subject| [Charge::new(&policy, subject).cost(5)];

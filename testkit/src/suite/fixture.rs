@@ -10,12 +10,11 @@ use tidegate_core::{ManualClock, Store};
 use crate::env::from_env;
 use crate::generate::ClockKind;
 
-/// A fixture, which opens the stores that the suite tests and reads the contents of these stores.
+/// A fixture opens the stores that the suite tests, and reads the contents of the stores.
 ///
 /// For most stores, a closure is enough: see [`fixture`](crate::fixture()). Implement this trait
 /// for a store that lives on a server, or that is opened asynchronously. The method `open` is
-/// allowed to wait. It returns the store and a guard, and the suite keeps this guard until the case
-/// is over.
+/// allowed to wait. It returns the store and a guard, which the suite keeps until the case is over.
 ///
 /// ```
 /// use tidegate_core::ManualClock;
@@ -92,8 +91,8 @@ pub trait Fixture {
         from_env("TIDEGATE_STEPS", 50_000)
     }
 
-    /// Returns the directory in which the suite stores the seeds of failing random cases, one file
-    /// per property. When a property runs again, it tries the stored seeds first. Commit the files.
+    /// Returns the directory for the seeds of failing random cases, one file per property. When a
+    /// property runs again, it tries the stored seeds first. Commit the files.
     ///
     /// The default is the directory `proptest-regressions/conformance` in the package under test.
     /// Cargo sets a variable with the path of this package. The default is `None` if the variable
@@ -109,10 +108,10 @@ pub trait Fixture {
     /// Returns how the clock moves in random traces whose calls have several charges. By default,
     /// the clock moves forwards and back.
     ///
-    /// Return `Forwards` for a store that charges one state and refunds it if another state
-    /// refuses. Even if such a call is refused, this store has written the current time to the
-    /// first state. If the clock then steps back, the first state is already refilled up to the
-    /// later time. A store that writes nothing on a refusal does not have this difference.
+    /// Return `Forwards` for a store that charges one state, and refunds this charge if another
+    /// state refuses. Such a store writes the current time to the first state even if the call is
+    /// refused. If the clock then steps back, the first state is already refilled up to the later
+    /// time. A store that writes nothing on a refusal does not have this problem.
     fn moves_with_several(&self) -> ClockKind {
         ClockKind::Jumping
     }
@@ -126,7 +125,6 @@ pub struct FromFn<M, L> {
     snapshot: L,
 }
 
-/// Returns the complete contents of a store, or `None` if the store cannot list its contents.
 type Snapshot<S> = fn(&S) -> Option<Vec<u8>>;
 
 /// Creates a fixture for a store that a closure can create without waiting.
@@ -139,8 +137,8 @@ where
 }
 
 impl<M, L> FromFn<M, L> {
-    /// Adds a function that returns the complete contents of the store. If a call must not write,
-    /// the suite then compares the contents before and after the call, byte for byte.
+    /// Adds a function that returns the complete contents of the store. The suite then compares the
+    /// contents before and after each call that must not write, byte for byte.
     pub fn with_snapshot<S, K>(self, snapshot: K) -> FromFn<M, impl Fn(&S) -> Option<Vec<u8>>>
     where
         K: Fn(&S) -> Vec<u8>,

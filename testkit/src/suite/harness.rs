@@ -1,5 +1,5 @@
-//! The harness of one case. It contains the store and its clock. Its short methods call the store
-//! and record the calls.
+//! The harness of one case: a store and its clock, with short methods that call the store and
+//! record the calls.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -31,12 +31,12 @@ use crate::env;
 use crate::generate::Scenario;
 use crate::show;
 
-/// The time at which cases start, in microseconds since 1970. No window of a policy in [`EACH`]
-/// begins or ends at this time.
+/// The time at which cases start, in microseconds since 1970. No policy in [`EACH`] has a window
+/// that begins or ends at this time.
 pub(super) const START: u64 = 1_790_000_000_000_123;
 
-/// One policy of each algorithm and variant. Each policy admits at most 5 immediately. After at
-/// most 20 µs, it admits 5 again.
+/// One policy of each algorithm and variant. Each policy admits at most 5 immediately, and 5 again
+/// after at most 20 µs.
 pub(super) const EACH: [&str; 9] = [
     "p: fixed-window 5/10us",
     "p: fixed-window 5/10us phased",
@@ -49,18 +49,16 @@ pub(super) const EACH: [&str; 9] = [
     "p: gcra 5/10us burst 5",
 ];
 
-/// Parses a policy. Panics if the text is not a valid policy.
 pub(super) fn policy(text: &str) -> Policy {
     text.parse().unwrap_or_else(|error| panic!("the policy `{text}` is not valid: {error}"))
 }
 
-/// Returns the policies of [`EACH`].
 pub(super) fn each() -> impl Iterator<Item = Policy> {
     EACH.iter().map(|text| policy(text))
 }
 
-/// Policies of different algorithms. While the clock stands still, all of them make the same
-/// decisions. `N` is replaced by a limit.
+/// Policies of different algorithms that make the same decisions while the clock stands still. `N`
+/// stands for a limit.
 const ALIKE: [&str; 6] = [
     "sliding-log N/1h",
     "fixed-window N/1h anchored",
@@ -70,7 +68,6 @@ const ALIKE: [&str; 6] = [
     "token-bucket N/1h burst N by-interval",
 ];
 
-/// An open store, its clock, and a log of the calls so far.
 pub(super) struct Harness<'f, F: Fixture> {
     pub(super) store: Arc<F::Store>,
     pub(super) clock: ManualClock,
@@ -79,8 +76,8 @@ pub(super) struct Harness<'f, F: Fixture> {
     _guard: F::Guard,
 }
 
-/// The state of a store at one time. It consists of the verdicts of some peeks and, if the fixture
-/// can list them, the complete contents of the store.
+/// The state of a store at one time: the verdicts of some peeks and, if the fixture can list them,
+/// the complete contents of the store.
 #[derive(PartialEq, Eq)]
 pub(super) struct Snapshot {
     stored: Option<Vec<u8>>,
@@ -126,8 +123,8 @@ impl<'f, F: Fixture> Harness<'f, F> {
         }
     }
 
-    /// Executes a call with an id. Skips the case if the store does not support ids, or does not
-    /// support one of the policies.
+    /// Executes a call with an id. Skips the case if the store does not support ids or one of the
+    /// policies.
     pub(super) async fn once(
         &self,
         id: CallId<'_>,
@@ -141,8 +138,8 @@ impl<'f, F: Fixture> Harness<'f, F> {
         unless_unsupported(answer)
     }
 
-    /// Returns a policy that admits at most `limit` per hour. Its algorithm is the first algorithm
-    /// of `ALIKE` that the store supports. The text of the policy ends with `more`.
+    /// Returns a policy that admits at most `limit` per hour, by the first algorithm of `ALIKE`
+    /// that the store supports. The text of the policy ends with `more`.
     pub(super) fn hourly(&self, name: &str, limit: u64, more: &str) -> Policy {
         let texts = ALIKE.map(|text| text.replace('N', &limit.to_string()));
         let mut policies = texts.iter().map(|text| policy(&format!("{name}: {text}{more}")));
@@ -156,8 +153,8 @@ impl<'f, F: Fixture> Harness<'f, F> {
         }
     }
 
-    /// Returns the scenario with only the policies that the store supports. Skips the case if the
-    /// store supports none of the scenario's policies.
+    /// Returns the scenario with only the policies that the store supports. If the store supports
+    /// none of them, skips the case.
     pub(super) fn supported<'s>(&self, scenario: &'s Scenario) -> Cow<'s, Scenario> {
         if scenario.policies.iter().all(|policy| self.supports(policy)) {
             return Cow::Borrowed(scenario);
@@ -170,12 +167,10 @@ impl<'f, F: Fixture> Harness<'f, F> {
         Cow::Owned(scenario)
     }
 
-    /// Sets the clock to a time in microseconds since 1970.
     pub(super) fn set(&self, micros: u64) {
         self.clock.set(Timestamp::from_micros(micros));
     }
 
-    /// Sets the clock to this many microseconds after [`START`].
     pub(super) fn at(&self, micros: u64) {
         self.set(START + micros);
     }
@@ -213,19 +208,18 @@ impl<'f, F: Fixture> Harness<'f, F> {
         }
     }
 
-    /// Acquires for the subject "s".
     pub(super) async fn acquire(&self, policy: &Policy, cost: u64) -> Decision {
         let charge = Charge::new(policy, "s").cost(cost);
         self.ask(Operation::Acquire, &[charge]).await
     }
 
-    /// Acquires for the subject "s". Fails the property if the store refuses the call.
+    /// Acquires for the subject "s". The store must admit the call.
     pub(super) async fn take(&self, policy: &Policy, cost: u64) {
         let decision = self.acquire(policy, cost).await;
         check!(decision.is_allowed(), "`{policy}` must admit a cost of {cost}");
     }
 
-    /// Acquires for the subject "s". Fails the property if the store allows the call.
+    /// Acquires for the subject "s". The store must refuse the call.
     pub(super) async fn refused(&self, policy: &Policy, cost: u64) -> Decision {
         let decision = self.acquire(policy, cost).await;
         check!(decision.is_denied(), "`{policy}` must refuse a cost of {cost}");
@@ -238,13 +232,12 @@ impl<'f, F: Fixture> Harness<'f, F> {
         self.ask(operation, &[charge]).await.verdicts()[0]
     }
 
-    /// Returns the remaining amount of the subject "s".
     pub(super) async fn remaining(&self, policy: &Policy) -> u64 {
         self.does(Operation::Peek, policy, 0).await.remaining()
     }
 
-    /// Returns the state of the store. Its verdicts are the verdicts of peeks at these charges,
-    /// with costs of 0 and 1.
+    /// Returns the state of the store: the verdicts of peeks at `charges` with costs of 0 and 1,
+    /// and the contents of the store if the fixture can list them.
     pub(super) async fn snapshot(&self, charges: &[Charge<'_>]) -> Snapshot {
         let mut verdicts = vec![];
         for charge in charges {
@@ -276,7 +269,7 @@ pub(super) fn each_case<F: Fixture>(fixture: &F, check: impl AsyncFn(&Harness<'_
 }
 
 /// Runs random cases. If a case needs a policy that the store does not support, another case is
-/// drawn instead.
+/// drawn.
 #[expect(clippy::needless_pass_by_value, reason = "callers write the check in place")]
 pub(super) fn cases<F: Fixture, I: fmt::Debug>(
     fixture: &F,
@@ -293,8 +286,8 @@ pub(super) fn cases<F: Fixture, I: fmt::Debug>(
         ..Config::default()
     };
     let result = TestRunner::new(config).run(&inputs, |input| {
-        // If the store has supported none of the drawn policies so far, it probably supports no
-        // policy of this strategy. In this case, no further store is opened.
+        // If the store has supported none of the drawn policies so far, the store probably supports
+        // no policy of the strategy. So no further store is opened.
         if held.get() == 0 && rejected.get() > cases {
             return Err(TestCaseError::reject("not supported"));
         }
@@ -317,7 +310,7 @@ pub(super) fn cases<F: Fixture, I: fmt::Debug>(
     });
     match result {
         Ok(()) => {}
-        // If the store supports few of the drawn policies, the property runs fewer cases. That is
+        // If the store supports few of the drawn policies, the property runs fewer cases, which is
         // not a failure.
         Err(TestError::Abort(_)) if rejected.get() > 0 => {}
         Err(TestError::Abort(reason)) => fail(&format!("no cases can be drawn: {reason}")),
@@ -327,7 +320,6 @@ pub(super) fn cases<F: Fixture, I: fmt::Debug>(
     }
 }
 
-/// Returns the file for the seeds of failing cases of the running property.
 fn regressions(fixture: &impl Fixture) -> Option<Box<dyn FailurePersistence>> {
     let file = fixture.regressions()?.join(property()).with_extension("txt");
     // The path is leaked, because proptest requires `'static` paths and uses them until the end of
@@ -336,7 +328,6 @@ fn regressions(fixture: &impl Fixture) -> Option<Box<dyn FailurePersistence>> {
     Some(Box::new(FileFailurePersistence::Direct(file)))
 }
 
-/// Returns `true` if the store supports any policy of the suite.
 pub(super) fn supports_any<F: Fixture>(fixture: &F) -> bool {
     runtime().block_on(async {
         let harness = Harness::open(fixture).await;
@@ -352,7 +343,7 @@ fn runtime() -> tokio::runtime::Runtime {
         .expect("a runtime can be built")
 }
 
-/// Runs one case on several threads. Fails the property if the case takes longer than the fixture's
+/// Runs one case on several threads. The property fails if the case takes longer than the fixture's
 /// `patience`.
 pub(super) fn threads<F: Fixture>(fixture: &F, check: impl AsyncFnOnce(&Harness<'_, F>)) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -380,8 +371,7 @@ pub(super) fn threads<F: Fixture>(fixture: &F, check: impl AsyncFnOnce(&Harness<
     }
 }
 
-/// Starts one task for each caller, so that all callers run concurrently. Returns the results of
-/// the tasks.
+/// Runs one concurrent task for each caller, and returns the results.
 pub(super) async fn concurrently<T: Send + 'static, R>(
     callers: usize,
     call: impl Fn(usize) -> R,
@@ -409,8 +399,8 @@ where
 
 /// Runs a case. Returns `true` if the case ends within `patience`.
 ///
-/// A separate thread measures the time. The timers of a runtime would stop if all threads of the
-/// runtime are blocked.
+/// A separate thread measures the time, because the timers of a runtime stop if all its threads are
+/// blocked.
 async fn watched(patience: Duration, case: impl Future<Output = ()>) -> bool {
     let (alarm, mut late) = tokio::sync::oneshot::channel::<()>();
     let (done, ended) = mpsc::channel::<()>();

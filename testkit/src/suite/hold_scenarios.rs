@@ -25,8 +25,8 @@ fn must<T>(answer: Result<T, Error>) -> T {
         .unwrap_or_else(|error| fail(&format!("a call must not fail: {error}")))
 }
 
-/// Creates a limiter as another process would: the limiter has its own copy of each policy, parsed
-/// from the policy's text.
+/// Creates a limiter as another process would: with its own copy of each policy, parsed from the
+/// policy's text.
 fn limiter<S: Store>(store: S, policies: &[&Policy]) -> Limiter<S> {
     let parsed = policies.iter().map(|policy| match policy.to_string().parse() {
         Ok(policy) => policy,
@@ -75,7 +75,7 @@ async fn hold_concurrently<S: Store + 'static>(
     holds.await.into_iter().filter_map(|hold| must(hold).into_ticket().ok()).collect()
 }
 
-/// Concurrent holds of several processes never exceed one of several limits. A later hold can use
+/// Concurrent holds of several processes never exceed any of several limits. A later hold can use
 /// the amount that the settlement of an earlier hold has refunded.
 pub(super) fn concurrent_holds_never_exceed_the_limit<F: Fixture>(fixture: &F) {
     threads(fixture, async |harness| {
@@ -130,8 +130,8 @@ pub(super) fn holds_are_settled_through_any_limiter<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Checks that a hold that is never settled stays charged. The state recovers as after any charge,
-/// without a further call.
+/// Checks that a hold that is never settled stays charged, and that its state recovers like after
+/// any charge, without a further call.
 pub(super) fn a_lost_settlement_stays_charged_and_ends_by_itself<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         harness.needs(&policy);
@@ -144,7 +144,7 @@ pub(super) fn a_lost_settlement_stays_charged_and_ends_by_itself<F: Fixture>(fix
         let _ = harness.refused(&policy, 2).await;
         harness.at(40);
         check_eq!(harness.remaining(&policy).await, 5, "{policy}");
-        // The hold is settled after the state has recovered. The settlement does not refund the
+        // The hold is settled after its state has recovered, so the settlement does not refund the
         // newer charge.
         harness.take(&policy, 3).await;
         check_eq!(settle(&limiter, &lost, 1).await.given_back("p"), 0, "{policy}");
@@ -177,9 +177,9 @@ pub(super) fn a_late_settlement_charges_the_difference_once<F: Fixture>(fixture:
     });
 }
 
-/// Checks that a settlement of a sliding log refunds an estimate only if the estimate is in one of
-/// the newest 128 records. If the record is older, the settlement refunds nothing, and reports that
-/// the hold is out of reach. A log with a grain has fewer records.
+/// Checks that a settlement of a sliding log refunds an estimate only if its record is among the
+/// newest 128 records. If the record is older, the settlement refunds nothing, and reports that the
+/// hold is out of reach. A log with a grain has fewer records.
 pub(super) fn a_settlement_says_if_its_hold_is_out_of_reach<F: Fixture>(fixture: &F) {
     for (text, newer, is_out_of_reach) in [
         ("p: sliding-log 500/1h", 127, false),
@@ -209,7 +209,7 @@ pub(super) fn a_settlement_says_if_its_hold_is_out_of_reach<F: Fixture>(fixture:
         });
     }
     case(fixture, async |harness| {
-        // After the window of an estimate has ended, the estimate is not charged any more. Then the
+        // After the window of an estimate has ended, the estimate is not charged any more, and the
         // settlement does not report that the hold is out of reach.
         let policy = super::harness::policy("p: sliding-log 500/1ms");
         let limiter = limiter(Arc::clone(&harness.store), &[&policy]);

@@ -46,7 +46,6 @@ async fn must_fail<F: Fixture>(
     }
 }
 
-/// Skips the case if the store supports no ids.
 async fn needs_ids<F: Fixture>(harness: &Harness<'_, F>, policy: &Policy) {
     let charge = [Charge::new(policy, "none")];
     let _ = harness.once(CallId::new("none", TTL), Operation::Extend, &charge).await;
@@ -97,8 +96,8 @@ pub(super) fn lapses_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Under a policy with `refund-lapsed`, the unspent part of a lapsed hold is refunded. The store
-/// can execute the refund later, but the result is as if it was executed at the time of the lapse.
+/// Under a policy with `refund-lapsed`, the unspent part of a lapsed hold is refunded. The store is
+/// allowed to execute the refund later, with the result of a refund at the time of the lapse.
 pub(super) fn a_lapsed_hold_is_given_back_by_its_policy<F: Fixture>(fixture: &F) {
     for text in [
         "p: fixed-window 9/1h refund-lapsed",
@@ -108,7 +107,7 @@ pub(super) fn a_lapsed_hold_is_given_back_by_its_policy<F: Fixture>(fixture: &F)
         "p: token-bucket 9/1h refund-lapsed",
         "p: token-bucket 9/1h by-interval refund-lapsed",
     ] {
-        // Each case has the cost at which the hold is settled, if any, and the remaining amount
+        // Each case has an optional cost at which the hold is settled, and the remaining amount
         // after the settlement.
         for (actual, remaining) in
             [(None, 8), (Some(0), 8), (Some(1), 8), (Some(3), 6), (Some(9), 0)]
@@ -174,7 +173,7 @@ pub(super) fn a_wait_counts_on_what_will_lapse<F: Fixture>(fixture: &F) {
 }
 
 /// If a policy records its holds in its states, a peek returns the unspent part of the holds, even
-/// if answers were lost. No other call returns the unspent part.
+/// after lost answers. No other call returns the unspent part.
 pub(super) fn a_peek_says_what_is_held_and_not_spent<F: Fixture>(fixture: &F) {
     let texts = [
         "p: fixed-window 60/1h",
@@ -185,8 +184,8 @@ pub(super) fn a_peek_says_what_is_held_and_not_spent<F: Fixture>(fixture: &F) {
         "p: token-bucket 60/1h by-interval",
     ];
     let policies = texts.map(|text| super::harness::policy(text).refund_lapsed()).to_vec();
-    // Each job describes a hold. It has the cost of the hold, the amount that is reported as used,
-    // and whether the hold is extended and settled.
+    // Each job describes a hold: its cost, the amount that is reported as used, whether it is
+    // extended, and whether it is settled.
     let jobs = prop::collection::vec((1..9_u64, 0..12_u64, any::<bool>(), any::<bool>()), 1..5);
     let inputs = (prop::sample::select(policies), jobs, any::<bool>(), lost(24));
     cases(fixture, inputs, async |harness, (policy, jobs, is_reset, plan)| {
@@ -256,11 +255,11 @@ pub(super) fn a_peek_says_what_is_held_and_not_spent<F: Fixture>(fixture: &F) {
 /// A step of a trace in which a holder and other callers use one subject.
 #[derive(Debug, Clone, Copy)]
 enum Shared {
-    /// The holder makes the hold with this number and this cost.
+    /// The holder makes the hold with this number at this cost.
     Hold(u8, u64),
     /// The holder settles the hold with this number at this actual cost.
     Settle(u8, u64),
-    /// The holder refunds the cost of the hold with this number. The hold stays open, and can be
+    /// The holder refunds the cost of the hold with this number. The hold stays open and can be
     /// settled later.
     RefundHold(u8),
     /// Another caller acquires this cost.
@@ -318,7 +317,7 @@ pub(super) fn b100_a_settlement_never_refunds_other_callers<F: Fixture>(fixture:
             let id = [id];
             harness.once(CallId::new(&id, life), operation, &charges_of(cost)).await
         };
-        // For each hold, its cost, whether it was reset, and whether it was refunded. The other
+        // Each hold has its cost, whether it was reset, and whether it was refunded. The other
         // variables are the usage of other callers, the usage of settled holds, and the time.
         let mut holds: Vec<Option<(u64, bool, bool)>> = vec![None; 3];
         let (mut made, mut others, mut settled, mut now) = ([0_u8; 3], 0, 0, 0);
@@ -343,8 +342,8 @@ pub(super) fn b100_a_settlement_never_refunds_other_callers<F: Fixture>(fixture:
                     settled += actual;
                 }
                 Shared::RefundHold(id) if *with_refunds => {
-                    // Each hold is refunded at most once. A second refund would itself refund the
-                    // usage of other callers.
+                    // The test refunds each hold at most once, because a second refund would refund
+                    // the usage of other callers.
                     let Some((cost, false, is_refunded @ false)) = &mut holds[usize::from(id)]
                     else {
                         continue;
@@ -378,8 +377,8 @@ pub(super) fn b100_a_settlement_never_refunds_other_callers<F: Fixture>(fixture:
                 check_eq!(used, (others + settled + held).min(60), "{policy}");
             }
         }
-        // Holds that are never settled lapse now. Under some policies, a lapse refunds the hold. It
-        // must not refund the usage of other callers.
+        // Holds that are never settled lapse now. A lapse must not refund the usage of other
+        // callers.
         harness.at(now + 100);
         let used =
             60 - harness.ask(Operation::Peek, &charges_of(0)).await.verdicts()[0].remaining();
@@ -392,8 +391,8 @@ pub(super) fn b100_a_settlement_never_refunds_other_callers<F: Fixture>(fixture:
 /// settlement does neither again.
 pub(super) fn a_hold_is_settled_once<F: Fixture>(fixture: &F) {
     for policy in each() {
-        // The hold has a cost of 4, and the limit is 5. Each case consists of the actual cost, the
-        // refunded or charged amount, and the remaining amount.
+        // The hold has a cost of 4, and the limit is 5. Each case has the actual cost, the refunded
+        // or charged amount, and the remaining amount.
         for (cost, amount, remaining) in [(0, 4, 5), (1, 3, 4), (4, 0, 1), (5, 1, 0), (9, 5, 0)] {
             case(fixture, async |harness| {
                 let held = [Charge::new(&policy, "s").cost(4)];
@@ -514,14 +513,14 @@ pub(super) fn a_hold_is_settled_so_far_in_totals<F: Fixture>(fixture: &F) {
 }
 
 /// Checks that a settlement refunds a hold only in the window in which the hold was made. The
-/// tokens that a bucket has refilled since the hold count as a repayment of the hold.
+/// tokens that a bucket has refilled since then count as a repayment of the hold.
 pub(super) fn a_hold_gives_back_no_more_than_is_owed<F: Fixture>(fixture: &F) {
     for policy in each() {
         for micros in [0, 1, 2, 4, 9, 10, 11, 19, 20, 30] {
             for actual in 0..=4_u64 {
                 case(fixture, async |harness| {
-                    // Only the actual cost is charged to a second state. Its remaining amount is
-                    // the expected amount.
+                    // A second state is charged only the actual cost. The remaining amount of the
+                    // second state is the expected amount.
                     let held = [Charge::new(&policy, "s").cost(4)];
                     let expected = [Charge::new(&policy, "expected").cost(actual)];
                     check!(must(harness, Operation::Hold, &held).await.is_allowed());
@@ -545,13 +544,12 @@ pub(super) fn a_hold_gives_back_no_more_than_is_owed<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Checks that the remaining amount after a settlement is at most the amount that would remain if
-/// all callers had charged their actual costs only. This is true for all charges of other callers
-/// during the hold.
+/// Checks that the remaining amount after a hold and its settlement is at most the amount after a
+/// charge of the actual cost. The charges of other callers during the hold are random.
 pub(super) fn holds_never_make_room_for_more<F: Fixture>(fixture: &F) {
     let step = (0..6_u64, 0..4_u64, prop_oneof![Just(0), 1..4_u64]);
-    // Some policies are excluded: policies whose windows or periods begin with the first charge, or
-    // differ between subjects.
+    // The test excludes policies whose windows or periods begin with the first charge, or differ
+    // between subjects.
     let is_aligned = |policy: &Policy| {
         let text = policy.to_string();
         !["phased", "anchored", "by-interval"].iter().any(|word| text.contains(word))
@@ -614,7 +612,7 @@ pub(super) fn several_charges_are_held_together<F: Fixture>(fixture: &F) {
     }
 }
 
-/// If a shadow denies its charge, this charge is not held, and not settled.
+/// Checks that a charge that a shadow denies is not held and not settled.
 pub(super) fn a_shadow_that_refuses_holds_nothing<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let (policy, shadow) = (harness.hourly("p", 9, ""), harness.hourly("q", 3, " shadow"));
@@ -631,8 +629,8 @@ pub(super) fn a_shadow_that_refuses_holds_nothing<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Checks that a "hold up to" holds the remaining amount if this amount is less than the cost. The
-/// hold is then settled at the held amount.
+/// Checks that a "hold up to" holds only the remaining amount if the cost is higher, and that the
+/// hold is settled at the held amount.
 pub(super) fn as_much_as_there_is_can_be_held<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         harness.take(&policy, 2).await;
@@ -649,8 +647,8 @@ pub(super) fn as_much_as_there_is_can_be_held<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Checks that a settlement changes nothing if its hold does not exist, or if its charges belong
-/// to another hold.
+/// Checks that a settlement changes nothing if its hold does not exist, or if its charges belong to
+/// another hold.
 pub(super) fn a_made_up_hold_gives_nothing_back<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let (policy, larger) = (harness.hourly("p", 9, ""), harness.hourly("p", 10, ""));
@@ -749,7 +747,6 @@ pub(super) fn a_hold_of_a_changed_policy_is_settled_where_it_was_taken<F: Fixtur
     });
 }
 
-/// Returns a strategy for plans of faults: lost calls and lost answers.
 fn lost(calls: usize) -> impl Strategy<Value = Vec<Fault>> {
     let fault = prop_oneof![
         Just(Fault::After(ErrorKind::Timeout)),
@@ -759,7 +756,7 @@ fn lost(calls: usize) -> impl Strategy<Value = Vec<Fault>> {
     prop::collection::vec(fault, 0..calls)
 }
 
-/// Each hold is made once and settled once, regardless of the calls and answers that are lost.
+/// Checks that each hold is made once and settled once, regardless of lost calls and answers.
 pub(super) fn a_hold_is_settled_once_whatever_is_lost<F: Fixture>(fixture: &F) {
     let plans = (prop::collection::vec(0..9_u64, 4), lost(24));
     cases(fixture, plans, async |harness, (costs, plan)| {
@@ -804,7 +801,7 @@ fn may_be_repeated(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Unavailable)
 }
 
-/// Checks that a hold is settled once if many concurrent callers settle it. All callers with the
+/// Checks that a hold is settled once if many concurrent callers settle it. The callers with the
 /// cost of the first settlement succeed, and all others get an error.
 pub(super) fn a_hold_of_many_callers_is_settled_once<F: Fixture>(fixture: &F) {
     threads(fixture, async |harness| {

@@ -30,7 +30,6 @@ async fn must<F: Fixture>(
     }
 }
 
-/// Returns the operations that a call with an id is allowed to have.
 fn operations(policy: &Policy) -> Vec<Operation> {
     let mut operations = vec![
         Operation::Acquire,
@@ -96,7 +95,7 @@ pub(super) fn an_id_is_forgotten_after_its_time<F: Fixture>(fixture: &F) {
     });
 }
 
-/// The id of a refused call is not recorded. A repeated call is decided again.
+/// Checks that the id of a refused call is not recorded, so that a repeated call is decided again.
 pub(super) fn an_id_of_a_refused_call_is_free<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         harness.take(&policy, 5).await;
@@ -118,7 +117,7 @@ pub(super) fn an_id_of_a_refused_call_is_free<F: Fixture>(fixture: &F) {
     });
 }
 
-/// A different call with a recorded id is an error, and charges nothing.
+/// Checks that a different call under a recorded id is an error, and charges nothing.
 pub(super) fn an_id_of_another_call_is_an_error<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let (policy, larger) = (harness.hourly("p", 9, ""), harness.hourly("p", 10, ""));
@@ -223,7 +222,7 @@ pub(super) fn an_id_that_is_not_valid_is_an_error<F: Fixture>(fixture: &F) {
     });
 }
 
-/// In a batch, a call with an id is also executed once.
+/// Checks that a call with an id is also executed once in a batch.
 pub(super) fn an_id_in_a_batch_makes_a_call_happen_once<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let policy = harness.hourly("p", 9, "");
@@ -244,8 +243,8 @@ pub(super) fn an_id_in_a_batch_makes_a_call_happen_once<F: Fixture>(fixture: &F)
     });
 }
 
-/// If a caller repeats a call with an id until an answer arrives, the call is charged once. It does
-/// not matter which calls and answers are lost.
+/// Checks that a call with an id is charged once if a caller repeats it until an answer arrives,
+/// regardless of lost calls and answers.
 pub(super) fn an_id_is_charged_once_whatever_is_lost<F: Fixture>(fixture: &F) {
     let lost = prop_oneof![
         Just(Fault::After(ErrorKind::Timeout)),

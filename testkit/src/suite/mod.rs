@@ -7,10 +7,10 @@
 //! A property consists of one or more cases. Each case opens its own store, with a clock that only
 //! this case moves. No case sleeps.
 //!
-//! The suite uses only policies that the store [supports](tidegate_core::Store::supports). The
-//! suite skips a case that needs an unsupported policy. In a random case, it draws another policy
-//! instead. If all cases of a property are skipped, the property passes and prints `not run: …`. If
-//! the store supports none of the suite's policies, all properties that need a policy fail.
+//! The suite uses only policies that the store [supports](tidegate_core::Store::supports). It skips
+//! a case that needs an unsupported policy, and draws another policy in a random case. If all cases
+//! of a property are skipped, the property passes and prints `not run: …`. If the store supports
+//! none of the suite's policies, all properties that need a policy fail.
 //!
 //! # What the properties check
 //!
@@ -151,8 +151,8 @@ macro_rules! conformance {
         mod $module {
             use super::*;
 
-            // All tests share this function, which has one type. A closure in each test would have
-            // a different type in each test. The suite would then be compiled again for each test.
+            // All tests share this function, which has one type. If each test had its own closure,
+            // the suite would be compiled again for the type of each closure.
             fn fixture_under_test() -> impl $crate::Fixture {
                 $fixture
             }
@@ -342,8 +342,8 @@ macro_rules! __list {
             ///
             /// Panics if the store does not have the property.
             pub fn $name<F: Fixture>(fixture: &F) {
-                // The inner function is not generic, so that the code of the property is compiled
-                // in this crate.
+                // `erased` is not generic, so the code of the property is compiled in this crate,
+                // and not in the crate of each store.
                 fn erased(fixture: &Erased<'_>) {
                     let property = stringify!($name);
                     report::run(

@@ -63,7 +63,7 @@ pub(super) fn b32_fractions_do_not_drift<F: Fixture>(fixture: &F) {
         let charges = [Charge::new(&bucket, "s")];
         let mut admitted = 0;
         for step in 0..10 + steps {
-            // The first eleven requests are made at the start. After that, one request is made per
+            // The first eleven requests are made at the start, and then one request per
             // microsecond.
             let now = step.saturating_sub(10);
             harness.at(now);
@@ -151,8 +151,8 @@ pub(super) fn b35_zero_divides_nothing<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Defect B36: if the interval between two tokens is a fraction of a microsecond, a bucket still
-/// admits exactly what its rate allows.
+/// Defect B36: a bucket admits exactly what its rate allows, even if the interval between two
+/// tokens is a fraction of a microsecond.
 pub(super) fn b36_intervals_below_a_microsecond_do_not_truncate<F: Fixture>(fixture: &F) {
     // A caller makes two requests per microsecond for 2 ms. The bucket admits its burst and all
     // tokens that it refills.

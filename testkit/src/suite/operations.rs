@@ -139,8 +139,8 @@ pub(super) fn a_block_shuts_out_and_is_lifted<F: Fixture>(fixture: &F) {
     });
 }
 
-/// A "block at least" does not change a block that ends later. A "block at least" with a span of
-/// zero changes nothing.
+/// A "block at least" does not change a block that ends later, and does nothing with a span of
+/// zero.
 pub(super) fn a_block_of_at_least_a_span_shortens_none<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let at_least = |micros| Operation::BlockAtLeast { span: us(micros) };
@@ -346,9 +346,8 @@ pub(super) fn a_block_survives_a_changed_limit<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Rule 8 of the design: a bucket recovers at the time that was computed under the policy of its
-/// last charge. Decisions do not depend on whether the store has already dropped the bucket's
-/// state.
+/// Rule 8 of the design: a bucket recovers at the time that the policy of its last charge
+/// determined. Decisions do not depend on whether the store has already dropped the bucket's state.
 pub(super) fn a_lowered_rate_counts_from_the_next_charge<F: Fixture>(fixture: &F) {
     for (fast, slow) in [
         ("p: token-bucket 1/1us burst 5", "p: token-bucket 1/1h burst 5"),
@@ -359,8 +358,8 @@ pub(super) fn a_lowered_rate_counts_from_the_next_charge<F: Fixture>(fixture: &F
             let (fast, slow) = (policy(fast), policy(slow));
             let taken = harness.acquire(&fast, 4).await.verdicts()[0];
             let full_after = u64::try_from(taken.reset_after().as_micros()).unwrap_or(u64::MAX);
-            // The wait of a refusal also ends at this time. A deny cache would otherwise refuse the
-            // subject for too long.
+            // The wait of a refusal ends when the bucket is full. With a later end, a deny cache
+            // would refuse the subject for too long.
             let refused = harness.refused(&slow, 5).await.verdicts()[0];
             let waits = [refused.retry_after(), Some(refused.reset_after())];
             check_eq!(waits, [Some(us(full_after)); 2], "{fast} to {slow}");

@@ -67,8 +67,8 @@ pub(super) fn a_charge_stops_at_what_a_state_can_hold<F: Fixture>(fixture: &F) {
     }
 }
 
-/// If a sliding log is full, a charge beyond the limit moves the newest record of the log to the
-/// current time. The charge then counts for a whole window.
+/// Checks that a charge beyond the limit to a full sliding log moves the newest record to the
+/// current time, so that the charge counts for a whole window.
 pub(super) fn a_charge_to_a_full_log_counts_from_now<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let policy = policy("p: sliding-log 2/10us");

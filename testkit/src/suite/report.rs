@@ -1,10 +1,10 @@
-//! Reports of failures. Each failure has one message, which fits on a screen and names the broken
+//! Reports of failures. A failure has one message, which fits on a screen and names the broken
 //! guarantee.
 //!
 //! A failed check unwinds with a [`Broken`]. A case that needs a policy that the store does not
-//! support unwinds with a [`LeftOut`]. Both unwind without a call of the panic hook. The hook would
-//! print a message for each failing input that is tried during the search for the smallest failing
-//! input. Only [`run`] calls the hook: it panics once, with the complete message.
+//! support unwinds with a [`LeftOut`]. Neither calls the panic hook, because the hook would print a
+//! message for each failing input during the search for the smallest failing input. Only [`run`]
+//! calls the hook: it panics once, with the complete message.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -18,29 +18,25 @@ use super::contract::Guarantee;
 use crate::call_log::CallLog;
 use crate::show;
 
-/// The maximum number of lines in a message.
 const MAX_LINES: usize = 40;
 
-/// The maximum number of bytes in a message.
 const MAX_BYTES: usize = 6_000;
 
-/// The payload of a panic after a failed check. It contains the message of the failure.
+/// The payload of the panic of a failed check, with the message of the failure.
 struct Broken(String);
 
-/// The payload of a panic that ends a case without a result, because the store does not support a
-/// policy of the case. It contains the reason that the store returned.
+/// The payload of a panic that ends a case without a result. The text is the reason for which the
+/// store does not support a policy of the case.
 pub(super) struct LeftOut(pub(super) String);
 
-/// The payload of a panic.
 pub(super) type Payload = Box<dyn Any + Send>;
 
 thread_local! {
-    /// The property that runs on this thread.
     static PROPERTY: Cell<&'static str> = const { Cell::new("") };
     /// The number of cases that this thread has run for the property.
     static RUN: Cell<u32> = const { Cell::new(0) };
-    /// The reason that the store returned for the first policy of the property that it does not
-    /// support.
+    /// The reason for which the store does not support a policy of the property. If it does not
+    /// support several policies, this is the reason for the first policy.
     static LEFT_OUT: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
@@ -56,17 +52,17 @@ pub(super) fn fail(message: &str) -> ! {
     resume_unwind(Box::new(Broken(format!("{message}\n  ({}:{})", place.file(), place.line()))))
 }
 
-/// Fails the property with the message of a failed case, which already contains a file and a line.
+/// Fails the property with the message of a failed case, which already names a file and a line.
 pub(super) fn fail_as_case(message: String) -> ! {
     resume_unwind(Box::new(Broken(message)))
 }
 
-/// Ends the case without a result. The reason says which policy is not supported.
+/// Ends the case without a result, because a policy is not supported.
 pub(super) fn leave_out(reason: String) -> ! {
     resume_unwind(Box::new(LeftOut(reason)))
 }
 
-/// Returns the answer of a store. If the store does not support the call, skips the case instead.
+/// Returns the answer of a store, or skips the case if the store does not support the call.
 pub(super) fn unless_unsupported<T>(answer: Result<T, Error>) -> Result<T, Error> {
     match answer {
         Err(error) if error.kind() == ErrorKind::Unsupported => leave_out(error.to_string()),
@@ -93,8 +89,8 @@ macro_rules! check {
     }};
 }
 
-/// Fails the property if the actual value differs from the expected value. The message shows the
-/// expression of the actual value, the actual value, the expected value, and the given context.
+/// Fails the property if the actual value differs from the expected value. The message shows both
+/// values, the expression of the actual value, and the given context.
 macro_rules! check_eq {
     ($actual:expr, $expected:expr $(,)?) => {
         check_eq!($actual, $expected, "a value differs")
@@ -116,7 +112,7 @@ macro_rules! check_eq {
 
 pub(super) use {check, check_eq};
 
-/// Runs a future to its end. If the future panics, returns the payload of the panic as an error.
+/// Runs a future to its end. A panic becomes an error with the payload of the panic.
 pub(super) async fn caught<T>(future: impl Future<Output = T>) -> Result<T, Payload> {
     let mut future = pin!(future);
     poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
@@ -126,13 +122,9 @@ pub(super) async fn caught<T>(future: impl Future<Output = T>) -> Result<T, Payl
     .await
 }
 
-/// The result of a case.
 pub(super) enum Ended {
-    /// The property holds in this case.
     Held,
-    /// The case needs a policy that the store does not support.
     LeftOut,
-    /// The property does not hold in this case. The message says why.
     Failed(String),
 }
 
@@ -158,7 +150,6 @@ pub(super) fn ended(result: Result<Result<(), String>, Payload>, calls: &CallLog
     Ended::Failed(show::cut(&message, MAX_LINES / 2, MAX_BYTES / 2) + &calls.show())
 }
 
-/// Returns the message of a panic.
 pub(super) fn message_of(payload: &(dyn Any + Send)) -> String {
     if let Some(Broken(message)) = payload.downcast_ref() {
         return message.clone();

@@ -1,5 +1,5 @@
 //! Properties of policies with shards. A store is allowed to split the limit of such a policy over
-//! several states, or to keep it in one state. The store must never admit more than the limit. All
+//! several states, or to keep it in one state. It must never admit more than the limit. All
 //! subjects of a tenant share one limit, on every store.
 
 use std::time::Duration;
@@ -57,7 +57,7 @@ pub(super) fn a_limit_of_a_tenant_is_one_for_all_its_subjects<F: Fixture>(fixtur
             case(fixture, async |harness| {
                 check_eq!(admitted(harness, &policy, "one").await, policy.limit(), "{policy}");
                 check_eq!(admitted(harness, &policy, "other").await, policy.limit(), "{policy}");
-                // A call can name any subject of the tenant. The call applies to the shared state
+                // A call can name any subject of the tenant, because all subjects share the state
                 // of the tenant.
                 let any_subject = [Charge::new(&policy, "any_subject").tenant("one")];
                 let _ = harness.ask(Operation::Reset, &any_subject).await;
@@ -73,7 +73,7 @@ pub(super) fn a_limit_of_a_tenant_is_one_for_all_its_subjects<F: Fixture>(fixtur
     }
 }
 
-/// If each shard has the whole limit, each subject has its own limit, like under a policy without
+/// If each shard has the whole limit, each subject has its own limit, as under a policy without
 /// shards.
 pub(super) fn a_whole_limit_is_each_subjects_own<F: Fixture>(fixture: &F) {
     for policy in each() {

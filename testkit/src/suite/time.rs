@@ -11,7 +11,7 @@ use super::report::{check, check_eq};
 use crate::generate::any_policy;
 use crate::show;
 
-/// Defect B30: the store decides by its own clock, and its method `now` returns the time of this
+/// Defect B30: the store decides by its own clock, and its method `now` returns the time of that
 /// clock.
 pub(super) fn b30_the_clock_that_counts_is_the_stores<F: Fixture>(fixture: &F) {
     use tidegate_core::{Clock, Store};
@@ -24,8 +24,8 @@ pub(super) fn b30_the_clock_that_counts_is_the_stores<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Returns a strategy for a policy of [`EACH`] and some requests. Each request consists of the time
-/// before the request, in microseconds, and its cost.
+/// Returns a strategy for a policy of [`EACH`] and some requests. The two numbers of a request are
+/// the time before the request, in microseconds, and the cost.
 fn requests() -> impl Strategy<Value = (Policy, Vec<(u64, u64)>)> {
     let request = (prop_oneof![3 => Just(0), 4 => 0..8_u64, 1 => 0..40_u64], 1..4_u64);
     (prop::sample::select(&EACH[..]), prop::collection::vec(request, 1..60))
@@ -224,8 +224,8 @@ async fn admitted<F: Fixture>(
 pub(super) fn never_more_is_admitted_than_the_policy_says<F: Fixture>(fixture: &F) {
     cases(fixture, requests(), async |harness, (policy, requests)| {
         let admitted = admitted(harness, policy, requests).await;
-        // Returns the maximum amount that the policy is allowed to admit in an interval of time.
-        // The maximum depends on the algorithm. Each policy admits 5 in 10 µs.
+        // Returns the maximum amount that the policy is allowed to admit in an interval of time,
+        // depending on the algorithm. Each policy admits 5 in 10 µs.
         let max = |from: u64, to: u64| match policy.algorithm().keyword() {
             "sliding-log" => 5 * ((to - from) / 10 + 1),
             "token-bucket" if policy.to_string().contains("by-interval") => {
@@ -272,12 +272,12 @@ pub(super) fn the_long_run_rate_is_met_however_often_it_is_asked<F: Fixture>(fix
                 }
                 let text = policy.to_string();
                 let round = if text.contains("grain") || text.contains("counter") {
-                    // These policies can admit less than the long-run rate. The bound of 20 µs per
-                    // round covers their loss.
+                    // A sliding counter and a log with a grain can admit less than the long-run
+                    // rate. The bound of 20 µs per round covers the difference.
                     20
                 } else if ["anchored", "log", "interval"].iter().any(|word| text.contains(word)) {
-                    // A round begins at a request. So it begins late by up to one interval between
-                    // requests.
+                    // A round begins at a request, so it begins late by at most the interval
+                    // between two requests.
                     10_u64.div_ceil(every) * every
                 } else {
                     10
@@ -290,8 +290,8 @@ pub(super) fn the_long_run_rate_is_met_however_often_it_is_asked<F: Fixture>(fix
             });
         }
     }
-    // This bucket is never full, because its burst exceeds the refill of a period. So it loses no
-    // part of a period.
+    // The bucket of this policy is never full, because its burst exceeds the refill of a period. So
+    // no part of a period is lost.
     for every in [1, 3, 7, 10] {
         case(fixture, async |harness| {
             let bucket = policy("p: token-bucket 5/10us burst 12 by-interval");

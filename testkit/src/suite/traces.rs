@@ -61,8 +61,8 @@ pub(super) fn several_charges_under_a_jumping_clock<F: Fixture>(fixture: &F) {
     play(fixture, scenario(several_policies(), moves, 25, 4), moves);
 }
 
-/// Defects B53 and B54: a changed policy with the same name keeps its usage. If its shape has
-/// changed, it has another state. The store decides like the oracle.
+/// Defects B53 and B54: the store decides like the oracle if policies change. A changed policy with
+/// the same name keeps its usage. If the shape of the policy has changed, it has another state.
 pub(super) fn b53_changed_policies_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let policies = Kind::any().prop_flat_map(|kind| related_policies(kind, "p"));
     let traces = scenario(policies, ClockKind::Jumping, 30, 1);

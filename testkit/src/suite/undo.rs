@@ -11,7 +11,7 @@ use super::harness::{EACH, Harness, START, case, cases, each, each_case, policy}
 use super::report::{check, check_eq};
 use crate::show;
 
-/// Returns the operation that undoes a charge. The charge was made this many microseconds after
+/// Returns the operation that undoes a charge, which was made this many microseconds after
 /// [`START`].
 fn undo(micros: u64) -> Operation {
     Operation::Undo { at: Timestamp::from_micros(START + micros) }
@@ -54,10 +54,10 @@ pub(super) fn an_undo_at_once_leaves_what_was_there_before<F: Fixture>(fixture: 
     }
 }
 
-/// A request. The fields are the time before the request, the cost of the request, an optional
-/// extra charge and an optional block. The extra charge is made and undone before the request. It
-/// has a cost, and is a reservation if its flag is `true`. The block is made between the extra
-/// charge and its undo. A block of zero lifts a block.
+/// A request: the time before the request, its cost, an optional extra charge and an optional
+/// block. The extra charge is made and undone before the request. It has a cost, and is a
+/// reservation if its flag is `true`. The block is made between the extra charge and its undo. A
+/// block of zero lifts a block.
 type Request = (u64, u64, Option<(u64, bool)>, Option<u64>);
 
 fn requests() -> impl Strategy<Value = (Policy, Vec<Request>)> {
@@ -114,14 +114,14 @@ pub(super) fn what_is_undone_at_once_is_as_if_never_taken<F: Fixture>(fixture: &
     });
 }
 
-/// Checks that an undo at a later time refunds only the part of the charge that still counts. It
-/// refunds no charge of another call.
+/// Checks that a later undo refunds only the part of the charge that still counts, and no charge of
+/// another call.
 pub(super) fn an_undo_later_takes_nothing_from_others<F: Fixture>(fixture: &F) {
-    // The undone charge has a cost of 3, and is made at the start. Each case has six values. The
-    // first three are the policy, and the time and the cost of another caller's charge. The undo is
-    // made at the same time, and the fourth value is the remaining amount after the undo. The last
-    // two values are a later time and the remaining amount at the later time. An aligned window
-    // ends 7 µs after the start, and an anchored window ends 10 µs after the start.
+    // The undone charge has a cost of 3, and is made at the start. A case begins with the policy,
+    // and the time and the cost of another caller's charge. The undo is made at the same time as
+    // that charge. The fourth value is the remaining amount after the undo. The last two values are
+    // a later time and the remaining amount then. An aligned window ends 7 µs after the start, and
+    // an anchored window ends 10 µs after the start.
     for (text, when, cost, remains, later, remains_later) in [
         ("p: fixed-window 5/10us", 6, 2, 3, 7, 5),
         ("p: fixed-window 5/10us", 7, 4, 1, 16, 1),
@@ -131,8 +131,8 @@ pub(super) fn an_undo_later_takes_nothing_from_others<F: Fixture>(fixture: &F) {
         ("p: sliding-log 5/10us", 10, 4, 1, 19, 1),
         ("p: sliding-log 5/10us grain 2us", 9, 2, 3, 19, 3),
         ("p: sliding-log 5/10us grain 2us", 11, 4, 1, 20, 1),
-        // A sliding counter weights the charges of the previous window. They count as a whole when
-        // the current window begins, and not at all when the current window ends.
+        // A sliding counter weights the charges of the previous window. They count fully at the
+        // start of the current window, and not at all at its end.
         ("p: sliding-counter 5/10us", 6, 2, 3, 7, 3),
         ("p: sliding-counter 5/10us", 7, 2, 3, 16, 3),
         ("p: sliding-counter 5/10us", 17, 4, 1, 26, 1),
@@ -211,7 +211,6 @@ pub(super) fn what_was_not_taken_is_not_undone<F: Fixture>(fixture: &F) {
     });
 }
 
-/// An undo does not lift a block.
 pub(super) fn an_undo_leaves_blocks_alone<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let strict = policy.block_for(Duration::from_micros(50)).expect("within the bounds");
@@ -247,8 +246,8 @@ pub(super) fn a_log_undoes_what_is_among_its_newest_records<F: Fixture>(fixture:
     }
 }
 
-/// A step of a sequence. It is an acquire (the time before the acquire, and its cost) or an undo of
-/// an earlier acquire.
+/// A step of a sequence: an acquire (the time before the acquire, and its cost), or an undo of an
+/// earlier acquire.
 #[derive(Debug, Clone)]
 enum Step {
     Acquire(u64, u64),
@@ -266,8 +265,8 @@ fn steps() -> impl Strategy<Value = (Policy, Vec<Step>)> {
         .prop_map(|(text, steps)| (policy(text), steps))
 }
 
-/// Rule 3 of the design: an undo never makes room for more than the policy allows. The sum of the
-/// charges that were not undone stays within the limit, in any sequence of acquires and undos.
+/// Rule 3 of the design: an undo never makes room for more than the policy allows. In any sequence
+/// of acquires and undos, the sum of the charges that were not undone stays within the limit.
 pub(super) fn never_more_is_admitted_whatever_is_undone<F: Fixture>(fixture: &F) {
     cases(fixture, steps(), async |harness, (policy, steps)| {
         let phase = Charge::new(policy, "s").phase();
@@ -303,8 +302,8 @@ pub(super) fn never_more_is_admitted_whatever_is_undone<F: Fixture>(fixture: &F)
     });
 }
 
-/// Returns a message if the sum of these charges exceeds the limit of 5 in 10 µs. The algorithm of
-/// the policy determines which charges count at the time `to`.
+/// Returns a message if the charges that count at the time `to` exceed the limit of 5 in 10 µs. The
+/// algorithm of the policy determines which charges count.
 fn excess(policy: &Policy, phase: u64, taken: &[(u64, u64)], to: u64) -> Option<String> {
     let sum = |counts: &dyn Fn(u64) -> bool| -> u64 {
         taken.iter().filter(|(at, _)| counts(*at)).map(|(_, cost)| cost).sum()
@@ -313,8 +312,8 @@ fn excess(policy: &Policy, phase: u64, taken: &[(u64, u64)], to: u64) -> Option<
     let window = |window: u64, shift: u64| sum(&|at| (at + shift) / 10 == window);
     match policy.algorithm().keyword() {
         "fixed-window" if text.contains("anchored") => {
-            // The start of an anchored window is not known here. An interval of 10 µs overlaps at
-            // most two windows, so at most 10 are admitted in it.
+            // The start of an anchored window is not known. An interval of 10 µs overlaps at most
+            // two windows, so it admits at most 10.
             let stretch = sum(&|at| at + 10 > to);
             (stretch > 10).then(|| format!("{stretch} in 10 µs"))
         }

@@ -1,5 +1,5 @@
-//! Tests of the generators. Random traces are useful only if they reach limits. These tests count
-//! how often the calls of a trace reach a limit.
+//! Tests that random traces reach limits often. The tests count the calls of a trace that reach a
+//! limit.
 #![expect(clippy::expect_used, reason = "a test")]
 
 use std::pin::pin;
@@ -27,8 +27,8 @@ struct Counts {
     blocked: u32,
     never: u32,
     booked: u32,
-    /// The number of refusals after which the next call was made exactly at the end of the wait,
-    /// and was admitted.
+    /// The number of refusals whose wait was kept: the next call was made exactly at the end of the
+    /// wait, and was admitted.
     kept_waits: u32,
     steps_back: u32,
 }

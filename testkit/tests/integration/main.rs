@@ -1,5 +1,5 @@
-//! The tests of the testkit. All tests are in one program, because linking one program takes much
-//! less time than linking a program for each module.
+//! The tests of the testkit, in one program, because linking one program takes much less time than
+//! linking a program for each module.
 
 mod broken;
 mod generators;

@@ -1,5 +1,5 @@
 //! Tests of the conformance suite on the model store, the smallest store. One model store drops
-//! recovered states immediately, and the other model store never drops a state.
+//! recovered states immediately, and the other never drops a state.
 
 use tidegate_testkit::{ModelStore, conformance, fixture};
 

@@ -1,5 +1,5 @@
-//! Tests of the conformance suite on stores with a defect. In the list below, each defect is
-//! followed by the properties that must find the defect.
+//! Tests of the conformance suite on stores with a defect. The list below contains each defect, and
+//! the properties that must find the defect.
 #![expect(clippy::expect_used, reason = "a test")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,13 +31,13 @@ impl Fixture for BrokenFixture {
         Duration::from_secs(5)
     }
 
-    /// The suite does not save seeds of failing cases, because these stores fail on purpose.
+    /// These stores fail on purpose, so no seeds of failing cases are saved.
     fn regressions(&self) -> Option<PathBuf> {
         None
     }
 }
 
-/// Returns `true` if a property fails on a store with a defect. Panics if the message of this
+/// Returns `true` if a property fails on a store with a defect. Panics if the message of the
 /// failure does not fit on a screen, or does not name the broken guarantee.
 fn catches(property: &str, defect: Defect) -> bool {
     let result = catch_unwind(AssertUnwindSafe(|| check(&BrokenFixture(defect), property)));

@@ -97,8 +97,8 @@ conformance!(windows_only, partial(is_window));
 conformance!(plain_windows_only, partial(does_not_block));
 conformance!(long_memories_only, partial(is_long));
 
-/// A fixture that opens stores with a defect. The suite does not save the seeds of their failing
-/// cases, because these stores fail on purpose.
+/// A fixture that opens stores with a defect, and saves no seeds of failing cases, because these
+/// stores fail on purpose.
 struct Failing<M>(M);
 
 impl<M: Fn(ManualClock) -> PartialStore> Fixture for Failing<M> {
@@ -167,8 +167,8 @@ fn a_store_that_supports_nothing_fails() {
             failed += 1;
         }
     }
-    // Up to three properties pass, because they need no policy. One of them tests the clock, and
-    // the others test policies that cannot be built.
+    // Up to three properties pass, because they need no policy: one tests the clock, and the others
+    // test policies that cannot be built.
     assert!(failed >= properties().len() - 3, "{failed} of {}", properties().len());
 }
 

@@ -15,8 +15,7 @@ fn long_subject() -> impl Strategy<Value = Bytes> {
     any::<u8>().prop_map(|byte| Bytes::from(vec![byte; 1 << 20]))
 }
 
-/// Runs a property that fails for each input. Returns the output of this property. The input is not
-/// reduced.
+/// Runs a property that fails for each input, and returns its output. The input is not reduced.
 fn printed<T: Debug>(input: impl Strategy<Value = T>, seed: u64) -> String {
     let config = Config {
         failure_persistence: None,
@@ -48,8 +47,8 @@ fn a_failing_property_of_long_subjects_prints_at_most_a_screen() {
     assert_fits_on_a_screen(|| hold_scenario(several_policies(), 60).boxed());
 }
 
-/// Checks that a failing input is one line of text. When proptest saves the seed of a failing input
-/// in a file, it writes the input on the same line.
+/// Checks that the text of a failing input is one line, because proptest writes the text into a
+/// file, on the line of the seed.
 #[test]
 fn the_input_is_a_line_of_a_file() {
     let mut runner = TestRunner::deterministic();

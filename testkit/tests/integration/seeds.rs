@@ -14,8 +14,8 @@ use tidegate_testkit::{Fixture, ModelStore};
 /// The environment variable that makes a test process print its random input.
 const PRINTS: &str = "TIDEGATE_TEST_PRINTS";
 
-/// A fixture whose guards print the time of the clock at the end of each case. This time depends on
-/// the random calls of the case.
+/// A fixture whose guards print the time of the clock at the end of each case, which depends on the
+/// random calls of the case.
 struct Printing;
 
 /// A guard that prints the time of a clock when the guard is dropped.
@@ -56,7 +56,8 @@ fn input_of_a_process_of_its_own() {
     });
 }
 
-/// Starts a test process with this seed. Returns the lines of random input that the process prints.
+/// Runs a test process with the seed `seed`, and returns the lines of random input that the process
+/// prints.
 fn input(seed: Option<&str>) -> Vec<String> {
     let mut process = Command::new(std::env::current_exe().expect("this program"));
     process.args(["--exact", "seeds::input_of_a_process_of_its_own", "--nocapture"]);

@@ -41,7 +41,7 @@ async fn a_cluster_serves_as_soon_as_it_has_started() {
     for number in 0..3 {
         shares.extend(cluster.slots_of(number).await.unwrap());
         let key = key_on(&cluster, number).await;
-        // This client connects over TCP, like the clients of a real program.
+        // The client connects over TCP, like the clients of a real program.
         let mut client = Client::connect(cluster.node(number).port()).await.unwrap();
         assert_eq!(client.call(&["SET", &key, "value"]).await.unwrap().text(), "OK");
         let slot = Cluster::slot_of(key.as_bytes());
@@ -205,8 +205,7 @@ async fn a_paused_node_counts_as_dead_until_it_is_resumed() {
     })
     .await
     .unwrap();
-    // The method `primary_of_slot` does not query the paused node, because this query would take
-    // ten seconds.
+    // `primary_of_slot` does not query the paused node, because this query would take ten seconds.
     assert_eq!(cluster.primary_of_slot(16_383).await.unwrap(), 2);
     cluster.node(2).resume().await.unwrap();
     cluster.wait_until_ok().await.unwrap();
@@ -248,7 +247,7 @@ async fn a_test_can_stay_in_the_middle_of_a_move() {
     let ask = client.call(&["GET", "{tag}new"]).await.unwrap().text();
     assert_eq!(ask, format!("ASK {slot} 127.0.0.1:{}", cluster.node(to).port()));
     let mut there = cluster.node(to).client().await.unwrap();
-    // One of the two keys was moved. So each of the two nodes has one key.
+    // One of the two keys was moved, so each of the two nodes has one key.
     assert_eq!(there.call(&["ASKING"]).await.unwrap().text(), "OK");
     let both = there.call(&["MGET", "{tag}a", "{tag}b"]).await.unwrap().text();
     assert!(both.starts_with("TRYAGAIN"), "{both}");
@@ -325,8 +324,7 @@ async fn nodes_with_a_password_join_and_fail_over() {
     assert_eq!(cluster.fail_over(0).await.unwrap(), 3);
 }
 
-/// Creates a root certificate, and a certificate for 127.0.0.1. The root certificate signs the
-/// other certificate.
+/// Creates a root certificate, and a certificate for 127.0.0.1 that the root has signed.
 fn certificates() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("names"), "subjectAltName=IP:127.0.0.1\n").unwrap();

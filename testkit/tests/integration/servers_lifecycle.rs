@@ -1,5 +1,5 @@
-//! Tests of the life of a server. A server is stopped, killed, paused and restarted. After the end
-//! of a server, no process and no file of the server remains.
+//! Tests of the life of a server: it is stopped, killed, paused and restarted. After its end, no
+//! process and no file of the server remains.
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "helper functions of tests fail by panicking, like tests")]
 
@@ -182,7 +182,7 @@ async fn a_restart_waits_for_its_port() {
     assert_eq!(redis.command(&["PING"]).await.unwrap().text(), "PONG");
 }
 
-/// Runs a server until the standard input ends. The next test runs this test in a separate process.
+/// Runs a server until the standard input ends, in a separate process that the next test starts.
 #[tokio::test]
 #[ignore = "run by a_server_ends_with_the_process_that_started_it"]
 async fn hold_a_server() {
@@ -191,8 +191,8 @@ async fn hold_a_server() {
     std::io::read_to_string(std::io::stdin()).unwrap();
 }
 
-/// A killed test process runs no destructors. This test checks that the servers of a killed test
-/// process end nevertheless.
+/// Checks that the servers of a killed test process end, although a killed process runs no
+/// destructors.
 #[tokio::test]
 async fn a_server_ends_with_the_process_that_started_it() {
     use std::io::{BufRead, BufReader};

@@ -1,5 +1,4 @@
-//! Tests of the modes of the proxy. They check the effect of each mode on a client and on the
-//! server.
+//! Tests of the effect of each mode of the proxy on a client and on the server.
 #![cfg(unix)]
 #![expect(
     clippy::unwrap_used,
@@ -127,7 +126,7 @@ async fn the_command_of_a_swallowed_answer_is_executed() {
     stream.write_all(INCR).await.unwrap();
     bench.counted("1").await;
     assert!(is_silent(&mut stream).await);
-    // The reply to the first command was dropped. So the next reply belongs to the second command,
+    // The reply to the first command was dropped, so the next reply belongs to the second command,
     // as after a real loss.
     bench.proxy.set(Mode::Pass).await.unwrap();
     stream.write_all(INCR).await.unwrap();
@@ -152,7 +151,7 @@ async fn nothing_passes_a_black_hole() {
     bench.proxy.set(Mode::BlackHole).await.unwrap();
     assert_eq!(bench.redis.command(&["PUBLISH", "news", "x"]).await.unwrap(), Reply::Integer(1));
     assert!(is_silent(&mut listening).await);
-    // The proxy accepts new connections. New connections are silent too.
+    // The proxy accepts new connections, which are silent too.
     let mut stream = TcpStream::connect(("127.0.0.1", bench.proxy.port())).await.unwrap();
     stream.write_all(INCR).await.unwrap();
     assert!(is_silent(&mut stream).await);
@@ -258,8 +257,8 @@ async fn a_dropped_proxy_ends_its_connections_and_frees_its_port() {
     let port = proxy.port();
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     drop(proxy);
-    // If the proxy has not accepted the connection yet, the connection ends with a reset.
-    // Otherwise, it ends in order.
+    // If the proxy has not accepted the connection yet, the connection is reset. Otherwise, the
+    // connection is closed in order.
     assert!(read(&mut stream).await.map_or(true, |end| end.is_empty()));
     let refused = async || TcpStream::connect(("127.0.0.1", port)).await.err();
     eventually(SOON, "the port to be free", refused).await.unwrap();

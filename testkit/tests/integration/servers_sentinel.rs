@@ -47,8 +47,8 @@ async fn a_dead_primary_is_replaced_and_returns_as_a_replica() {
     assert_ne!(new, dead);
     let old = group.nodes().iter().find(|node| node.port() == dead).unwrap();
     old.restart(Data::Lost).await.unwrap();
-    // When a sentinel demotes a server, it closes the connections of this server. So a command
-    // possibly gets no reply, and is repeated.
+    // A sentinel that demotes a server closes the connections of the server. So a command possibly
+    // gets no reply, and is repeated.
     let is_replica =
         async || old.info("role").await.is_ok_and(|role| role == "slave").then_some(());
     eventually(SOON, "the old primary to follow", is_replica).await.unwrap();

@@ -1,5 +1,4 @@
-//! The cluster that all tests of this test program share, and helpers that create stores on this
-//! cluster.
+//! The cluster that all tests of this program share, and helpers that create stores on it.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,34 +10,31 @@ use tidegate_cluster::{
 use tidegate_testkit::servers::Cluster;
 use tokio::sync::OnceCell;
 
-/// Returns the shared cluster of three primaries. The first call starts the cluster. The cluster
-/// stops at the end of the test program.
+/// Returns the shared cluster of three primaries, which runs from the first call until the program
+/// ends.
 pub(crate) async fn cluster() -> &'static Cluster {
     static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
     CLUSTER.get_or_init(async || Cluster::start().await.unwrap()).await
 }
 
-/// Returns a prefix that no other store uses.
 pub(crate) fn fresh_prefix() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Returns a builder for a store with long timeouts. The timeouts are long because the machine is
-/// possibly slow, and few tests depend on a timeout.
+/// Returns a builder for a store with long timeouts, because the machine is possibly slow and few
+/// tests depend on timeouts.
 pub(crate) fn patient(cluster: &Cluster) -> ClusterStoreBuilder {
     let builder = ClusterStore::builder().urls(cluster.urls());
     builder.response_timeout(Duration::from_secs(30)).connect_timeout(Duration::from_secs(10))
 }
 
-/// Returns a builder for a store on the shared cluster. The store has a prefix that no other store
-/// uses.
+/// Returns a builder for a store on the shared cluster, with a new prefix.
 pub(crate) async fn builder() -> ClusterStoreBuilder {
     patient(cluster().await).prefix(fresh_prefix())
 }
 
-/// Returns a store on the shared cluster. The store has a prefix that no other store uses, and
-/// takes the time from `clock`.
+/// Returns a store on the shared cluster, with a new prefix and the time of `clock`.
 pub(crate) async fn store_at(clock: &ManualClock) -> ClusterStore {
     builder().await.clock(clock.clone()).build().unwrap()
 }
@@ -63,8 +59,8 @@ pub(crate) async fn dump(cluster: &Cluster, prefix: &str) -> Vec<u8> {
     dumps
 }
 
-/// Returns a subject without a tenant. The state of the subject is on the given node. Different
-/// numbers give different subjects.
+/// Returns a subject without a tenant whose state is on the given node. Different numbers give
+/// different subjects.
 pub(crate) async fn subject_on(cluster: &Cluster, node: usize, number: usize) -> String {
     let mut found = 0;
     for n in 0.. {

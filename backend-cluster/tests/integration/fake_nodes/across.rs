@@ -1,5 +1,5 @@
-//! Tests of each step of calls across slots. They check the requests to each node, and the outcome
-//! if a step fails.
+//! Tests of each step of calls across slots: the requests to each node, and the outcome if a step
+//! fails.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tidegate_testkit::servers::eventually;
 use super::node::Say;
 use super::{HIGH, LOW, two_nodes};
 
-/// Returns a policy with a limit that no test comes near to.
+/// Returns a policy with a limit that no test reaches.
 fn policy() -> Policy {
     "p: fixed-window 1000/1s".parse().unwrap()
 }
@@ -51,8 +51,8 @@ async fn a_refusal_that_blocks_sends_one_more_request_to_its_own_slot_only() {
     assert_eq!(decision.refused_by().collect::<Vec<_>>(), [1]);
     assert_eq!((low.calls(), high.calls()), (1, 2));
 
-    // If the slot refuses in the peek but admits the charge that is sent to write the block, this
-    // charge is undone. The call is still refused.
+    // The slot `high` refuses in the peek, but admits the charge that is sent to write the block.
+    // This charge is undone, and the call is still refused.
     high.says([Say::Refuse, Say::Admit, Say::Admit]);
     assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_denied());
     assert_eq!((low.calls(), high.calls()), (2, 5));
@@ -87,7 +87,7 @@ async fn a_nearly_exhausted_limit_is_charged_first() {
         assert_eq!(refused, [charges.iter().position(|charge| charge.policy == &little).unwrap()]);
         assert_eq!((low.calls(), high.calls()), (3, 4), "the other limit is not charged");
 
-        // If the other slot refuses its charge, the charge in the first slot is undone.
+        // If the second slot refuses its charge, the charge in the first slot is undone.
         low.says([Say::Admit, Say::Refuse]);
         assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_denied());
         assert_eq!((low.calls(), high.calls()), (5, 7));
@@ -109,8 +109,7 @@ async fn a_failed_undo_is_an_error_and_never_a_plain_refusal() {
     for (say, kind) in [
         (Say::Close, ErrorKind::Unavailable),
         (Say::Nothing, ErrorKind::Timeout),
-        // The error means that the undo has changed nothing. But the charge that it should undo
-        // remains.
+        // The error means that the undo has changed nothing, so the charge remains.
         (Say::Error("OOM command not allowed".to_owned()), ErrorKind::Unavailable),
     ] {
         let (low, high, store) = two_nodes().await;
@@ -147,7 +146,7 @@ async fn all_charges_are_undone_if_a_slot_does_not_answer() {
 
 /// One slot reports that it has written nothing, and the other slot does not answer. So a part of
 /// the call is possibly charged, and the store must not return an error that means "nothing was
-/// charged". The test tries both orders of the two slots.
+/// charged". The test tries both orders of the slots.
 #[tokio::test]
 async fn a_call_is_definitely_not_charged_only_if_no_slot_may_be_charged() {
     let policy = policy();

@@ -99,8 +99,8 @@ async fn an_invalid_call_does_not_affect_the_other_calls_of_a_batch() {
     assert!(acquire(&store, LOW).await.is_ok());
 }
 
-/// A write has the same timeout as a single call. If a write fails, all calls in the write fail. So
-/// a write has at most as many charges as a full script call.
+/// A write of several calls has the same timeout as a single call, and all its calls fail together.
+/// So a write has at most as many charges as a full script call.
 #[tokio::test]
 async fn a_long_batch_of_one_slot_is_sent_in_several_writes() {
     let (low, _high, store) = two_nodes().await;
@@ -112,8 +112,8 @@ async fn a_long_batch_of_one_slot_is_sent_in_several_writes() {
     low.says([Say::Admit, Say::Close]);
     let answers = store.decide_many(&calls).await;
     assert_eq!(answers.len(), 2_500);
-    // The fake node returns one verdict for each key. This reply is not valid for a request with
-    // many calls for one key.
+    // The fake node returns one verdict for each key, which is not a valid reply to many calls for
+    // one key.
     let kind = |index: usize| answers[index].as_ref().unwrap_err().kind();
     assert_eq!(failed(&answers), 2_500);
     assert_eq!([kind(0), kind(1_023)], [ErrorKind::Protocol; 2]);

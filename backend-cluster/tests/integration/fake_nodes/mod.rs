@@ -1,4 +1,4 @@
-//! Tests of the routing of calls. The nodes are fake, and each test sets the replies of its nodes.
+//! Tests of the routing of calls, on fake nodes whose replies a test sets.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -50,8 +50,7 @@ async fn acquire(store: &ClusterStore, subject: &str) -> Result<Decision, Error>
 /// Returns the slot of a subject without a tenant.
 fn slot(subject: &str) -> u16 {
     let tag = subject.as_bytes();
-    // `crc` is the CRC16 that the specification of Redis Cluster defines. It is computed bit by
-    // bit.
+    // The checksum is the CRC16 of the specification of Redis Cluster, and is computed bit by bit.
     let crc = tag.iter().fold(0_u16, |crc, byte| {
         (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
             if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
@@ -62,7 +61,7 @@ fn slot(subject: &str) -> u16 {
 
 #[test]
 fn the_subjects_of_these_tests_lie_in_different_halves() {
-    // CLUSTER KEYSLOT returns these slots for the two keys.
+    // The expected numbers are the replies of CLUSTER KEYSLOT for the two keys.
     assert_eq!((slot("foo"), slot("123456789")), (12_182, 12_739));
     assert!(slot(LOW) < 8_192 && slot(HIGH) >= 8_192, "{} {}", slot(LOW), slot(HIGH));
 }

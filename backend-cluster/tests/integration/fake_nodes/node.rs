@@ -1,4 +1,4 @@
-//! A fake node of a cluster. A test sets the replies of the node, and the node records the commands
+//! A fake node of a cluster, which sends the replies that a test sets, and records the commands
 //! that it receives.
 
 use std::collections::VecDeque;
@@ -21,11 +21,11 @@ pub(crate) enum Say {
     Admit,
     /// A decision that refuses the call.
     Refuse,
-    /// An error with this text, such as `MOVED 7 127.0.0.1:7000`.
+    /// The node replies with an error of this text, such as `MOVED 7 127.0.0.1:7000`.
     Error(String),
-    /// The node sends no reply. The connection stays open, and the node never replies on it again.
+    /// The node never replies on the connection again, and does not close the connection.
     Nothing,
-    /// The node sends no reply, and closes the connection.
+    /// The node closes the connection without a reply.
     Close,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Received {
 #[derive(Debug, Default)]
 struct Shared {
     received: Mutex<Vec<Received>>,
-    /// The replies to the next script calls. After these replies, the node admits all calls.
+    /// The replies to the next script calls. The node admits all later calls.
     says: Mutex<VecDeque<Say>>,
     /// The reply to CLUSTER SLOTS: for each range of slots, the first slot, the last slot, the host
     /// and the port.
@@ -48,7 +48,7 @@ struct Shared {
     replicas: Mutex<u64>,
 }
 
-/// A fake node. The node stops when this value is dropped.
+/// A fake node, which stops when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) port: u16,
@@ -75,7 +75,6 @@ impl Node {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Sets the reply to CLUSTER SLOTS.
     pub(crate) fn sees(&self, view: &[(u16, u16, &Node)]) {
         let view = view.iter().map(|(first, last, node)| (*first, *last, node.port));
         self.sees_ports(&view.collect::<Vec<_>>());
@@ -88,7 +87,6 @@ impl Node {
         *self.shared.view.lock().unwrap() = view.collect();
     }
 
-    /// Adds the replies to the next script calls.
     pub(crate) fn says(&self, says: impl IntoIterator<Item = Say>) {
         self.shared.says.lock().unwrap().extend(says);
     }
@@ -106,8 +104,8 @@ impl Node {
         self.shared.received.lock().unwrap().clone()
     }
 
-    /// Returns the first word of each received command, without the commands that every connection
-    /// sends when it starts.
+    /// Returns the first word of each received command, without the commands with which every
+    /// connection starts.
     pub(crate) fn commands(&self) -> Vec<String> {
         let commands = self.received().into_iter().map(|command| command.words[0].clone());
         commands.filter(|word| word != "CLIENT").collect()
@@ -184,9 +182,9 @@ fn view(view: &[(u16, u16, String, u16)]) -> String {
     reply
 }
 
-/// Returns a reply in the format of the general script. Its time is five microseconds after the
-/// start of 1970. It contains one verdict for each key of a state, and the amount 0 for each charge
-/// that is refunded or undone.
+/// Returns a reply in the format of the general script, five microseconds after the start of 1970.
+/// It contains one verdict for each key of a state, and the amount 0 for each charge that is
+/// refunded or undone.
 fn verdicts(words: &[String], outcome: u8) -> Vec<u8> {
     const REFUND: u8 = 3;
     const UNDO: u8 = 6;
@@ -195,14 +193,14 @@ fn verdicts(words: &[String], outcome: u8) -> Vec<u8> {
         return usual_verdicts(words, outcome);
     }
     let keys: usize = words[2].parse().unwrap();
-    // The first byte of the argument is the operation, and the second byte is the number of
-    // charges. In a request of the script for a single charge, the argument begins with a small
-    // cost instead.
+    // In a request for the general script, the first byte of the argument is the operation, and the
+    // second byte is the number of charges. In a request for a single charge, the argument begins
+    // with a small cost instead.
     let has_amounts =
         matches!(words[3 + keys].as_bytes(), [REFUND | UNDO, count, ..] if *count > 0);
     let mut answer = vec![0];
     answer.extend(&5_u64.to_le_bytes()[..7]);
-    // The value of a key that ends in `%h` is an epoch and not a state, so it gets no verdict.
+    // A key that ends in `%h` has an epoch and not a state, so it gets no verdict.
     for _ in words[3..3 + keys].iter().filter(|key| !key.ends_with("%h")) {
         answer.extend([0, outcome]);
         answer.extend([0; 35]);
@@ -213,8 +211,8 @@ fn verdicts(words: &[String], outcome: u8) -> Vec<u8> {
     bulk(&answer)
 }
 
-/// Returns a reply in the format of the script for usual batches. For each key, the reply reports a
-/// charge that an aligned fixed window has admitted, or a charge that was denied without a state.
+/// Returns a reply in the format of the script for usual batches. For each key, an aligned fixed
+/// window has admitted the charge, or has denied it without a state.
 fn usual_verdicts(words: &[String], outcome: u8) -> Vec<u8> {
     const FIXED_ALIGNED: u8 = 0x91;
     const EMPTY: u8 = 4;

@@ -1,4 +1,4 @@
-//! Tests of the queries with which the store learns the assignment of slots to nodes.
+//! Tests of the queries by which the store learns the assignment of slots to nodes.
 
 use std::time::{Duration, Instant};
 
@@ -31,8 +31,7 @@ async fn the_slots_are_queried_again_but_not_after_every_error() {
     assert!(acquire(&store, LOW).await.unwrap().is_allowed());
     low.says(vec![Say::Error("CLUSTERDOWN The cluster is down".to_owned()); 10_000]);
     let four_rounds = async || {
-        // A call waits for a round of queries. On a busy machine, the call can time out before this
-        // round begins.
+        // On a busy machine, the call can time out before the store queries the nodes.
         let kind = acquire(&store, LOW).await.unwrap_err().kind();
         assert!(matches!(kind, ErrorKind::Unavailable | ErrorKind::Timeout), "{kind:?}");
         let mut times = [low.received(), high.received()].concat();
@@ -50,8 +49,8 @@ async fn the_slots_are_queried_again_but_not_after_every_error() {
 #[tokio::test]
 async fn a_redirected_call_does_not_wait_for_a_new_slot_map() {
     // The second round of queries begins 100 ms after the first round. A call that does not wait
-    // for the second round ends before it begins. On a slow machine, the call can end later, so the
-    // test makes several attempts.
+    // for the second round ends earlier. On a slow machine, the call can end later, so the test
+    // makes several attempts.
     for _ in 0..20 {
         let (low, high, store) = two_nodes().await;
         assert!(acquire(&store, LOW).await.unwrap().is_allowed());

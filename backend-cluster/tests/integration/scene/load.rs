@@ -21,15 +21,14 @@ pub(crate) enum Outcome {
 /// A call of the load that has ended.
 #[derive(Debug, Clone)]
 pub(crate) struct Event {
-    /// The index of the call's subject in the list of subjects of the load.
+    /// The index of the call's subject in the load's list of subjects.
     pub(crate) subject: usize,
     pub(crate) started: Instant,
     pub(crate) duration: Duration,
     pub(crate) outcome: Outcome,
 }
 
-/// Callers that make calls for a list of subjects in turn. Each element of the list is a policy and
-/// a tenant.
+/// Callers that make calls for a list of subjects in turn. A subject is a policy and a tenant.
 pub(crate) struct Load {
     callers: JoinSet<()>,
     shared: Arc<Shared>,
@@ -45,8 +44,7 @@ struct Shared {
 }
 
 impl Load {
-    /// Starts the callers. Returns when the number of ended calls is at least the number of
-    /// subjects.
+    /// Starts the callers. Returns when at least as many calls as subjects have ended.
     pub(crate) async fn start(
         store: &ClusterStore,
         subjects: Vec<(Policy, String)>,

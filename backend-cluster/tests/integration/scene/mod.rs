@@ -17,15 +17,15 @@ use tidegate_testkit::servers::{Cluster, Redis, eventually};
 
 pub(crate) use load::{Event, Load, Outcome};
 
-/// The maximum time for a step of a test if the test does not check the duration of this step.
+/// The maximum time for a step of a test, if the test does not check the duration of the step.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 pub(crate) fn policy(text: &str) -> Policy {
     text.parse().unwrap()
 }
 
-/// Returns a policy that never refuses during a test. The states of this policy do not recover
-/// during a test.
+/// Returns a policy that never refuses during a test, and whose states do not recover during a
+/// test.
 pub(crate) fn wide() -> Policy {
     policy("wide: fixed-window 1000000/10d anchored")
 }
@@ -62,9 +62,8 @@ pub(crate) async fn acquire(
     store.decide(Call::acquire(&[Charge::new(policy, "s").tenant(tenant)])).await
 }
 
-/// Returns the used amount of the limit of a tenant with a single subject. After a failed
-/// connection attempt, calls fail for a short time. So this function retries until the store
-/// decides.
+/// Returns the used amount of the limit of a tenant with a single subject. After a failed attempt
+/// to connect, calls fail for a short time, so this function retries until the store decides.
 pub(crate) async fn used(store: &ClusterStore, policy: &Policy, tenant: &str) -> u64 {
     let charges = [Charge::new(policy, "s").tenant(tenant).cost(0)];
     let peek = async || store.decide(Call::new(Operation::Peek, &charges)).await.ok();
@@ -72,7 +71,7 @@ pub(crate) async fn used(store: &ClusterStore, policy: &Policy, tenant: &str) ->
     policy.limit() - peek.verdicts()[0].remaining()
 }
 
-/// Returns `true` if a failed node or a moving slot can cause errors of this kind.
+/// Returns `true` if a failed node or a moving slot can cause an error of kind `kind`.
 pub(crate) fn is_caused_by_change(kind: ErrorKind) -> bool {
     use ErrorKind::{Busy, ReadOnly, Timeout, Unavailable};
     matches!(kind, Timeout | Unavailable | ReadOnly | Busy)

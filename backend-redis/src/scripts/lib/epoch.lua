@@ -10,15 +10,15 @@
 ---   refunded      the sum of the refunds since the first hold
 ---   refunded_at   the time of the last refund
 ---
---- A reset removes the epoch. A settlement detects the reset, because the epoch is absent or has
---- another number than the record of the hold.
+--- A reset removes the epoch. A settlement detects the reset: the epoch is absent, or its number
+--- differs from the number in the record of the hold.
 
 --- @section join
---- Adds the hold to the epoch of each charged state that does not record its holds. If such a state
---- has no epoch, a new epoch begins.
+--- Adds a new hold to the epoch of each charged state whose value does not contain its holds. If
+--- such a state has no epoch, a new epoch begins.
 ---
---- Inputs: held_and_spent, life, epoch_keys, epoch_values. Output: epochs (the number of the epoch
---- of each charge).
+--- Inputs: held_and_spent, life, epoch_keys, epoch_values. Output: epochs (for each charge, the
+--- number of the epoch).
 ---
 --- If an epoch must last longer, it is extended to 1.5 times the life of the hold. Therefore most
 --- holds only read the epoch.
@@ -48,8 +48,8 @@ end
 epochs = table.concat(epochs)
 
 --- @section read
---- Reads the epoch of the hold on a state. If the state was reset after the hold, the held cost is
---- 0.
+--- Reads the epoch of the hold on a state. If the state was reset after the hold was made, the held
+--- cost is 0.
 ---
 --- Inputs: place, epoch_key, record, epochs_at. Outputs: epoch (the number), epoch_values (the
 --- value of the epoch by its key), held_cost (0 after a reset).
@@ -66,7 +66,7 @@ if epoch ~= NO_EPOCH then
 end
 
 --- @section refund
--- Adds a refund to the epoch of the holds on a state, because the refund possibly refunded a hold.
+-- Adds a refund to the epoch of a state, because the refund possibly refunded a hold.
 local function note_refund(epoch_key, amount)
   local value = redis.pcall('GET', epoch_key)
   if type(value) ~= 'string' or #value ~= EPOCH_SIZE then return end

@@ -1,8 +1,9 @@
---- Functions that compute the charged and the remaining amount of a state. Their inputs are a, b,
---- c, the three numbers that the rule returns (see lib/rules.lua), and the numbers of the policy.
+--- Functions that compute the charged and the remaining amount of a state. Their inputs a, b and c
+--- are the three numbers that the rule returns (see lib/rules.lua). The other inputs are the
+--- numbers of the policy.
 
--- Returns the charged sum or the debt of a state, and the amount of it that corresponds to a cost
--- of 1.
+-- Returns the charged sum or the debt of a state, and the part of this amount that corresponds to a
+-- cost of 1.
 local function held(rule, a, b, c, p2)
   if rule == SLIDING_LOG then return a, 1 end
   if rule == SLIDING_COUNTER then return b + c, 1 end
@@ -15,7 +16,7 @@ local function remaining(rule, a, b, c, p1, p2, p3)
   local sum, unit = held(rule, a, b, c, p2)
   local free = p1 * unit - sum
   if rule == SLIDING_COUNTER then
-    -- The remaining part of the previous window in ticks, as in rules/sliding_counter.lua.
+    -- The remaining part of the previous window in ticks, computed as in rules/sliding_counter.lua.
     local remaining_ticks = a - now
     remaining_ticks = math.min((remaining_ticks + -remaining_ticks % p3) / p3, p2)
     free = b > 0 and math.max(p1 * p2 - b * remaining_ticks, 0) or p1 * p2
@@ -40,8 +41,8 @@ local function room(rule, a, b, c, p2, p3, p4)
   return (max - max % unit) / unit
 end
 
--- Returns the maximum number of records of a log. If a charge beyond the limit would exceed this
--- number, the charge moves the newest record instead of adding a record.
+-- Returns the maximum number of records of a log. If a log has this number of records, a charge
+-- beyond the limit moves the newest record instead of adding a record.
 local function max_records(rule, p1, p2, p3)
   if rule == SLIDING_LOG and p3 > 0 then return math.min(p1, (p2 - p2 % p3) / p3 + 2) end
   return p1

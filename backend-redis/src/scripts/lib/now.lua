@@ -1,10 +1,10 @@
 --- The first part of every script: short names of functions, and the current time.
--- Every number is an integer of at most 2^53, which a double represents exactly.
--- `(a - a % b) / b` divides integers.
+-- Every number in a script is an integer of at most 2^53, which a double represents exactly. `(a -
+-- a % b) / b` divides integers.
 local pack, parse, call = struct.pack, struct.unpack, redis.call
 
--- Microseconds since 1970. The time is read once, because the clock may advance while a script
--- runs. ARGV[2] is the time that a test sets.
+-- The time in microseconds since 1970. The script reads the time once, because the clock can
+-- advance while the script runs. ARGV[2] is the time that a test sets.
 local now
 if ARGV[2] then
   now = parse('<I7', ARGV[2])

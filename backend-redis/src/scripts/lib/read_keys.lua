@@ -1,8 +1,8 @@
 --- Reads all keys of a batch with one command.
 ---
---- Outputs: found (the string of each key, or `false`) and others_absent. others_absent is true if
---- every key without a string is absent. Otherwise at least one such key has a value of another
---- type.
+--- Outputs: found (for each key, its string or `false`) and others_absent. If others_absent is
+--- true, every key without a string is absent. Otherwise, at least one such key has a value of
+--- another type.
 local found = call('MGET', unpack(KEYS))
 -- MGET returns `false` both for a key that is absent and for a key that is not a string.
 local others_absent = true

@@ -10,8 +10,8 @@ local record = redis.pcall('GET', id_key)
 if record then
   local kind = type(record) == 'string' and #record > ID_HEAD and record:byte()
   if kind ~= ID and kind ~= HOLD then return string.char(ID_FOREIGN) end
-  -- The key of the record lives longer than the record, and much longer in a test that sets the
-  -- time.
+  -- The key of the record lives longer than the record itself. In a test that sets the time, the
+  -- key lives much longer.
   local life, _, written_at = parse('<I7BI7', record, FINGERPRINT + 1)
   if now >= written_at + life then
     record = false

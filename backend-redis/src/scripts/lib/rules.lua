@@ -1,5 +1,4 @@
---- The rules as functions, one per algorithm. Every file in rules/ has the inputs and outputs that
---- this comment describes.
+--- The rules as functions, one per algorithm. Every file in rules/ has these inputs and outputs:
 ---
 --- Inputs:
 ---   value, kind     the value of the key and the kind of the value (see lib/value.lua)
@@ -32,9 +31,8 @@ local function write_list(key, value, is_list, after, expires_at, plan)
 end
 
 -- Three tables, indexed by the number of the rule (the algorithm): the kind and the size of the
--- stored value, and the function that executes the rule. The value of a fixed window has one of
--- several kinds, which depends on the start of the windows. So the policy contains the kind, as its
--- fourth number.
+-- stored value, and the function that executes the rule. The kind of a fixed window depends on the
+-- start of the windows, so the kind is the fourth number of the policy.
 local KINDS = { false, LOG, COUNTER, BUCKET, INTERVAL }
 local SIZES = { WINDOW_SIZE, 0, COUNTER_SIZE, BUCKET_SIZE, INTERVAL_SIZE }
 local RULES = {

@@ -5,8 +5,8 @@
 ---
 --- Inputs: id_key, id, op. Outputs: record, the outputs of lib/record.hold, life, taken_at, spent
 --- (the spent costs of all charges before this call) and costs (the spent costs that this call
---- reports). Returns from the script if the hold is unknown or already settled, or if an extension
---- comes after the lapse.
+--- reports). The section returns from the script if the hold is unknown or already settled, or if
+--- the call is an extension after the lapse.
 local minimum_and_costs = id:sub(ID_REQUEST + 1)
 --- @inline lib/record.id
 if not record then return string.char(HOLD_UNKNOWN) end
@@ -39,9 +39,8 @@ elseif op == SETTLE and total < held_cost and value then
 end
 
 --- @section refunds
---- Reduces the refund of the hold by the refunds that its state had since the hold was made,
---- because these refunds possibly refunded the hold already. Each of these refunds is subtracted
---- only once.
+--- Reduces the refund of a hold. Other refunds of the same state, which were made after the hold,
+--- have possibly refunded the hold already. Each of these refunds is subtracted only once.
 ---
 --- Inputs: change, cost, original_cost, taken_at, rule, a, b, c, p2, epoch_key, epoch_values, and
 --- apply_rule, which applies the rule to a state. Outputs: cost, original_cost, refunds_after (the
@@ -92,7 +91,8 @@ if op == EXTEND then
     .. record:sub(ID_REQUEST, ID_HEAD) .. pack('<I7', lapses_at) .. record:sub(ID_HEAD + 8)
   --- @inline lib/ttl.text
   call('PSETEX', id_key, ttl, record)
-  -- Extend each epoch that ends before the record of the hold, because a settlement needs both.
+  -- A settlement needs both the record of the hold and the epoch. So extend each epoch that ends
+  -- before the record.
   local expires_at = taken_at + parse('<I7', record, FINGERPRINT + 1)
   for epoch_key, value in pairs(epoch_values) do
     if parse('<I7', value, EPOCH_NUMBER + 2) < expires_at then

@@ -28,18 +28,17 @@
 ---   key_expires_at the time until which the key lives at least
 ---   key            the first 16 hexadecimal digits of SHA-1 of the key of the hold's id
 ---
---- A script that does not include this file treats a sorted set as a foreign value and does not
---- change it.
--- The current time. `now` is set to an earlier time while the script refunds a lapsed hold.
+--- A script without this file treats a sorted set as a foreign value and does not change it.
+-- The current time. While the script refunds a lapsed hold, `now` is an earlier time.
 local current_time = now
 
 -- The feet of the states that the script has read, by key. A foot is the fixed-size end of the
--- state. The table of a foot also contains the changes that are not yet written: `new_hold` with
+-- state. The table of a foot also contains changes that are not written yet: `new_hold` with
 -- `new_score`, and `old_hold`.
 local feet_by_key = {}
 
--- A log with holds is one string, so its number of records is bounded. A charge that would exceed
--- this number moves the newest record to now instead of adding a record.
+-- A log with holds is one string, so its number of records is bounded. At the bound, a charge moves
+-- the newest record to the current time instead of adding a record.
 local rule_without_holds = RULES[SLIDING_LOG]
 RULES[SLIDING_LOG] = function(
   value, kind, cost, op, max_wait, taken_at, p1, p2, p3, p4, key, is_list, max_records)
@@ -54,9 +53,9 @@ local function score(number)
   return string.format('%.0f', number)
 end
 
--- Writes a state with holds. `expires_at` is the time until which the state matters. To set the
--- expiry of a key costs as much as to write the key. Therefore the key gets a life that is a
--- quarter longer than necessary.
+-- Writes a state with holds. `expires_at` is the time until which the state matters. Setting the
+-- expiry of a key costs as much as writing the key, so the key gets a life that is a quarter longer
+-- than necessary.
 local function write_state(key, foot, value, blocked_until, expires_at)
   local ends, ttl = math.max(expires_at, blocked_until, foot.ends)
   local is_short = ends > foot.key_expires_at
@@ -98,9 +97,9 @@ local function write_holds(key, foot, value, blocked_until, expires_at)
   call('PSETEX', key, ttl, blocking(value, blocked_until))
 end
 
--- Refunds the unspent part of a charge by the rule that wrote the state. Earlier refunds that
--- possibly refunded this part are subtracted (see lib/settlement.refunds). Returns the new state,
--- and the refunded amount.
+-- Refunds the unspent part of a charge, by the rule that wrote the state. Earlier refunds that
+-- possibly refunded the same part are subtracted (see lib/settlement.refunds). Returns the new
+-- state, and the refunded amount.
 local refund_rest
 refund_rest = function(foot, value, kind, key, cost, taken_at, original_cost)
   local rule, p2, p3, p4 = foot.rule, foot.p2, foot.p3, foot.p4
@@ -170,7 +169,7 @@ end
 local function read_holds(key)
   local found = redis.pcall('ZREVRANGE', key, '0', '0')
   if found.err and found.err:find('WRONGTYPE', 1, true) then return nil end
-  -- If the user lacks the permission for this command, the script fails here, before it has written
+  -- If the user lacks the permission for ZREVRANGE, the script fails here, before it has written
   -- anything.
   if found.err then call('ZREVRANGE', key, '0', '0') end
   local member = found[1]
@@ -190,13 +189,13 @@ local function read_holds(key)
   return value, kind, blocked_until, foot
 end
 
--- Adds an amount to the number `unspent` of a foot.
+-- Adds an amount to the unspent sum in a foot.
 local function add_unspent(foot, amount)
   foot.unspent = math.max(math.min(foot.unspent + amount, MODULUS), 0)
 end
 
--- Returns the first digits of SHA-1 of the key of an id. A state stores them to find the hold of
--- the id.
+-- Returns the first digits of SHA-1 of the key of an id. A state contains these digits, so that the
+-- hold of the id can be found.
 local function hash_id_key(id_key)
   return redis.sha1hex(id_key):sub(1, 16)
 end

@@ -14,9 +14,9 @@ if ARGV[2] and ttl < MIN_TTL_IN_TESTS then ttl = MIN_TTL_IN_TESTS end
 ttl = string.format('%d', ttl)
 
 --- @section slack
---- Decides whether an acquire must set the expiry of its key. To set an expiry costs a server about
---- as much as a read and a write. A key that is charged repeatedly therefore gets a longer life
---- than necessary. The expiry of this key is set again only when the additional life is used up.
+--- Decides whether an acquire must set the expiry of its key. Setting an expiry costs a server
+--- about as much as a read and a write. A key that is charged repeatedly therefore gets a longer
+--- life than necessary. The expiry is set again only when the additional life is used up.
 ---
 --- Inputs:
 ---   op                 the operation

@@ -1,8 +1,8 @@
 --- Writes a state.
 ---
---- Inputs of all sections: key, blocked_until, and the outputs of the rule. These outputs are after
---- (the value to write), expires_at (the time until which the value must live) and keeps_ttl
---- (whether the key already lives until that time).
+--- Inputs of all sections: key, blocked_until, and three outputs of the rule: after (the value to
+--- write), expires_at (the time until which the value must live) and keeps_ttl (whether the key
+--- already lives until that time).
 
 --- @section string
 --- Writes a string.
@@ -23,7 +23,8 @@ if as_list then
   --- @inline lib/write.list
 elseif offset then
   -- The script has read only the end of the string. If the string is longer than the size in its
-  -- foot, the next call would read the old end of the string again.
+  -- foot (the fixed-size end of the log), the value is foreign, because the next call would read
+  -- the old end of the string again.
   if call('SETRANGE', key, string.format('%d', offset), after) > offset + #after then
     admits = nil
   elseif not keeps_ttl then
@@ -42,8 +43,8 @@ end
 --- inputs here: from and to (the bounds of LTRIM), chunk and chunks (elements to add before the
 --- last element).
 if not is_list then
-  -- A server checks for lack of memory only until the first write of a script, and UNLINK counts as
-  -- a write. So the script unlinks only a key that exists.
+  -- A server checks for lack of memory only before the first write of a script, and UNLINK is a
+  -- write. So the script unlinks only a key that exists.
   if value then call('UNLINK', key) end
   if chunks then
     for place = 1, #chunks do call('RPUSH', key, chunks[place]) end

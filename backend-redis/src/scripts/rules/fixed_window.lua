@@ -8,8 +8,8 @@ if kind == start then
   -- check
   is_valid = count > 0 and count <= MAX_EXACT and ends < MAX_EXACT + window
     and (start ~= FIXED_ALIGNED or ends > 0 and ends % window == 0)
-  -- The window of the value is current until it ends, even if the clock stepped back to a time
-  -- before the window.
+  -- The window in the value is the current window until it ends, even if the clock stepped back to
+  -- a time before the window.
   if now >= ends then ends, count = 0, 0 end
 end
 

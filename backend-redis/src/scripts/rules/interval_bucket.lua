@@ -29,9 +29,9 @@ local booked = debt + cost
 admits = cost <= capacity and (wait <= 0 or wait <= max_wait and booked <= MAX_EXACT)
 
 local was_there = debt > 0
--- If nothing is written, the state ends at the time that the policy that wrote the state computed.
--- This time is possibly earlier than the end by the current policy. A time that does not fit into a
--- value is computed from the numbers of the state.
+-- If nothing is written, the state ends at `recovers_at` in its value. The policy that wrote the
+-- value computed this time, which is possibly earlier than the end by the current policy. If the
+-- time does not fit into a value, the client computes it from a, b and c.
 if was_there and recovers_at < MODULUS then d = recovers_at end
 local writes = op == ACQUIRE and admits
 if writes then -- take
@@ -43,7 +43,7 @@ elseif op == REFUND then -- refund
   if not writes then anchor, debt, after = 0, 0, false end
 elseif op == UNDO and was_there then -- undo
   local original_cost, between = max_wait, math.max(written_anchor - taken_at, 0)
-  -- The refill between the charge and the last write repaid this charge first. The undo subtracts
+  -- The refill between the charge and the last write repaid the charge first. So the undo subtracts
   -- only the part of the charge that was not repaid.
   local undone = math.min(cost, original_cost - (between + -between % period) / period * refill)
   writes = taken_at - written_anchor < period and undone > 0

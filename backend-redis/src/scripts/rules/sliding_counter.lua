@@ -21,7 +21,7 @@ if kind == COUNTER then
   end
 end
 
--- wait: if the count of the current window and the cost exceed the limit, the cost is denied.
+-- wait: the cost is denied if the count of the current window and the cost exceed the limit.
 local room = limit - cost - current
 admits = room >= 0
 if admits and previous > 0 then

@@ -31,10 +31,10 @@
 --- above, with at most CHUNK records. Each element before the last element is sealed: a sealed
 --- element has exactly CHUNK records and no foot.
 ---
---- A decision therefore reads and writes the end of the string, or the last element of the list. If
---- a record has expired since the last write, the decision also reads the next records, or the
---- element that contains them. Expired records are not removed immediately. A string keeps them
---- until they are half of the string. A list keeps them until a whole element has expired.
+--- A decision therefore reads and writes only the end of the string, or the last element of the
+--- list. If a record has expired since the last write, the decision also reads the next records, or
+--- the element that contains them. Expired records are not removed immediately. They stay in a
+--- string until they are half of the string, and in a list until a whole element has expired.
 local limit, window, grain, long = p1, p2, p3, p4
 local newest_stamp, total, total_before, oldest_place, oldest_stamp, oldest_total = 0, 0, 0, 0, 0, 0
 local sealed, count, expires_at_before, is_there = 0, 0, 0, false
@@ -48,7 +48,8 @@ end
 -- (from 0) that contains this record, or `nil` if the log is a foreign value.
 local at, sum, number, oldest_cost = now, 0, 0, 0
 if is_there then
-  -- check: the foot agrees with the size of the value, if the script has read the whole value.
+  -- check: if the script has read the whole value, the foot (the fixed-size end of the log) must
+  -- agree with the size of the value.
   local size = LOG_HEAD + count * RECORD + LOG_FOOT
   if is_list and count > CHUNK or not is_list and sealed > 0 or #value ~= size and #value ~= LOG_END
     or oldest_place >= count and (sealed == 0 or oldest_place >= CHUNK) then
@@ -56,8 +57,8 @@ if is_there then
   end
 end
 if is_there and number then
-  -- monotonic: if the clock stepped back, the current time is the stamp of the newest record, or
-  -- the start of the grain of the newest record.
+  -- monotonic: if the clock stepped back, the newest record determines the current time. This is
+  -- the stamp of the record, or the start of its grain.
   if newest_stamp - grain > at then at = newest_stamp - grain end
   local horizon = at - window
   if newest_stamp <= horizon then
@@ -67,7 +68,7 @@ if is_there and number then
     if #value == LOG_END then -- Usually few records have expired: read the next records.
       local start = LOG_HEAD + place * RECORD - 7
       local excerpt = call('GETRANGE', key, string.format('%d', start), string.format('%d', start + 62))
-      -- Before each record in the excerpt is a total: the total of the previous record or of the
+      -- A total precedes each record in the excerpt: the total of the previous record or of the
       -- head.
       for byte = 1, #excerpt - 20, RECORD do
         total_before, oldest_stamp, oldest_total = parse('<I7I7I7', excerpt, byte)
@@ -100,7 +101,7 @@ end
 if number and not is_there then
   newest_stamp, total, total_before, sum, number = 0, 0, 0, 0, sealed
 end
--- Another program has possibly written to the list, so check the number of its elements.
+-- Check the number of elements, because another program has possibly added elements to the list.
 if is_list and call('LLEN', key) ~= sealed + 1 then number = nil end
 
 -- wait
@@ -113,8 +114,8 @@ if not number then
 elseif op == ACQUIRE and admits then -- take
   local stamp = grain > 0 and at - at % grain + grain or at
   --- @when general
-  -- A charge beyond the limit to a log with the maximum number of records moves the newest record
-  -- to now. The cost of the moved record then counts longer.
+  -- If a log has the maximum number of records, a charge beyond the limit moves the newest record
+  -- to the current time. The cost of the moved record then counts longer.
   if max_records and is_there and (sealed - number) * CHUNK + count - oldest_place >= max_records then
     if oldest_stamp == newest_stamp then oldest_stamp = stamp end
     newest_stamp = stamp
@@ -176,7 +177,7 @@ elseif op == REFUND then
 elseif op == UNDO then -- undo
   --- @inline rules/sliding_log.undo
 elseif not admits and cost <= limit then
-  -- The last record that must expire before the cost is admitted. This record is usually the oldest
+  -- Find the last record that must expire before the cost is admitted. It is usually the oldest
   -- record.
   local excess = sum + cost - limit
   last_to_expire = oldest_stamp
@@ -199,8 +200,8 @@ end
 a, b, c = sum, newest_stamp, last_to_expire
 
 --- @section whole
---- Reads the whole string, if the script has read only the end of it before. Inputs and outputs:
---- value, key, count and number (`nil` if the log is a foreign value).
+--- Reads the whole string, if the script has read only the end of the string before. Inputs and
+--- outputs: value, key, count and number (`nil` if the log is a foreign value).
 if #value == LOG_END then value = call('GET', key) end
 if #value ~= LOG_HEAD + count * RECORD + LOG_FOOT then number = nil end
 
@@ -246,9 +247,9 @@ if number then
 end
 
 --- @section undo
---- undo: removes the cost from the record of the charge at `taken_at`. The record must still count
+--- undo: removes the cost from the record of the charge at `taken_at`. This record must still count
 --- and be one of the newest MAX_UNDO records. The totals of all later records decrease, so the
---- script writes these records again. Output: last_to_expire. This is the stamp of the record, if
+--- script writes these records again. Output: last_to_expire, which is the stamp of the record if
 --- the record is older than the newest MAX_UNDO records.
 local stamp, undone = taken_at, 0
 if grain > 0 then stamp = stamp - stamp % grain + grain end
@@ -270,8 +271,8 @@ end
 if undone > 0 and undone == sum then
   sum, newest_stamp, after = 0, 0, false
 elseif undone > 0 then
-  -- `later` gets the later records, and also the record of the charge if a part of its cost
-  -- remains.
+  -- `later` gets the later records. If a part of the undone cost remains, `later` also gets the
+  -- record of the charge.
   local later, part = {}, element
   local from_place = has_rest and place or place + 1
   for part_number = number, sealed do
@@ -293,8 +294,8 @@ elseif undone > 0 then
     end
     from_place = 0
   end
-  -- The last element of a list must have at least one record. If no record remains in it, the
-  -- previous element becomes the last element.
+  -- The last element of a log that is a list must have at least one record. If an undo has removed
+  -- the only record of this element, the previous element becomes the last element.
   if number and place == 0 and not later[1] then
     number, place = number - 1, CHUNK
     element = is_list and call('LINDEX', key, string.format('%d', number))
@@ -313,8 +314,8 @@ elseif undone > 0 then
         .. table.concat(later, '', fits + 1, math.min(fits + CHUNK, #later))
       fits = fits + CHUNK
     end
-    -- `records` must not contain the newest record, because the end of the section above writes
-    -- this record together with the foot.
+    -- The end of the section above writes the newest record together with the foot, so this record
+    -- is removed from `records`.
     newest_stamp, total = parse('<I7I7', records, #records - RECORD + 1)
     sum, records = sum - undone, records:sub(1, -RECORD - 1)
   end

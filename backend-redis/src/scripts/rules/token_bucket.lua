@@ -37,8 +37,8 @@ local booked = debt + cost * unit
 admits = cost <= capacity and (wait <= 0 or wait <= max_wait and booked <= MAX_EXACT)
 
 local was_there = debt > 0
--- If nothing is written, the state ends at the time that the policy that wrote the state computed.
--- This time is possibly earlier than the end by the current policy.
+-- If nothing is written, the state ends at `recovers_at` in its value. The policy that wrote the
+-- value computed this time, which is possibly earlier than the end by the current policy.
 if was_there then d = recovers_at end
 local writes = op == ACQUIRE and admits
 if writes then -- take
@@ -51,7 +51,7 @@ elseif op == REFUND then -- refund
 elseif op == UNDO and was_there then -- undo
   local original_cost, taken_tick = max_wait, taken_at - taken_at % tick
   local between = (written_time + -written_time % tick - taken_tick) / tick
-  -- The refill between the charge and the last write repaid this charge first. The undo subtracts
+  -- The refill between the charge and the last write repaid the charge first. So the undo subtracts
   -- only the part of the charge that was not repaid.
   local undone = math.min(cost * unit, original_cost * unit - between * refill)
   writes = between >= 0 and undone > 0

@@ -12,25 +12,22 @@ use tidegate_redis::{
 use tidegate_testkit::servers::{Client, Redis};
 use tokio::sync::OnceCell;
 
-/// Returns the shared server. The server is started at its first use and ends with the program.
+/// Returns the shared server, which runs from its first use until the program ends.
 pub(crate) async fn server() -> &'static Redis {
     static SERVER: OnceCell<Redis> = OnceCell::const_new();
     SERVER.get_or_init(async || Redis::start().await.unwrap()).await
 }
 
-/// Returns a prefix that no other store uses.
 pub(crate) fn fresh_prefix() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Returns a builder for a store on the shared server. The prefix of the store is used by no other
-/// store.
+/// Returns a builder for a store on the shared server, with a new prefix.
 pub(crate) async fn builder() -> RedisStoreBuilder {
     builder_with(&fresh_prefix()).await
 }
 
-/// Returns a builder like [`builder`], with the given prefix.
 pub(crate) async fn builder_with(prefix: &str) -> RedisStoreBuilder {
     // The timeouts are long because the machine is possibly slow and these tests do not depend on
     // timeouts.
@@ -39,8 +36,7 @@ pub(crate) async fn builder_with(prefix: &str) -> RedisStoreBuilder {
     builder.prefix(prefix).connect_timeout(patience).response_timeout(patience)
 }
 
-/// Returns a store on the shared server, in virtual time. The prefix of the store is used by no
-/// other store.
+/// Returns a store on the shared server, with a new prefix and in virtual time.
 pub(crate) async fn store_at(clock: &ManualClock) -> RedisStore {
     builder().await.clock(clock.clone()).build().unwrap()
 }

@@ -31,9 +31,9 @@ impl ClusterBuilder {
 
     /// Sets the settings of each node.
     ///
-    /// The defaults differ from the defaults of Redis. After 1 s without an answer, a node counts
-    /// as dead (`cluster-node-timeout`). If some slots are not served, all other slots are still
-    /// served (`cluster-require-full-coverage`).
+    /// The defaults of a test differ from the defaults of Redis. A node counts as dead after 1 s
+    /// without an answer (`cluster-node-timeout`). If some slots are not served, all other slots
+    /// are still served (`cluster-require-full-coverage`).
     pub fn node(mut self, node: RedisBuilder) -> Self {
         self.node = node;
         self
@@ -61,9 +61,6 @@ impl ClusterBuilder {
 
     /// Starts the nodes of the cluster. Returns when clients can connect and a failover would
     /// succeed.
-    ///
-    /// # Errors
-    /// Returns an error if a server does not start, or the nodes do not form a cluster in time.
     pub async fn start(self) -> Result<Cluster, Error> {
         let launcher = Launcher::new(self.node)?;
         let plan = Plan::new(self.primaries, self.replicas);
@@ -77,9 +74,6 @@ impl ClusterBuilder {
 
 impl Cluster {
     /// Starts a cluster with the default settings: three primaries without replicas.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`ClusterBuilder::start`].
     pub async fn start() -> Result<Self, Error> {
         Self::builder().start().await
     }

@@ -1,4 +1,4 @@
-//! Failovers. In a failover, another node becomes the primary of the same slots.
+//! Failovers, in which another node becomes the primary of the same slots.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use super::view::View;
 use crate::servers::error::Error;
 use crate::servers::wait::eventually;
 
-/// The maximum time of one attempt. A replica abandons a failover after 5 s. This happens if the
-/// same slots failed over a moment ago: the other primaries vote again for the same slots only
-/// after two node timeouts.
+/// The maximum time of one attempt to fail over. A replica abandons a failover after 5 s, for
+/// example if the same slots failed over a moment ago. The other primaries vote again for the same
+/// slots only after two node timeouts.
 const FAILOVER_TIMEOUT: Duration = Duration::from_secs(6);
 const ATTEMPTS: u8 = 4;
 
 impl Cluster {
-    /// Promotes a replica of the node `number`, as an operator would. No write is lost. Returns the
-    /// number of the new primary, when all nodes know the new primary and the old primary has
-    /// become its replica.
+    /// Promotes a replica of the node `number`, as an operator would, without loss of a write.
+    /// Returns the number of the new primary, when all nodes know the new primary and the old
+    /// primary has become its replica.
     ///
     /// # Errors
     /// Returns an error if the node has no slots or no replica, or if the failover does not
@@ -44,8 +44,8 @@ impl Cluster {
         Ok(new)
     }
 
-    /// Waits until a node other than `old` owns the slot, according to this node and to all other
-    /// running nodes. Returns the number of the new owner.
+    /// Waits until a node other than `old` owns the slot, according to the new owner and to all
+    /// other running nodes. Returns the number of the new owner.
     ///
     /// # Errors
     /// Returns an error if the slot has no new owner within 30 s.

@@ -4,9 +4,9 @@
 //! because a primary serves no commands in the first 2 s after its start. A replica does not wait,
 //! not even when it is promoted. Therefore, each node starts as a replica. Its initial `nodes.conf`
 //! lists all nodes, and assigns the slots to stand-ins. A stand-in is a primary that does not
-//! exist. Then, for each stand-in, one node takes over the slots of the stand-in. The other nodes
-//! become replicas of the new primaries, and all nodes forget the stand-ins. This procedure takes a
-//! tenth of the usual time and ends in the same state.
+//! exist. Then one node takes over the slots of each stand-in. The other nodes become replicas of
+//! the new primaries, and all nodes forget the stand-ins. This procedure takes a tenth of the usual
+//! time and ends in the same state.
 
 use super::launch::{Address, random_id};
 use super::nodes::{Cluster, PATIENCE};
@@ -16,10 +16,9 @@ use crate::servers::error::Error;
 use crate::servers::redis::Redis;
 use crate::servers::wait::eventually;
 
-/// The plan of a cluster: the number of nodes, and the stand-ins.
+/// The plan of a cluster: the number of nodes, and the stand-ins (primaries that do not exist).
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// The ids of the stand-ins. One node takes over the slots of each stand-in.
     stand_ins: Vec<String>,
     nodes: usize,
 }
@@ -54,37 +53,37 @@ impl Plan {
     }
 }
 
-/// Returns the line of `nodes.conf` that describes a replica.
+/// Returns the line of `nodes.conf` for a replica.
 pub(super) fn replica(address: &Address, primary: &str, is_myself: bool) -> String {
     let Address { id, port, bus } = address;
     let myself = if is_myself { "myself," } else { "" };
     format!("{id} 127.0.0.1:{port}@{bus} {myself}slave {primary} 0 0 0 connected\n")
 }
 
-/// Returns the line of `nodes.conf` that describes a stand-in.
+/// Returns the line of `nodes.conf` for a stand-in, a primary that does not exist.
 pub(super) fn stand_in(id: &str, slots: &str) -> String {
     format!("{id} 127.0.0.1:1@1 master - 0 0 0 connected{slots}\n")
 }
 
-/// The last line of `nodes.conf`. The epoch in this line is 0, because a node raises its epoch to
-/// the greatest epoch of all nodes.
+/// The last line of `nodes.conf`. Its epoch is 0, because a node raises its epoch to the greatest
+/// epoch of all nodes.
 pub(super) const END: &str = "vars currentEpoch 0 lastVoteEpoch 0\n";
 
-/// Replaces the stand-ins with real primaries.
+/// Replaces the stand-ins (primaries that do not exist) with real primaries.
 pub(super) async fn promote(cluster: &Cluster, plan: &Plan) -> Result<(), Error> {
     for node in cluster.nodes() {
         is_ready(node, cluster.nodes()).await?;
     }
-    // The nodes take over the slots one after another. So each node knows the epochs of the
-    // previous nodes, and takes the next epoch.
+    // The nodes take over the slots one after another, so that each node knows the epochs of the
+    // previous nodes and takes the next epoch.
     for node in cluster.nodes().iter().take(plan.stand_ins.len()) {
         node.command(&["CLUSTER", "FAILOVER", "TAKEOVER"]).await?;
         let is_known = |view: &View| view.at_port(node.port()).is_some_and(Member::is_primary);
         all_see(cluster, "a node to be known as a primary", is_known).await?;
     }
-    // The node timeout cannot be lowered before this point, because the stand-ins never answer. It
-    // must not be lowered later, because nodes also announce themselves at this period. With a long
-    // period, the next steps would take long.
+    // The node timeout is lowered here, and not earlier, because the stand-ins (primaries that do
+    // not exist) never answer. It must not be lowered later, because nodes announce themselves at
+    // this period. With a long period, the next steps would take long.
     cluster.launcher.settle(cluster.nodes()).await?;
     let is_forgettable = |view: &View| {
         let is_replica_of = |id: &String, member: &Member| member.primary.as_ref() == Some(id);
@@ -122,7 +121,6 @@ async fn all_see(
     .await
 }
 
-/// Makes `node` forget the nodes with these ids.
 pub(super) async fn forget(node: &Redis, ids: &[String]) -> Result<(), Error> {
     for id in ids {
         node.command(&["CLUSTER", "FORGET", id]).await?;

@@ -13,11 +13,11 @@ use crate::servers::redis::{Redis, RedisBuilder, Refusal};
 /// The maximum number of attempts to start the nodes. Each attempt uses other ports.
 const ATTEMPTS: u8 = 10;
 
-/// The difference between the port of a node's cluster bus and the port of the node. It is fixed up
-/// to Redis 6.2. Nodes use the bus to talk to each other.
+/// The difference between the port of a node's cluster bus and the port of the node. Nodes use the
+/// bus to talk to each other. Up to Redis 6.2, the difference is fixed.
 const BUS_DISTANCE: u16 = 10_000;
 
-/// The last port of a node. The port of the node's bus must also be below the ports that the system
+/// The last port of a node. The port of its bus must also be below the ports that the system
 /// assigns to outgoing connections.
 const LAST_WITH_BUS: u16 = 21_999;
 
@@ -25,7 +25,6 @@ const LAST_WITH_BUS: u16 = 21_999;
 /// of a cluster on a slow machine.
 const PATIENT: &str = "15000";
 
-/// The id and the ports of a node.
 #[derive(Debug)]
 pub(super) struct Address {
     pub(super) id: String,
@@ -60,7 +59,7 @@ impl Launcher {
         Ok(Self { node: node.home(in_memory()), binary, node_timeout })
     }
 
-    /// Starts `count` nodes on free ports. Returns when all of these nodes answer. The function
+    /// Starts `count` nodes on free ports, and returns when all of them answer. The function
     /// `tables` returns the initial `nodes.conf` of each node.
     pub(super) async fn launch(
         &self,
@@ -69,8 +68,8 @@ impl Launcher {
     ) -> Result<Vec<Redis>, Error> {
         for _ in 1..ATTEMPTS {
             match self.try_to_launch(&tables, count).await {
-                // The `nodes.conf` of each node contains the ports of all nodes. So all ports are
-                // picked again.
+                // The `nodes.conf` of each node contains the ports of all nodes. So if one port is
+                // taken, all ports are picked again.
                 Err(Refusal::PortTaken(_)) => {}
                 result => return result.map_err(Error::from),
             }
@@ -87,7 +86,7 @@ impl Launcher {
         run(nodes).await
     }
 
-    /// Creates the directories and settings of nodes. The nodes are not started.
+    /// Creates the directories and settings of nodes, without starting the nodes.
     fn prepare(
         &self,
         tables: impl Fn(&[Address]) -> Vec<String>,
@@ -108,7 +107,6 @@ impl Launcher {
         addresses.iter().zip(tables(&addresses)).map(prepare).collect()
     }
 
-    /// Returns the password of the default user, if this user has a password.
     pub(super) fn password(&self) -> Option<&str> {
         self.node.default_password()
     }
@@ -141,8 +139,7 @@ impl Launcher {
     }
 }
 
-/// Returns a directory whose files are kept in memory, or `None` if the system has no such
-/// directory.
+/// Returns a directory whose files are kept in memory, if the system has one.
 ///
 /// A node saves its table of nodes to disk whenever the table changes, and answers no other node
 /// until the table is saved. A busy disk would delay each answer by a quarter of a second or more.
@@ -151,7 +148,6 @@ fn in_memory() -> Option<PathBuf> {
     tempfile::tempdir_in(shared).is_ok().then(|| shared.to_owned())
 }
 
-/// Starts all nodes concurrently.
 async fn run(nodes: Vec<Redis>) -> Result<Vec<Redis>, Refusal> {
     let mut starts = JoinSet::new();
     for (number, node) in nodes.into_iter().enumerate() {
@@ -166,7 +162,6 @@ async fn run(nodes: Vec<Redis>) -> Result<Vec<Redis>, Refusal> {
     Ok(running.into_iter().map(|(_, node)| node).collect())
 }
 
-/// Returns a random node id: 40 hexadecimal digits.
 pub(super) fn random_id() -> String {
     use std::hash::{BuildHasher, RandomState};
     let word = || RandomState::new().hash_one(());

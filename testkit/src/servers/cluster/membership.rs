@@ -9,12 +9,8 @@ use crate::servers::error::Error;
 use crate::servers::wait::eventually;
 
 impl Cluster {
-    /// Starts one more node as a primary without slots. Returns the number of the new node, when
-    /// the new node serves commands and all nodes know it.
-    ///
-    /// # Errors
-    /// Returns an error if the node does not start, or if the cluster does not accept the node in
-    /// time.
+    /// Starts one more node as a primary without slots. Returns the number of the node, when it
+    /// serves commands and all nodes know it.
     pub async fn add_node(&mut self) -> Result<usize, Error> {
         let stand_in = random_id();
         let table = self.table_without_me().await?;
@@ -23,7 +19,7 @@ impl Cluster {
         };
         let new = self.launcher.launch(tables, 1).await?;
         // The new node starts as a replica of a stand-in (a primary that does not exist) and takes
-        // over its role. A node that starts as a primary would serve no commands for 2 s.
+        // over its role, because a node that starts as a primary serves no commands for 2 s.
         for node in &new {
             form::is_ready(node, &self.nodes).await?;
             node.command(&["CLUSTER", "FAILOVER", "TAKEOVER"]).await?;
@@ -63,16 +59,16 @@ impl Cluster {
         eventually(PATIENCE, "the node to be forgotten", is_forgotten).await
     }
 
-    /// Returns the list of all nodes, as one node reports it. Each line of the list describes a
-    /// node. The word `myself`, which identifies the reporting node, is removed.
+    /// Returns the list of all nodes, as one node reports it. A line of the list describes a node.
+    /// The word `myself`, which marks the line of the reporting node, is removed.
     async fn table_without_me(&self) -> Result<String, Error> {
         let (_, node) =
             self.awake().next().ok_or_else(|| Error::new("no node of the cluster runs"))?;
         let text = node.command(&["CLUSTER", "NODES"]).await?.text();
         let line = |line: &str| {
             // A word in square brackets, such as `[300->-ID]`, describes a slot that the reporting
-            // node is moving. Such words are removed, because the list is for the new node, which
-            // does not move these slots.
+            // node is moving. Such words are removed from the list, because the new node does not
+            // move these slots.
             let words: Vec<_> = line.split(' ').filter(|word| !word.starts_with('[')).collect();
             words.join(" ").replace("myself,", "") + "\n"
         };
@@ -80,8 +76,7 @@ impl Cluster {
     }
 }
 
-/// Returns the `nodes.conf` of a new node. With this file, the new node can serve commands
-/// immediately after its start.
+/// Returns the `nodes.conf` with which a new node can serve commands immediately after its start.
 fn joined(table: &str, address: &Address, primary: &str) -> String {
     [table, &replica(address, primary, true), &stand_in(primary, ""), END].concat()
 }

@@ -1,4 +1,4 @@
-//! Moving slots from one node of a Redis Cluster to another node.
+//! Moving slots between the nodes of a Redis Cluster.
 
 use super::nodes::{Cluster, PATIENCE};
 use super::view::View;
@@ -13,10 +13,6 @@ const BATCH: usize = 100;
 impl Cluster {
     /// Moves a slot and its keys to the node `to`. Returns when all nodes know the new owner of the
     /// slot.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`begin_moving_slot`](Self::begin_moving_slot) and
-    /// [`finish_moving_slot`](Self::finish_moving_slot).
     pub async fn move_slot(&self, slot: u16, to: usize) -> Result<(), Error> {
         self.begin_moving_slot(slot, to).await?;
         self.finish_moving_slot(slot, to).await
@@ -37,9 +33,6 @@ impl Cluster {
 
     /// Moves up to `count` keys of a slot that is being moved to the node `to`. Returns the number
     /// of moved keys.
-    ///
-    /// # Errors
-    /// Returns an error if a node rejects a command or does not answer.
     pub async fn move_keys(&self, slot: u16, to: usize, count: usize) -> Result<usize, Error> {
         let from = self.node(self.primary_of_slot(slot).await?);
         let (slot, count) = (slot.to_string(), count.to_string());
@@ -63,20 +56,17 @@ impl Cluster {
     /// Moves all keys of a slot that is being moved, and assigns the slot to the node `to`. Returns
     /// when all nodes know the new owner. If this was the last slot of the old node, Redis can turn
     /// the old node into a replica of the new owner.
-    ///
-    /// # Errors
-    /// Returns an error if a node rejects a command or does not answer.
     pub async fn finish_moving_slot(&self, slot: u16, to: usize) -> Result<(), Error> {
         let from = self.node(self.primary_of_slot(slot).await?);
         while self.move_keys(slot, to, BATCH).await? > 0 {}
         let id = id_of(self.node(to)).await?;
-        // The new node is notified first. If the old node was notified first, each of the two nodes
-        // would for a moment redirect clients to the other node.
+        // The new node is notified first. Otherwise, the two nodes would redirect clients to each
+        // other for a moment.
         set_slot(self.node(to), slot, &["NODE", &id]).await?;
         let result = set_slot(from, slot, &["NODE", &id]).await;
         let port = self.node(to).port();
-        // The old node possibly knows the new owner already and has become a replica. Then it
-        // rejects the command, and this is not an error.
+        // If the old node already knows the new owner and has become its replica, the old node
+        // rejects the command, which is not an error.
         if let Err(error) = result
             && View::query(from).await?.owner(slot).is_none_or(|owner| owner.port != port)
         {
@@ -92,9 +82,6 @@ impl Cluster {
 
     /// Cancels the move of a slot to the node `to`. The slot stays at the old node. Keys that were
     /// already moved stay at the node `to`, where clients cannot reach them.
-    ///
-    /// # Errors
-    /// Returns an error if a node rejects a command or does not answer.
     pub async fn stop_moving_slot(&self, slot: u16, to: usize) -> Result<(), Error> {
         let from = self.node(self.primary_of_slot(slot).await?);
         set_slot(from, slot, &["STABLE"]).await?;

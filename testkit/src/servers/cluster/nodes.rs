@@ -10,19 +10,19 @@ use crate::servers::error::Error;
 use crate::servers::redis::Redis;
 use crate::servers::wait::eventually;
 
-/// The maximum time to wait for any change of a cluster.
+/// The maximum time of a wait for a change of a cluster.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A Redis Cluster whose nodes run on 127.0.0.1. Dropping this value kills all nodes.
 ///
 /// Each node has a number, which never changes. In a new cluster with `n` primaries, the first `n`
-/// nodes are the primaries. They own equal ranges of the slots, in order. Each other node `i` is a
-/// replica of the node `i % n`. A node keeps its number if its role changes. The method
+/// nodes are the primaries, with equal ranges of the slots, in order. Each other node `i` is a
+/// replica of the node `i % n`. A change of roles does not change the numbers:
 /// [`primary_of_slot`](Self::primary_of_slot) returns the number of the current primary of a slot.
 ///
 /// Each node is a [`Redis`], which a test can pause, kill and restart. A restarted node still
-/// belongs to the cluster. If the node was a primary and was not replaced, it rejects all commands
-/// with `CLUSTERDOWN` in the first 2 s after its start. This is the behavior of every Redis server.
+/// belongs to the cluster. If it is still a primary, it rejects all commands with `CLUSTERDOWN` in
+/// the first 2 s after its start, like every Redis server.
 ///
 /// ```no_run
 /// use tidegate_testkit::servers::Cluster;
@@ -42,14 +42,13 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Returns the slot of a key. The slot is computed without the code of the client under test.
+    /// Returns the slot of a key, which is computed without the code of the client under test.
     #[must_use]
     pub fn slot_of(key: &[u8]) -> u16 {
         slot::slot_of(key)
     }
 
-    /// Returns the URLs of the nodes. If the default user has a password, each URL contains the
-    /// password.
+    /// Returns the URLs of the nodes, with the password of the default user if it has one.
     pub fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(Redis::url).collect()
     }
@@ -60,15 +59,12 @@ impl Cluster {
     }
 
     /// Returns the node with this number.
-    ///
-    /// # Panics
-    /// Panics if there is no such node.
     pub fn node(&self, number: usize) -> &Redis {
         &self.nodes[number]
     }
 
-    /// Returns the number of the node that owns a slot. This node is possibly dead. If the nodes
-    /// disagree about the owner, the owner with the greatest epoch is returned.
+    /// Returns the number of the node that owns a slot, which is possibly dead. If the nodes
+    /// disagree about the owner, returns the owner with the greatest epoch.
     ///
     /// # Errors
     /// Returns an error if no node that answers knows the owner of the slot.
@@ -84,9 +80,6 @@ impl Cluster {
     }
 
     /// Returns the slots of a node, according to the node itself. A replica has no slots.
-    ///
-    /// # Errors
-    /// Returns an error if the node does not answer.
     pub async fn slots_of(&self, number: usize) -> Result<Vec<RangeInclusive<u16>>, Error> {
         let view = View::query(self.node(number)).await?;
         Ok(view.myself().map(|member| member.slots.clone()).unwrap_or_default())
@@ -105,13 +98,12 @@ impl Cluster {
         replicas
     }
 
-    /// Waits until the cluster is well. Nodes that are paused or do not run are ignored. The
-    /// cluster is well if all other nodes are connected to each other and agree on the owner of
-    /// each slot. Every slot must be served, and each replica must receive the writes of its
-    /// primary.
+    /// Waits until the cluster is well. All nodes must be connected to each other and agree on the
+    /// owner of each slot. Every slot must be served, and each replica must receive the writes of
+    /// its primary. Nodes that are paused or do not run are ignored.
     ///
     /// # Errors
-    /// Returns an error if the cluster is not well within 30 s.
+    /// Returns an error if the cluster is not in this state within 30 s.
     pub async fn wait_until_ok(&self) -> Result<(), Error> {
         let is_ok = async || self.is_ok().await.ok().filter(|&is_ok| is_ok).map(drop);
         eventually(PATIENCE, "the cluster to be well", is_ok).await
@@ -133,8 +125,8 @@ impl Cluster {
         Ok(agree(&views) && views.iter().all(sees_all) && self.replicas_follow(&views).await)
     }
 
-    /// Returns `true` if each replica that answers receives the writes of its primary. Primaries
-    /// that do not answer are ignored.
+    /// Returns `true` if each replica that answers receives the writes of its primary. Replicas of
+    /// primaries that do not answer are ignored.
     async fn replicas_follow(&self, views: &[View]) -> bool {
         for view in views {
             let Some(replica) = view.myself() else { return false };
@@ -150,12 +142,11 @@ impl Cluster {
         true
     }
 
-    /// Returns the nodes that run and are not paused, with their numbers.
     pub(super) fn awake(&self) -> impl Iterator<Item = (usize, &Redis)> {
         self.nodes.iter().enumerate().filter(|(_, node)| node.is_awake())
     }
 
-    /// Returns the views of the nodes that answer. A view is the cluster as one node knows it.
+    /// Returns the view of each node that answers. A view is the cluster as one node knows it.
     pub(super) async fn views(&self) -> Vec<View> {
         let mut views = vec![];
         for (_, node) in self.awake() {
@@ -172,7 +163,6 @@ impl Cluster {
     }
 }
 
-/// Returns `true` if the views contain the same owner of each slot.
 pub(super) fn agree(views: &[View]) -> bool {
     views.windows(2).all(|pair| pair[0].claims() == pair[1].claims())
 }

@@ -1,11 +1,10 @@
 //! The slots of keys in a Redis Cluster.
 
-/// The number of slots of a Redis Cluster.
 pub(super) const SLOTS: u16 = 16_384;
 
 /// Returns the slot of a key. If the key has a text between its first opening brace and the next
-/// closing brace, the slot depends only on this text. If this text is missing or empty, the slot
-/// depends on the whole key.
+/// closing brace, the slot depends only on this text. If there is no such text, or it is empty, the
+/// slot depends on the whole key.
 pub(super) fn slot_of(key: &[u8]) -> u16 {
     crc16(tag(key).unwrap_or(key)) % SLOTS
 }
@@ -17,7 +16,7 @@ fn tag(key: &[u8]) -> Option<&[u8]> {
     rest.get(..close).filter(|tag| !tag.is_empty())
 }
 
-/// Computes the checksum CRC-16/XMODEM of some bytes, bit by bit, in the slow and obvious way.
+/// Computes the checksum CRC-16/XMODEM bit by bit, in the slow and obvious way.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, &byte| {
         (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {

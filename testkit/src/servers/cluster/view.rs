@@ -1,4 +1,4 @@
-//! Views. A view is the cluster as one node knows it.
+//! Views of a cluster. A view is the cluster as one node knows it.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -10,7 +10,6 @@ use crate::servers::redis::Redis;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct View(Vec<Member>);
 
-/// One node of a cluster, as the reporting node knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Member {
     pub(super) id: String,
@@ -28,7 +27,6 @@ pub(super) struct Member {
 }
 
 impl View {
-    /// Queries the view of a node.
     pub(super) async fn query(node: &Redis) -> Result<Self, Error> {
         let text = node.command(&["CLUSTER", "NODES"]).await?.text();
         Self::parse(&text).ok_or_else(|| {
@@ -55,7 +53,6 @@ impl View {
         self.0.iter().find(|member| member.id == id)
     }
 
-    /// Returns the node that reported this view.
     pub(super) fn myself(&self) -> Option<&Member> {
         self.0.iter().find(|member| member.is("myself"))
     }
@@ -81,7 +78,7 @@ impl Member {
         let mut next = || words.next();
         let (id, address, flags, primary) = (next()?, next()?, next()?, next()?);
         let (_ping, _pong, epoch, link) = (next()?, next()?, next()?, next()?);
-        // The address is possibly followed by a host name, as in `127.0.0.1:7000@17000,name`.
+        // After the address, a host name is possible, as in `127.0.0.1:7000@17000,name`.
         let (port, bus) = address.split(',').next()?.rsplit_once(':')?.1.split_once('@')?;
         Some(Self {
             id: id.to_owned(),
@@ -91,7 +88,7 @@ impl Member {
             primary: (primary != "-").then(|| primary.to_owned()),
             epoch: epoch.parse().ok()?,
             is_linked: link == "connected",
-            // A word in square brackets describes a slot that is being moved. Such words are
+            // A word in square brackets describes a slot that is being moved. Such a word is
             // ignored.
             slots: words.filter(|word| !word.starts_with('[')).map(range).collect::<Option<_>>()?,
         })
@@ -102,7 +99,7 @@ impl Member {
     }
 
     /// Returns `true` if the node is connected to the reporting node, and the reporting node does
-    /// not suspect that it is dead.
+    /// not suspect that the node is dead.
     pub(super) fn is_well(&self) -> bool {
         let is_doubtful = ["fail", "fail?", "handshake", "noaddr"].iter().any(|flag| self.is(flag));
         !is_doubtful && (self.is_linked || self.is("myself"))

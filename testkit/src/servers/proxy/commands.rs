@@ -1,21 +1,19 @@
 //! A counter of the Redis commands in a stream of bytes.
 
-/// A counter of the commands that a Redis client sends. The count does not depend on how the stream
-/// is split into reads.
+/// A counter of the commands that a Redis client sends, regardless of how the stream is split into
+/// reads.
 #[derive(Debug, Default)]
 pub(super) struct Commands {
     /// The bytes of the line that is being read.
     line: Vec<u8>,
-    /// The number of bytes that are still to be read of the current argument, including the end of
-    /// its line.
+    /// The number of missing bytes of the current argument, including the end of its line.
     skip: usize,
-    /// The number of arguments of the current command that are still to be read.
+    /// The number of missing arguments of the current command.
     arguments: usize,
 }
 
 impl Commands {
-    /// Reads `bytes`, the next part of the stream. Returns the number of commands that end in this
-    /// part.
+    /// Reads the next part of the stream, and returns the number of commands that end in this part.
     pub(super) fn count(&mut self, mut bytes: &[u8]) -> u64 {
         let mut commands = 0;
         while let [byte, rest @ ..] = bytes {
@@ -36,8 +34,8 @@ impl Commands {
         commands
     }
 
-    /// Interprets the line that has just ended. For example, `*2` begins a command with two
-    /// arguments, and `$5` begins an argument with five bytes.
+    /// Interprets a line that is complete. For example, `*2` begins a command with two arguments,
+    /// and `$5` begins an argument with five bytes.
     fn end_line(&mut self) {
         let line = std::mem::take(&mut self.line);
         let text = std::str::from_utf8(&line).unwrap_or_default().trim_end();
@@ -48,7 +46,7 @@ impl Commands {
                 self.arguments = self.arguments.saturating_sub(1);
                 self.skip = length.saturating_add(2);
             }
-            // Any other line is an inline command, which consists of words on one line.
+            // A line without a prefix is an inline command, whose words are all on the line.
             _ => self.arguments = 0,
         }
     }

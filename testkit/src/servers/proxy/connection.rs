@@ -16,7 +16,7 @@ use super::commands::Commands;
 use super::mode::{End, Fate};
 use super::shared::Shared;
 
-/// Bytes in flight, and the time at which these bytes are delivered.
+/// Bytes in flight, and the time of their delivery.
 type Delivery = (Instant, Vec<u8>);
 
 /// Forwards bytes between a client and a server, until the client, the server or the proxy ends the
@@ -32,14 +32,14 @@ pub(super) async fn serve(mut client: TcpStream, shared: Arc<Shared>) {
             };
             if end == End::Hang {
                 // The connections to the client and to the server stay open until the proxy cuts
-                // the connection. Further bytes are ignored.
+                // them. Further bytes are ignored.
                 let _ = cut.changed().await;
                 *cut.borrow_and_update()
             } else {
                 end
             }
         }
-        // The proxy cannot connect to the server. It resets the client's connection, as if the
+        // The proxy cannot connect to the server, so it resets the client's connection, as if the
         // server had refused it.
         Err(_) => End::Reset,
     };
@@ -55,7 +55,7 @@ pub(super) async fn serve(mut client: TcpStream, shared: Arc<Shared>) {
 
 /// Forwards bytes in both directions until one direction ends.
 async fn carry(client: &mut TcpStream, server: &mut TcpStream, shared: &Shared) -> End {
-    // The system must not buffer bytes, because only the proxy is allowed to delay them.
+    // The system must not buffer bytes, because only the proxy is allowed to delay bytes.
     if client.set_nodelay(true).and(server.set_nodelay(true)).is_err() {
         return End::Reset;
     }
@@ -86,8 +86,8 @@ async fn carry(client: &mut TcpStream, server: &mut TcpStream, shared: &Shared) 
     }
 }
 
-/// Forwards the bytes of one direction. Returns after the end of the direction, when all bytes that
-/// were read before the end have been delivered.
+/// Forwards the bytes of one direction. Returns when this direction has ended and all earlier bytes
+/// have been delivered.
 async fn forward(
     from: ReadHalf<'_>,
     to: WriteHalf<'_>,
@@ -95,8 +95,8 @@ async fn forward(
     passing: impl FnMut(&[u8]),
 ) -> End {
     let (sender, receiver) = mpsc::unbounded_channel();
-    // Reading continues while earlier bytes wait for their delivery. So the bytes of each read are
-    // late by their own delay only.
+    // The proxy reads new bytes while earlier bytes wait for their delivery, so that the bytes of
+    // each read are late only by their own delay.
     let (end, _) = tokio::join!(read(from, sender, fate), deliver(receiver, to, passing));
     end
 }
@@ -112,8 +112,8 @@ async fn read(
         if read == 0 {
             return End::Close;
         }
-        // Sending fails if the delivery has ended. This failure is ignored, because the other
-        // direction then ends the connection.
+        // Sending fails if the delivery has ended. In this case, the other direction ends the
+        // connection.
         let send = |bytes: &[u8], after| deliveries.send((Instant::now() + after, bytes.to_vec()));
         let _ = match fate() {
             Fate::Drop => Ok(()),
@@ -135,7 +135,7 @@ async fn deliver(
     while let Some((at, bytes)) = deliveries.recv().await {
         sleep_until(at).await;
         // The bytes are counted before they are written. So when a client has received an answer,
-        // the counts already include its request.
+        // the counts include the request of the answer.
         passing(&bytes);
         to.write_all(&bytes).await?;
     }

@@ -21,11 +21,10 @@ use super::error::Error;
 use super::port::free_port;
 use super::wait::eventually;
 
-/// The maximum number of ports that the start of a proxy tries.
+/// The maximum number of ports that a proxy tries when it starts.
 const PORTS: u8 = 10;
 
-/// A TCP proxy between clients and a server. The [`Mode`] of the proxy decides the fate of the
-/// bytes.
+/// A TCP proxy between clients and a server. Its [`Mode`] decides the fate of the bytes.
 ///
 /// Dropping the proxy ends all its connections.
 ///
@@ -60,11 +59,7 @@ pub struct Counts {
 }
 
 impl Proxy {
-    /// Starts a proxy on a free port. It forwards connections to a server on 127.0.0.1, with the
-    /// port `target`.
-    ///
-    /// # Errors
-    /// Returns an error if there is no free port.
+    /// Starts a proxy on a free port. It forwards connections to the port `target` on 127.0.0.1.
     pub async fn start(target: u16) -> Result<Self, Error> {
         let (listener, port) = listen_anywhere().await?;
         let shared = Arc::new(Shared {
@@ -104,13 +99,13 @@ impl Proxy {
         .await
     }
 
-    /// Changes the port on 127.0.0.1 to which the proxy forwards new connections. Open connections
-    /// keep their server.
+    /// Changes the port on 127.0.0.1 to which new connections are forwarded. Open connections keep
+    /// their server.
     pub fn set_target(&self, port: u16) {
         self.shared.target.send_replace(local(port));
     }
 
-    /// Ends all open connections of the proxy. With [`End::Hang`], these connections stay open and
+    /// Ends all open connections of the proxy. With [`End::Hang`], the connections stay open and
     /// forward nothing. New connections are not affected.
     pub fn cut(&self, end: End) {
         self.shared.cut.send_replace(end);
@@ -150,20 +145,19 @@ async fn accept(shared: Arc<Shared>, port: u16, mut listener: Option<TcpListener
                 shared.connections.fetch_add(1, Ordering::SeqCst);
                 connections.spawn(connection::serve(stream, Arc::clone(&shared)));
             }
-            // Joining a finished connection frees its task.
+            // Joining a connection that has ended frees its task.
             Some(_) = connections.join_next() => {}
         }
     }
 }
 
-/// Waits for the next connection and returns it. While the proxy refuses connections, the function
+/// Returns the next connection of a client. While the proxy refuses connections, the function
 /// waits.
 async fn next(listener: Option<&TcpListener>) -> TcpStream {
     loop {
         match listener {
             None => std::future::pending().await,
-            // An error means that the client has disconnected before the proxy accepted its
-            // connection.
+            // The client has disconnected before the proxy accepted its connection.
             Some(listener) => match listener.accept().await {
                 Ok((stream, _)) => return stream,
                 Err(_) => tokio::task::yield_now().await,

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// The behavior of a proxy. A change of the mode applies to all bytes that arrive afterwards, on
-/// open and on new connections.
+/// The behavior of a proxy. A change of the mode applies to all later bytes, on open and on new
+/// connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Forwards all bytes immediately.
@@ -15,15 +15,15 @@ pub enum Mode {
         /// The delay of the bytes that the server sends.
         answers: Duration,
     },
-    /// Forwards all bytes, but delays the first bytes that the server sends on each connection.
-    /// These bytes belong to the setup of the connection. Later bytes are not delayed.
+    /// Forwards all bytes. The first bytes of the server on each connection, which belong to the
+    /// setup of the connection, are delayed.
     DelayFirstAnswer(Duration),
     /// Forwards requests and drops answers. Connections stay open.
     SwallowAnswers,
     /// Drops all bytes in both directions. Connections stay open.
     BlackHole,
     /// Forwards requests. When the server answers, drops the answer and ends the connection in the
-    /// given way. The answer shows that the server has executed the request.
+    /// given way. So the server executes the request, and the client gets no answer.
     LoseAnswer(End),
     /// Forwards requests. When the server answers, forwards half of the answer's bytes and ends the
     /// connection in the given way.
@@ -44,7 +44,6 @@ pub enum End {
     Hang,
 }
 
-/// The fate of the bytes of one read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Deliver(Duration),

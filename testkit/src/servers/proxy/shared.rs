@@ -1,4 +1,4 @@
-//! The state of a proxy that is shared with the connections of the proxy.
+//! The state that a proxy shares with its connections.
 
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
@@ -7,12 +7,11 @@ use tokio::sync::watch;
 
 use super::mode::{End, Mode};
 
-/// The state that the proxy and its connections share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) mode: watch::Sender<Mode>,
     pub(super) target: watch::Sender<SocketAddr>,
-    /// The way in which all open connections end when this value changes.
+    /// The way in which all open connections end. A change of this value ends them.
     pub(super) cut: watch::Sender<End>,
     pub(super) listening: watch::Sender<bool>,
     pub(super) connections: AtomicU64,

@@ -3,8 +3,6 @@
 use std::fmt::Write;
 use std::path::Path;
 
-/// The password of the default user, if this user has a password, and whether TCP connections are
-/// encrypted.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Access {
     pub(super) password: Option<String>,
@@ -37,13 +35,12 @@ impl Access {
     }
 }
 
-/// Returns a text for a URL, in which every byte except letters and digits is percent-encoded.
+/// Percent-encodes every byte of a text except letters and digits, for a URL.
 fn escape(text: &str) -> String {
     text.bytes().fold(String::new(), |mut escaped, byte| {
         if byte.is_ascii_alphanumeric() {
             escaped.push(char::from(byte));
         } else {
-            // Writing to a string cannot fail.
             let _ = write!(escaped, "%{byte:02X}");
         }
         escaped

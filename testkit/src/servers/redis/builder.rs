@@ -32,7 +32,6 @@ pub struct RedisBuilder {
     home: Option<PathBuf>,
 }
 
-/// The PEM files of a server's certificate.
 #[derive(Debug, Clone)]
 struct Tls {
     certificate: PathBuf,
@@ -54,14 +53,14 @@ impl RedisBuilder {
     }
 
     /// Adds a line to the configuration file `redis.conf` of the server. The value is written
-    /// without quotes. The new line overrides earlier lines with the same name, and the defaults of
-    /// a test server.
+    /// without quotes. The line overrides earlier lines with the same name, and the defaults of a
+    /// test server.
     pub fn config(mut self, name: &str, value: &str) -> Self {
         self.lines.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Sets the password of the user `default`. Redis uses this user for connections without a user
+    /// Sets the password of the user `default`, which Redis uses for connections without a user
     /// name.
     pub fn password(mut self, password: &str) -> Self {
         self.access.password = Some(password.to_owned());
@@ -75,9 +74,9 @@ impl RedisBuilder {
     }
 
     /// Makes the server accept only encrypted connections, except on the unix socket. The arguments
-    /// are PEM files: the server's certificate, its key, and the root certificate that signed the
-    /// server's certificate. In a Sentinel group, the servers and sentinels then also encrypt the
-    /// connections between each other. Clients need no certificate.
+    /// are PEM files: the server's certificate, its key, and the root certificate that signed it.
+    /// In a Sentinel group, the servers and sentinels also encrypt the connections between each
+    /// other. Clients need no certificate.
     pub fn tls(
         mut self,
         certificate: impl Into<PathBuf>,
@@ -91,7 +90,7 @@ impl RedisBuilder {
     }
 
     /// Returns the settings of a sentinel that runs the same program with the same TLS settings.
-    /// All other settings of the sentinel have their default values.
+    /// All other settings are defaults.
     pub(in crate::servers) fn into_sentinel(self) -> Self {
         let access = Access { password: None, ..self.access };
         Self { binary: self.binary, sentinel: true, access, tls: self.tls, ..Self::default() }
@@ -103,7 +102,6 @@ impl RedisBuilder {
         self
     }
 
-    /// Creates the directory of the server.
     pub(super) fn make_dir(&self) -> io::Result<TempDir> {
         let mut builder = tempfile::Builder::new();
         let builder = builder.prefix("tidegate-");
@@ -114,7 +112,6 @@ impl RedisBuilder {
         self.binary.as_deref()
     }
 
-    /// Returns the value of a setting, or `None` if the setting was not set.
     pub(in crate::servers) fn setting(&self, wanted: &str) -> Option<&str> {
         let last = self.lines.iter().rfind(|(name, _)| name == wanted);
         last.map(|(_, value)| value.as_str())
@@ -150,7 +147,6 @@ impl RedisBuilder {
         &self.access
     }
 
-    /// Writes `redis.conf` into the directory of the server.
     pub(super) fn write(&self, dir: &Path, port: u16, version: &Version) -> Result<(), Error> {
         let path = dir.join("redis.conf");
         let text = self.text(dir, port, version)?;
@@ -162,7 +158,6 @@ impl RedisBuilder {
         let dir = dir.display();
         let mut text =
             format!("bind 127.0.0.1\nunixsocket {dir}/redis.sock\ndir {dir}\ndaemonize no\n");
-        // Writing to a string cannot fail.
         let _ = match &self.tls {
             None => writeln!(text, "port {port}"),
             Some(Tls { certificate, key, root }) => writeln!(
@@ -175,9 +170,9 @@ impl RedisBuilder {
             ),
         };
         if !self.sentinel {
-            // Replicas are synchronized via the disk, because this synchronization starts
-            // immediately. A diskless synchronization waits 5 s for further replicas. The first
-            // acknowledgement for WAIT then takes 1 s more.
+            // Replicas copy the data via the disk, because such a copy begins immediately. A
+            // diskless copy waits 5 s for further replicas, and then the first acknowledgement for
+            // WAIT takes 1 s more.
             text.push_str("save \"\"\nappendonly no\nrepl-diskless-sync no\n");
             if version.numbers() >= [7, 0, 0] {
                 text.push_str("enable-debug-command yes\nshutdown-timeout 1\n");
@@ -197,9 +192,6 @@ impl RedisBuilder {
 
 impl Redis {
     /// Starts a server with the default settings. Returns when the server answers.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`RedisBuilder::start`].
     pub async fn start() -> Result<Self, Error> {
         Self::builder().start().await
     }

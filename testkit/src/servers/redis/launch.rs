@@ -12,12 +12,10 @@ use crate::servers::resp::Client;
 use crate::servers::wait::eventually;
 use crate::servers::watchdog::{State, Watchdog, tail};
 
-/// The maximum number of ports to try before the start fails.
+/// The maximum number of ports that the start of a server tries.
 const PORTS: u8 = 10;
 
-/// The reason why a server did not start.
 pub(in crate::servers) enum Refusal {
-    /// Another process listens on the server's port.
     PortTaken(Error),
     Other(Error),
 }
@@ -30,14 +28,14 @@ impl From<Refusal> for Error {
 }
 
 impl Redis {
-    /// Starts a server.
     pub(super) async fn launch(builder: RedisBuilder, binary: &Binary) -> Result<Self, Error> {
         let mut redis = Self::prepare(&builder, binary)?;
         redis.run_somewhere(&builder).await?;
         Ok(redis)
     }
 
-    /// Runs the server. If another process has taken the server's port, tries other ports.
+    /// Runs the server. If another process has taken the port of the server, runs the server on
+    /// another port.
     async fn run_somewhere(&mut self, builder: &RedisBuilder) -> Result<(), Error> {
         for _ in 1..PORTS {
             match self.run().await {
@@ -50,7 +48,7 @@ impl Redis {
         self.run().await.map_err(Error::from)
     }
 
-    /// Creates the directory and the settings of a server. The server is not started.
+    /// Creates the directory and the settings of a server, without starting the server.
     pub(in crate::servers) fn prepare(
         builder: &RedisBuilder,
         binary: &Binary,
@@ -63,7 +61,8 @@ impl Redis {
         let mode = Path::new("--sentinel");
         let command = [binary.path.as_path(), config.as_path(), mode];
         let command = if builder.is_sentinel() { &command[..] } else { &command[..2] };
-        // From now on, the shell script removes the directory, even if the test process is killed.
+        // From now on, the watchdog script removes the directory, even if the test process is
+        // killed.
         let process = Watchdog::new(dir.keep(), command)?;
         let (access, version) = (builder.access().clone(), binary.version.clone());
         Ok(Self { port, access, version, process })
@@ -71,9 +70,6 @@ impl Redis {
 
     /// Starts the server again, on the same port and with the same settings. If the server still
     /// runs, ends the running process first.
-    ///
-    /// # Errors
-    /// Returns an error if the server does not end, or does not start.
     pub async fn restart(&self, data: Data) -> Result<(), Error> {
         if data == Data::Kept && self.pid().is_some() {
             self.resume().await?;
@@ -92,7 +88,6 @@ impl Redis {
         .await?
     }
 
-    /// Removes the files in which the server has saved its data.
     fn forget(&self) -> Result<(), Error> {
         let remove = |result: io::Result<()>, name: &str| match result {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -106,7 +101,6 @@ impl Redis {
         remove(fs::remove_dir_all(dir.join("appendonlydir")), "appendonlydir")
     }
 
-    /// Starts the server process. Returns when the server answers, or when the process ends.
     pub(in crate::servers) async fn run(&self) -> Result<(), Refusal> {
         let start = self.process.log_len();
         self.process.start().map_err(Refusal::Other)?;
@@ -123,8 +117,8 @@ impl Redis {
         }
     }
 
-    /// Returns `true` if the server answers and has loaded its data. The server possibly still
-    /// requires a password.
+    /// Returns `true` if the server answers and has loaded its data, even if the server requires a
+    /// password.
     async fn answers(&self) -> bool {
         let Ok(mut client) = Client::connect_unix(&self.socket_path()).await else { return false };
         client.call(&["PING"]).await.is_ok_and(|reply| !reply.text().starts_with("LOADING"))

@@ -16,8 +16,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// Whether a server keeps its data in a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Data {
-    /// The server keeps its data. If the server runs before the restart, it saves its data first.
-    /// After a crash, it has only the data that it has written to its disk.
+    /// The server keeps its data. Before the restart, a running server saves its data. After a
+    /// crash, a server has only the data that it has written to its disk.
     Kept,
     /// The server loses its data, and starts without any keys.
     Lost,
@@ -26,7 +26,7 @@ pub enum Data {
 /// A Redis (or Valkey) server that belongs to one test. The server listens on 127.0.0.1 and on a
 /// unix socket.
 ///
-/// By default the server does not write its data to disk, and the command `DEBUG` is enabled.
+/// By default, the server does not write its data to disk, and the command `DEBUG` is enabled.
 /// Dropping this value kills the server.
 ///
 /// ```no_run
@@ -52,8 +52,7 @@ impl Redis {
         self.port
     }
 
-    /// Returns the URL of the server. If the default user has a password, the URL contains the
-    /// password.
+    /// Returns the URL of the server, with the password of the default user if it has one.
     pub fn url(&self) -> String {
         self.access.url(self.port)
     }
@@ -63,8 +62,8 @@ impl Redis {
         self.access.url_for(user, password, self.port)
     }
 
-    /// Returns the URL of the server's unix socket. If the default user has a password, the URL
-    /// contains the password.
+    /// Returns the URL of the server's unix socket, with the password of the default user if it has
+    /// one.
     pub fn socket_url(&self) -> String {
         self.access.socket_url(&self.socket_path())
     }
@@ -74,7 +73,6 @@ impl Redis {
         self.process.dir().join("redis.sock")
     }
 
-    /// Returns the directory in which the server runs.
     pub(in crate::servers) fn dir(&self) -> &Path {
         self.process.dir()
     }
@@ -92,7 +90,6 @@ impl Redis {
         }
     }
 
-    /// Returns `true` if the server runs and is not paused.
     pub(in crate::servers) fn is_awake(&self) -> bool {
         matches!(self.process.state(), State::Running(_))
     }
@@ -103,9 +100,6 @@ impl Redis {
     }
 
     /// Opens a new connection to the server over its unix socket.
-    ///
-    /// # Errors
-    /// Returns an error if the server cannot be reached, or rejects the password.
     pub async fn client(&self) -> Result<Client, Error> {
         let mut client = Client::connect_unix(&self.socket_path()).await?;
         if let Some(password) = &self.access.password {
@@ -125,11 +119,8 @@ impl Redis {
         accepted(&name.unwrap_or_default(), reply)
     }
 
-    /// Returns, as bytes, all keys that begin with `prefix` and a colon, and the values of these
-    /// keys. Two dumps are equal if no key or value has changed between them.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`command`](Self::command).
+    /// Returns, as bytes, all keys that begin with `prefix` and a colon, and their values. Two
+    /// dumps are equal if no key or value has changed between them.
     pub async fn dump(&self, prefix: &str) -> Result<Vec<u8>, Error> {
         const DUMP: &str = "local all = {} \
              for i, key in ipairs(redis.call('KEYS', ARGV[1])) do \
@@ -143,21 +134,14 @@ impl Redis {
     }
 
     /// Returns a field of `INFO`, such as `master_link_status`.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`command`](Self::command), or if `INFO` has no such
-    /// field.
     pub async fn info(&self, field: &str) -> Result<String, Error> {
         let info = self.command(&["INFO"]).await?.text();
         let value = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         value.map(str::to_owned).ok_or_else(|| Error::new(format!("INFO has no field {field:?}")))
     }
 
-    /// Returns the CPU time that all threads of the server have used so far. The time includes user
-    /// mode and system mode.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`command`](Self::command).
+    /// Returns the CPU time that all threads of the server have used so far, in user mode and
+    /// system mode.
     pub async fn cpu_time(&self) -> Result<Duration, Error> {
         let info = self.command(&["INFO", "cpu"]).await?.text();
         let field = |name: &str| {
@@ -174,11 +158,7 @@ impl Redis {
     }
 
     /// Makes this server a replica of `primary`. Returns when this server has copied the data of
-    /// `primary` and receives all further writes of `primary`.
-    ///
-    /// # Errors
-    /// Returns an error if one of the servers cannot be reached, or the data does not arrive in
-    /// time.
+    /// `primary` and receives all further writes.
     pub async fn replica_of(&self, primary: &Self) -> Result<(), Error> {
         if let Some(password) = &primary.access.password {
             self.command(&["CONFIG", "SET", "masterauth", password]).await?;
@@ -191,9 +171,9 @@ impl Redis {
     }
 
     /// Returns `true` if this server and `replica` both report that the replica receives the writes
-    /// of this server. The field `master_link_status` of the replica alone is not enough. For up to
-    /// a second after the link is up, the primary possibly sends no writes yet. A failover in this
-    /// second would lose writes.
+    /// of this server. The field `master_link_status` of the replica is not enough: for up to a
+    /// second after the link is up, the primary possibly sends no writes. A failover in this second
+    /// would lose writes.
     pub(in crate::servers) async fn streams_to(&self, replica: &Self) -> bool {
         let status = replica.info("master_link_status").await;
         let Ok(replicas) = self.command(&["INFO", "replication"]).await else { return false };
@@ -202,21 +182,14 @@ impl Redis {
     }
 
     /// Ends the server with SIGTERM, as an operator would. Returns when the process has ended.
-    ///
-    /// # Errors
-    /// Returns an error if the process does not end in time.
     pub async fn stop(&self) -> Result<(), Error> {
         if self.pid().is_some() {
-            // A paused process would not receive SIGTERM.
             self.process.signal("CONT")?;
         }
         self.end("TERM").await
     }
 
     /// Ends the server with SIGKILL, like a crash. Returns when the process has ended.
-    ///
-    /// # Errors
-    /// Returns an error if the process does not end in time.
     pub async fn kill(&self) -> Result<(), Error> {
         self.end("KILL").await
     }
@@ -256,8 +229,7 @@ impl Redis {
     }
 }
 
-/// Converts a reply of the server that reports an error to an `Error`. Returns all other replies
-/// unchanged.
+/// Converts a reply that reports an error to an `Error`.
 fn accepted(command: &str, reply: Reply) -> Result<Reply, Error> {
     match reply {
         Reply::Error(refusal) => Err(Error::new(format!("{command} failed: {refusal}"))),
@@ -265,9 +237,8 @@ fn accepted(command: &str, reply: Reply) -> Result<Reply, Error> {
     }
 }
 
-/// Returns `true` if the system has stopped the process. The stop happens a moment after the signal
-/// was sent. If the system has no `/proc`, the state cannot be read. Then the function assumes that
-/// the process has stopped.
+/// Returns `true` if the system has stopped the process, which happens a moment after the signal
+/// was sent. If the system has no `/proc`, the function assumes that the process has stopped.
 fn is_stopped(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
     status.map_or(true, |status| status.lines().any(|line| line.starts_with("State:\tT")))

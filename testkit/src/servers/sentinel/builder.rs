@@ -45,8 +45,7 @@ impl SentinelBuilder {
         self
     }
 
-    /// Sets the time after which a primary that does not answer counts as dead. By default, this
-    /// time is 500 ms.
+    /// Sets the time after which a primary that does not answer counts as dead. Default: 500 ms.
     pub fn down_after(mut self, down_after: Duration) -> Self {
         self.down_after = down_after;
         self
@@ -54,15 +53,11 @@ impl SentinelBuilder {
 
     /// Starts the servers and sentinels. Returns when clients can connect and a failover would
     /// succeed.
-    ///
-    /// # Errors
-    /// Returns an error if a server does not start, or if the sentinels do not discover all servers
-    /// in time.
     pub async fn start(self) -> Result<Sentinel, Error> {
         let password = self.node.default_password().map(str::to_owned);
         let node = match &password {
-            // After failovers, each node can become a replica of each other node. So all nodes need
-            // the password.
+            // After failovers, any node can be a replica of any other node, so all nodes need the
+            // password.
             Some(password) => self.node.clone().config("masterauth", password),
             None => self.node.clone(),
         };
@@ -96,10 +91,7 @@ impl SentinelBuilder {
 }
 
 impl Sentinel {
-    /// Starts a group with the default settings, which have two replicas.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`SentinelBuilder::start`].
+    /// Starts a Sentinel group with the default settings: a primary with two replicas.
     pub async fn start() -> Result<Self, Error> {
         Self::builder().start().await
     }

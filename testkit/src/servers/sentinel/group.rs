@@ -7,14 +7,13 @@ use crate::servers::redis::Redis;
 use crate::servers::resp::Reply;
 use crate::servers::wait::eventually;
 
-/// The maximum time to wait for any change of a Sentinel group.
+/// The maximum time of a wait for a change of a Sentinel group.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The number of sentinels of a group.
 pub(super) const SENTINELS: usize = 3;
 
-/// A Sentinel group: a primary, its replicas and three sentinels, all on 127.0.0.1. Dropping this
-/// value kills all of these servers.
+/// A primary, its replicas and three sentinels, all on 127.0.0.1. Dropping this value kills all of
+/// these servers.
 ///
 /// ```no_run
 /// use tidegate_testkit::servers::Sentinel;
@@ -67,11 +66,7 @@ impl Sentinel {
         Err(Error::new(format!("no sentinel knows the primary of {:?}", self.name)))
     }
 
-    /// Returns the primary, which is the server with the port that
-    /// [`primary_port`](Self::primary_port) returns.
-    ///
-    /// # Errors
-    /// Returns an error if no sentinel knows the primary.
+    /// Returns the server with the port that [`primary_port`](Self::primary_port) returns.
     pub async fn primary(&self) -> Result<&Redis, Error> {
         let port = self.primary_port().await?;
         let node = self.nodes.iter().find(|node| node.port() == port);
@@ -82,14 +77,11 @@ impl Sentinel {
 
     /// Promotes a replica, as an operator would. Returns the port of the new primary, when all
     /// sentinels know the new primary and the old primary has become a replica.
-    ///
-    /// # Errors
-    /// Returns an error if the sentinels do not complete the failover in time.
     pub async fn failover(&self) -> Result<u16, Error> {
         let old = self.primary_port().await?;
         let sentinel = &self.sentinels[0];
         // A sentinel refuses the command while a failover is in progress, and can abandon a
-        // failover. Therefore, the command is repeated until the primary has changed.
+        // failover. So the command is repeated until the primary has changed.
         eventually(PATIENCE, "the sentinels to replace the primary", async || {
             if self.primary_of(sentinel).await? != old {
                 return Some(());
@@ -103,22 +95,16 @@ impl Sentinel {
         Ok(new)
     }
 
-    /// Kills the primary with SIGKILL. Returns the port of the killed primary. To wait until the
-    /// sentinels have replaced it, call [`primary_after`](Self::primary_after).
-    ///
-    /// # Errors
-    /// Returns an error if no sentinel knows the primary, or if the primary does not end in time.
+    /// Kills the primary with SIGKILL, and returns its port. To wait until the sentinels have
+    /// replaced it, call [`primary_after`](Self::primary_after).
     pub async fn kill_primary(&self) -> Result<u16, Error> {
         let primary = self.primary().await?;
         primary.kill().await?;
         Ok(primary.port())
     }
 
-    /// Waits until a server other than `old` is the primary, according to this server and to all
-    /// sentinels that run and are not paused. Returns the port of the new primary.
-    ///
-    /// # Errors
-    /// Returns an error if there is no new primary in time.
+    /// Waits until a server other than `old` is the primary, according to the new primary and to
+    /// all sentinels that run and are not paused. Returns the port of the new primary.
     pub async fn primary_after(&self, old: u16) -> Result<u16, Error> {
         eventually(PATIENCE, "another primary", async || {
             let port = self.agreed_port().await.filter(|&port| port != old)?;
@@ -129,7 +115,7 @@ impl Sentinel {
         .await
     }
 
-    /// Returns the port of the primary, or `None` if the sentinels do not agree. Sentinels that are
+    /// Returns the port of the primary, or `None` if the sentinels disagree. Sentinels that are
     /// paused or do not run are ignored.
     async fn agreed_port(&self) -> Option<u16> {
         let mut agreed = None;
@@ -147,8 +133,8 @@ impl Sentinel {
         sentinel.command(&command).await.ok()?.list().get(1)?.text().parse().ok()
     }
 
-    /// Waits until the group is complete. All sentinels must know each other and all running
-    /// replicas, and each running replica must receive the writes of the primary.
+    /// Waits until the group is complete: all sentinels know each other and all running replicas,
+    /// and each running replica receives the writes of the primary.
     pub(super) async fn settle(&self) -> Result<(), Error> {
         let what = "the sentinels to know each other and the replicas to be in sync";
         eventually(PATIENCE, what, async || {

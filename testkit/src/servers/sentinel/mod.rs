@@ -1,5 +1,4 @@
-//! Sentinel groups. A group consists of a primary, its replicas, and three sentinels that watch
-//! these servers.
+//! Sentinel groups: a primary, its replicas, and three sentinels that watch these servers.
 
 mod builder;
 mod group;

@@ -9,12 +9,12 @@ use crate::servers::redis::Redis;
 const QUORUM: &str = "2";
 
 /// The periods of the sentinels' timers, in ms. With the default periods, a group needs many
-/// seconds to discover its servers and to fail over. With these periods, it needs a moment. The
-/// sentinels' safety mode (TILT), which a slow machine can trigger, also ends soon.
+/// seconds to discover its servers and to fail over. These periods also end the sentinels' safety
+/// mode (TILT) soon, which a slow machine can trigger.
 ///
-/// A shorter ping period would make failovers fail. A sentinel promotes a replica only if the
-/// replica's last INFO is younger than 5 ping periods. While the primary is down, a sentinel
-/// requests INFO only once per second.
+/// With a shorter ping period, failovers would fail. A sentinel promotes a replica only if its last
+/// INFO is younger than 5 ping periods. While the primary is down, a sentinel requests INFO only
+/// once per second.
 const HASTE: [&str; 10] = [
     "INFO-PERIOD",
     "200",
@@ -31,13 +31,12 @@ const HASTE: [&str; 10] = [
 /// The period at which sentinels announce themselves until all sentinels know each other.
 const PUBLISH_TO_MEET: [&str; 2] = ["PUBLISH-PERIOD", "100"];
 
-/// The period at which sentinels announce themselves after all sentinels know each other. It must
-/// not be shorter. A sentinel reverts a promotion if no other sentinel has announced this promotion
-/// for 4 periods. The sentinel that promoted a replica sees the success in the replica's INFO, and
-/// only after up to 1 s.
+/// The period at which sentinels announce themselves after all sentinels know each other. With a
+/// shorter period, failovers would fail. A sentinel reverts a promotion if no other sentinel has
+/// announced the promotion for 4 periods. The sentinel that promoted a replica learns of the
+/// success only from the replica's INFO, after up to 1 s.
 const PUBLISH: [&str; 2] = ["PUBLISH-PERIOD", "700"];
 
-/// The primary that a sentinel watches.
 pub(super) struct Watched<'a> {
     pub(super) name: &'a str,
     pub(super) port: u16,
@@ -45,7 +44,6 @@ pub(super) struct Watched<'a> {
     pub(super) password: Option<&'a str>,
 }
 
-/// Configures a sentinel to watch a primary.
 pub(super) async fn watch(sentinel: &Redis, watched: &Watched<'_>) -> Result<(), Error> {
     tune(sentinel, &HASTE).await?;
     tune(sentinel, &PUBLISH_TO_MEET).await?;
@@ -54,7 +52,7 @@ pub(super) async fn watch(sentinel: &Redis, watched: &Watched<'_>) -> Result<(),
     sentinel.command(&["SENTINEL", "MONITOR", name, "127.0.0.1", &port, QUORUM]).await?;
     let mut settings = vec![
         ("down-after-milliseconds", down_after.as_str()),
-        // After a failed failover, the next attempt begins after twice this time.
+        // After a failed failover, the next attempt begins after twice the `failover-timeout`.
         ("failover-timeout", "2000"),
     ];
     settings.extend(watched.password.map(|password| ("auth-pass", password)));
@@ -64,14 +62,13 @@ pub(super) async fn watch(sentinel: &Redis, watched: &Watched<'_>) -> Result<(),
     Ok(())
 }
 
-/// Makes a sentinel announce itself less often. This is called when the sentinels of the group know
-/// each other.
+/// Makes a sentinel announce itself less often, when the sentinels of the group know each other.
 pub(super) async fn calm(sentinel: &Redis) -> Result<(), Error> {
     tune(sentinel, &PUBLISH).await
 }
 
 /// Sets the periods of a sentinel's timers. Sentinels before Redis 7.0 have no such settings. They
-/// keep their default periods and are slower.
+/// keep the default periods and are slower.
 async fn tune(sentinel: &Redis, periods: &[&str]) -> Result<(), Error> {
     if sentinel.version().numbers() >= [7, 0, 0] {
         sentinel.command(&[&["SENTINEL", "DEBUG"], periods].concat()).await?;

@@ -1,4 +1,4 @@
-//! Stores with a defect. Each store has one defect, which the conformance suite must find.
+//! Stores with one defect each, which the conformance suite must find.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod records;
@@ -161,7 +161,7 @@ impl Broken {
         key(self.defect, charge)
     }
 
-    /// Applies the store's defect to a decision, and to the records after this decision.
+    /// Applies the store's defect to a decision, and to the records after the decision.
     fn spoil(
         &self,
         call: &Call<'_>,
@@ -226,7 +226,7 @@ impl Broken {
         Ok(decision)
     }
 
-    /// Executes a call. Before that, the store's defect changes the call.
+    /// Executes a call, which the store's defect changes first.
     fn misread(&self, call: Call<'_>) -> Result<Decision, Error> {
         let mut charges: Vec<Charge<'_>> = call.charges.iter().collect();
         let mut operation = call.operation;

@@ -13,8 +13,8 @@ pub(super) type Map = BTreeMap<Vec<Vec<u8>>, Record>;
 /// The recorded calls of a store, by slot key and id.
 pub(super) type Ids = BTreeMap<[Vec<u8>; 2], RememberedCall>;
 
-/// Returns a decision with copies of these verdicts. In each copy, the closure `replace` determines
-/// new values of `remaining` and `retry_after`.
+/// Returns a decision with changed copies of `verdicts`. The closure `replace` determines the
+/// values of `remaining` and `retry_after` in each copy.
 pub(super) fn with_waits(
     verdicts: &[Verdict],
     replace: impl Fn(&Verdict) -> (u64, Option<Duration>),

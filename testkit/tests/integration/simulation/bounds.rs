@@ -1,5 +1,4 @@
-//! Tests of the bounds of limits. The bounds must hold with each layer, for any seed and any
-//! faults.
+//! Tests of the bounds of limits, which must hold with each layer, for any seed and any faults.
 
 use std::time::Duration;
 
@@ -136,8 +135,8 @@ proptest! {
             nodes: 1, lost: 0, killed: 0, is_away: false, rate: 2_000, max_delay: 500, ..scenario
         };
         let ledger = play(&scenario, &policy(&format!("p: fixed-window {limit}/1h")));
-        // If only a cost of 1 still fits, the last requests possibly all have a cost of 2. Then 1
-        // of the limit stays unused.
+        // If only a cost of 1 still fits, the last requests possibly all have a cost of 2, so that
+        // 1 of the limit stays unused.
         prop_assert!(ledger.admissions().total() + 1 >= limit, "{} of {limit}", ledger.admissions().total());
         prop_assert_eq!(ledger.admissions().max_within(Duration::from_secs(3_600)), ledger.admissions().total());
     }

@@ -1,5 +1,5 @@
-//! Tests of faults that begin or end while calls are in flight. A call is executed, answered or
-//! lost, depending on the time of the fault.
+//! Tests of faults that begin or end while calls are in flight. The time of the fault determines
+//! whether a call is executed, answered or lost.
 
 use tidegate_core::{Call, Charge, Clock, Decision, Error, Operation, Store};
 use tidegate_testkit::simulation::{Fate, Ledger, Link, LinkStore, Reply, Simulation, World};
@@ -72,8 +72,8 @@ fn each_direction_takes_a_time_of_its_own() {
         apart += there.abs_diff(back);
     }
     assert!(sums.iter().all(|sum| (147_000..153_000).contains(sum)), "{sums:?}");
-    // The delays of the two directions are independent. So on average, they differ by a third of
-    // the range.
+    // The delays of the two directions are independent, so they differ on average by a third of the
+    // range.
     assert!((30_000..37_000).contains(&apart), "{apart}");
 }
 

@@ -1,5 +1,5 @@
-//! Tests of leases under difficult loads. Examples are a high rate after a low rate, resets, and a
-//! small share of other operations.
+//! Tests of leases under difficult loads, such as a high rate after a low rate, resets, and a small
+//! share of other operations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -22,8 +22,7 @@ fn eager() -> Lease {
 }
 
 /// Checks that chunks end with their window. After a window with few requests, nodes have unused
-/// chunks. The requests of the next window reach the limit, but the nodes must not use these
-/// chunks.
+/// chunks, and must not use them in the next window, in which the requests reach the limit.
 #[test]
 fn few_and_then_too_many_requests_keep_the_limit_of_each_window() {
     const LIMIT: u64 = 300;
@@ -91,15 +90,15 @@ fn admitted_between_resets(ledger: &Ledger, node: usize) -> Vec<u64> {
     times.sort_unstable();
     let admitted = |(from, to): (u64, u64)| {
         let requests = ledger.requests().iter().filter(|request| request.node == node);
-        // A request in the microsecond of a reset was admitted before or after this reset. Such
-        // requests are ignored.
+        // A request in the microsecond of a reset was admitted before or after the reset, so it is
+        // ignored.
         let inside = |at: u64| at > from && at < to;
         requests.filter(|one| one.admitted_at.is_some_and(inside)).map(|one| one.cost).sum()
     };
     times.iter().copied().zip(times[1..].iter().copied()).map(admitted).collect()
 }
 
-/// An operation other than the usual acquire. It is a small share of a load.
+/// An operation other than the usual acquire. A small share of a load consists of such operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Other {
     AcquireUpTo,
@@ -201,8 +200,8 @@ fn local_share(other: Other) -> usize {
             callers.join_all().await;
             node.store().close().await;
             let (remaining, used) = (remaining(world.server(), &policy), used.load(SeqCst));
-            // A request that is in flight during a reset is charged before or after the reset. So
-            // the expected amount is not known after resets.
+            // A request in flight during a reset is charged before or after the reset, so the
+            // expected amount is not known.
             if other != Other::Reset {
                 assert_eq!(remaining, BURST - used, "{other:?}");
             }
@@ -229,7 +228,7 @@ fn a_small_share_of_other_operations_does_not_switch_leases_off() {
         (Other::Peek, 990),
         (Other::Charge, 990),
         (Other::Denied, 990),
-        // Before these operations, the node returns its chunks.
+        // Before each of the following operations, the node returns its chunks.
         (Other::Refund, 750),
         (Other::Unblock, 750),
         (Other::Reset, 750),
@@ -281,7 +280,7 @@ fn the_store_has_charged_the_cost_that_all_callers_have_used() {
 }
 
 /// Runs a load with one hot subject, which has many requests, and a thousand cold subjects, which
-/// have few requests.
+/// have few.
 fn hot_and_cold<D: Store + 'static>(
     layers: impl Fn(LinkStore, Lease<SimulatedClock>) -> D + Send,
 ) -> Ledger {

@@ -1,5 +1,4 @@
-//! Tests of the ledger. It contains each request and each call, and the counts of the ledger add
-//! up.
+//! Tests that the ledger contains each request and each call, and that its counts add up.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Tests of the simulation: of its time, its links and its ledger. Other tests check that a
-//! simulation finds the defects of a layer.
+//! Tests of the simulation: its time, its links, its ledger, and whether it finds the defects of a
+//! layer.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod bounds;

@@ -1,5 +1,5 @@
-//! A test of the seed in two processes. The same seed gives the same ledger in both, although the
-//! processes have different addresses and different hashes of the standard library.
+//! A test of the seed in two processes. The same seed gives the same ledger, although the processes
+//! have different addresses and different hashes of the standard library.
 //!
 //! Two runs in one process would prove little, because the hashes of two new threads can be equal
 //! even without a seed.

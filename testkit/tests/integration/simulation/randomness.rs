@@ -1,5 +1,4 @@
-//! Tests of the sources of random numbers. The seed determines each source, and all sources are
-//! different.
+//! Tests of the sources of random numbers. The seed determines each source, and all sources differ.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -65,8 +64,8 @@ fn the_seed_determines_each_source_and_no_two_sources_are_equal() {
     }
 }
 
-/// Checks that arrivals are independent and equally frequent at any time. Then the number of
-/// arrivals per millisecond has a variance that equals its mean.
+/// Checks that arrivals are independent and equally frequent at any time: the number of arrivals
+/// per millisecond has a variance that equals its mean.
 #[test]
 fn arrivals_are_a_poisson_process() {
     let ledger = Simulation::new(3).run(

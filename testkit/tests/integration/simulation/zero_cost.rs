@@ -18,8 +18,8 @@ use super::{Server, micros, millis, policy, server};
 
 const POLICY: &str = "p: fixed-window 400/1h";
 
-/// The changes of the store's decision on a cost of 0 for the subject `s0`. Each change has a time,
-/// in microseconds since the start, and whether the store admits a cost of 0 from this time on.
+/// The changes of the store's decision on a cost of 0 for the subject `s0`. A change has a time, in
+/// microseconds since the start, and whether the store admits a cost of 0 from then on.
 type Changes = Arc<Mutex<Vec<(u64, bool)>>>;
 
 /// A layer that checks after each call whether the store admits a cost of 0.
@@ -63,9 +63,8 @@ impl Layer<Server> for Watch {
     }
 }
 
-/// Runs a simulation of requests, in which other callers charge beyond the limit and refund. A
-/// third of the requests has a cost of 0. Returns the ledger and the changes of the store's
-/// decision.
+/// Runs a simulation of requests, a third of them with a cost of 0, while other callers charge
+/// beyond the limit and refund. Returns the ledger and the changes of the store's decision.
 fn play(index: usize, span: Duration) -> (Ledger, Vec<(u64, bool)>) {
     let changes = Changes::default();
     let mut random = Random::new(index as u64);
