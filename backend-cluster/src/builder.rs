@@ -11,7 +11,7 @@ use tidegate_redis::ProvidedCredentials;
 use tidegate_redis::connection::{
     CredentialsProvider, ScriptTimes, Settings, is_encrypted, parse_url, unusable_url,
 };
-use tidegate_redis::wire::Keys;
+use tidegate_redis::protocol::Keys;
 
 use crate::cluster_store::ClusterStore;
 use crate::dispatch::wait_replicas::Replicas;

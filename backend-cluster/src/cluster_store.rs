@@ -4,7 +4,7 @@ use std::sync::Arc;
 use tidegate_core::layers::ShardedStore;
 use tidegate_core::{Answer, Call, Decision, Error, Policy, Store, Timestamp};
 use tidegate_redis::connection::check_runtime;
-use tidegate_redis::wire;
+use tidegate_redis::protocol;
 
 use crate::dispatch::{batch, single};
 use crate::inner::Inner;
@@ -94,7 +94,7 @@ impl Store for Slots {
         Answer::later(async move {
             match check_runtime() {
                 Ok(()) => batch::decide(&self.0, calls).await,
-                Err(error) => calls.iter().map(|_| Err(wire::in_a_batch(&error))).collect(),
+                Err(error) => calls.iter().map(|_| Err(protocol::in_a_batch(&error))).collect(),
             }
         })
     }
@@ -108,7 +108,7 @@ impl Store for Slots {
     }
 
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
-        wire::supports(policy)
+        protocol::supports(policy)
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::smallvec;
 use tidegate_core::{Call, Clock, Error, ErrorKind, Timestamp};
 use tidegate_redis::connection::{ScriptTimes, check_runtime, first_success};
-use tidegate_redis::wire::{Keys, Plan};
+use tidegate_redis::protocol::{Keys, Plan};
 
 use crate::dispatch::request::SlotDecision;
 use crate::dispatch::wait_replicas::Replicas;

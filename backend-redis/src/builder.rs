@@ -13,8 +13,8 @@ use crate::connection::{
     Settings, Target, Tls, parse_url, with_login,
 };
 use crate::inner::Inner;
+use crate::protocol::Keys;
 use crate::redis_store::RedisStore;
-use crate::wire::Keys;
 
 /// Configures a [`RedisStore`].
 ///

@@ -8,7 +8,7 @@ use tidegate_core::{Clock, Decision, Error, Timestamp};
 
 use crate::connection::error::is_unknown_script;
 use crate::connection::{Connection, ConnectionPool, ScriptTimes, check_runtime};
-use crate::wire::{Keys, Plan, Request, ScriptReply};
+use crate::protocol::{Keys, Plan, Request, ScriptReply};
 
 pub(crate) struct Inner {
     pub(crate) keys: Keys,

@@ -198,10 +198,10 @@ mod script_free;
 #[doc(hidden)]
 pub mod scripts;
 mod values;
-// Only `tidegate-cluster` and `tidegate plan` use `wire`. The module is outside semantic
+// Only `tidegate-cluster` and `tidegate plan` use `protocol`. The module is outside semantic
 // versioning.
 #[doc(hidden)]
-pub mod wire;
+pub mod protocol;
 
 pub use builder::RedisStoreBuilder;
 pub use connection::{Credentials, ProvidedCredentials};

@@ -4,8 +4,8 @@ use tidegate_core::{Answer, Call, Charge, Decision, Error, Policy, Store, Timest
 
 use crate::connection::{PROBE_OPERATIONS, check_runtime, check_server, probes};
 use crate::inner::Inner;
+use crate::protocol::{self, Plan, in_a_batch, no_reply};
 use crate::script_free;
-use crate::wire::{self, Plan, in_a_batch, no_reply};
 
 /// A store on one Redis server, or on the primary of a Sentinel group. Lua scripts on the server
 /// decide a call in one round trip. See the [crate's front page](crate).
@@ -110,6 +110,6 @@ impl Store for RedisStore {
     }
 
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
-        if self.0.script_free { script_free::supports(policy) } else { wire::supports(policy) }
+        if self.0.script_free { script_free::supports(policy) } else { protocol::supports(policy) }
     }
 }

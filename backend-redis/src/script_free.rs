@@ -22,7 +22,7 @@ use tidegate_core::{
 
 use crate::connection::{Connection, LiveConnection};
 use crate::inner::Inner;
-use crate::wire::NormalizedCall;
+use crate::protocol::NormalizedCall;
 
 /// The time for which the key of a count exists after the end of its window, because a slow call
 /// can still add to the count.

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use tidegate_core::{Call, Charge, Error, Policy};
+use tidegate_redis::protocol::{Keys, Request};
 use tidegate_redis::scripts::{Script, all};
-use tidegate_redis::wire::{Keys, Request};
 
 use crate::report::number::thousands;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use redis::cluster_routing::Slot;
 use tidegate_core::{Call, Decision, Error};
-use tidegate_redis::wire::{Places, Plan};
+use tidegate_redis::protocol::{Places, Plan};
 
 use crate::dispatch::single;
 use crate::dispatch::wait_replicas::Replicas;

@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use redis::{Pipeline, RedisError, Value};
 use tidegate_core::{Error, ErrorKind};
-use tidegate_redis::wire::{self, Batch, Plan};
+use tidegate_redis::protocol::{self, Batch, Plan};
 use tokio::time::sleep;
 
 use crate::dispatch::request::{NodeReply, SlotDecision, SlotRequest, Target};
@@ -241,7 +241,7 @@ impl Inner {
     fn finish<'c, 'a>(
         &self,
         request: SlotRequest<'c, 'a>,
-        replies: Result<Vec<wire::Reply>, Error>,
+        replies: Result<Vec<protocol::Reply>, Error>,
         replicas: Option<u64>,
         result: &mut Dispatched<'c, 'a>,
     ) {

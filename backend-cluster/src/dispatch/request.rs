@@ -9,7 +9,7 @@ use redis::cluster_routing::Slot;
 use redis::{Cmd, RedisError, ServerErrorKind, Value, from_redis_value};
 use tidegate_core::{Error, ErrorKind, Operation, Timestamp};
 use tidegate_redis::connection::error::{self, printable};
-use tidegate_redis::wire::{self, Plan, PlannedRequest, Request, ScriptReply};
+use tidegate_redis::protocol::{self, Plan, PlannedRequest, Request, ScriptReply};
 
 use crate::routing::node::Node;
 use crate::routing::slots::slot_of_request;
@@ -59,7 +59,7 @@ enum EvalMode {
 #[derive(Debug)]
 pub(crate) enum NodeReply {
     /// The node executed the request, or the request failed.
-    Done(Result<Vec<wire::Reply>, Error>),
+    Done(Result<Vec<protocol::Reply>, Error>),
     /// MOVED: the node at this address serves the slot.
     Moved(String),
     /// ASK: the node at this address imports the slot and already has the keys of the request.
@@ -105,7 +105,7 @@ impl<'c, 'a> SlotRequest<'c, 'a> {
     /// Calls `decided` for each call that the replies decide. Returns the plan for the other calls.
     pub(crate) fn finish(
         self,
-        replies: Result<Vec<wire::Reply>, Error>,
+        replies: Result<Vec<protocol::Reply>, Error>,
         decided: &mut impl FnMut(usize, Result<ScriptReply, Error>),
     ) -> Plan<'c, 'a> {
         let Self { mut plan, planned, .. } = self;

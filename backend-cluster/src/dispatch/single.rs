@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tidegate_core::{Call, Decision, Error, ErrorKind};
-use tidegate_redis::wire::Keys;
+use tidegate_redis::protocol::Keys;
 
 use crate::dispatch::cross_slot;
 use crate::dispatch::wait_replicas::Replicas;

@@ -3,7 +3,7 @@
 use redis::cluster_routing::Slot;
 use smallvec::SmallVec;
 use tidegate_core::{Call, Charge, Error, ErrorKind};
-use tidegate_redis::wire::{Keys, Request};
+use tidegate_redis::protocol::{Keys, Request};
 
 pub(crate) fn slot_of(keys: &Keys, charge: &Charge<'_>) -> Slot {
     Slot::for_key(keys.key(charge))

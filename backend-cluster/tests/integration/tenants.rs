@@ -10,7 +10,7 @@ use std::time::Duration;
 use tidegate_cluster::{
     Call, Charge, ClusterStore, ErrorKind, ManualClock, Operation, Policy, Store, Timestamp,
 };
-use tidegate_redis::wire::Keys;
+use tidegate_redis::protocol::Keys;
 use tidegate_testkit::servers::Cluster;
 
 use crate::common::{builder, cluster, fresh_prefix, patient, policy, store_at, subject_on, used};

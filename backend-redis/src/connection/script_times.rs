@@ -11,7 +11,7 @@ mod measured {
     use metrics::{Histogram, histogram};
 
     use crate::names::SCRIPT_SECONDS;
-    use crate::wire::scripts::Script;
+    use crate::protocol::scripts::Script;
 
     /// The histograms of one store, which the store looks up at its first script call.
     #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ pub struct ScriptTimes(());
 impl ScriptTimes {
     pub async fn measure<T>(
         &self,
-        _: &crate::wire::scripts::Script,
+        _: &crate::protocol::scripts::Script,
         call: impl Future<Output = T>,
     ) -> T {
         call.await

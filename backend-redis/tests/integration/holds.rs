@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestRunner};
 use tidegate_memory::MemoryStore;
-use tidegate_redis::wire::{Keys, supports};
+use tidegate_redis::protocol::{Keys, supports};
 use tidegate_redis::{
     AlreadySettled, Call, CallId, Charge, Clock, Decision, Error, ErrorKind, ManualClock,
     Operation, Policy, RedisStore, Store, Timestamp,

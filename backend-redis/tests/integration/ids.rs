@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use tidegate_redis::wire::Keys;
+use tidegate_redis::protocol::Keys;
 use tidegate_redis::{
     Call, CallId, Charge, Clock, Decision, Error, ErrorKind, ManualClock, Operation, Policy,
     RedisStore, Store, Timestamp,

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tidegate_redis::wire::Batch;
+use tidegate_redis::protocol::Batch;
 use tidegate_redis::{Call, Charge, Policy, RedisStore, Store};
 use tidegate_testkit::servers::Redis;
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use tidegate_redis::wire::Keys;
+use tidegate_redis::protocol::Keys;
 use tidegate_redis::{
     Algorithm, Call, Charge, Decision, ManualClock, Operation, Policy, RedisStore, Store, Timestamp,
 };

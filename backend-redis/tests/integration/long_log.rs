@@ -10,7 +10,7 @@
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use std::time::Duration;
-use tidegate_redis::wire::Keys;
+use tidegate_redis::protocol::Keys;
 use tidegate_redis::{
     Call, Charge, Decision, ErrorKind, ManualClock, Operation, Policy, Store, Timestamp,
 };

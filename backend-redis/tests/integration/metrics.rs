@@ -10,7 +10,7 @@ fn times(recorder: &Recorder) -> Vec<(&'static str, u64)> {
         let series = format!("{}{{script={script:?}}}", names::SCRIPT_SECONDS.name);
         recorder.times(&series).filter(|times| *times > 0).map(|times| (script, times))
     };
-    tidegate_redis::wire::scripts::Script::NAMES.into_iter().filter_map(count).collect()
+    tidegate_redis::protocol::scripts::Script::NAMES.into_iter().filter_map(count).collect()
 }
 
 fn block_on<F: Future>(future: F) -> F::Output {

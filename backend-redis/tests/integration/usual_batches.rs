@@ -12,7 +12,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use tidegate_redis::wire::{Keys, Request};
+use tidegate_redis::protocol::{Keys, Request};
 use tidegate_redis::{
     Call, Charge, ErrorKind, ManualClock, Operation, Policy, RedisStore, Store, Timestamp,
 };

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use tidegate_redis::wire::Keys;
+use tidegate_redis::protocol::Keys;
 use tidegate_redis::{
     Call, Charge, DegradedAnswer, ErrorKind, Operation, Store, StoreExt, Timestamp,
 };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use tidegate_redis::wire::Keys;
+use tidegate_redis::protocol::Keys;
 use tidegate_redis::{Call, CallId, Charge, Operation, Policy, RedisStore, Store};
 use tokio::task::JoinSet;
 

@@ -5,7 +5,7 @@ use std::fmt;
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
 use tidegate_redis::core::layers::CoalescedStore;
-use tidegate_redis::wire::{Batch, Keys, Reply, Tier, no_reply};
+use tidegate_redis::protocol::{Batch, Keys, Reply, Tier, no_reply};
 use tidegate_redis::{Call, Charge, Decision, Error, Policy, RedisStore, Store};
 
 use super::Outcome;

@@ -6,7 +6,7 @@
 
 use tidegate_core::engine::Rule;
 use tidegate_core::{Charge, Policy};
-use tidegate_redis::wire::Keys;
+use tidegate_redis::protocol::Keys;
 
 /// Bytes of one state, and of what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tidegate_redis::wire::Keys;
+use tidegate_redis::protocol::Keys;
 use tidegate_redis::{
     Call, Charge, ManualClock, Operation, Policy, RedisStore, RedisStoreBuilder, Store,
 };

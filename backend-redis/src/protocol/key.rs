@@ -25,7 +25,7 @@ use super::shard_tag;
 ///
 /// ```
 /// use tidegate_redis::{Charge, Policy};
-/// use tidegate_redis::wire::Keys;
+/// use tidegate_redis::protocol::Keys;
 ///
 /// let keys = Keys::new("tidegate");
 /// let api: Policy = "api: fixed-window 10/1s".parse()?;
