@@ -1,4 +1,4 @@
-//! Layers and waiting in many interleavings of their tasks: see `docs/testing.md`, section "Schedules".
+//! Layers and waiting in many interleavings of their tasks: see `docs/testing.md`.
 
 mod breaker;
 mod coalesced;
