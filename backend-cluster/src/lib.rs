@@ -67,9 +67,8 @@
 //! | is admitted, and one of its policies would admit fewer than 16 further calls with the same cost | 3 | the charges of the call, first in the slot with the least remaining |
 //! | is refused | 1 | nothing |
 //! | is refused by a policy that [blocks](Policy::block_for) | 2 | the block; only the slots of policies that block need the second round trip |
-//! | is refused after the peek, because another call used the rest of a limit: | | |
-//! | … the peek has reported that this limit is nearly used up | 2 | nothing |
-//! | … the peek has not reported this | 3 or 4 | charges, which are then [undone](Operation::Undo) |
+//! | is refused after the peek by a limit that the peek reported as nearly used up | 2 | nothing |
+//! | is refused after the peek by another limit, because another call used its rest | 3 or 4 | charges, which are then [undone](Operation::Undo) |
 //! | is a peek, a refund, a charge beyond the limit, a reset or a block | 1 | each slot writes its own part of the call |
 //!
 //! * **No limit is exceeded**, because a call is admitted only if each slot has made its charges.

@@ -6,9 +6,9 @@ use std::time::SystemTime;
 
 /// The maximum of all intermediate values of a decision: 2^52.
 ///
-/// Redis scripts compute with doubles, which represent integers exactly up to 2^53. The bound is
-/// half of this number, so that one addition is exact. The bound also makes `floor(a / b)` exact
-/// for two integers up to 2^52.
+/// Redis scripts compute with doubles, which represent integers exactly up to 2^53. The sum of two
+/// values up to 2^52 is at most 2^53, so that it is exact. The quotient `floor(a / b)` of two such
+/// values is exact too.
 pub const MAX_EXACT: u64 = 1 << 52;
 
 /// The maximum window, period, recovery or block: 2^51 µs, a little over 71 years.

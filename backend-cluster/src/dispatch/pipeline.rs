@@ -252,8 +252,8 @@ impl Inner {
         self.push_next(plan, result);
     }
 
-    /// Adds the next request of a plan to `result`. A call that fails before it is sent is
-    /// completed with its error.
+    /// Adds the next request to a node, according to `plan`, to `result`. If a call fails before it
+    /// is sent, adds the error as the answer to the call.
     fn push_next<'c, 'a>(&self, plan: Plan<'c, 'a>, result: &mut Dispatched<'c, 'a>) {
         let completed = &mut result.completed;
         let next = SlotRequest::next(plan, self.time(), &mut |place, reply| {

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::fault::Fault;
 
-/// The outcome of a call for the caller.
+/// The result of a call, as its caller sees the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Admitted,

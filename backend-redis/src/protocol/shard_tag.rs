@@ -46,7 +46,8 @@ const fn crc(crc: u16, bytes: &[u8]) -> u16 {
     crc
 }
 
-/// For each of the 256 parts of the slots, a pair of characters whose checksum is in the part.
+/// The slots are divided into 256 ranges. The table has, for each range, two characters whose slot
+/// is in the range.
 const PAIRS: [[u8; 2]; 256] = {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut pairs = [[0; 2]; 256];

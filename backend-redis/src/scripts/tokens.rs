@@ -11,7 +11,8 @@ use std::path::Path;
 use super::{Script, all};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts/tokens.txt");
-/// The environment variable with which the test writes the file of hashes instead of comparing it.
+/// The environment variable that lets the test write `tokens.txt` instead of comparing the hashes
+/// of the scripts with that file.
 const UPDATE: &str = "TIDEGATE_UPDATE_TOKENS";
 
 fn tokens(code: &str) -> Vec<&str> {

@@ -335,7 +335,8 @@ async fn a_corrected_password_on_the_server_needs_no_restart_of_the_client() {
     assert!(eventually(Duration::from_secs(5), "the login", decided).await.unwrap());
 }
 
-/// A script possibly needs the missing permission only after its first write.
+/// If the user lacks a permission, the script possibly fails only after its first write. So the
+/// error leaves open whether the call was charged.
 #[tokio::test]
 async fn a_missing_permission_of_a_script_leaves_open_whether_it_charged() {
     let rules = "~tidegate:* +@all -set -psetex";

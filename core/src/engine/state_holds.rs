@@ -29,7 +29,8 @@ pub(super) type HoldKey = [u8; 20];
 /// holds have the same time, the older hold is first.
 type Place = (u64, u64);
 
-/// A hold, as one of its states stores it.
+/// The part of a hold that belongs to one state. A hold with several charges has a part in each
+/// state that it charges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StateHold {
     pub(super) key: HoldKey,

@@ -256,7 +256,7 @@ pub struct Trace<'s> {
 }
 
 impl<'s> Trace<'s> {
-    /// Creates a trace at the start of a scenario.
+    /// Creates a trace, the sequence of timed calls of `scenario`, before its first call.
     #[must_use]
     pub fn new(scenario: &'s Scenario, clock: ClockKind) -> Self {
         Self { scenario, clock, now: scenario.start, last: None, takes: vec![] }

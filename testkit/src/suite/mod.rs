@@ -14,9 +14,9 @@
 //!
 //! # What the properties check
 //!
-//! An id such as B01 is the id of a defect that a released rate limiter had. The file
-//! `docs/defects.md` in the repository describes each defect. The second table lists the rules of
-//! the design. The file `docs/design.md` explains each rule.
+//! The first table lists defects that released rate limiters had, by their ids, such as B01. The
+//! file `docs/defects.md` in the repository describes each defect. The second table lists the rules
+//! of the design, which `docs/design.md` explains.
 //!
 //! | id | checked by |
 //! |---|---|

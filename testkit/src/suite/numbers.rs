@@ -33,8 +33,8 @@ pub(super) fn b27_requests_of_one_instant_are_all_counted<F: Fixture>(fixture: &
     }
 }
 
-/// Defect B28: a sliding log with a limit of 1,000,000 is exact. A log whose limit exceeds the
-/// maximum cannot be built.
+/// Against defect B28, checks that a sliding log with a limit of 1,000,000 is exact. Also checks
+/// that a policy with a limit above the maximum of logs cannot be built.
 pub(super) fn b28_a_log_of_a_million_is_exact<F: Fixture>(fixture: &F) {
     let hour = Duration::from_secs(3_600);
     check!(Policy::new("p", SlidingLog::new((1 << 20) + 1, hour)).is_err());

@@ -11,7 +11,7 @@ use super::report::{check, check_eq};
 const UP_TO: Operation = Operation::AcquireUpTo { min: 1 };
 
 /// Checks that a charge beyond the limit delays later requests by exactly the wait in its verdict.
-/// A refund can refund the whole charge.
+/// Also checks that a refund of the whole charge leaves no usage.
 pub(super) fn a_charge_beyond_the_limit_is_paid_for<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let charge = [Charge::new(&policy, "s").cost(12)];

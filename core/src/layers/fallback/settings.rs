@@ -84,7 +84,8 @@ impl OnFailure {
         Self::by_default(Setting::Closed)
     }
 
-    /// By default, lets `store` decide failed calls, with a share of each limit.
+    /// Lets the fallback `store` decide a call that fails in the main store, with this share of
+    /// each limit. Single policies can have another setting.
     pub fn fall_back_to(store: impl Store + 'static, share: Share) -> OnFailure<HasFallback> {
         Self::by_default(Setting::FallBack(share)).with_fallback(store)
     }

@@ -1,4 +1,5 @@
-//! The work in the store that a change of the leases requires.
+//! The calls to the store that follow from a change of the leases: fetches of chunks and
+//! settlements.
 
 use std::sync::Arc;
 

@@ -35,12 +35,12 @@ use crate::policy::format_duration;
 ///
 /// # Windows: retries
 ///
-/// Windows cannot reserve, so that waiting callers have no order. The jitter is a random time that
-/// is added to `retry_after`. It is at most an eighth of `retry_after`, and at most a second. A
-/// caller is refused again only if another caller was admitted first. So the number of retries of a
-/// caller is at most one more than the number of other callers that are admitted during its wait. A
-/// caller never retries after its maximum wait. If a refusal lasts longer than the rest of this
-/// time, the caller gets the refusal immediately.
+/// A window has no places that a caller could reserve, so waiting callers have no order. Each
+/// caller waits for `retry_after` plus a random time, the jitter, and then retries. The jitter is
+/// at most an eighth of `retry_after`, and at most a second. A retry is refused only if another
+/// caller was admitted first. So the number of retries of a caller is at most one more than the
+/// number of other callers that are admitted during its wait. If `retry_after` exceeds the rest of
+/// the caller's maximum wait, the caller gets the refusal immediately.
 ///
 /// A policy with [`block_for`](crate::Policy::block_for) blocks callers that retry too early. So
 /// waiting is of little use with such a policy.

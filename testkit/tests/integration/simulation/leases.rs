@@ -16,7 +16,8 @@ use super::{Server, micros, millis, policy, server};
 
 type LeasedNode = Node<LeasedStore<LinkStore, SimulatedClock>>;
 
-/// Returns leases that begin early and last longer than the windows of these tests.
+/// Returns the settings of leases that begin after three calls, and whose span is longer than the
+/// windows of these tests.
 fn eager() -> Lease {
     Lease::new().hot_after(3).span(millis(700)).max_share(Share::new(1, 4).unwrap())
 }
