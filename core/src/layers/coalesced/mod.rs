@@ -11,6 +11,7 @@ mod queues;
 use std::fmt;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use self::driver::{Driver, abandoned};
@@ -50,7 +51,8 @@ use crate::{Answer, Call, Decision, Error, ErrorKind, Store};
 /// * calls that a batch does not make cheaper, such as calls with an [id](crate::CallId) on Redis;
 /// * calls that an inner layer answers from memory, such as a [deny
 ///   cache](super::StoreExt::deny_cache) or [leases](super::StoreExt::leased);
-/// * the calls of [`decide_many`](Store::decide_many), because these calls are a batch already.
+/// * the calls of [`decide_many`](Store::decide_many) if they are more than 8, because the copies
+///   would cost more than the join saves.
 ///
 /// The layer copies each charge with its subject. A call must be made within a Tokio runtime. If
 /// the runtime ends or the inner store panics, all calls in flight and all waiting calls fail with
@@ -99,24 +101,57 @@ impl CoalescedLayer {
         Self { queues, max_batch: Self::MAX_BATCH, max_waiting: Self::MAX_WAITING }
     }
 
+    /// The maximum number of calls in a batch of a caller that joins the calls of other callers.
+    const MAX_JOINED: usize = 8;
+
     async fn decide_in_batch<S: Store + 'static>(
         &self,
         inner: &Arc<S>,
         group: u64,
         call: Call<'_>,
     ) -> Result<Decision, Error> {
+        self.enqueue(inner, group, call)?.answer().await
+    }
+
+    /// Adds all calls to the queues of their groups, and then waits for the answers.
+    async fn decide_many_in_batches<S: Store + 'static>(
+        &self,
+        inner: &Arc<S>,
+        groups: SmallVec<[u64; Self::MAX_JOINED]>,
+        calls: &[Call<'_>],
+    ) -> Vec<Result<Decision, Error>> {
+        let places = groups.into_iter().zip(calls);
+        let places: SmallVec<[_; Self::MAX_JOINED]> =
+            places.map(|(group, call)| self.enqueue(inner, group, *call)).collect();
+        let mut answers = Vec::with_capacity(places.len());
+        for place in places {
+            answers.push(match place {
+                Ok(place) => place.answer().await,
+                Err(error) => Err(error),
+            });
+        }
+        answers
+    }
+
+    fn enqueue<S: Store + 'static>(
+        &self,
+        inner: &Arc<S>,
+        group: u64,
+        call: Call<'_>,
+    ) -> Result<Place<'_>, Error> {
         call.check()?;
         let runtime = Handle::try_current().map_err(|_| no_runtime())?;
         let (sender, receiver) = oneshot::channel();
         let waiting = WaitingCall::new(call, sender);
         let added = self.queues.add(group, waiting, self.max_waiting);
         let added = added.ok_or_else(|| too_many(self.max_waiting))?;
-        let place = Place { queues: &self.queues, group, number: added.number, is_answered: false };
+        let queues = &self.queues;
+        let place = Place { queues, group, number: added.number, receiver, is_answered: false };
         if added.is_first {
             let driver = Driver::new(Arc::clone(&self.queues), Arc::clone(inner), group);
             runtime.spawn(driver.run(self.max_batch));
         }
-        place.answer(receiver).await
+        Ok(place)
     }
 }
 
@@ -142,7 +177,13 @@ impl<S: Store + 'static> Layer<Arc<S>> for CoalescedLayer {
         inner: &'a Arc<S>,
         calls: &'a [Call<'a>],
     ) -> Answer<'a, Vec<Result<Decision, Error>>> {
-        inner.decide_many(calls)
+        if calls.is_empty() || calls.len() > Self::MAX_JOINED || inner.answers_immediately() {
+            return inner.decide_many(calls);
+        }
+        match calls.iter().map(|call| inner.batch_group(call)).collect() {
+            Some(groups) => Answer::later(self.decide_many_in_batches(inner, groups, calls)),
+            None => inner.decide_many(calls),
+        }
     }
 }
 
@@ -152,15 +193,13 @@ struct Place<'a> {
     queues: &'a Queues,
     group: u64,
     number: u64,
+    receiver: oneshot::Receiver<Result<Decision, Error>>,
     is_answered: bool,
 }
 
 impl Place<'_> {
-    async fn answer(
-        mut self,
-        receiver: oneshot::Receiver<Result<Decision, Error>>,
-    ) -> Result<Decision, Error> {
-        let answer = receiver.await;
+    async fn answer(mut self) -> Result<Decision, Error> {
+        let answer = (&mut self.receiver).await;
         self.is_answered = true;
         answer.unwrap_or_else(|_| Err(abandoned()))
     }

@@ -362,6 +362,72 @@ fn groups_do_not_wait_for_each_other_and_calls_without_a_group_are_not_batched()
     });
 }
 
+/// Makes a batch of calls as one caller, one call for each pair of a tenant and a subject.
+fn batch(
+    store: &CoalescedStore<Gate>,
+    subjects: &[(&'static str, &'static str)],
+) -> JoinHandle<Vec<Result<Decision, Error>>> {
+    let (store, subjects) = (store.clone(), subjects.to_vec());
+    tokio::spawn(async move {
+        let policy = policy();
+        let charges: Vec<_> = subjects
+            .iter()
+            .map(|(tenant, subject)| [Charge::new(&policy, *subject).tenant(*tenant)])
+            .collect();
+        let calls: Vec<_> = charges.iter().map(|charge| Call::acquire(charge)).collect();
+        store.decide_many(&calls).await
+    })
+}
+
+#[test]
+fn the_calls_of_a_small_batch_join_the_calls_of_other_callers() {
+    crate::run(async {
+        let gate = Gate::new();
+        let store = gate.clone().coalesced();
+        let first = call(&store, "first");
+        settle().await;
+        let small = batch(&store, &[("", "a"), ("x", "b"), ("", "a")]);
+        let other = call(&store, "other");
+        let cancelled = batch(&store, &[("", "c"), ("", "d")]);
+        settle().await;
+        cancelled.abort();
+        settle().await;
+        assert_eq!(subjects(&gate.sent()), [vec!["first"], vec!["b"]]);
+        for _ in 0..3 {
+            gate.pass(Fate::Executed);
+        }
+        let answers = small.await.unwrap();
+        let remaining = answers.iter().map(|answer| answer.as_ref().unwrap());
+        let remaining: Vec<_> =
+            remaining.map(|decision| decision.verdicts()[0].remaining()).collect();
+        assert_eq!(remaining, [999_999, 999_999, 999_998], "each answer belongs to its call");
+        assert!(other.await.unwrap().is_ok() && first.await.unwrap().is_ok());
+        assert_eq!(subjects(&gate.sent()), [["a", "a", "other"]]);
+        settle().await;
+        assert_eq!(alive_tasks(), 0, "an idle store has no task");
+    });
+}
+
+#[test]
+fn a_large_batch_and_a_batch_with_a_call_without_a_group_are_sent_as_they_are() {
+    crate::run(async {
+        let gate = Gate::new();
+        let store = gate.clone().coalesced();
+        let first = call(&store, "first");
+        settle().await;
+        let large = batch(&store, &[("", "a"); 9]);
+        let with_single = batch(&store, &[("", "b"), ("alone", "c")]);
+        settle().await;
+        assert_eq!(subjects(&gate.sent()), [vec!["first"], vec!["a"; 9], vec!["b", "c"]]);
+        for _ in 0..3 {
+            gate.pass(Fate::Executed);
+        }
+        assert_eq!(large.await.unwrap().len(), 9);
+        assert_eq!(with_single.await.unwrap().len(), 2);
+        assert!(first.await.unwrap().is_ok());
+    });
+}
+
 #[test]
 fn a_store_that_panics_strands_no_caller() {
     crate::run(async {
