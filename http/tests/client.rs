@@ -162,7 +162,7 @@ async fn a_request_that_may_not_wait_is_refused_and_takes_nothing() {
     let error = client.clone().oneshot(get(URI)).await.unwrap_err();
     assert_eq!(error.kind(), ClientErrorKind::WaitTooLong);
     assert_eq!(error.retry_after(), Some(Duration::from_secs(1)));
-    assert_eq!(error.to_string(), "the request would have to wait 1s, and the longest wait is 0s");
+    assert_eq!(error.to_string(), "the request would have to wait 1s; the maximum wait is 0s");
     assert_eq!(server.times(), [0]);
     sleep(Duration::from_secs(1)).await;
     status(&client).await;

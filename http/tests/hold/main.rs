@@ -125,7 +125,7 @@ impl Body for PlannedBody {
 
 /// A handler that does what the request's body says.
 async fn handle(request: Request<Plan>) -> Result<Response<PlannedBody>, Failed> {
-    let usage = Usage::of(request.extensions());
+    let usage = Usage::from_extensions(request.extensions());
     let Plan { before, status, after } = request.into_body();
     for step in before {
         match step {

@@ -181,7 +181,7 @@ impl Service<Request<()>> for Handler {
     }
 
     fn call(&mut self, request: Request<()>) -> Self::Future {
-        let usage = Usage::of(request.extensions());
+        let usage = Usage::from_extensions(request.extensions());
         usage.add("tokens", 7);
         let steps = VecDeque::new();
         let body = PlannedBody { steps, usage, waiting: None, knows_its_end: false };
