@@ -1,4 +1,4 @@
-//! What is wrong with a layer is an error when it is made; ids.
+//! Invalid settings of a layer, the ids of holds, and the usage.
 
 use super::*;
 use Step::{Bytes as Sends, Tokens};
@@ -46,7 +46,7 @@ async fn a_request_with_the_id_of_an_earlier_one_is_charged_once() {
         ("b", [2, 80, 14]),
         (&*too_long, [3, 120, 21]),
         (&*too_long, [3, 120, 21]),
-        // None of its own.
+        // An empty id is replaced by a random id.
         ("", [4, 160, 28]),
         ("", [5, 200, 35]),
     ] {

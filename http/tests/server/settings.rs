@@ -1,4 +1,4 @@
-//! Settings that are refused when a layer is built.
+//! Settings that a layer rejects.
 
 use http::StatusCode;
 use tidegate_http::server::{Limit, RateLimitLayer};
