@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
 use tidegate_redis::Policy;
-use tidegate_testkit::servers::Redis;
+use tidegate_test_servers::Redis;
 use tokio::task::spawn_blocking;
 
 use crate::third_party::ThirdParty;

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Instant;
 
 use client::Client;
-use tidegate_testkit::servers::Redis;
+use tidegate_test_servers::Redis;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate_example_llm_gateway::limits;
 use tidegate_redis::{Limiter, RedisStore};
-use tidegate_testkit::servers::Redis;
+use tidegate_test_servers::Redis;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};

@@ -8,7 +8,7 @@ use http::{Request, Response, StatusCode};
 use tidegate_example_reqwest::client::{client, hyper_client};
 use tidegate_example_reqwest::service::Service as Api;
 use tidegate_memory::{Limiter, MemoryStore};
-use tidegate_testkit::servers::Redis;
+use tidegate_test_servers::Redis;
 use tower::{Service, ServiceExt};
 
 fn run(redis: Option<&str>) -> Output {

@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::time::Instant;
 
-use tidegate_testkit::servers::Redis;
+use tidegate_test_servers::Redis;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tonic::Code;

@@ -19,7 +19,9 @@
 //! dies without running destructors, a small shell script cleans up. The script reads from a pipe
 //! of the test process, and notices that the pipe was closed.
 //!
-//! This module is outside semantic versioning: a patch release can change it incompatibly.
+//! This crate works on Unix only. It is outside semantic versioning: a patch release can change it
+//! incompatibly.
+#![cfg(unix)]
 
 mod binary;
 mod cluster;

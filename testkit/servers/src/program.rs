@@ -9,7 +9,7 @@ use super::watchdog::{State, Watchdog};
 /// process and removes the directory.
 ///
 /// ```
-/// use tidegate_testkit::servers::Program;
+/// use tidegate_test_servers::Program;
 ///
 /// let sleeper = Program::start(|dir| {
 ///     std::fs::write(dir.join("settings"), "quiet")?;

@@ -15,7 +15,7 @@ const INTERVAL: Duration = Duration::from_millis(5);
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate_testkit::servers::eventually;
+/// use tidegate_test_servers::eventually;
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
 /// let file = std::env::temp_dir();

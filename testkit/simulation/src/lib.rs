@@ -10,7 +10,7 @@
 //! use std::time::Duration;
 //! use tidegate_core::{Lease, Policy, Share, StoreExt};
 //! use tidegate_memory::MemoryStore;
-//! use tidegate_testkit::simulation::{Link, Load, Simulation};
+//! use tidegate_simulation::{Link, Load, Simulation};
 //!
 //! let policy: Policy = "ingest: fixed-window 7000/1m".parse()?;
 //! let micros = Duration::from_micros;
@@ -51,7 +51,7 @@
 //!
 //! # Stability
 //!
-//! This module is outside semantic versioning: a patch release can change it incompatibly.
+//! This crate is outside semantic versioning: a patch release can change it incompatibly.
 
 mod admissions;
 mod clock;
@@ -90,7 +90,7 @@ use self::time::{Time, micros};
 /// simulation begins.
 const START: u64 = 20_700 * 86_400 * 1_000_000;
 
-/// The settings of a simulation. [The module](self) explains simulations.
+/// The settings of a simulation. [The crate documentation](self) explains simulations.
 ///
 /// By default, a simulation has one node, and the clock of this node runs at the true rate.
 #[derive(Debug, Clone)]

@@ -72,7 +72,7 @@ impl Load {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tidegate_testkit::simulation::Load;
+    /// # use tidegate_simulation::Load;
     /// # let policy = "p: fixed-window 300/500ms".parse().unwrap();
     /// // 200 requests in each even window, and 1,500 in each odd one.
     /// let load =

@@ -7,7 +7,7 @@ use std::time::Duration;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tidegate_redis::core::telemetry::names::SECONDS_BUCKETS;
 use tidegate_redis::{Breaker, Limiter, RedisStore, Store, StoreExt};
-use tidegate_testkit::servers::eventually;
+use tidegate_test_servers::eventually;
 use tokio::task::JoinSet;
 
 use super::http;

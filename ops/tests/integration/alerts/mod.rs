@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use application::Application;
 use prometheus::Prometheus;
-use tidegate_testkit::servers::{Data, Redis};
+use tidegate_test_servers::{Data, Redis};
 
 const ALERT: &str = "TidegateStoreDown";
 

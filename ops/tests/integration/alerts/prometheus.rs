@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
-use tidegate_testkit::servers::{Program, eventually, free_port};
+use tidegate_test_servers::{Program, eventually, free_port};
 
 use super::http;
 

@@ -3,13 +3,13 @@
 use super::form::{self, Plan};
 use super::launch::Launcher;
 use super::nodes::Cluster;
-use crate::servers::error::Error;
-use crate::servers::redis::{Redis, RedisBuilder};
+use crate::error::Error;
+use crate::redis::{Redis, RedisBuilder};
 
 /// The settings of a Redis Cluster that a test will start.
 ///
 /// ```no_run
-/// use tidegate_testkit::servers::Cluster;
+/// use tidegate_test_servers::Cluster;
 ///
 /// # async fn start() {
 /// let cluster =
@@ -96,7 +96,7 @@ mod tests {
     use std::net::{Ipv4Addr, TcpListener};
 
     use super::*;
-    use crate::servers::cluster::launch::Address;
+    use crate::cluster::launch::Address;
 
     async fn start_although_another_process_takes(port: impl Fn(&Address) -> u16) {
         let launcher = Launcher::new(Redis::builder()).unwrap();

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::nodes::{Cluster, PATIENCE, agree};
 use super::view::View;
-use crate::servers::error::Error;
-use crate::servers::wait::eventually;
+use crate::error::Error;
+use crate::wait::eventually;
 
 /// The maximum time of one attempt. A replica abandons a failover after 5 s. This happens if the
 /// same slots failed over a moment ago: the other primaries vote again for the same slots only

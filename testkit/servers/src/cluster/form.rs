@@ -12,9 +12,9 @@ use super::launch::{Address, random_id};
 use super::nodes::{Cluster, PATIENCE};
 use super::slot::SLOTS;
 use super::view::{Member, View};
-use crate::servers::error::Error;
-use crate::servers::redis::Redis;
-use crate::servers::wait::eventually;
+use crate::error::Error;
+use crate::redis::Redis;
+use crate::wait::eventually;
 
 /// The plan of a cluster: the number of nodes, and the stand-ins.
 #[derive(Debug)]

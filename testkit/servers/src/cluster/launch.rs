@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use tokio::task::JoinSet;
 
-use crate::servers::binary::Binary;
-use crate::servers::error::Error;
-use crate::servers::port::free_port;
-use crate::servers::redis::{Redis, RedisBuilder, Refusal};
+use crate::binary::Binary;
+use crate::error::Error;
+use crate::port::free_port;
+use crate::redis::{Redis, RedisBuilder, Refusal};
 
 /// The maximum number of attempts to start the nodes. Each attempt uses other ports.
 const ATTEMPTS: u8 = 10;

@@ -5,8 +5,8 @@ use super::launch::{Address, random_id};
 use super::moving::id_of;
 use super::nodes::{Cluster, PATIENCE};
 use super::view::View;
-use crate::servers::error::Error;
-use crate::servers::wait::eventually;
+use crate::error::Error;
+use crate::wait::eventually;
 
 impl Cluster {
     /// Starts one more node as a primary without slots. Returns the number of the new node, when

@@ -2,10 +2,10 @@
 
 use super::nodes::{Cluster, PATIENCE};
 use super::view::View;
-use crate::servers::error::Error;
-use crate::servers::redis::Redis;
-use crate::servers::resp::Reply;
-use crate::servers::wait::eventually;
+use crate::error::Error;
+use crate::redis::Redis;
+use crate::resp::Reply;
+use crate::wait::eventually;
 
 /// The maximum number of keys that one command moves.
 const BATCH: usize = 100;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::launch::Launcher;
 use super::slot::{self, SLOTS};
 use super::view::{Member, View};
-use crate::servers::error::Error;
-use crate::servers::redis::Redis;
-use crate::servers::wait::eventually;
+use crate::error::Error;
+use crate::redis::Redis;
+use crate::wait::eventually;
 
 /// The maximum time to wait for any change of a cluster.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -25,7 +25,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// with `CLUSTERDOWN` in the first 2 s after its start. This is the behavior of every Redis server.
 ///
 /// ```no_run
-/// use tidegate_testkit::servers::Cluster;
+/// use tidegate_test_servers::Cluster;
 ///
 /// # async fn run() {
 /// let cluster = Cluster::builder().replicas(1).start().await.unwrap();

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use crate::servers::error::Error;
-use crate::servers::redis::Redis;
+use crate::error::Error;
+use crate::redis::Redis;
 
 /// The nodes of a cluster, as one node of the cluster knows them.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -30,7 +30,7 @@ const PORTS: u8 = 10;
 /// Dropping the proxy ends all its connections.
 ///
 /// ```no_run
-/// use tidegate_testkit::servers::{End, Mode, Proxy, Redis};
+/// use tidegate_test_servers::{End, Mode, Proxy, Redis};
 ///
 /// # async fn run() {
 /// let redis = Redis::start().await.unwrap();

@@ -8,13 +8,13 @@ use tempfile::TempDir;
 
 use super::access::Access;
 use super::server::Redis;
-use crate::servers::binary::{Binary, Version};
-use crate::servers::error::Error;
+use crate::binary::{Binary, Version};
+use crate::error::Error;
 
 /// The settings of a Redis server that a test will start.
 ///
 /// ```no_run
-/// use tidegate_testkit::servers::Redis;
+/// use tidegate_test_servers::Redis;
 ///
 /// # async fn start() {
 /// let redis = Redis::builder().config("maxmemory", "1mb").password("secret").start().await.unwrap();
@@ -92,13 +92,13 @@ impl RedisBuilder {
 
     /// Returns the settings of a sentinel that runs the same program with the same TLS settings.
     /// All other settings of the sentinel have their default values.
-    pub(in crate::servers) fn into_sentinel(self) -> Self {
+    pub(crate) fn into_sentinel(self) -> Self {
         let access = Access { password: None, ..self.access };
         Self { binary: self.binary, sentinel: true, access, tls: self.tls, ..Self::default() }
     }
 
     /// Creates the server's directory in `home` instead of the directory for temporary files.
-    pub(in crate::servers) fn home(mut self, home: Option<PathBuf>) -> Self {
+    pub(crate) fn home(mut self, home: Option<PathBuf>) -> Self {
         self.home = home;
         self
     }
@@ -110,21 +110,21 @@ impl RedisBuilder {
         self.home.as_ref().map_or_else(|| builder.tempdir(), |home| builder.tempdir_in(home))
     }
 
-    pub(in crate::servers) fn binary_path(&self) -> Option<&Path> {
+    pub(crate) fn binary_path(&self) -> Option<&Path> {
         self.binary.as_deref()
     }
 
     /// Returns the value of a setting, or `None` if the setting was not set.
-    pub(in crate::servers) fn setting(&self, wanted: &str) -> Option<&str> {
+    pub(crate) fn setting(&self, wanted: &str) -> Option<&str> {
         let last = self.lines.iter().rfind(|(name, _)| name == wanted);
         last.map(|(_, value)| value.as_str())
     }
 
-    pub(in crate::servers) fn is_encrypted(&self) -> bool {
+    pub(crate) fn is_encrypted(&self) -> bool {
         self.access.encrypted
     }
 
-    pub(in crate::servers) fn default_password(&self) -> Option<&str> {
+    pub(crate) fn default_password(&self) -> Option<&str> {
         self.access.password.as_deref()
     }
 

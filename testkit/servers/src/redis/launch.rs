@@ -5,18 +5,18 @@ use std::{fs, io};
 
 use super::builder::RedisBuilder;
 use super::server::{Data, PATIENCE, Redis};
-use crate::servers::binary::Binary;
-use crate::servers::error::Error;
-use crate::servers::port::free_port;
-use crate::servers::resp::Client;
-use crate::servers::wait::eventually;
-use crate::servers::watchdog::{State, Watchdog, tail};
+use crate::binary::Binary;
+use crate::error::Error;
+use crate::port::free_port;
+use crate::resp::Client;
+use crate::wait::eventually;
+use crate::watchdog::{State, Watchdog, tail};
 
 /// The maximum number of ports to try before the start fails.
 const PORTS: u8 = 10;
 
 /// The reason why a server did not start.
-pub(in crate::servers) enum Refusal {
+pub(crate) enum Refusal {
     /// Another process listens on the server's port.
     PortTaken(Error),
     Other(Error),
@@ -51,10 +51,7 @@ impl Redis {
     }
 
     /// Creates the directory and the settings of a server. The server is not started.
-    pub(in crate::servers) fn prepare(
-        builder: &RedisBuilder,
-        binary: &Binary,
-    ) -> Result<Self, Error> {
+    pub(crate) fn prepare(builder: &RedisBuilder, binary: &Binary) -> Result<Self, Error> {
         let dir = builder.make_dir();
         let dir = dir.map_err(|error| Error::io("cannot make a directory for a server", error))?;
         let port = builder.fixed_port().map_or_else(free_port, Ok)?;
@@ -107,7 +104,7 @@ impl Redis {
     }
 
     /// Starts the server process. Returns when the server answers, or when the process ends.
-    pub(in crate::servers) async fn run(&self) -> Result<(), Refusal> {
+    pub(crate) async fn run(&self) -> Result<(), Refusal> {
         let start = self.process.log_len();
         self.process.start().map_err(Refusal::Other)?;
         let outcome =

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::access::Access;
-use crate::servers::binary::Version;
-use crate::servers::error::Error;
-use crate::servers::resp::{Client, Reply};
-use crate::servers::wait::eventually;
-use crate::servers::watchdog::{State, Watchdog};
+use crate::binary::Version;
+use crate::error::Error;
+use crate::resp::{Client, Reply};
+use crate::wait::eventually;
+use crate::watchdog::{State, Watchdog};
 
 /// The maximum time for a server to start, to end, or to replicate another server.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
@@ -30,7 +30,7 @@ pub enum Data {
 /// Dropping this value kills the server.
 ///
 /// ```no_run
-/// use tidegate_testkit::servers::Redis;
+/// use tidegate_test_servers::Redis;
 ///
 /// # async fn run() {
 /// let redis = Redis::start().await.unwrap();
@@ -75,7 +75,7 @@ impl Redis {
     }
 
     /// Returns the directory in which the server runs.
-    pub(in crate::servers) fn dir(&self) -> &Path {
+    pub(crate) fn dir(&self) -> &Path {
         self.process.dir()
     }
 
@@ -93,7 +93,7 @@ impl Redis {
     }
 
     /// Returns `true` if the server runs and is not paused.
-    pub(in crate::servers) fn is_awake(&self) -> bool {
+    pub(crate) fn is_awake(&self) -> bool {
         matches!(self.process.state(), State::Running(_))
     }
 
@@ -194,7 +194,7 @@ impl Redis {
     /// of this server. The field `master_link_status` of the replica alone is not enough. For up to
     /// a second after the link is up, the primary possibly sends no writes yet. A failover in this
     /// second would lose writes.
-    pub(in crate::servers) async fn streams_to(&self, replica: &Self) -> bool {
+    pub(crate) async fn streams_to(&self, replica: &Self) -> bool {
         let status = replica.info("master_link_status").await;
         let Ok(replicas) = self.command(&["INFO", "replication"]).await else { return false };
         let entry = format!("port={},state=online,", replica.port);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::group::{SENTINELS, Sentinel};
 use super::settings::{self, Watched};
-use crate::servers::error::Error;
-use crate::servers::redis::{Redis, RedisBuilder};
+use crate::error::Error;
+use crate::redis::{Redis, RedisBuilder};
 
 /// The settings of a Sentinel group that a test will start.
 #[derive(Debug, Clone)]

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::servers::error::Error;
-use crate::servers::redis::Redis;
-use crate::servers::resp::Reply;
-use crate::servers::wait::eventually;
+use crate::error::Error;
+use crate::redis::Redis;
+use crate::resp::Reply;
+use crate::wait::eventually;
 
 /// The maximum time to wait for any change of a Sentinel group.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -17,7 +17,7 @@ pub(super) const SENTINELS: usize = 3;
 /// value kills all of these servers.
 ///
 /// ```no_run
-/// use tidegate_testkit::servers::Sentinel;
+/// use tidegate_test_servers::Sentinel;
 ///
 /// # async fn run() {
 /// let group = Sentinel::start().await.unwrap();

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::servers::error::Error;
-use crate::servers::redis::Redis;
+use crate::error::Error;
+use crate::redis::Redis;
 
 /// The number of sentinels that must agree that the primary is down.
 const QUORUM: &str = "2";

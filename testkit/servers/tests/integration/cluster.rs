@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate_testkit::servers::{Client, Cluster, Data, Redis, Reply, eventually};
+use tidegate_test_servers::{Client, Cluster, Data, Redis, Reply, eventually};
 
 const SOON: Duration = Duration::from_secs(20);
 

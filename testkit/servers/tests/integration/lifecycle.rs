@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::time::Duration;
 
-use tidegate_testkit::servers::{Data, Redis, Reply, eventually};
+use tidegate_test_servers::{Data, Redis, Reply, eventually};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -199,7 +199,7 @@ async fn a_server_ends_with_the_process_that_started_it() {
     use std::process::{Command, Stdio};
 
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "servers_lifecycle::hold_a_server", "--ignored", "--nocapture"])
+        .args(["--exact", "lifecycle::hold_a_server", "--ignored", "--nocapture"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

@@ -10,7 +10,7 @@
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-use tidegate_testkit::servers::{Client, Counts, End, Mode, Proxy, Redis, Reply, eventually};
+use tidegate_test_servers::{Client, Counts, End, Mode, Proxy, Redis, Reply, eventually};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;

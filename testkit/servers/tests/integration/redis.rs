@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tidegate_testkit::servers::{Client, Redis, Reply, eventually};
+use tidegate_test_servers::{Client, Redis, Reply, eventually};
 
 async fn get(redis: &Redis, key: &str) -> Reply {
     redis.command(&["GET", key]).await.unwrap()

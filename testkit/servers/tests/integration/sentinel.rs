@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate_testkit::servers::{Data, Redis, Sentinel, eventually};
+use tidegate_test_servers::{Data, Redis, Sentinel, eventually};
 
 const SOON: Duration = Duration::from_secs(20);
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_core::{Breaker, DenyCache, Lease, Policy, Share, Store, StoreExt};
-use tidegate_testkit::simulation::{Host, Ledger, Link, Load, Simulation};
+use tidegate_simulation::{Host, Ledger, Link, Load, Simulation};
 
 use super::{micros, millis, policy, server};
 

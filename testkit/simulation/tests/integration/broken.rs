@@ -10,8 +10,8 @@ use tidegate_core::layers::Layer;
 use tidegate_core::{
     Answer, Call, Clock, Decision, Error, Outcome, Share, Store, StoreExt, Verdict,
 };
+use tidegate_simulation::{Link, Load, SimulatedClock, Simulation};
 use tidegate_testkit::decide_one_by_one;
-use tidegate_testkit::simulation::{Link, Load, SimulatedClock, Simulation};
 
 use super::{micros, millis, policy, server};
 

@@ -2,7 +2,7 @@
 //! lost, depending on the time of the fault.
 
 use tidegate_core::{Call, Charge, Clock, Decision, Error, Operation, Store};
-use tidegate_testkit::simulation::{Fate, Ledger, Link, LinkStore, Reply, Simulation, World};
+use tidegate_simulation::{Fate, Ledger, Link, LinkStore, Reply, Simulation, World};
 use tokio::task::JoinSet;
 
 use super::{Server, micros, millis, policy, server};

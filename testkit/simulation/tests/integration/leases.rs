@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_core::layers::LeasedStore;
 use tidegate_core::{Call, CallId, Charge, Lease, Operation, Policy, Share, Store, StoreExt};
-use tidegate_testkit::simulation::{
+use tidegate_simulation::{
     Ledger, Link, LinkStore, Load, Node, Reply, Request, SimulatedClock, Simulation,
 };
 use tokio::task::JoinSet;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tidegate_core::{Call, Charge, Clock, Lease, Operation, Share, Store, StoreExt};
-use tidegate_testkit::simulation::{Fate, Ledger, Link, LinkStore, Load, Reply, Simulation, World};
+use tidegate_simulation::{Fate, Ledger, Link, LinkStore, Load, Reply, Simulation, World};
 
 use super::{Server, micros, millis, policy, server};
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use tidegate_core::Policy;
 use tidegate_memory::MemoryStore;
-use tidegate_testkit::simulation::SimulatedClock;
+use tidegate_simulation::SimulatedClock;
 
 fn policy(text: &str) -> Policy {
     text.parse().unwrap()

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_core::{Call, Charge, Clock, ErrorKind, Share, StoreExt};
-use tidegate_testkit::simulation::{Fate, Ledger, Link, LinkStore, Load, Reply, Simulation, World};
+use tidegate_simulation::{Fate, Ledger, Link, LinkStore, Load, Reply, Simulation, World};
 
 use super::{Server, micros, millis, policy, server};
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::{env, fs};
 
 use tidegate_core::{DenyCache, Lease, Limiter, Share, StoreExt};
-use tidegate_testkit::simulation::{Ledger, Link, Load, SentCall, Simulation};
+use tidegate_simulation::{Ledger, Link, Load, SentCall, Simulation};
 use tokio::task::JoinSet;
 
 use super::{micros, millis, policy, server};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use tidegate_core::Clock;
-use tidegate_testkit::simulation::{Fate, Link, Load, Simulation};
+use tidegate_simulation::{Fate, Link, Load, Simulation};
 
 use super::{millis, policy, server};
 

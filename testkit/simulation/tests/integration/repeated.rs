@@ -1,7 +1,7 @@
 //! Tests that two simulations with the same seed have the same ledger.
 
 use tidegate_core::{DenyCache, Lease, Share, StoreExt};
-use tidegate_testkit::simulation::{Ledger, Link, Load, Simulation};
+use tidegate_simulation::{Ledger, Link, Load, Simulation};
 
 use super::{micros, millis, policy, server};
 

@@ -9,10 +9,8 @@ use tidegate_core::{
     Answer, Call, Charge, Clock, Decision, Error, Lease, Operation, Policy, Share, StoreExt,
     Timestamp,
 };
+use tidegate_simulation::{Ledger, Link, Load, Random, Reply, Request, SimulatedClock, Simulation};
 use tidegate_testkit::decide_one_by_one;
-use tidegate_testkit::simulation::{
-    Ledger, Link, Load, Random, Reply, Request, SimulatedClock, Simulation,
-};
 
 use super::{Server, micros, millis, policy, server};
 
