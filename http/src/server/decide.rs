@@ -25,8 +25,8 @@ pub(super) enum Admission {
     Unlimited,
     /// The policies admit or refuse the request.
     Decided(Decided),
-    /// The request has no subject for the limit with this index.
-    NoSubject { limit: usize, refused: NoSubject },
+    /// The request has no subject for the limit of this policy.
+    NoSubject { policy: Policy, refused: NoSubject },
     /// The store returned an error.
     Failed(Error),
 }
@@ -84,7 +84,7 @@ pub(super) fn applying_limits<'r, S: Store, R>(
             Ok(None) => {}
             Ok(Some(charge)) => {
                 // The limiter checked its own policies when it was created.
-                if !charge.is_own_policy
+                if !charge.policy.is_same_object(own_policy)
                     && let Err(error) = shared.limiter.store().supports(charge.policy)
                 {
                     return ControlFlow::Break(Admission::Failed(error));
@@ -92,7 +92,8 @@ pub(super) fn applying_limits<'r, S: Store, R>(
                 limits.push(charge);
             }
             Err(refused) => {
-                return ControlFlow::Break(Admission::NoSubject { limit: index, refused });
+                let policy = own_policy.clone();
+                return ControlFlow::Break(Admission::NoSubject { policy, refused });
             }
         }
     }

@@ -79,6 +79,9 @@ pub(super) struct DecidedRequest {
     pub(super) hold: Option<Box<dyn OpenHold>>,
 }
 
+/// A response, with the hold that the end of its body settles.
+type HeldResponse<B> = (Response<B>, Option<Box<dyn OpenHold>>);
+
 /// The decision on a request, while the store makes it.
 pub(super) struct PendingDecision {
     call: Option<Pin<Box<dyn Future<Output = DecidedRequest> + Send>>>,
@@ -163,7 +166,7 @@ where
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
         is_over: fn(&ResB) -> bool,
-    ) -> Poll<Result<(Response<ResB>, Option<Box<dyn OpenHold>>), Svc::Error>>
+    ) -> Poll<Result<HeldResponse<ResB>, Svc::Error>>
     where
         Svc: Service<Request<ReqB>, Response = Response<ResB>>,
         S: Store + 'static,

@@ -82,7 +82,6 @@ pub(super) struct LimitCharge<'r> {
     /// The index of the limit in the layer.
     pub(super) limit: usize,
     pub(super) policy: &'r Policy,
-    pub(super) is_own_policy: bool,
     pub(super) is_refunded: bool,
     pub(super) tenant: Option<Subject<'r>>,
     pub(super) subject: Subject<'r>,
@@ -286,7 +285,6 @@ impl Limit {
         Ok(Some(LimitCharge {
             limit,
             policy: policy.unwrap_or(own_policy),
-            is_own_policy: policy.is_none(),
             is_refunded: self.is_refunded,
             tenant,
             subject,

@@ -69,10 +69,8 @@ impl<S, R> Shared<S, R> {
                 self.write_fields(&decided, &mut response);
                 ControlFlow::Break(response)
             }
-            Admission::NoSubject { limit, refused } => {
-                let policy =
-                    self.settings.limits.get(limit).map_or("", |(policy, _)| policy.name());
-                let refusal = Refusal::no_subject(request, policy, refused);
+            Admission::NoSubject { policy, refused } => {
+                let refusal = Refusal::no_subject(request, policy.name(), refused);
                 ControlFlow::Break(self.respond.respond(&refusal))
             }
             Admission::Failed(error) => {

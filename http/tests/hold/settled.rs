@@ -81,12 +81,12 @@ async fn the_fields_tell_what_is_left_after_the_estimate() {
     assert!(field.contains(r#""tokens";r=145;"#), "{field}");
     let third = send(&layer, plan(&[], 200, &[Sends(1), Wait(1)])).await.unwrap();
     assert_eq!(third.status(), 200);
-    // 105 of 250 tokens are unused, and two estimates of 100 are open. The third request lacks 45
-    // tokens.
+    // 205 of 250 tokens are charged: the 5 of the first request, and two open estimates of 100.
+    // The remaining 45 are less than the estimate of the next request.
     let refused = send(&layer, plan(&[Tokens(900)], 200, &[])).await.unwrap();
     assert_eq!(refused.status(), 429);
     assert!(refused.headers().contains_key("retry-after"));
-    assert_eq!(taken(&limiter).await[1], 205); // nothing of the refused one
+    assert_eq!(taken(&limiter).await[1], 205); // nothing for the refused request
     drop((second, third));
     // The first and the second request used 5 tokens. The third was cut and reported nothing.
     assert_eq!(taken(&limiter).await[1], 110);

@@ -9,8 +9,7 @@ use http::request::Parts;
 use http::response;
 use smallvec::SmallVec;
 use tidegate_core::{
-    Error, ErrorKind, HoldGuard, Limiter, MAX_EXACT, MultiRequest, OnDrop, Policy, PolicyRef,
-    Store, Subject,
+    Error, ErrorKind, HoldGuard, Limiter, MAX_EXACT, MultiRequest, OnDrop, Policy, Store, Subject,
 };
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -118,14 +117,10 @@ async fn hold_limits<S: Store + 'static>(
     let id = settings.id(request)?;
     let mut call: Option<MultiRequest<'_, S>> = None;
     for limit in limits {
-        let policy = match limit.is_own_policy {
-            true => PolicyRef::Name(limit.policy.name()),
-            false => PolicyRef::Policy(limit.policy),
-        };
         let subject = Subject::from(&limit.subject);
         let call_so_far = match call {
-            None => limiter.by(policy, subject),
-            Some(call) => call.by(policy, subject),
+            None => limiter.by(limit.policy, subject),
+            Some(call) => call.by(limit.policy, subject),
         };
         // A client can choose an estimate of any size. A policy refuses an estimate of `MAX_EXACT`
         // as well as a larger one.
