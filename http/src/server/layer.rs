@@ -159,8 +159,8 @@ impl<S, R> RateLimitLayer<S, R> {
     /// # use tidegate_core::Store;
     /// # use tidegate_http::server::RateLimitLayer;
     /// # fn with_refunds<S: Store>(layer: RateLimitLayer<S>) -> RateLimitLayer<S> {
-    /// A response from the cache costs nothing.
-    /// layer.refund_when(|response| response.headers.get("x-cache").is_some_and(|it| it == "HIT"))
+    /// // A response from the cache costs nothing.
+    /// layer.refund_when(|response| response.headers.get("x-cache").is_some_and(|value| value == "HIT"))
     /// # }
     /// ```
     pub fn refund_when(

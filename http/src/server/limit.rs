@@ -26,12 +26,12 @@ use crate::subject::{ExtractSubject, HashKey, PartitionKey};
 ///
 /// let limits = [
 ///     Limit::by("ip", ClientAddress::peer()),
-/// Writes cost 5, and each user has a plan.
+///     // Writes cost 5, and each user has a plan.
 ///     Limit::by("user", Authenticated::new(|user: &User| Subject::from(user.id)))
 ///         .cost_by(|request| if request.method == Method::GET { 1 } else { 5 })
 ///         .policy_by(|request| Some(&request.extensions.get::<User>()?.plan))
 ///         .or_refuse(StatusCode::UNAUTHORIZED),
-/// Searches have an additional limit.
+///     // Searches have an additional limit.
 ///     Limit::by("search", ClientAddress::peer()).only(|request| request.uri.path() == "/search"),
 /// ];
 /// # drop(limits);

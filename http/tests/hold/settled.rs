@@ -146,6 +146,18 @@ async fn a_plan_of_the_request_is_held_and_settled() {
     assert_eq!(taken(&limiter).await, [0, 20, 0]);
 }
 
+#[tokio::test]
+async fn a_rule_for_refunds_sees_the_response_before_the_fields_are_added() {
+    let limiter = limiter(watched(Duration::ZERO), 1_000);
+    let layer =
+        RateLimitLayer::new(limiter.clone(), [Limit::by("tokens", Everybody).cost(100)]).unwrap();
+    let layer = layer.refund_when(|response| !response.headers.contains_key("ratelimit"));
+    let layer = layer.hold_for(TTL, [("tokens", ActualCost::usage("tokens"))]).unwrap();
+    let response = send(&layer, plan(&[Tokens(20)], 200, &[])).await.unwrap();
+    assert!(response.headers().contains_key("ratelimit"));
+    assert_eq!(taken(&limiter).await, [0, 0, 0]);
+}
+
 #[test]
 fn a_held_request_takes_few_allocations() {
     let store = MemoryStore::builder().clock(ManualClock::default()).build();
