@@ -1,4 +1,4 @@
-//! The guide, so that its code is compiled and run.
+//! The guide as a module, so that its code is compiled and run.
 
 #[doc = include_str!("../docs/guide/beyond-the-limit.md")]
 pub mod beyond_the_limit {}
@@ -24,7 +24,7 @@ pub mod limits_per_user {}
 #[doc = include_str!("../docs/guide/throughput.md")]
 pub mod throughput {}
 
-/// Only for the tests: on a page of documentation, links of the README lead nowhere.
+/// Only for the tests. The links of the README do not work on a page of the documentation.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 pub mod readme {}

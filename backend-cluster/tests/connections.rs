@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use ledger::{Ledger, Load, decided};
 use tidegate_cluster::core::layers::CircuitState;
 use tidegate_cluster::{Breaker, ClusterStore, Limiter, Store, StoreExt};
-use tidegate_testkit::servers::{Cluster, Data, End, Mode, Proxy, Redis, eventually};
+use tidegate_test_servers::{Cluster, Data, End, Mode, Proxy, Redis, eventually};
 use tokio::runtime::Runtime;
 
 const RESPONSE: Duration = Duration::from_millis(500);

@@ -22,7 +22,7 @@ use tidegate_redis::core::layers::CircuitState;
 use tidegate_redis::{
     Breaker, DenyCache, ErrorKind, RedisStore, RedisStoreBuilder, Share, Store, StoreExt,
 };
-use tidegate_testkit::servers::{Data, End, Mode, Proxy, Redis, Sentinel, eventually};
+use tidegate_test_servers::{Data, End, Mode, Proxy, Redis, Sentinel, eventually};
 use tokio::runtime::Runtime;
 
 const RESPONSE: Duration = Duration::from_millis(500);

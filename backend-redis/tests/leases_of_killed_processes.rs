@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tidegate_redis::{Call, Charge, Lease, Operation, Policy, RedisStore, Store, StoreExt};
-use tidegate_testkit::servers::{Redis, eventually};
+use tidegate_test_servers::{Redis, eventually};
 
 const PROCESSES: usize = 8;
 

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tidegate_redis::{Call, Charge, ErrorKind, Operation, Policy, RedisStore, Store};
-use tidegate_testkit::servers::{Redis, Sentinel, eventually};
+use tidegate_test_servers::{Redis, Sentinel, eventually};
 use tokio::task::JoinSet;
 
 use common::policy;

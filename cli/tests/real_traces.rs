@@ -19,7 +19,7 @@ use tidegate::replay::{Backend, PolicyRun, Replay};
 use tidegate::report::PolicyReport;
 use tidegate::trace::{By, Cost, Input, Options, Order, replay_in_order};
 use tidegate_core::Policy;
-use tidegate_testkit::servers::{Cluster, Redis, Reply};
+use tidegate_test_servers::{Cluster, Redis, Reply};
 
 fn traces() -> PathBuf {
     std::env::var_os("TIDEGATE_TRACES").expect("TIDEGATE_TRACES names the folder").into()

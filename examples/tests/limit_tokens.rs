@@ -1,4 +1,4 @@
-//! The response in the guide is the response that the layer of the guide writes.
+//! Compares the response in the guide with the response of the layer in the guide.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -23,7 +23,7 @@ async fn the_refusal_in_the_guide_is_the_refusal_of_the_layer() -> Result<(), Bo
     let fields: BTreeMap<&str, &str> =
         fields.lines().filter_map(|line| line.split_once(": ")).collect();
 
-    // The policies and the layer of the guide, for one key.
+    // These are the policies and the layer of the guide, for one key.
     let store = MemoryStore::builder().clock(ManualClock::default()).build();
     let policies =
         ["requests: token-bucket 60/1m".parse()?, "tokens: token-bucket 20000/1m".parse()?];

@@ -1,9 +1,9 @@
-//! The example runs, as its own text says.
+//! Runs the example and checks its output.
 
 use std::process::Command;
 
-/// The quota is never overrun, however the machine stalls: that is exact. How much of it is used depends
-/// on the machine; what is asked for here leaves room for a very slow one.
+/// The quota is never exceeded, even if the machine stalls. The used part of the quota depends on
+/// the machine, and the required part is small enough for a very slow machine.
 #[test]
 fn the_workers_keep_within_the_quota_and_use_it() {
     let output =

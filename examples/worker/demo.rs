@@ -1,11 +1,11 @@
-//! The demonstration: a Redis, a third party, three processes, and what came of it.
+//! The demonstration: it starts a Redis, a third party and three processes, and reports the result.
 
 use std::error::Error;
 use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
 use tidegate_redis::Policy;
-use tidegate_testkit::servers::Redis;
+use tidegate_test_servers::Redis;
 use tokio::task::spawn_blocking;
 
 use crate::third_party::ThirdParty;
@@ -17,7 +17,7 @@ const SECONDS: u64 = 5;
 pub(crate) async fn run() -> Result<(), Box<dyn Error>> {
     let (redis, _own) = redis().await?;
     let third_party = ThirdParty::start().await?;
-    // Keys of this run alone, on whichever server.
+    // The prefix is unique to this run, so that the run can use any Redis.
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
     let prefix = format!("worker-{}-{}", std::process::id(), now.as_micros());
     println!("{PROCESSES} processes of {WORKERS} workers, {SECONDS} s, all under `{POLICY}`");
@@ -31,7 +31,7 @@ pub(crate) async fn run() -> Result<(), Box<dyn Error>> {
         processes.push(process?);
     }
     for mut process in processes {
-        // In a thread of its own, as the third party has to answer meanwhile.
+        // This blocks, so it runs in another thread. The third party must continue to answer.
         if !spawn_blocking(move || process.wait()).await??.success() {
             return Err("a process of workers failed".into());
         }
@@ -39,7 +39,7 @@ pub(crate) async fn run() -> Result<(), Box<dyn Error>> {
     report(&third_party)
 }
 
-/// The server to use; one of our own ends with the second of the pair.
+/// Returns the URL of the Redis. A Redis of this program ends when the second value is dropped.
 async fn redis() -> Result<(String, Option<Redis>), Box<dyn Error>> {
     if let Ok(url) = std::env::var("REDIS_URL") {
         return Ok((url, None));

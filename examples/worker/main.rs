@@ -1,12 +1,13 @@
-//! Workers that keep within a third party's quota, shared by all of their processes through Redis.
+//! Workers that stay within a third party's quota, which all their processes share through Redis.
 //!
 //! ```sh
 //! cargo run --release -p tidegate-examples --bin worker
 //! ```
 //!
-//! starts a Redis of its own (or uses that of `REDIS_URL`), a small API that answers 429 when its quota
-//! is overrun, and three processes of eight workers each, which call it as fast as they may. It ends
-//! with status 1 if a single 429 came.
+//! The program starts a Redis of its own, or uses the Redis of `REDIS_URL`. It also starts a small
+//! API that answers with status 429 beyond its quota, and three processes of eight workers each,
+//! which call the API as often as the limit permits. The program ends with status 1 if there was
+//! any status 429.
 
 mod demo;
 mod third_party;

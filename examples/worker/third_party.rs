@@ -1,6 +1,6 @@
-//! Somebody else's API, with a quota: 50 requests a second, 40 at once.
+//! The API of a third party, with a quota of 50 requests per second and a burst of 40.
 //!
-//! It counts by itself and knows nothing of Tidegate, as in life.
+//! The API does not use Tidegate and counts its requests itself, as a real third party does.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,26 +10,27 @@ use std::time::Instant;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Nanoseconds in which one more request is allowed.
+/// The time in nanoseconds after which one more request is allowed.
 const INTERVAL: u128 = 20_000_000;
 
-/// Requests at once.
+/// The burst: the maximum number of simultaneous requests.
 const AT_ONCE: u128 = 40;
 
-/// The API, listening on a port of its own.
+/// The API, which listens on a free port.
 pub(crate) struct ThirdParty {
     pub(crate) address: SocketAddr,
     books: Arc<Mutex<Books>>,
 }
 
-/// What it has counted.
+/// The requests that the API has counted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Books {
     pub(crate) served: u128,
     pub(crate) too_many: u128,
     pub(crate) first: Option<Instant>,
     pub(crate) last: Option<Instant>,
-    /// Nanoseconds after the first request until all that was used has come back.
+    /// The time at which the whole quota is available again, in nanoseconds after the first
+    /// request.
     used_up_to: u128,
 }
 
@@ -42,7 +43,7 @@ impl ThirdParty {
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let books = Arc::clone(&shared);
-                // A client that hangs up ends its own connection, and nothing else.
+                // An error of a client ends only its own connection.
                 tokio::spawn(async move { serve(client, &books).await });
             }
         });
@@ -55,7 +56,7 @@ impl ThirdParty {
 }
 
 impl Books {
-    /// One request more: whether it is within the quota.
+    /// Counts one more request. Returns `true` if the request is within the quota.
     fn admit(&mut self, now: Instant) -> bool {
         let first = *self.first.get_or_insert(now);
         self.last = Some(now);

@@ -1,4 +1,4 @@
-//! A process of workers: what an application would contain.
+//! A process of workers. An application would contain this code.
 
 use std::error::Error;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
-/// Workers in a process; each has at most one request under way.
+/// The number of workers in a process. Each worker has at most one request in flight.
 pub(crate) const WORKERS: u32 = 8;
 
-/// What all processes together keep to: 50 a second, 8 at once after a rest. The third party allows more at
-/// once, as requests that left one after the other may arrive together.
+/// The limit of all processes together: 50 requests per second, with a burst of 8. The burst of the
+/// third party is larger, because requests that were sent one after another can arrive together.
 pub(crate) const POLICY: &str = "partner: gcra 50/1s burst 8";
 
 /// Works until the time is over.
@@ -43,7 +43,8 @@ async fn work(
     end: Instant,
 ) -> Result<(), Box<dyn Error>> {
     let mut partner = BufReader::new(TcpStream::connect(api).await?);
-    // A wait that the end cuts short gives its place back, unless the whole program ends with it.
+    // If the end interrupts a wait, the place in the queue is returned, unless the whole program
+    // ends.
     while let Ok(ready) = timeout_at(end, limiter.until_ready("partner")).await {
         ready?;
         call(&mut partner).await?;
@@ -51,7 +52,7 @@ async fn work(
     Ok(())
 }
 
-/// A request, and its answer to the end of its head; it has no body.
+/// Sends a request, and reads the head of the response. The response has no body.
 async fn call(partner: &mut BufReader<TcpStream>) -> Result<(), Box<dyn Error>> {
     partner.write_all(b"GET / HTTP/1.1\r\nHost: partner\r\n\r\n").await?;
     let mut line = String::new();

@@ -1,15 +1,15 @@
-//! Rate limits over HTTP, for servers and for clients: tower layers around any [`Limiter`](tidegate_core::Limiter),
-//! in memory, on Redis or on a Redis Cluster.
+//! Rate limits over HTTP. This crate contains tower layers for servers and for clients, around any
+//! [`Limiter`](tidegate_core::Limiter) in memory, on Redis or on a Redis Cluster.
 //!
-//! | to | look at |
+//! | task | item |
 //! |---|---|
 //! | limit a service of axum, tonic or hyper | [`server`]: [`RateLimitLayer`](server::RateLimitLayer), [`Limit`](server::Limit) |
-//! | count by address, behind proxies too, by user or by API key | [`subject`] |
-//! | charge by what a response has used: tokens, rows, bytes | [`server::hold`] |
-//! | answer refusals in another way | [`RateLimitLayer::respond_with`](server::RateLimitLayer::respond_with), [`GrpcStatus`](server::GrpcStatus) |
-//! | keep within the limits of another service | [`client`] |
+//! | count by address (also behind proxies), by user or by API key | [`subject`] |
+//! | charge the actual usage of a response: tokens, rows, bytes | [`server::hold`] |
+//! | change the response of a refusal | [`RateLimitLayer::respond_with`](server::RateLimitLayer::respond_with), [`GrpcStatus`](server::GrpcStatus) |
+//! | stay within the limits of another service | [`client`] |
 //! | write or read the fields without a layer | [`fields`] |
-//! | come from tower_governor, or read on | the guide: [limits in HTTP servers][guide] |
+//! | migrate from tower_governor, or read more | the guide: [limits in HTTP servers][guide] |
 //!
 //! [guide]: https://github.com/tidegate/tidegate/blob/main/docs/guide/http-servers.md
 //!
@@ -44,13 +44,13 @@
 //!
 //! # Crate features
 //!
-//! | feature | default | what it adds |
+//! | feature | default | content |
 //! |---|---|---|
 //! | `server` | yes | [`server`] and [`subject`] |
-//! | `client` | yes | [`client`], which waits by Tokio's timers |
-//! | `axum` | no | [`ClientAddress`](subject::ClientAddress) finds the peer in axum's `ConnectInfo`; an application with axum compiles nothing more |
+//! | `client` | yes | [`client`], which uses Tokio's timers |
+//! | `axum` | no | [`ClientAddress`](subject::ClientAddress) reads the peer from axum's `ConnectInfo`; this adds no dependency to an application that uses axum |
 //!
-//! Without features, [`fields`] is there. No input makes this crate panic.
+//! The module [`fields`] is available without features. No input makes this crate panic.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "client")]

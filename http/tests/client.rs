@@ -23,16 +23,17 @@ use tower::{Layer, Service, ServiceExt};
 
 type Body = String;
 
-/// A server that notes when it was asked for what, and gives the answers that it was given.
+/// A server that records its requests and returns given answers.
 #[derive(Debug, Clone)]
 struct Server(Arc<Mutex<Log>>);
 
 #[derive(Debug)]
 struct Log {
     started: Instant,
-    /// Seconds since it was started, in thousandths, and the path.
+    /// The time of each request in milliseconds since the start of the server, and its path.
     requests: Vec<(u64, String)>,
-    /// The next is the first; 200 when there are none.
+    /// The remaining answers, with the next answer first. If there are none, the server answers
+    /// with status 200.
     answers: Vec<Response<Body>>,
 }
 
@@ -42,7 +43,7 @@ impl Server {
         Self(Arc::new(Mutex::new(log)))
     }
 
-    /// The times of all requests, in milliseconds.
+    /// Returns the times of all requests, in milliseconds.
     fn times(&self) -> Vec<u64> {
         self.0.lock().unwrap().requests.iter().map(|(time, _)| *time).collect()
     }
@@ -52,12 +53,12 @@ impl Server {
     }
 }
 
-/// A client of it, which has to be made ready before each call.
+/// A client of the server. It must be made ready before each call.
 #[derive(Debug)]
 struct Client {
     server: Server,
     is_ready: bool,
-    /// How long it takes to become ready.
+    /// The time that the client takes to become ready.
     delay: Option<Duration>,
 }
 
@@ -104,7 +105,7 @@ fn limiter<S: Store>(store: S, policy: &str) -> Limiter<S> {
     Limiter::new(store, [policy.parse().unwrap()]).unwrap()
 }
 
-/// A policy that never makes a request wait.
+/// Returns a limiter that never makes a request wait.
 const FREE: &str = "free: gcra 1000000/1s burst 1000000";
 
 fn answer(status: u16, fields: &[(&str, &str)]) -> Response<Body> {
@@ -132,7 +133,7 @@ where
     client.clone().oneshot(get(URI)).await.unwrap().status().as_u16()
 }
 
-/// At least `at`, and later by the greatest jitter at most, in milliseconds.
+/// Checks that `time` is at least `at`, and later by at most the maximum jitter, in milliseconds.
 fn assert_at(time: u64, at: u64, waited: u64) {
     let latest = at + (waited / 8).min(1_000) + 25;
     assert!((at..=latest).contains(&time), "{time} is not between {at} and {latest}");
@@ -147,7 +148,7 @@ async fn requests_wait_for_their_turn_by_origin() {
         status(&client).await;
     }
     client.clone().oneshot(get("https://other.example.com/")).await.unwrap();
-    // To the resolution of the timers.
+    // The wait ends at the next tick of the timers.
     let seconds: Vec<_> = server.times().iter().map(|time| time / 10).collect();
     assert_eq!(seconds, [0, 100, 200, 200]);
 }
@@ -162,13 +163,13 @@ async fn a_request_that_may_not_wait_is_refused_and_takes_nothing() {
     let error = client.clone().oneshot(get(URI)).await.unwrap_err();
     assert_eq!(error.kind(), ClientErrorKind::WaitTooLong);
     assert_eq!(error.retry_after(), Some(Duration::from_secs(1)));
-    assert_eq!(error.to_string(), "the request would have to wait 1s, and the longest wait is 0s");
+    assert_eq!(error.to_string(), "the request would have to wait 1s; the maximum wait is 0s");
     assert_eq!(server.times(), [0]);
     sleep(Duration::from_secs(1)).await;
     status(&client).await;
     assert_eq!(server.times().len(), 2);
 
-    // A cost that is never admitted.
+    // This cost is never admitted.
     let client = ThrottleLayer::new(limiter).cost(|_| 2).layer(server.client());
     let error = client.oneshot(get(URI)).await.unwrap_err();
     assert_eq!((error.kind(), error.retry_after()), (ClientErrorKind::WaitTooLong, None));
@@ -178,7 +179,7 @@ async fn a_request_that_may_not_wait_is_refused_and_takes_nothing() {
 async fn retry_after_holds_back_all_processes_that_share_the_store() {
     let store = Arc::new(store());
     let server = Server::new([answer(429, &[("retry-after", "5")])]);
-    // A layer of its own for each process: all that they share is the store.
+    // Each process has its own layer. They share only the store.
     let process = || ThrottleLayer::new(limiter(Arc::clone(&store), FREE)).layer(server.client());
     let processes: Vec<_> = (0..8).map(|_| process()).collect();
     assert_eq!(status(&processes[0]).await, 429);
@@ -190,7 +191,7 @@ async fn retry_after_holds_back_all_processes_that_share_the_store() {
     for time in &server.times()[1..] {
         assert_at(*time, 5_000, 5_000);
     }
-    // Another origin is not concerned.
+    // Another origin is not affected.
     process().oneshot(get("https://other.example.com/")).await.unwrap();
 }
 
@@ -239,7 +240,7 @@ async fn a_later_announcement_never_shortens_an_earlier_one() {
         layer.max_wait(Duration::from_secs(100)).layer(server.client())
     };
     let (one, other, third) = (process(), process(), process());
-    // Both are in flight when the first one is refused.
+    // Both requests are in flight when the first is refused.
     let flight = async {
         tokio::join!(status(&one), status(&other));
     };
@@ -254,8 +255,8 @@ async fn a_later_announcement_never_shortens_an_earlier_one() {
     assert_at(server.times()[2], 60_000, 60_000);
 }
 
-/// Two processes that are told different times at once: the shorter one may be written last, and the process that was
-/// told the longer one may be gone by then.
+/// Two processes receive different announcements at the same time. The shorter one can be written
+/// last, and the process that received the longer one can have ended by then.
 #[tokio::test(start_paused = true)]
 async fn announcements_written_in_any_order_leave_the_longest_pause_at_every_moment() {
     for delays in [[10, 20], [20, 10]] {
@@ -295,7 +296,7 @@ async fn a_request_that_waits_for_its_place_is_delayed_by_what_is_announced_mean
         let limiter = limiter(Arc::clone(&store), "gcra 1/10s burst 1");
         ThrottleLayer::new(limiter).max_wait(Duration::from_secs(100)).layer(server.client())
     };
-    // The second one has its place at 10 s, before the server asks for quiet.
+    // The second request has its turn at 10 s. Before that, the server announces a pause.
     let slow = Client { delay: Some(Duration::from_secs(1)), ..server.client() };
     let first = ThrottleLayer::new(limiter(Arc::clone(&store), "gcra 1/10s burst 1")).layer(slow);
     let second = process();
@@ -380,13 +381,13 @@ async fn only_what_can_be_copied_is_sent_again_and_only_so_often() {
     assert_eq!(status(&client).await, 200);
     assert_eq!(server.times().len(), 4);
 
-    // A wait that is too long: the refusal is the response.
+    // The wait would be too long, so the refusal is the response.
     let server = refusals();
     let client = layer().max_wait(Duration::from_secs(3)).retry(5, copy_if_safe);
     assert_eq!(status(&client.layer(server.client())).await, 429);
     assert_eq!(server.times().len(), 2);
 
-    // Errors that say nothing of a limit are the caller's.
+    // The caller receives errors that announce no limit.
     for (status_code, fields) in [(500, &[][..]), (503, &[]), (403, &[("retry-after", "1")])] {
         let server = Server::new([answer(status_code, fields)]);
         let client = layer().retry(5, copy_if_safe).layer(server.client());
@@ -436,7 +437,7 @@ async fn subject_and_cost_are_those_of_the_users_functions() {
     assert_eq!(error.unwrap_err().kind(), ClientErrorKind::NoSubject);
 }
 
-/// A layer whose calls fail.
+/// A layer of a store whose calls fail.
 #[derive(Debug)]
 struct Down;
 
@@ -456,7 +457,7 @@ impl<S: Store> StoreLayer<S> for Down {
     }
 }
 
-/// A layer that delays each block.
+/// A layer of a store that delays each block.
 #[derive(Debug)]
 struct SlowBlocks(Duration);
 
@@ -524,7 +525,7 @@ async fn what_was_announced_is_written_even_if_the_caller_goes_away() {
     }
     sleep(Duration::from_secs(1)).await;
     status(&process()).await;
-    // As the store took a second to write it, from then on.
+    // The block starts one second later, because the store took one second to write it.
     assert_at(server.times()[1], 21_000, 20_000);
 }
 

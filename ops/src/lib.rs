@@ -1,12 +1,12 @@
-//! The files of `ops/` and the pages that go with them, read as far as it takes to hold them to each
-//! other and to the code. What it says is said by its tests.
+//! Reads the files of `ops/` and the documents about them. The tests of this crate compare these
+//! files with each other and with the code.
 
 use std::collections::BTreeSet;
 
-/// The page with the table of all metrics.
+/// The page that lists all metrics.
 pub const METRICS: &str = include_str!("../../docs/metrics.md");
 
-/// The page on what to do when an alert fires.
+/// The page that describes the reaction to each alert.
 pub const ALERTS: &str = include_str!("../../docs/alerts.md");
 
 /// The alert rules.
@@ -18,16 +18,16 @@ pub const RULE_TESTS: &str = include_str!("../prometheus/alerts_test.yml");
 /// The dashboard.
 pub const DASHBOARD: &str = include_str!("../grafana/tidegate.json");
 
-/// A row of the table of all metrics.
+/// A row of the table of metrics.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Row {
-    /// The metric.
+    /// The name of the metric.
     pub name: String,
     /// `counter`, `gauge` or `histogram`.
     pub kind: String,
-    /// The names of its labels.
+    /// The names of the labels.
     pub labels: Vec<String>,
-    /// What it says.
+    /// The description of the metric.
     pub help: String,
 }
 
@@ -37,7 +37,7 @@ pub fn table() -> Vec<Row> {
     rows("All metrics")
 }
 
-/// Returns the table of the metrics that the server has in addition.
+/// Returns the table of the metrics that only the server has.
 #[must_use]
 pub fn server_table() -> Vec<Row> {
     rows("Metrics of tidegate-server")
@@ -59,15 +59,15 @@ fn row(line: &str) -> Option<Row> {
     Some(Row { name, kind, labels, help: cells.next()?.to_owned() })
 }
 
-/// The names of the series that Prometheus keeps of these metrics.
+/// Returns the names of the series that Prometheus stores for these metrics.
 #[must_use]
 pub fn series(table: &[Row]) -> BTreeSet<String> {
     let suffixes = |row: &Row| match row.kind.as_str() {
         "histogram" => vec!["_bucket", "_sum", "_count"],
         _ => vec![""],
     };
-    let of = |row: &Row| suffixes(row).into_iter().map(|s| format!("{}{s}", row.name)).collect();
-    table.iter().flat_map(|row| -> Vec<String> { of(row) }).collect()
+    let names = |row: &Row| suffixes(row).into_iter().map(|s| format!("{}{s}", row.name)).collect();
+    table.iter().flat_map(|row| -> Vec<String> { names(row) }).collect()
 }
 
 /// The prefixes of the names of metrics.
@@ -75,13 +75,13 @@ const PREFIXES: [&str; 3] = ["tidegate_", "ratelimit_service_", "process_"];
 
 /// Returns the names of the series in an expression of PromQL, each with the labels that select it.
 #[must_use]
-pub fn asked_for(expression: &str) -> Vec<(String, Vec<String>)> {
-    let is_of_a_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+pub fn used_series(expression: &str) -> Vec<(String, Vec<String>)> {
+    let is_name_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let starts = PREFIXES.iter().flat_map(|prefix| expression.match_indices(prefix));
     starts
         .map(|(start, _)| {
             let text = &expression[start..];
-            let end = text.find(|c| !is_of_a_name(c)).unwrap_or(text.len());
+            let end = text.find(|c| !is_name_part(c)).unwrap_or(text.len());
             let (name, rest) = text.split_at(end);
             let selector = rest.strip_prefix('{').and_then(|rest| rest.split_once('}'));
             (name.to_owned(), selector.map_or(vec![], |(selector, _)| labels(selector)))
@@ -89,7 +89,8 @@ pub fn asked_for(expression: &str) -> Vec<(String, Vec<String>)> {
         .collect()
 }
 
-/// The labels of a selector, such as `job=~"a|b",le="1"`; no value here has a comma or a brace.
+/// Returns the labels of a selector, such as `job=~"a|b",le="1"`. The values must contain no commas
+/// and no braces.
 fn labels(selector: &str) -> Vec<String> {
     let label = |matcher: &str| {
         matcher.split(['=', '!']).next().map(|name| name.trim().to_owned()).unwrap_or_default()
@@ -97,11 +98,11 @@ fn labels(selector: &str) -> Vec<String> {
     selector.split(',').map(label).filter(|label| !label.is_empty()).collect()
 }
 
-/// All expressions of the dashboard, the queries of its variables included.
+/// Returns all expressions of the dashboard, including the queries of its variables.
 ///
 /// # Errors
 ///
-/// If it is no JSON.
+/// Returns an error if the dashboard is not JSON.
 pub fn dashboard_expressions() -> Result<Vec<String>, serde_json::Error> {
     let mut expressions = vec![];
     gather(&serde_json::from_str(DASHBOARD)?, &mut expressions);
@@ -123,7 +124,7 @@ fn gather(value: &serde_json::Value, into: &mut Vec<String>) {
     }
 }
 
-/// The names of all alerts.
+/// Returns the names of all alerts.
 #[must_use]
 pub fn alerts() -> Vec<&'static str> {
     RULES.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect()

@@ -1,4 +1,4 @@
-"""The image that ops/image writes, read again as a container runtime reads it: see .ci/image."""
+"""Tests the image that ops/image writes. The tests read the image like a container runtime: see .ci/image."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ ROOTS = "-----BEGIN CERTIFICATE-----\n"
 
 
 def elf(machine=62, kinds=(1,)):
-    """A program, as far as its headers go."""
+    """Returns the headers of a program, without its code."""
     header = struct.pack("<6s10xHHIQQQIHHHHHH", b"\x7fELF\x02\x01", 2, machine, 1, 0, 64, 0, 0, 64, 56, len(kinds), 0, 0, 0)
     return header + b"".join(struct.pack("<I52x", kind) for kind in kinds)
 
@@ -41,7 +41,7 @@ class Image(unittest.TestCase):
         return done.stdout.strip()
 
     def blob(self, descriptor):
-        """The content, which has the digest and the size that are said of it."""
+        """Returns the content of a blob, after checking its digest and size."""
         algorithm, _, value = descriptor["digest"].partition(":")
         self.assertEqual(algorithm, "sha256")
         content = (self.folder / "image/layout/blobs/sha256" / value).read_bytes()
@@ -57,7 +57,7 @@ class Image(unittest.TestCase):
         [layer] = manifest["layers"]
         return described, manifest, json.loads(self.blob(manifest["config"])), layer
 
-    def test_the_layout_says_what_is_in_it(self):
+    def test_the_layout_describes_its_content(self):
         for machine, architecture in [(62, "amd64"), (183, "arm64")]:
             with self.subTest(architecture):
                 digest = self.written(elf(machine), options=["--tag", "1.2.3"])
@@ -68,12 +68,12 @@ class Image(unittest.TestCase):
                 self.assertEqual((config["architecture"], config["os"]), (architecture, "linux"))
                 self.assertEqual(config["created"], "2023-11-14T22:13:20Z")
                 self.assertEqual(config["rootfs"], {"type": "layers", "diff_ids": [layer["digest"]]})
-                # Not compressed: its digest is that of the tar.
+                # The layer is not compressed, so its digest is the digest of the tar.
                 self.assertEqual(layer["mediaType"], "application/vnd.oci.image.layer.v1.tar")
                 blobs = {it["digest"][7:] for it in [described, manifest["config"], layer]}
                 self.assertEqual(set(os.listdir(self.folder / "image/layout/blobs/sha256")), blobs)
 
-    def test_the_files_are_those_that_a_container_needs(self):
+    def test_the_image_has_the_files_that_a_container_needs(self):
         program = elf()
         self.written(program)
         _, _, config, layer = self.read()
@@ -98,7 +98,7 @@ class Image(unittest.TestCase):
             self.assertTrue(not parent or list(entries).index(parent) < list(entries).index(path), path)
         self.assertEqual(config["config"]["User"], "65532:65532")
         self.assertEqual(config["config"]["Cmd"], ["/bin/tidegate-server"])
-        # With one, `command: /bin/ratelimit` of a Compose file would be its argument.
+        # With an entry point, `command: /bin/ratelimit` of a Compose file would be its argument.
         self.assertNotIn("Entrypoint", config["config"])
 
     def test_the_deployment_has_the_user_and_the_program_of_the_image(self):
@@ -132,22 +132,22 @@ class Image(unittest.TestCase):
         self.assertNotEqual(self.written(elf() + b"x"), first)
         self.assertNotEqual(self.written(elf(), roots=ROOTS + "x"), first)
 
-    def test_what_cannot_run_in_it_is_refused(self):
+    def test_a_program_that_cannot_run_in_the_image_is_refused(self):
         for program, why in [
-            (elf(kinds=[1, 3]), "it is not static; ops/static builds one that is"),
-            (elf(machine=8), "its machine is 8; {62: 'amd64', 183: 'arm64'} are possible"),
-            (b"#!/bin/sh\n", "it is not a program for Linux of 64 bits, little-endian"),
-            (elf()[:66], "it is cut off"),
-            (elf()[:10], "it is cut off"),
+            (elf(kinds=[1, 3]), "it is not static; build it with ops/static"),
+            (elf(machine=8), "its machine is 8; it must be one of {62: 'amd64', 183: 'arm64'}"),
+            (b"#!/bin/sh\n", "it is not a 64-bit little-endian program for Linux"),
+            (elf()[:66], "it is incomplete"),
+            (elf()[:10], "it is incomplete"),
         ]:
             done = self.run_it(program)
             expected = f"ops/image: {self.folder / 'program'}: {why}\n"
             self.assertEqual((done.returncode, done.stderr), (1, expected))
             self.assertFalse((self.folder / "image").exists())
         done = self.run_it(elf(), roots="")
-        self.assertEqual(done.stderr, f"ops/image: {self.folder / 'roots'}: there is no certificate in it (PEM)\n")
+        self.assertEqual(done.stderr, f"ops/image: {self.folder / 'roots'}: the file contains no certificate in PEM format\n")
         done = self.run_it(elf(), epoch="-1")
-        self.assertEqual(done.stderr, "ops/image: SOURCE_DATE_EPOCH is `-1`, and not a number of seconds since 1970\n")
+        self.assertEqual(done.stderr, "ops/image: SOURCE_DATE_EPOCH is `-1`; it must be a number of seconds since 1970\n")
 
 
 if __name__ == "__main__":

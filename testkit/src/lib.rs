@@ -70,11 +70,8 @@
 //! | compare a store with the core, decision by decision | [`differential!`] |
 //! | fail calls, and lose or delay answers | [`faults`] |
 //! | read metrics (feature `metrics`) | `Recorder` |
-//! | start real Redis servers (feature `servers`) | `servers` |
-//! | test a layer on up to 1,000 nodes in virtual time (feature `simulation`) | `simulation` |
-//!
-//! The modules `servers` and `simulation` are outside semantic versioning: a patch release can
-//! change them incompatibly.
+//! | start real Redis servers | the crate `tidegate-test-servers` |
+//! | test a layer on up to 1,000 nodes in virtual time | the crate `tidegate-simulation` |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod call_log;
@@ -84,11 +81,7 @@ pub mod generate;
 mod oracle;
 #[cfg(feature = "metrics")]
 mod recorder;
-#[cfg(all(unix, feature = "servers"))]
-pub mod servers;
 mod show;
-#[cfg(feature = "simulation")]
-pub mod simulation;
 mod stores;
 pub mod suite;
 

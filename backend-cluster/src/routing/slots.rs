@@ -59,9 +59,9 @@ pub(crate) fn split_by_slot(keys: &Keys, call: &Call<'_>) -> SmallVec<[SlotPart;
 mod tests {
     use proptest::prelude::*;
     use tidegate_core::{Charge, Operation, Policy};
+    use tidegate_test_servers::Cluster;
     use tidegate_testkit::generate::{Bytes, ClockKind, Kind, Scenario, Trace, hostile_subject};
     use tidegate_testkit::generate::{policy, scenario};
-    use tidegate_testkit::servers::Cluster;
 
     use super::*;
     use crate::dispatch::cross_slot;

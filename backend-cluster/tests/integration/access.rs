@@ -13,8 +13,8 @@ use std::time::Duration;
 use tidegate_cluster::{
     Call, Charge, ClusterStore, Credentials, Error, ErrorKind, Limiter, Store, names,
 };
+use tidegate_test_servers::{Cluster, Redis, eventually};
 use tidegate_testkit::Recorder;
-use tidegate_testkit::servers::{Cluster, Redis, eventually};
 
 use crate::certificates::Certificates;
 use crate::common::{patient, policy};

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
 use tidegate_cluster::{Call, Charge, ClusterStore, Error, Policy, Store, StoreExt};
-use tidegate_testkit::servers::Cluster;
+use tidegate_test_servers::Cluster;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::common::{builder, patient, policy};

@@ -11,7 +11,7 @@ use tidegate_cluster::{
     Call, Charge, ClusterStore, ManualClock, Operation, Policy, Store, Timestamp,
 };
 use tidegate_redis::RedisStore;
-use tidegate_testkit::servers::{Redis, eventually};
+use tidegate_test_servers::{Redis, eventually};
 
 use crate::fake_nodes::node::{Node, Say};
 

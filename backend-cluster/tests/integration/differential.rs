@@ -7,8 +7,8 @@
 )]
 
 use tidegate_cluster::{ClusterStore, ManualClock};
+use tidegate_test_servers::{Client, Cluster};
 use tidegate_testkit::differential::DifferentialStore;
-use tidegate_testkit::servers::{Client, Cluster};
 
 tidegate_testkit::differential!(cluster_store, stores);
 

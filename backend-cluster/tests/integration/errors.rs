@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use tidegate_cluster::{Call, Charge, ClusterStore, Error, ErrorKind, Store};
-use tidegate_testkit::servers::{Cluster, Redis, free_port};
+use tidegate_test_servers::{Cluster, Redis, free_port};
 
 use crate::common::{patient, policy};
 

@@ -15,7 +15,7 @@ use crate::scene::{
     used, wide,
 };
 use tidegate_cluster::{ClusterStore, ErrorKind, Policy};
-use tidegate_testkit::servers::{Cluster, Redis, eventually};
+use tidegate_test_servers::{Cluster, Redis, eventually};
 
 /// The password of the nodes. Replicas need it to connect to their primaries.
 const PASSWORD: &str = "secret";

@@ -13,7 +13,7 @@ use crate::scene::{
     tenants_at, used, wide,
 };
 use tidegate_cluster::{Call, Charge, ClusterStore, ErrorKind, Store};
-use tidegate_testkit::servers::{Cluster, Data, Redis, eventually};
+use tidegate_test_servers::{Cluster, Data, Redis, eventually};
 
 /// The timeout of calls to the faulty node.
 const TIMEOUT: Duration = Duration::from_secs(2);

@@ -11,8 +11,8 @@ use tidegate_cluster::{
     Call, CallId, Charge, ClusterStore, Decision, Error, ErrorKind, ManualClock, Operation, Policy,
     Store, Timestamp,
 };
+use tidegate_test_servers::{Cluster, Redis, eventually};
 use tidegate_testkit::ModelStore;
-use tidegate_testkit::servers::{Cluster, Redis, eventually};
 
 use crate::common::{cluster, fresh_prefix, patient, policy, store_at, subject_on, used};
 use crate::scene::tenant_at;

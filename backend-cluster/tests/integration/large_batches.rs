@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
 use tidegate_cluster::{Call, Charge, ClusterStore, Store};
-use tidegate_testkit::servers::Cluster;
+use tidegate_test_servers::Cluster;
 
 const CALLS: usize = 300_000;
 

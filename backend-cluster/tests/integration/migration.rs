@@ -12,7 +12,7 @@ use crate::scene::{
     Event, Load, Outcome, acquire, policy, store, tenant_at, tenants_at, used, wide,
 };
 use tidegate_cluster::{Call, Charge, ErrorKind, Policy, Store};
-use tidegate_testkit::servers::Cluster;
+use tidegate_test_servers::Cluster;
 use tokio::task::JoinSet;
 
 /// The limit of each policy under load. The callers reach the limit soon, so that denials are

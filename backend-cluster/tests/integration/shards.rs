@@ -6,7 +6,7 @@
 )]
 
 use tidegate_cluster::{Call, Charge, ClusterStore, ManualClock, Policy, Store, Timestamp};
-use tidegate_testkit::servers::Reply;
+use tidegate_test_servers::Reply;
 use tokio::task::JoinSet;
 
 use crate::common::{cluster, fresh_prefix, patient, policy};

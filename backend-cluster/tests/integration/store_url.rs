@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::common::{cluster, fresh_prefix};
 use tidegate_cluster::{ErrorKind, Limiter, Store, StoreBuilder};
-use tidegate_testkit::servers::{Redis, Sentinel};
+use tidegate_test_servers::{Redis, Sentinel};
 
 /// Returns a builder with long timeouts, because the machine is possibly slow and these tests do
 /// not depend on timeouts.

@@ -11,7 +11,7 @@ use tidegate_cluster::{
     Call, Charge, ClusterStore, ErrorKind, ManualClock, Operation, Policy, Store, Timestamp,
 };
 use tidegate_redis::protocol::Keys;
-use tidegate_testkit::servers::Cluster;
+use tidegate_test_servers::Cluster;
 
 use crate::common::{builder, cluster, fresh_prefix, patient, policy, store_at, subject_on, used};
 
@@ -216,7 +216,7 @@ async fn a_cancelled_call_across_slots_is_completed() {
         (one == other && one > 0).then_some(())
     };
     let within = Duration::from_secs(10);
-    tidegate_testkit::servers::eventually(within, "all calls to end", in_both).await.unwrap();
+    tidegate_test_servers::eventually(within, "all calls to end", in_both).await.unwrap();
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tidegate_cluster::{Call, CallId, Charge, ErrorKind, Operation, Store};
 use tidegate_redis::protocol::{Keys, Request};
-use tidegate_testkit::servers::Cluster;
+use tidegate_test_servers::Cluster;
 
 use crate::common::{cluster, fresh_prefix, patient, policy};
 

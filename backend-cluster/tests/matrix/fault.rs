@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_cluster::ErrorKind;
-use tidegate_testkit::servers::{Data, End, Mode};
+use tidegate_test_servers::{Data, End, Mode};
 use tokio::time::{Instant, sleep};
 
 use crate::ledger::{Ledger, Outcome};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_cluster::{ClusterStore, Store};
 use tidegate_redis::RedisStore;
-use tidegate_testkit::servers::{Cluster, Proxy, Redis, Sentinel, eventually};
+use tidegate_test_servers::{Cluster, Proxy, Redis, Sentinel, eventually};
 
 /// The kind of store under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

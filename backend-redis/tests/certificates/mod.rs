@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use tempfile::TempDir;
-use tidegate_testkit::servers::{Redis, RedisBuilder};
+use tidegate_test_servers::{Redis, RedisBuilder};
 
 /// The files of a root certificate, and of a certificate for this machine that the root has signed.
 pub(crate) struct Certificates(TempDir);

@@ -13,7 +13,7 @@ use tidegate_redis::core::layers::CoalescedStore;
 use tidegate_redis::{
     Call, CallId, Charge, ErrorKind, ManualClock, Policy, RedisStore, Store, StoreExt,
 };
-use tidegate_testkit::servers::{End, Mode, Proxy, Redis};
+use tidegate_test_servers::{End, Mode, Proxy, Redis};
 use tidegate_testkit::{Context, Fixture, StoreWithContext};
 use tokio::task::JoinSet;
 

@@ -17,7 +17,7 @@ use tidegate_redis::{
     Call, CallId, Charge, Credentials, Error, ErrorKind, Operation, RedisStore, RedisStoreBuilder,
     Store, redis,
 };
-use tidegate_testkit::servers::{Redis, Sentinel, eventually};
+use tidegate_test_servers::{Redis, Sentinel, eventually};
 
 use crate::common::policy;
 

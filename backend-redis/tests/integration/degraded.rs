@@ -14,7 +14,7 @@ use tidegate_memory::MemoryStore;
 use tidegate_redis::{
     Breaker, Call, Charge, DegradedAnswer, ErrorKind, Policy, RedisStore, Share, Store, StoreExt,
 };
-use tidegate_testkit::servers::{Data, End, Mode, Proxy, Redis};
+use tidegate_test_servers::{Data, End, Mode, Proxy, Redis};
 use tokio::task::JoinSet;
 
 use crate::common::policy;

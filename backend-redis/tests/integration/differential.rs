@@ -9,9 +9,9 @@
 use std::time::Duration;
 
 use tidegate_redis::{Call, Charge, ManualClock, Operation, Policy, RedisStore, Store, Timestamp};
+use tidegate_test_servers::{Client, Redis};
 use tidegate_testkit::ModelStore;
 use tidegate_testkit::differential::DifferentialStore;
-use tidegate_testkit::servers::{Client, Redis};
 
 tidegate_testkit::differential!(redis_store, stores);
 

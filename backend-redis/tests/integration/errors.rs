@@ -19,7 +19,7 @@ use tidegate_redis::{
     Breaker, Call, Charge, Error, ErrorKind, OnFailure, RedisStore, RedisStoreBuilder, Store,
     StoreExt,
 };
-use tidegate_testkit::servers::{Redis, Sentinel, eventually, free_port};
+use tidegate_test_servers::{Redis, Sentinel, eventually, free_port};
 
 async fn acquire(store: &impl Store) -> Result<bool, Error> {
     let policy = policy("p: gcra 500/1h");

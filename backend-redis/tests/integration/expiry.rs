@@ -14,8 +14,8 @@ use proptest::test_runner::TestRunner;
 use tidegate_redis::{
     Call, Charge, ErrorKind, ManualClock, Operation, RedisStore, Store, Timestamp,
 };
+use tidegate_test_servers::{Redis, Reply};
 use tidegate_testkit::generate::{ClockKind, Kind, Trace, policy as any_policy, scenario};
-use tidegate_testkit::servers::{Redis, Reply};
 
 use crate::common::{key, policy, store_at};
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tidegate_redis::{
     Call, Charge, Decision, Error, ErrorKind, Operation, Policy, RedisStore, Store,
 };
-use tidegate_testkit::servers::{Data, End, Mode, Proxy, Redis, Reply, eventually};
+use tidegate_test_servers::{Data, End, Mode, Proxy, Redis, Reply, eventually};
 
 use crate::common::{impatient_store as store, policy, used};
 

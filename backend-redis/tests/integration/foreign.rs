@@ -20,7 +20,7 @@ use tidegate_redis::{
     Call, CallId, Charge, Clock, Decision, Error, ErrorKind, ManualClock, Operation, Policy,
     RedisStore, Store, Timestamp,
 };
-use tidegate_testkit::servers::{Client, Reply};
+use tidegate_test_servers::{Client, Reply};
 
 use crate::common::{builder_with, client, fresh_prefix, key_with_prefix, policy};
 

@@ -18,11 +18,11 @@ use tidegate_redis::{
     AlreadySettled, Call, CallId, Charge, Clock, Decision, Error, ErrorKind, ManualClock,
     Operation, Policy, RedisStore, Store, Timestamp,
 };
+use tidegate_test_servers::{Data, End, Mode, Proxy, Redis, Reply, eventually};
 use tidegate_testkit::ModelStore;
 use tidegate_testkit::generate::{
     Kind, hold_scenario, policy as any_policy, related_policies, seeded_rng,
 };
-use tidegate_testkit::servers::{Data, End, Mode, Proxy, Redis, Reply, eventually};
 
 use crate::common::{
     builder_with, client, fresh_prefix, impatient_store as store, patient_store, policy, server,

@@ -13,7 +13,7 @@ use tidegate_redis::{
     Call, CallId, Charge, Clock, Decision, Error, ErrorKind, ManualClock, Operation, Policy,
     RedisStore, Store, Timestamp,
 };
-use tidegate_testkit::servers::{Data, End, Mode, Proxy, Redis, Reply, eventually};
+use tidegate_test_servers::{Data, End, Mode, Proxy, Redis, Reply, eventually};
 
 use crate::common::{
     builder_with, client, fresh_prefix, impatient_store as store, patient_store, policy, server,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate_redis::protocol::Batch;
 use tidegate_redis::{Call, Charge, Policy, RedisStore, Store};
-use tidegate_testkit::servers::Redis;
+use tidegate_test_servers::Redis;
 
 const CALLS: usize = 100_000;
 

@@ -19,8 +19,8 @@ use tidegate_redis::protocol::Keys;
 use tidegate_redis::{
     Algorithm, Call, Charge, Decision, ManualClock, Operation, Policy, RedisStore, Store, Timestamp,
 };
+use tidegate_test_servers::{Client, Redis, Reply};
 use tidegate_testkit::ModelStore;
-use tidegate_testkit::servers::{Client, Redis, Reply};
 
 use crate::common::{builder_with, client, fresh_prefix, policy};
 

@@ -14,8 +14,8 @@ use tidegate_redis::protocol::Keys;
 use tidegate_redis::{
     Call, Charge, Decision, ErrorKind, ManualClock, Operation, Policy, Store, Timestamp,
 };
+use tidegate_test_servers::Reply;
 use tidegate_testkit::ModelStore;
-use tidegate_testkit::servers::Reply;
 
 use crate::common::{builder_with, client, fresh_prefix, key_with_prefix, policy, store_at};
 

@@ -16,7 +16,7 @@ use crate::common::policy;
 use tidegate_redis::{
     Breaker, Call, Charge, DenyCache, ErrorKind, RedisStore, RedisStoreBuilder, Store, StoreExt,
 };
-use tidegate_testkit::servers::{Redis, free_port};
+use tidegate_test_servers::{Redis, free_port};
 
 /// The documented minimum of commands that a user needs.
 const RULES: &str = "~tidegate:* +evalsha +eval +time +get +mget +set +psetex +getrange +setrange \

@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use tidegate_redis::{
     Call, Charge, ErrorKind, Limiter, ManualClock, Operation, RedisStore, Store, Timestamp,
 };
+use tidegate_test_servers::{Mode, Proxy, Redis, eventually};
 use tidegate_testkit::ModelStore;
-use tidegate_testkit::servers::{Mode, Proxy, Redis, eventually};
 use tokio::task::JoinSet;
 
 use crate::common::{builder, policy, server};

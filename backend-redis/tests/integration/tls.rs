@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use tidegate_redis::{Call, Charge, Error, ErrorKind, RedisStore, RedisStoreBuilder, Store};
-use tidegate_testkit::servers::{Sentinel, eventually};
+use tidegate_test_servers::{Sentinel, eventually};
 
 use crate::certificates::Certificates;
 use crate::common::policy;

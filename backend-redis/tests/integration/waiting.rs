@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tidegate_redis::{Limiter, RedisStore, Store, Timestamp};
-use tidegate_testkit::servers::eventually;
+use tidegate_test_servers::eventually;
 use tokio::time::{Instant, timeout};
 
 use crate::common::{fresh_prefix, policy, server};

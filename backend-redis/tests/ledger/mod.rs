@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tidegate_redis::{Call, Charge, ErrorKind, Operation, Policy, RedisStore, Store};
-use tidegate_testkit::servers::eventually;
+use tidegate_test_servers::eventually;
 use tokio::task::JoinSet;
 
 /// A record of all calls of a test.

@@ -1,4 +1,4 @@
-use tidegate_testkit::servers::Data;
+use tidegate_test_servers::Data;
 
 use crate::scene::{acquire, policy, redis, store, until_it_decides, used};
 

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use tidegate_redis::core::layers::CircuitState;
 use tidegate_redis::{Breaker, Call, Charge, ErrorKind, ManualClock, Store, StoreExt};
-use tidegate_testkit::servers::Data;
+use tidegate_test_servers::Data;
 
 use crate::scene::{acquire, dead_redis, error_kind, policy, redis, store, until_it_decides};
 
@@ -68,8 +68,7 @@ pub(crate) async fn the_result_of_the_probe_decides() {
         clock.advance(SECOND);
         acquire(&store, &policy).await.ok()
     };
-    let decided =
-        tidegate_testkit::servers::eventually(Duration::from_secs(20), "an answer", decided);
+    let decided = tidegate_test_servers::eventually(Duration::from_secs(20), "an answer", decided);
     assert!(decided.await.unwrap().is_allowed());
     for _ in 0..4 {
         assert!(acquire(&store, &policy).await.unwrap().is_allowed());

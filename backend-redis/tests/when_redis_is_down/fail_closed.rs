@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use tidegate_redis::{DegradedAnswer, ErrorKind, OnFailure, StoreExt};
-use tidegate_testkit::servers::Data;
+use tidegate_test_servers::Data;
 
 use crate::scene::{acquire, dead_redis, policy, store, until_it_decides};
 

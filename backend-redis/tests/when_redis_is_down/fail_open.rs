@@ -4,7 +4,7 @@ use tidegate_redis::protocol::Keys;
 use tidegate_redis::{
     Call, Charge, DegradedAnswer, ErrorKind, Operation, Store, StoreExt, Timestamp,
 };
-use tidegate_testkit::servers::Data;
+use tidegate_test_servers::Data;
 
 use crate::scene::{acquire, dead_redis, decide, policy, redis, store, until_it_decides, used};
 

@@ -2,7 +2,7 @@ use tidegate_memory::MemoryStore;
 use tidegate_redis::{
     DegradedAnswer, ErrorKind, Limiter, OnFailure, Policy, Share, Store, StoreExt,
 };
-use tidegate_testkit::servers::{Data, Redis};
+use tidegate_test_servers::{Data, Redis};
 
 use crate::scene::{acquire, dead_redis, policy, redis, store, until_it_decides};
 

@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use tidegate_redis::{Breaker, ErrorKind, Limiter, OnFailure, RedisStore, Store, StoreExt};
-use tidegate_testkit::servers::{Data, Redis};
+use tidegate_test_servers::{Data, Redis};
 
 use crate::scene::{
     SOON, acquire, dead_redis, error_kind, policy, redis, store, until_it_decides, used,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_redis::{
     Call, Charge, Decision, Error, ErrorKind, Operation, Policy, RedisStore, Store,
 };
-use tidegate_testkit::servers::{Redis, eventually};
+use tidegate_test_servers::{Redis, eventually};
 
 /// A time that is longer than every step of these tests, even on a busy machine, and shorter than
 /// [`PATIENCE`].

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use tidegate_cluster::{Call, Charge, ClusterStore, Policy, Store};
-use tidegate_testkit::servers::Cluster;
+use tidegate_test_servers::Cluster;
 use tokio::task::JoinSet;
 
 use super::Options;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use tidegate_cluster::{ClusterStore, Policy};
-use tidegate_testkit::servers::Cluster;
+use tidegate_test_servers::Cluster;
 
 use crate::Outcome;
 use crate::random::{random, zipf};

@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::{AsyncConnectionConfig, Cmd, RedisError, RedisResult};
-use tidegate_testkit::servers::Cluster;
+use tidegate_test_servers::Cluster;
 
 use crate::Outcome;
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 
-use tidegate_testkit::servers::Cluster;
+use tidegate_test_servers::Cluster;
 use tokio::time::sleep;
 
 use super::client::Kind;

@@ -7,7 +7,7 @@ mod stack;
 
 use std::fmt;
 
-use tidegate_testkit::servers::Redis;
+use tidegate_test_servers::Redis;
 
 use crate::{Outcome, block_on};
 use load::Sample;

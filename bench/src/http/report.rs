@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use tidegate_testkit::servers::Version;
+use tidegate_test_servers::Version;
 
 use super::load::{Generator, Sample};
 use super::{ALL, Limits, Options, Results};

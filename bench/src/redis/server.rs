@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use tidegate_redis::RedisStore;
-use tidegate_testkit::servers::Redis;
+use tidegate_test_servers::Redis;
 
 use super::Outcome;
 

@@ -18,7 +18,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tidegate_testkit::servers::Redis;
+use tidegate_test_servers::Redis;
 
 use crate::verdict;
 use crate::{Outcome, at_least_one, block_on};

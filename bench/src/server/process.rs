@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use tidegate_testkit::servers::free_port;
+use tidegate_test_servers::free_port;
 
 use super::call::Protocol;
 use crate::Outcome;

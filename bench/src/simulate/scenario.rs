@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_memory::core::layers::LeasedStore;
 use tidegate_memory::core::{Operation, StoreExt};
 use tidegate_memory::{Call, Charge, FixedWindow, MemoryStore, Policy};
-use tidegate_testkit::simulation::{
+use tidegate_simulation::{
     Ledger, LinkStore, Load, SimulatedClock, Simulation, World as SimulatedWorld,
 };
 

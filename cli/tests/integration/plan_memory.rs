@@ -11,7 +11,7 @@ use tidegate::plan::memory::{Names, of_busy_log, of_state};
 use tidegate_core::{Call, Charge, Clock, ManualClock, Policy, Store, SystemClock};
 use tidegate_redis::RedisStore;
 use tidegate_redis::protocol::Keys;
-use tidegate_testkit::servers::{Redis, Reply, eventually};
+use tidegate_test_servers::{Redis, Reply, eventually};
 
 /// For a server on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);

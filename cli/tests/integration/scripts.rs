@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use tidegate_testkit::servers::Redis;
+use tidegate_test_servers::Redis;
 
 fn tidegate(arguments: &[&str]) -> Output {
     let program = env!("CARGO_BIN_EXE_tidegate");

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
-use tidegate_testkit::servers::{Cluster, Redis, Reply};
+use tidegate_test_servers::{Cluster, Redis, Reply};
 
 /// Runs the program on so little input that its pipe takes it at once.
 fn run(store: &str, more: &[&str], input: &str) -> Output {

@@ -9,7 +9,7 @@ use std::io::Write;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::Duration;
 
-use tidegate_testkit::servers::{Redis, Reply, eventually};
+use tidegate_test_servers::{Redis, Reply, eventually};
 
 fn start(arguments: &[&str]) -> Child {
     Command::new(env!("CARGO_BIN_EXE_tidegate"))

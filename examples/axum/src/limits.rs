@@ -9,11 +9,12 @@ use tidegate_redis::{Limiter, Store, Subject};
 
 use crate::users::User;
 
-/// Limits by address, by user and for everybody, in one decision: all are charged, or none.
+/// Returns a layer with limits by address, by user and for all requests together, in one decision.
+/// Either all limits are charged, or none.
 ///
 /// # Errors
 ///
-/// If the store cannot keep them.
+/// Returns an error if the store does not support a policy.
 pub fn layer<S: Store>(
     store: S,
     client: ClientAddress,
@@ -22,7 +23,7 @@ pub fn layer<S: Store>(
         store,
         [
             "ip: token-bucket 10/1s burst 20".parse()?,
-            "user: token-bucket 1/1s burst 10".parse()?, // unless the user's plan says otherwise
+            "user: token-bucket 1/1s burst 10".parse()?, // replaced by the plan of the user
             "everybody: token-bucket 2000/1s".parse()?,
         ],
     )?;
@@ -31,7 +32,7 @@ pub fn layer<S: Store>(
         Limit::by("user", Authenticated::new(|user: &User| Subject::from(user.id)))
             .policy_by(|request| Some(&request.extensions.get::<User>()?.plan))
             .cost_by(|request| if request.method == Method::POST { 5 } else { 1 })
-            .or_pass(), // a request without a user counts by its address
+            .or_pass(), // a request without a user is counted only by its address
         Limit::by("everybody", Everybody),
     ];
     Ok(RateLimitLayer::new(limiter, limits)?.exempt_path("/health").refund_server_errors())

@@ -17,7 +17,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let metrics = PrometheusBuilder::new().install_recorder()?;
     let listen = env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
     let store = store()?;
-    store.ready().await?; // a wrong URL or password is an error here, and no outage later
+    store.ready().await?; // a wrong URL or password fails now, and not as an outage later
     let app = app(store, client()?, metrics)?;
 
     let listener = TcpListener::bind(listen).await?;
@@ -26,7 +26,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// In memory, or on a Redis that may go down.
+/// Returns a memory store, or a store on Redis that tolerates an outage.
 fn store() -> Result<Arc<dyn Store>, Box<dyn Error>> {
     let Ok(url) = env::var("REDIS_URL") else {
         return Ok(Arc::new(MemoryStore::new().observed()));

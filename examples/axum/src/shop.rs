@@ -1,4 +1,4 @@
-//! The shop, which knows nothing of limits.
+//! The shop, which does not depend on the limits.
 
 use axum::extract::Path;
 use axum::http::StatusCode;
@@ -10,7 +10,7 @@ use crate::users::User;
 
 const ITEMS: [(u64, &str); 3] = [(1, "anchor"), (2, "compass"), (3, "rope, out of stock")];
 
-/// The routes of the shop.
+/// Returns the routes of the shop.
 pub fn routes() -> Router {
     Router::new()
         .route("/items", get(items))

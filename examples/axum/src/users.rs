@@ -14,22 +14,23 @@ use tidegate_redis::{Policy, PolicyError};
 /// A user of the shop.
 #[derive(Debug, Clone)]
 pub struct User {
-    /// Never given to another user.
+    /// The id of the user, which is never reused for another user.
     pub id: u64,
-    /// The limit of the user. Plans have one name, so that an upgrade keeps what was used.
+    /// The limit of the user. All plans have the same name, so that the usage is kept after an
+    /// upgrade.
     pub plan: Policy,
 }
 
-/// The users by their tokens: what a shop has in a database.
+/// The users by their tokens. A real shop stores them in a database.
 #[derive(Debug, Clone)]
 pub struct Users(Arc<HashMap<&'static str, User>>);
 
 impl Users {
-    /// Alice has the plan *pro*, and Bob the plan *free*.
+    /// Creates two users: Alice with the plan *pro*, and Bob with the plan *free*.
     ///
     /// # Errors
     ///
-    /// If a plan is not valid.
+    /// Returns an error if a plan is invalid.
     pub fn new() -> Result<Self, PolicyError> {
         let free: Policy = "user: token-bucket 1/1s burst 10".parse()?;
         let pro: Policy = "user: token-bucket 20/1s burst 100".parse()?;
@@ -48,7 +49,7 @@ pub async fn identify(State(users): State<Users>, mut request: Request, next: Ne
     next.run(request).await
 }
 
-/// Handlers that take a [`User`] are for users only.
+/// Handlers that take a [`User`] refuse requests without a user.
 impl<S: Sync> FromRequestParts<S> for User {
     type Rejection = StatusCode;
 

@@ -1,4 +1,4 @@
-//! The program runs by one command: in memory, and on Redis.
+//! Starts the program with one command, with limits in memory and on Redis.
 
 mod client;
 
@@ -6,11 +6,11 @@ use std::process::Stdio;
 use std::time::Instant;
 
 use client::Client;
-use tidegate_testkit::servers::Redis;
+use tidegate_test_servers::Redis;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-/// The program on a free port. It ends when the child is dropped.
+/// Starts the program on a free port. It ends when the child is dropped.
 async fn start(settings: &[(&str, &str)]) -> (Child, Client) {
     let mut program = Command::new(env!("CARGO_BIN_EXE_tidegate-example-axum"));
     program.env_remove("REDIS_URL").env("LISTEN", "127.0.0.1:0").envs(settings.iter().copied());
@@ -21,8 +21,8 @@ async fn start(settings: &[(&str, &str)]) -> (Child, Client) {
     (child, Client(address))
 }
 
-/// How many of 40 requests of a user are admitted, whose limit is 1 a second and a burst of 10; and how many
-/// may be at most, if the processes share it.
+/// Sends 40 requests of a user with a limit of 1 per second and a burst of 10. Returns the number
+/// of admitted requests, and the maximum number if the processes share the limit.
 async fn admitted(clients: &[Client]) -> (u64, u64) {
     let start = Instant::now();
     let mut admitted = 0;

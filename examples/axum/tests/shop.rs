@@ -1,4 +1,4 @@
-//! The shop behaves as its README says: over a real socket, in virtual time.
+//! Tests the behavior that the README describes, over a real socket and in virtual time.
 
 mod client;
 
@@ -13,11 +13,11 @@ use tidegate_http::subject::ClientAddress;
 use tidegate_memory::{ManualClock, MemoryStore, StoreExt};
 use tokio::net::TcpListener;
 
-/// One for all tests of this process.
+/// The metrics recorder. All tests share it, because a process can have only one.
 static METRICS: LazyLock<PrometheusHandle> =
     LazyLock::new(|| PrometheusBuilder::new().install_recorder().unwrap());
 
-/// The shop, which trusts this machine as a proxy, so that a test can come from any address.
+/// Starts the shop. It trusts this machine as a proxy, so that a test can use any address.
 async fn shop() -> (Client, ManualClock) {
     let metrics = METRICS.clone();
     let clock = ManualClock::default();
@@ -48,7 +48,7 @@ async fn an_address_has_a_burst_and_then_a_rate() {
     assert_eq!(refused.field("retry-after"), Some("1"));
     assert_eq!(refused.field("content-type"), Some("application/problem+json"));
     assert!(refused.body.contains(r#""violated-policies":["ip"]"#), "{}", refused.body);
-    // No path is a way around it, and what is exempt is never refused.
+    // No path bypasses the limit, and an exempt path is never refused.
     assert_eq!(client.get("/nothing", &[]).await.status, 429);
     assert_eq!(client.get("/health", &[]).await.status, 200);
     clock.advance(Duration::from_millis(100));
@@ -61,7 +61,7 @@ async fn a_forged_address_is_no_way_around_the_limit() {
     let (client, _) = shop().await;
     let mut admitted = 0;
     for number in 0..30 {
-        // A proxy appends the address that it was called from to what the client has sent.
+        // A proxy appends the address of its client to the field that the client sent.
         let forged = format!("198.51.100.{number}, 203.0.113.9");
         let response = client.get("/items", &[("X-Forwarded-For", &forged)]).await;
         admitted += usize::from(response.status == 200);
@@ -74,7 +74,7 @@ async fn users_have_the_limits_of_their_plans() {
     let (client, clock) = shop().await;
     for (user, burst) in [("Bearer bob", 10), ("Bearer alice", 100)] {
         for number in 0..=burst {
-            // From many addresses, so that only the user's limit is reached.
+            // The requests have many addresses, so that only the limit of the user is reached.
             let from = format!("203.0.113.{}", number % 50);
             let fields = [("Authorization", user), ("X-Forwarded-For", &from)];
             let response = client.get("/items", &fields).await;
@@ -82,7 +82,7 @@ async fn users_have_the_limits_of_their_plans() {
         }
     }
     clock.advance(Duration::from_secs(5));
-    // An order costs 5, which Bob has again; one that fails on the server's side costs nothing.
+    // An order costs 5, and Bob has 5 again. An order that fails with a server error costs nothing.
     let bob = ("Authorization", "Bearer bob");
     assert_eq!(client.send("POST", "/orders/3", &[bob]).await.status, 503);
     assert_eq!(client.send("POST", "/orders/1", &[bob]).await.status, 201);

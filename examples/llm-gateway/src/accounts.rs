@@ -6,20 +6,22 @@ use axum::http::header::AUTHORIZATION;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-/// Whom a key belongs to.
+/// The account of a key.
 #[derive(Debug, Clone, Copy)]
 pub struct Account {
-    /// The name of the key, not its secret: it becomes a part of keys in the store.
+    /// The name of the key, which differs from its secret. The name becomes a part of the keys in
+    /// the store.
     pub key: &'static str,
-    /// The user who has made the key.
+    /// The user who created the key.
     pub user: &'static str,
-    /// The user's team.
+    /// The team of the user.
     pub team: &'static str,
-    /// The tenant. All that is limited in one decision is of one tenant, so that it lies in one slot of a cluster.
+    /// The tenant. All limits of one decision have the same tenant, so that their states are in one
+    /// slot of a cluster.
     pub organization: &'static str,
 }
 
-/// What a gateway has in a database.
+/// The accounts by their keys. A real gateway stores them in a database.
 const KEYS: [(&str, Account); 4] = [
     ("sk-alice-laptop", account("alice/laptop", "alice", "search")),
     ("sk-alice-ci", account("alice/ci", "alice", "search")),
@@ -31,7 +33,7 @@ const fn account(key: &'static str, user: &'static str, team: &'static str) -> A
     Account { key, user, team, organization: "acme" }
 }
 
-/// Puts the account into the extensions of the request; refuses a request without a valid key.
+/// Puts the account into the extensions of the request. Refuses a request without a valid key.
 pub async fn identify(mut request: Request, next: Next) -> Response {
     let secret = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let secret = secret.and_then(|value| value.strip_prefix("Bearer "));

@@ -1,4 +1,5 @@
-//! A gateway before a language model: requests, tokens and spend, by key, user and team, in one decision.
+//! A gateway for a language model. It limits requests, tokens and spend, by key, user and team, in
+//! one decision.
 
 pub mod accounts;
 pub mod limits;
@@ -17,11 +18,12 @@ use tidegate_redis::{Estimator, Limiter, Store};
 
 use crate::proxy::Gateway;
 
-/// The gateway before the model at `url`, with the limits of [`limits::policies`], or others of these names.
+/// Returns the gateway for the model at `url`, with the limits of [`limits::policies`], or with
+/// other limits of the same names.
 ///
 /// # Errors
 ///
-/// If the limiter lacks a policy.
+/// Returns an error if the limiter lacks a policy.
 pub fn app<S: Store + 'static>(
     limiter: Limiter<S>,
     url: String,
@@ -29,8 +31,8 @@ pub fn app<S: Store + 'static>(
 ) -> Result<Router, Box<dyn Error>> {
     let estimator = Arc::new(estimator);
     let gateway = Gateway::new(url, Arc::clone(&estimator));
-    // Of axum's layers, the last one is outside: the account is known before the prompt is read, and both before the
-    // limits are asked.
+    // In axum, the last `.layer(…)` call adds the outermost layer. The account is known before the
+    // prompt is read, and both are known before the limits are decided.
     Ok(Router::new()
         .route("/v1/chat/completions", post(proxy::complete))
         .with_state(gateway)

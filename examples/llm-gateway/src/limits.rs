@@ -1,4 +1,5 @@
-//! The limits: requests and tokens per minute, tokens and spend per day, each by key, user and team.
+//! The limits: requests and tokens per minute, and tokens and spend per day, each by key, user and
+//! team.
 
 use std::error::Error;
 use std::time::Duration;
@@ -19,7 +20,7 @@ pub const ANSWER: Duration = Duration::from_secs(300);
 ///
 /// # Errors
 ///
-/// If a policy is not valid.
+/// Returns an error if a policy is invalid.
 pub fn policies() -> Result<Vec<Policy>, PolicyError> {
     let texts = [
         "key-requests: token-bucket 60/1m",
@@ -38,23 +39,29 @@ pub fn policies() -> Result<Vec<Policy>, PolicyError> {
     texts.iter().map(|text| text.parse()).collect()
 }
 
-/// The layer, which decides on all of them at once: all are held, or none.
+/// Returns the layer, which decides on all limits together. It holds the estimates under all
+/// limits, or under none.
 ///
 /// # Errors
 ///
-/// If the limiter lacks a policy.
+/// Returns an error if the limiter lacks a policy.
 pub fn layer<S: Store>(limiter: Limiter<S>) -> Result<HoldLayer<S>, Box<dyn Error>> {
     let mut limits = vec![];
     for (whose, subject) in SUBJECTS {
         let by = |what: &str| {
-            Limit::by(format!("{whose}-{what}"), Authenticated::new(subject))
-                .tenant_by(Authenticated::new(|it: &Account| Subject::from(it.organization)))
+            Limit::by(format!("{whose}-{what}"), Authenticated::new(subject)).tenant_by(
+                Authenticated::new(|account: &Account| Subject::from(account.organization)),
+            )
         };
         limits.push(by("requests"));
-        limits.push(by("tokens").unit("tokens").cost_by(|request| Estimate::of(request).tokens));
-        limits.push(by("day").unit("tokens").cost_by(|request| Estimate::of(request).tokens));
+        limits.push(
+            by("tokens").unit("tokens").cost_by(|request| Estimate::from_request(request).tokens),
+        );
+        limits.push(
+            by("day").unit("tokens").cost_by(|request| Estimate::from_request(request).tokens),
+        );
         let spend = by("spend").unit("microdollars");
-        limits.push(spend.cost_by(|request| Estimate::of(request).microdollars));
+        limits.push(spend.cost_by(|request| Estimate::from_request(request).microdollars));
     }
     let tokens = ["key-tokens", "key-day", "user-tokens", "user-day", "team-tokens", "team-day"];
     let tokens = tokens.map(|name| (name, ActualCost::usage("tokens")));
@@ -67,7 +74,7 @@ pub fn layer<S: Store>(limiter: Limiter<S>) -> Result<HoldLayer<S>, Box<dyn Erro
 type SubjectOf = fn(&Account) -> Subject<'_>;
 
 const SUBJECTS: [(&str, SubjectOf); 3] = [
-    ("key", |it| Subject::from(it.key)),
-    ("user", |it| Subject::from(it.user)),
-    ("team", |it| Subject::from(it.team)),
+    ("key", |account| Subject::from(account.key)),
+    ("user", |account| Subject::from(account.user)),
+    ("team", |account| Subject::from(account.team)),
 ];

@@ -26,15 +26,17 @@ async fn main() -> Result<(), Box<dyn Error>> {
         Err(_) => model::start().await?,
     };
     let store = store()?;
-    store.ready().await?; // a wrong URL or password is an error here, and no outage later
+    store.ready().await?; // a wrong URL or password fails now, and not as an outage later
     let limiter = Limiter::new(store, limits::policies()?)?;
-    // 9 of 10 answers of a model are within its estimate. Of a model that is not known yet: 1,000 tokens.
+    // 9 of 10 answers of a model are within its estimate. The estimate for an unknown model is
+    // 1,000 tokens.
     let app = app(limiter.clone(), model, Estimator::new(Share::new(9, 10)?, 1_000))?;
 
     let listener = TcpListener::bind(listen).await?;
     println!("http://{}", listener.local_addr()?);
     serve(listener, app, stop, grace).await;
-    // Tasks settle the answers that were cut. They would end with the program.
+    // Tasks settle the answers that were cut. Without this wait, the tasks would end with the
+    // program.
     if timeout(SETTLE, limiter.guards_settled()).await.is_err() {
         return Err(
             "some estimates stay charged until they lapse; the store did not settle them".into()
@@ -43,15 +45,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns the time that open answers have to end after SIGTERM.
+/// Returns the time after SIGTERM within which open answers must end.
 fn grace() -> Result<Duration, String> {
     let Ok(seconds) = env::var("GRACE_SECONDS") else { return Ok(Duration::from_secs(15)) };
     let parsed = seconds.parse().map(Duration::from_secs);
     parsed.map_err(|_| format!("GRACE_SECONDS is `{seconds}`; it must be a whole number"))
 }
 
-/// In memory, or on a Redis. While that is down, requests are refused: a budget that each process keeps by itself is
-/// none.
+/// Returns a memory store, or a store on Redis. While Redis is down, requests are refused, because
+/// separate budgets of the processes would not bound the spend.
 fn store() -> Result<Arc<dyn Store>, Box<dyn Error>> {
     let Ok(url) = env::var("REDIS_URL") else { return Ok(Arc::new(MemoryStore::new())) };
     Ok(Arc::new(RedisStore::new(&url)?.breaker(Breaker::new()).or_fail_closed()))

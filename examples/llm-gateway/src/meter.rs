@@ -1,4 +1,4 @@
-//! Counting what an answer uses, while it streams.
+//! Counts the usage of an answer while the answer streams.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use tidegate_redis::Estimator;
 
 use crate::prompt::{Prompt, count, price};
 
-/// A line of an answer that is longer is not looked into.
+/// The maximum length of a line. Longer lines are not parsed.
 const MAX_LINE: usize = 1 << 16;
 
-/// Reads an answer as it passes, and reports what it uses.
+/// Parses the pieces of an answer, and reports the usage of the answer.
 #[derive(Debug)]
 pub struct Meter {
     usage: Usage,
@@ -19,12 +19,13 @@ pub struct Meter {
     model: String,
     prompt_tokens: u64,
     answer_tokens: u64,
-    /// The line that has not ended yet: an event may come in several pieces.
+    /// The unfinished line at the end of the last piece. An event can be spread over several
+    /// pieces.
     line: Vec<u8>,
 }
 
 impl Meter {
-    /// A meter of the answer to this prompt, whose tokens are used by now.
+    /// Creates a meter for the answer to this prompt, and reports the tokens of the prompt as used.
     #[must_use]
     pub fn new(usage: Usage, estimator: Arc<Estimator>, prompt: &Prompt) -> Self {
         let Prompt { model, tokens, .. } = prompt;
@@ -35,7 +36,7 @@ impl Meter {
         meter
     }
 
-    /// Reads a piece of a stream of server-sent events.
+    /// Parses a piece of a stream of server-sent events.
     pub fn read(&mut self, data: &[u8]) {
         for &byte in data {
             if byte != b'\n' {
@@ -52,13 +53,13 @@ impl Meter {
         }
     }
 
-    /// Reads an event of a stream, or a whole answer.
+    /// Parses an event of a stream, or a whole answer.
     pub fn read_event(&mut self, event: &Value) {
         let text = event["choices"][0]["delta"]["content"].as_str();
         if let Some(text) = text {
             self.answer_tokens += count(text);
         }
-        // At the end, the model tells the exact numbers.
+        // At the end, the model sends the exact numbers.
         if let (Some(prompt), Some(answer)) =
             (event["usage"]["prompt_tokens"].as_u64(), event["usage"]["completion_tokens"].as_u64())
         {

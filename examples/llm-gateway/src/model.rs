@@ -1,7 +1,13 @@
-//! A stub of a model: it answers with as many words as the last number in the prompt says, as OpenAI's API does.
+//! A stub of a model with OpenAI's API. The last number in the prompt is the number of words in its
+//! answer.
 //!
-//! Its name says how it behaves: `stub`; `stub-slow`, a word every 50 ms; `stub-fails`, with status 500; `stub-breaks`,
-//! which closes the connection after its words; `stub-stalls`, which never ends.
+//! The name of the model selects its behavior:
+//!
+//! * `stub` answers immediately.
+//! * `stub-slow` sends a word every 50 ms.
+//! * `stub-fails` answers with status 500.
+//! * `stub-breaks` closes the connection after its words.
+//! * `stub-stalls` never ends its answer.
 
 use std::io;
 use std::time::Duration;
@@ -18,14 +24,14 @@ use tokio::net::TcpListener;
 
 use crate::prompt::count;
 
-/// What the format of a chat adds to a prompt, which only the model knows.
+/// The tokens that the chat format adds to a prompt. Only the model knows this number.
 pub const FORMAT_TOKENS: u64 = 3;
 
-/// Starts it on a free port. Returns the URL of its completions.
+/// Starts the stub on a free port. Returns the URL of its completions.
 ///
 /// # Errors
 ///
-/// If there is no free port.
+/// Returns an error if there is no free port.
 pub async fn start() -> io::Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}/v1/chat/completions", listener.local_addr()?);
@@ -67,7 +73,7 @@ async fn complete(Json(request): Json<Value>) -> response::Response {
     let last = stream::iter(last.map(Ok));
     match &*model {
         "stub-breaks" => sent(words.chain(stream::once(async {
-            // So that most of the words are on their way.
+            // During this pause, the client receives most of the words.
             tokio::time::sleep(Duration::from_millis(100)).await;
             Err(io::Error::other("broken"))
         }))),

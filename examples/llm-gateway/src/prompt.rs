@@ -1,4 +1,4 @@
-//! Reading a request, and estimating what it will use.
+//! Reads a request and estimates its usage.
 
 use std::sync::Arc;
 
@@ -14,47 +14,49 @@ use tidegate_redis::Estimator;
 /// The maximum size of a request's body.
 const MAX_BODY: usize = 1 << 20;
 
-/// What a handler needs to know of a request.
+/// The data of a request for the handler.
 #[derive(Debug, Clone)]
 pub struct Prompt {
     /// The model.
     pub model: String,
-    /// The tokens of the prompt, as the gateway counts them.
+    /// The number of tokens in the prompt, counted by the gateway.
     pub tokens: u64,
-    /// The request, as it was sent.
+    /// The body of the request, unchanged.
     pub body: Bytes,
 }
 
-/// What a request is expected to use.
+/// The estimated usage of a request.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Estimate {
-    /// Those of the prompt and of the answer.
+    /// The tokens of the prompt and of the answer.
     pub tokens: u64,
-    /// What they cost, in millionths of a dollar.
+    /// The price of the tokens, in millionths of a dollar.
     pub microdollars: u64,
 }
 
 impl Estimate {
-    /// That of a request which was read.
+    /// Returns the estimate of a request that was read.
     #[must_use]
-    pub fn of(request: &Parts) -> Self {
+    pub fn from_request(request: &Parts) -> Self {
         request.extensions.get().copied().unwrap_or_default()
     }
 }
 
-/// The price of so many tokens, in millionths of a dollar. Answers cost four times as much as prompts.
+/// Returns the price of these tokens, in millionths of a dollar. A token of an answer costs four
+/// times as much as a token of a prompt.
 #[must_use]
 pub fn price(prompt_tokens: u64, answer_tokens: u64) -> u64 {
     prompt_tokens.saturating_add(answer_tokens.saturating_mul(4))
 }
 
-/// Counts tokens. It stands for the tokenizer of the model: a token is a word.
+/// Counts tokens. This function replaces the tokenizer of the model: each word is one token.
 #[must_use]
 pub fn count(text: &str) -> u64 {
     u64::try_from(text.split_whitespace().count()).unwrap_or(u64::MAX)
 }
 
-/// Reads the body of a request, and puts a [`Prompt`] and an [`Estimate`] into its extensions.
+/// Reads the body of a request, and puts a [`Prompt`] and an [`Estimate`] into the extensions of
+/// the request.
 pub async fn read(
     State(estimator): State<Arc<Estimator>>,
     request: Request,
@@ -67,7 +69,7 @@ pub async fn read(
     let Some((prompt, max_tokens)) = parse(body) else {
         return StatusCode::BAD_REQUEST.into_response();
     };
-    // At most what the client asks for, and what the answers of this model have mostly taken.
+    // The estimate is the usual maximum of this model's answers, and at most the client's maximum.
     let answer = estimator.estimate(&prompt.model, max_tokens.unwrap_or(u64::MAX));
     head.extensions.insert(Estimate {
         tokens: prompt.tokens.saturating_add(answer),
@@ -81,6 +83,6 @@ fn parse(body: Bytes) -> Option<(Prompt, Option<u64>)> {
     let request: Value = serde_json::from_slice(&body).ok()?;
     let model = request["model"].as_str()?.to_owned();
     let messages = request["messages"].as_array()?;
-    let tokens = messages.iter().filter_map(|it| it["content"].as_str()).map(count).sum();
+    let tokens = messages.iter().filter_map(|message| message["content"].as_str()).map(count).sum();
     Some((Prompt { model, tokens, body }, request["max_tokens"].as_u64()))
 }

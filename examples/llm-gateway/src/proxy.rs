@@ -1,4 +1,4 @@
-//! Passing requests on to the model, and its answers back.
+//! Passes requests to the model, and its answers to the clients.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tidegate_redis::Estimator;
 use crate::meter::Meter;
 use crate::prompt::Prompt;
 
-/// The way to the model.
+/// The connection to the model.
 #[derive(Debug, Clone)]
 pub struct Gateway {
     client: reqwest::Client,
@@ -22,19 +22,21 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// To the model at this URL.
+    /// Creates a gateway for the model at this URL.
     #[must_use]
     pub fn new(url: String, estimator: Arc<Estimator>) -> Self {
         Self { client: reqwest::Client::new(), url, estimator }
     }
 }
 
-/// Passes a request on. What it uses is reported to the layer of the limits, which charges it: also if the client goes
-/// away, as then the answer's body is dropped.
+/// Passes a request to the model. The usage is reported to the layer of the limits, which charges
+/// it. If the client disconnects, the body of the answer is dropped, and the layer charges the
+/// usage so far.
 ///
 /// # Errors
 ///
-/// 502 if the model does not answer, or fails. The layer gives everything back then.
+/// Returns status 502 if the model does not answer, or answers with a server error. In this case,
+/// the layer refunds the whole estimate.
 pub async fn complete(
     State(gateway): State<Gateway>,
     usage: Usage,
@@ -47,7 +49,8 @@ pub async fn complete(
         return Err(StatusCode::BAD_GATEWAY);
     }
     let (head, body) = Response::from(answer).into_parts();
-    // Of the head, what is about the answer; the rest is about the connection to the model.
+    // Only the fields about the answer are passed on. The other fields are about the connection to
+    // the model.
     let pass_on = |body| {
         let mut response = Response::new(body);
         *response.status_mut() = head.status;
@@ -57,7 +60,7 @@ pub async fn complete(
         response
     };
     if !head.status.is_success() {
-        // The model refuses the request, and has used nothing.
+        // The model refused the request, so nothing was used.
         usage.set("tokens", 0);
         usage.set("microdollars", 0);
         return Ok(pass_on(Body::new(body)));

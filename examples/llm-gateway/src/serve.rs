@@ -1,4 +1,5 @@
-//! Serving until SIGTERM. Answers that do not end in time are cut, and cost the words so far.
+//! Serves until SIGTERM. Answers that do not end in time are cut, and cost the words that were
+//! sent.
 
 use std::future::Future;
 use std::io;
@@ -15,12 +16,12 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// The pause after a connection could not be accepted, because the process has no free file
-/// descriptor, say.
+/// The pause after a connection could not be accepted, for example because the process has no free
+/// file descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Returns a future that ends at SIGTERM, which a container gets, or at Ctrl-C. The handlers are
-/// installed immediately.
+/// Returns a future that ends at SIGTERM, which the runtime of a container sends, or at Ctrl-C. The
+/// handlers are installed immediately.
 ///
 /// # Errors
 ///
@@ -39,8 +40,8 @@ pub fn stop_signal() -> io::Result<impl Future<Output = ()>> {
 /// Serves `app` until `stop` ends. Then no connection is accepted, and the open requests have
 /// `grace` to end. After that time, their connections are dropped.
 ///
-/// `axum::serve` has no such bound: it waits for the last answer, and a client that reads nothing
-/// has no last answer.
+/// `axum::serve` has no such bound. It waits for the last answer, and would wait forever for a
+/// client that does not read.
 pub async fn serve(
     listener: TcpListener,
     app: Router,
@@ -70,12 +71,12 @@ pub async fn serve(
     }
 }
 
-/// Serves a connection until its client closes it; once the program is stopping, until the open
-/// request has ended.
+/// Serves a connection until its client closes it. When the program stops, the connection ends
+/// after its open request.
 async fn connection(stream: TcpStream, app: Router, mut stopping: watch::Receiver<bool>) {
     let service = TowerToHyperService::new(app);
     let mut server = http1::Builder::new();
-    // With a timer, hyper gives a client 30 s to send the head of a request.
+    // The timer lets hyper enforce its limit of 30 s for the head of a request.
     server.timer(TokioTimer::new());
     let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service));
     tokio::select! {

@@ -1,4 +1,5 @@
-//! The gateway behaves as its README says: over real sockets, with a clock that stands still.
+//! Tests the behavior that the README describes, over real sockets. The clock of the store does not
+//! advance.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -14,7 +15,7 @@ use tidegate_memory::{
 use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
 
-/// A store in memory, with its open holds.
+/// A memory store that records its open holds.
 type Watched = Layered<OpenHolds, Arc<MemoryStore<ManualClock>>>;
 
 /// A layer that records the open holds. Clones share the record.
@@ -52,19 +53,19 @@ impl<S: Store> Layer<S> for OpenHolds {
     }
 }
 
-/// A gateway before a stub model.
+/// A gateway for a stub model.
 struct Scene {
     limiter: Limiter<Watched>,
     url: String,
     client: reqwest::Client,
 }
 
-/// What a client has seen of an answer.
+/// The answer that a client received.
 #[derive(Debug, Default, Clone, PartialEq)]
 struct Seen {
     status: u16,
     words: u64,
-    /// Prompt and answer, by the model.
+    /// The tokens of the prompt and the answer, counted by the model.
     usage: Option<(u64, u64)>,
     fields: HashMap<String, String>,
     text: String,
@@ -83,7 +84,7 @@ impl Scene {
         Self { limiter, url, client: reqwest::Client::new() }
     }
 
-    /// Sends a request, and reads the answer until it ends or so many words were read.
+    /// Sends a request, and reads the answer until it ends or until this many words were read.
     async fn ask(&self, key: &str, request: &Value, most: u64) -> Seen {
         let post = self.client.post(&self.url).header("content-type", "application/json");
         let post = post.header("authorization", format!("Bearer {key}"));
@@ -93,7 +94,7 @@ impl Scene {
         let mut seen =
             Seen { status: answer.status().as_u16(), fields: fields.collect(), ..Seen::default() };
         while seen.words < most {
-            // An answer that is broken off is an error.
+            // An answer that breaks off is an error.
             let Ok(Some(chunk)) = answer.chunk().await else { break };
             seen.text += std::str::from_utf8(&chunk).unwrap();
             seen.words = seen.text.matches("\"word \"").count() as u64;
@@ -107,14 +108,14 @@ impl Scene {
         seen
     }
 
-    /// What is taken of a limit.
+    /// Returns the charged amount of a limit.
     async fn taken(&self, policy: &str, subject: &str) -> u64 {
         let request = self.limiter.by(policy, subject).tenant("acme").cost(0);
         let verdict = request.peek().await.unwrap().verdicts()[0];
         verdict.limit() - verdict.remaining()
     }
 
-    /// Waits until the server has noticed that clients have gone.
+    /// Waits until the server has noticed that clients have disconnected.
     async fn settled(&self) {
         let none_is_open = async {
             while !self.limiter.store().as_layer().0.lock().unwrap().is_empty() {
@@ -125,7 +126,7 @@ impl Scene {
     }
 }
 
-/// Estimates that are never learned, so that tests can tell what they are.
+/// Returns estimates that never change, so that the tests know them.
 fn fixed(answer: u64) -> Estimator {
     Estimator::new(Share::new(9, 10).unwrap(), answer).min_observations(u32::MAX)
 }
@@ -142,7 +143,7 @@ const KEYS: [(&str, [&str; 3]); 4] = [
     ("sk-carol", ["carol/1", "carol", "ads"]),
 ];
 
-/// A policy of that name with a limit that is not reached.
+/// Returns a policy of this name with a limit that is not reached.
 fn larger(policy: Policy) -> Policy {
     let day = Duration::from_secs(86_400);
     Policy::new(policy.name(), FixedWindow::new(500_000_000, day)).unwrap()
@@ -156,16 +157,16 @@ async fn what_is_charged_is_what_was_sent_by_key_user_and_team() {
         let scene = Arc::clone(&scene);
         clients.push(tokio::spawn(async move {
             let (key, subjects) = KEYS[(number % 4) as usize];
-            let words = 1 + number * 7 % 150; // some more than was estimated
+            let words = 1 + number * 7 % 150; // some answers exceed the estimate
             let (model, most) = match number / 4 % 5 {
                 0 | 1 => ("stub", u64::MAX),
-                2 => ("stub-stalls", words), // the client goes away
+                2 => ("stub-stalls", words), // the client disconnects
                 3 => ("stub-breaks", u64::MAX),
                 _ => ("stub-fails", u64::MAX),
             };
             let seen = scene.ask(key, &request(model, words), most).await;
             assert_eq!(seen.status, if model == "stub-fails" { 502 } else { 200 });
-            // How much a server sends of the last pieces before an answer breaks off, it decides itself.
+            // When an answer breaks off, the server can drop the last pieces.
             let (prompt, answer) = match model {
                 "stub" => {
                     let (prompt, answer) = seen.usage.unwrap();
@@ -202,8 +203,8 @@ async fn what_is_charged_is_what_was_sent_by_key_user_and_team() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_streams_stay_within_the_limit() {
-    // Bob has 20,000 tokens per minute by his key. Each request holds 3 + 500, and takes up to 3 more: the format,
-    // which the gateway does not know.
+    // Bob's key has 20,000 tokens per minute. Each request holds 3 + 500 tokens, and uses up to 3
+    // more for the format, which the gateway does not know.
     let requests = |policy: Policy| match policy.name().ends_with("requests") {
         true => larger(policy),
         false => policy,
@@ -238,7 +239,8 @@ async fn concurrent_streams_stay_within_the_limit() {
     assert_eq!(scene.taken("user-tokens", "bob").await, tokens);
     assert_eq!(scene.taken("key-requests", "bob/1").await, admitted);
 
-    // What was held too much is there for others, up to the last estimate.
+    // The unused parts of the estimates are available to other requests, except for the last
+    // estimate.
     let mut request = request("stub", 500);
     request["max_tokens"] = 500.into();
     while let seen = scene.ask("sk-bob", &request, u64::MAX).await
@@ -267,7 +269,7 @@ async fn an_answer_that_does_not_stream_is_charged_by_its_usage() {
     request["stream"] = false.into();
     let seen = scene.ask("sk-bob", &request, u64::MAX).await;
     assert_eq!(seen.usage, Some((6, 40)));
-    // The fields tell what is left after the estimate.
+    // The fields announce the remaining amount after the estimate was charged.
     let field = &seen.fields["ratelimit"];
     assert!(field.contains(r#""key-tokens";r=18997;"#), "{field}");
     scene.settled().await;
@@ -290,7 +292,7 @@ async fn one_request_cannot_hold_the_whole_limit_and_max_tokens_bounds_it() {
 
 #[tokio::test]
 async fn an_answer_beyond_the_estimate_is_charged_and_later_requests_pay_for_it() {
-    // The estimate of an unknown model, although the request allows far more.
+    // The estimate is the estimate of an unknown model, although the request permits far more.
     let scene = Scene::new(|policy| policy, fixed(1_000)).await;
     let mut long = request("stub", 15_000);
     long["stream"] = false.into();
@@ -301,7 +303,7 @@ async fn an_answer_beyond_the_estimate_is_charged_and_later_requests_pay_for_it(
     assert_eq!(scene.taken("key-tokens", "bob/1").await, 15_006);
     assert_eq!(scene.ask("sk-bob", &long, u64::MAX).await.status, 200);
     scene.settled().await;
-    // The bucket of 20,000 tokens is in debt, which it pays back at 20,000 a minute.
+    // The bucket of 20,000 tokens has a debt. It refills at 20,000 tokens per minute.
     let refused = scene.ask("sk-bob", &request("stub", 1), u64::MAX).await;
     assert_eq!((refused.status, &*refused.fields["retry-after"]), (429, "34"));
     assert!(refused.text.contains(r#""violated-policies":["key-tokens"]"#), "{}", refused.text);
@@ -350,7 +352,7 @@ async fn estimates_are_learned_from_answers() {
         scene.settled().await;
         left.push(remaining + scene.taken("key-tokens", "bob/1").await - 26);
     }
-    // What was held: 1,003 at first, and little more than 23 in the end.
+    // The estimate is 1,003 at first, and little more than 23 in the end.
     let held: Vec<_> = left.iter().map(|left| 500_000_000 - left).collect();
     assert_eq!(held[0], 1_003);
     assert!(held[39] <= 3 + 22, "{held:?}");

@@ -1,20 +1,21 @@
-//! The program runs by one command: in memory, and on Redis.
+//! Starts the program with one command, with limits in memory and on Redis.
 
 use std::process::Stdio;
 use std::time::Duration;
 
 use tidegate_example_llm_gateway::limits;
 use tidegate_redis::{Limiter, RedisStore};
-use tidegate_testkit::servers::Redis;
+use tidegate_test_servers::Redis;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// The estimated spend of the prompt "write N": 2 tokens, and 1,000 of an unknown model's answer.
+/// The estimated spend of the prompt "write N": 2 tokens of the prompt, and 1,000 tokens of an
+/// unknown model's answer.
 const ESTIMATE: u64 = 2 + 4 * 1_000;
 
-/// The program on a free port. It ends when the child is dropped.
+/// Starts the program on a free port. It ends when the child is dropped.
 async fn start(settings: &[(&str, &str)]) -> (Child, String) {
     let mut program = Command::new(env!("CARGO_BIN_EXE_tidegate-example-llm-gateway"));
     program.env_remove("REDIS_URL").env_remove("MODEL_URL").env("LISTEN", "127.0.0.1:0");
@@ -68,7 +69,8 @@ async fn on_redis_two_processes_share_the_limits() {
     let (_first, first) = start(&[("REDIS_URL", &url)]).await;
     let (_second, second) = start(&[("REDIS_URL", &url)]).await;
     assert_eq!(ask(&first, 12).await, (12, 5_000_000 - ESTIMATE));
-    // The first answer is settled before its body ends: 2 of the prompt, 3 of the format, and its words.
+    // The first answer is settled before its body ends. Its cost is 2 tokens of the prompt, 3
+    // tokens of the format, and its words.
     let first_cost = 5 + 4 * 12;
     assert_eq!(ask(&second, 20).await, (20, 5_000_000 - first_cost - ESTIMATE));
     let second_cost = 5 + 4 * 20;
@@ -85,7 +87,7 @@ async fn sigterm_charges_an_open_stream_for_the_words_that_were_sent() {
     while String::from_utf8_lossy(&text).matches("\"word \"").count() < 12 {
         text.extend(answer.chunk().await.unwrap().unwrap());
     }
-    // A client that reads nothing of an answer without end does not keep the program alive.
+    // A client that does not read an endless answer does not keep the program alive.
     let address = gateway.trim_start_matches("http://").split('/').next().unwrap();
     let mut silent = TcpStream::connect(address).await.unwrap();
     let body = prompt("stub", 100_000_000);
@@ -101,7 +103,7 @@ async fn sigterm_charges_an_open_stream_for_the_words_that_were_sent() {
     let status = timeout(Duration::from_secs(30), child.wait()).await.unwrap().unwrap();
     assert!(status.success(), "{status}");
     assert!(answer.chunk().await.is_err(), "the client sees that the answer was cut");
-    // Another process reads the charges: the prompt and the words, and no estimate.
+    // Another process reads the charges: the prompt and the words, without an estimate.
     let store = RedisStore::new(&url).unwrap();
     let limiter = Limiter::new(store, limits::policies().unwrap()).unwrap();
     let [day, spend] = ["key-day", "key-spend"].map(|policy| {

@@ -1,4 +1,4 @@
-//! The client of an application: of reqwest, or of hyper-util.
+//! The client of an application, built on reqwest or hyper-util.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tidegate_http::client::{ClientError, ThrottleLayer, copy_if_safe};
 use tidegate_redis::{Limiter, Store};
 use tower::{Layer, Service, service_fn};
 
-/// A client of reqwest as a service.
+/// Returns a client of reqwest as a service.
 pub fn reqwest_service()
 -> impl Service<Request<Body>, Response = Response<Body>, Error = reqwest::Error, Future: Send>
 + Clone
@@ -25,7 +25,8 @@ pub fn reqwest_service()
     })
 }
 
-/// A client of reqwest that waits for its turn in `limiter`, and for the service when that asks for quiet.
+/// Creates a client of reqwest. Each request waits for its turn in `limiter`, and for the end of a
+/// pause that the service announced.
 pub fn client<S: Store + 'static>(
     limiter: Limiter<S>,
 ) -> impl Service<
@@ -40,7 +41,7 @@ pub fn client<S: Store + 'static>(
     layer.layer(reqwest_service())
 }
 
-/// The same of hyper-util, which is a service as it is.
+/// Creates a client of hyper-util, which already is a service.
 pub fn hyper_client<S: Store + 'static>(
     limiter: Limiter<S>,
 ) -> impl Service<

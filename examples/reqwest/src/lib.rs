@@ -1,6 +1,7 @@
-//! A client of reqwest that keeps within the limits of a service, and a service to try it on.
+//! A client of reqwest that stays within the limits of a service, and a service to try the client.
 //!
-//! [`client`] is what an application contains, and [`work`] uses it. [`service`] stands for somebody else's API.
+//! An application contains [`client`], and [`work`] uses it. [`service`] represents the API of
+//! another company.
 
 pub mod client;
 pub mod service;

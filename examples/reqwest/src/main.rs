@@ -1,12 +1,13 @@
-//! Calls a service whose limit changes each second, and leaves it alone when it asks for that.
+//! Calls a service whose limit changes each second, and obeys the pauses that the service
+//! announces.
 //!
 //! ```sh
 //! cargo run -p tidegate-example-reqwest
 //! REDIS_URL=redis://127.0.0.1/ cargo run -p tidegate-example-reqwest
 //! ```
 //!
-//! The first one has eight tasks in one process, and the second eight processes that share a Redis. Ends with
-//! status 1 if a request came while the service had asked for quiet.
+//! The first command runs eight tasks in one process. The second command runs eight processes that
+//! share a Redis. The program ends with status 1 if it sent a request during a pause.
 
 use std::error::Error;
 use std::process::{Command, ExitCode, Stdio};
@@ -63,7 +64,7 @@ async fn demo() -> Result<(), Box<dyn Error + Send + Sync>> {
     if books.too_early() > 0 { Err("a request came too early".into()) } else { Ok(()) }
 }
 
-/// Processes of this program, under a prefix of this run alone.
+/// Starts processes of this program. They share a prefix that is unique to this run.
 async fn fleet(redis: &str, url: &str) -> Result<(), Box<dyn Error + Send + Sync>> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
     let prefix = format!("reqwest-{}-{}", std::process::id(), now.as_micros());
@@ -76,7 +77,7 @@ async fn fleet(redis: &str, url: &str) -> Result<(), Box<dyn Error + Send + Sync
         processes.push(process?);
     }
     for mut process in processes {
-        // In a thread of its own, as the service has to answer meanwhile.
+        // This blocks, so it runs in another thread. The service must continue to answer.
         if !spawn_blocking(move || process.wait()).await??.success() {
             return Err("a process failed".into());
         }

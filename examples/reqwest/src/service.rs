@@ -1,6 +1,6 @@
-//! Somebody else's API, whose limit changes each second.
+//! The API of another company, whose limit changes each second.
 //!
-//! It counts by itself and knows nothing of Tidegate, as in life.
+//! The API does not use Tidegate and counts its requests itself, as a real API does.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,49 +10,53 @@ use std::time::{Instant, SystemTime};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-/// The limit in each second, in turns, and the seconds of `Retry-After` beyond it.
+/// The limit in each second, repeated, and the seconds in `Retry-After` of a request beyond the
+/// limit.
 const LIMITS: [(u32, u64); 6] = [(9, 1), (2, 3), (30, 1), (0, 2), (5, 1), (1, 2)];
 
-/// A field of a request: when it was checked whether it may be sent, in microseconds since 1970.
+/// A field of a request: the time at which its client checked it, in microseconds since 1970.
 pub const CHECKED: &str = "checked";
-/// A field of a response that asks for quiet: the number of this announcement.
+/// A field of a response that announces a pause: the number of the announcement.
 pub const ANNOUNCEMENT: &str = "announcement";
-/// A field of a request: an announcement that its sender has received, and when, as `7@1790000000000000`.
+/// A field of a request: an announcement that the sender has received, and the time at which it
+/// received the announcement, such as `7@1790000000000000`.
 pub const RECEIVED: &str = "received";
 
-/// The service, listening on a port of its own.
+/// The service, which listens on a free port.
 #[derive(Debug)]
 pub struct Service {
     address: SocketAddr,
     books: Arc<Mutex<Books>>,
 }
 
-/// What the service has counted.
+/// The requests and announcements that the service has recorded.
 #[derive(Debug, Clone)]
 pub struct Books {
     started: Instant,
-    /// The second that `in_second` counts, since the start.
+    /// The second since the start in which `in_second` counts the requests.
     second: u64,
     in_second: u32,
-    /// Each time that quiet was asked for.
+    /// All announcements of a pause.
     announced: Vec<Announcement>,
-    /// When each request was checked, in microseconds since 1970.
+    /// The time at which each request was checked, in microseconds since 1970.
     checked: Vec<u64>,
-    /// Requests that were answered.
+    /// The number of requests that were answered.
     pub answered: u64,
-    /// Requests that were refused.
+    /// The number of requests that were refused.
     pub refused: u64,
 }
 
-/// Times in microseconds since 1970, which all processes of a machine agree on.
+/// An announcement. Its times are in microseconds since 1970, because all processes of a machine
+/// share this clock.
 #[derive(Debug, Clone)]
 struct Announcement {
     until: u64,
-    /// When the caller of the client that was told had its response, if it said so.
+    /// The time at which the announcement reached the caller of the client, if the client reported
+    /// it.
     received: Option<u64>,
 }
 
-/// The time now, in microseconds since 1970.
+/// Returns the current time in microseconds since 1970.
 #[must_use]
 pub fn now_micros() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -64,7 +68,7 @@ impl Service {
     ///
     /// # Errors
     ///
-    /// If no port can be listened on.
+    /// Returns an error if there is no free port.
     pub async fn start() -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -82,20 +86,20 @@ impl Service {
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let books = Arc::clone(&shared);
-                // A client that hangs up ends its own connection, and nothing else.
+                // An error of a client ends only its own connection.
                 tokio::spawn(async move { serve(client, &books).await });
             }
         });
         Ok(Self { address, books })
     }
 
-    /// Where to call it.
+    /// Returns the URL of the service.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}/items", self.address)
     }
 
-    /// What it has counted so far.
+    /// Returns the records so far.
     #[must_use]
     pub fn books(&self) -> Books {
         self.books.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -103,14 +107,16 @@ impl Service {
 }
 
 impl Books {
-    /// How many announcements a client is known to have received.
+    /// Returns the number of announcements that clients have received, as far as the clients
+    /// reported it.
     #[must_use]
     pub fn received(&self) -> usize {
-        self.announced.iter().filter(|it| it.received.is_some()).count()
+        self.announced.iter().filter(|announcement| announcement.received.is_some()).count()
     }
 
-    /// Requests that were sent in a time of quiet, although they were checked after a client had received the
-    /// announcement. One that was checked earlier was under way, and cannot be called back.
+    /// Returns the number of requests that were sent during a pause, although they were checked
+    /// after a client had received the announcement. Requests that were checked earlier are not
+    /// counted, because they were already in flight.
     #[must_use]
     pub fn too_early(&self) -> usize {
         let is_too_early = |checked: &&u64| {
@@ -121,7 +127,7 @@ impl Books {
         self.checked.iter().filter(is_too_early).count()
     }
 
-    /// Takes note of a field of a request.
+    /// Records a field of a request.
     fn note(&mut self, line: &str) {
         let Some((name, value)) = line.trim_end().split_once(": ") else { return };
         if name.eq_ignore_ascii_case(CHECKED) {
@@ -135,14 +141,14 @@ impl Books {
         }
     }
 
-    /// Asks for quiet, and returns the field with the number of this announcement.
+    /// Announces a pause, and returns the field with the number of the announcement.
     fn announce(&mut self, secs: u64) -> String {
         let until = now_micros() + secs * 1_000_000;
         self.announced.push(Announcement { until, received: None });
         format!("{ANNOUNCEMENT}: {}\r\n", self.announced.len() - 1)
     }
 
-    /// The head of the response to one request more.
+    /// Counts one more request, and returns the head of the response.
     fn answer(&mut self, now: Instant) -> String {
         let second = now.saturating_duration_since(self.started).as_secs();
         if second != self.second {

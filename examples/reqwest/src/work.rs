@@ -1,4 +1,4 @@
-//! Tasks that call the service as often as they may.
+//! Tasks that call the service as often as the limits permit.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -18,10 +18,10 @@ use tower::{Layer, ServiceExt, service_fn};
 use crate::client::reqwest_service;
 use crate::service::{ANNOUNCEMENT, CHECKED, RECEIVED, now_micros};
 
-/// What all tasks of all processes together keep to, by themselves.
+/// The limit that all tasks of all processes share.
 pub const POLICY: &str = "service: gcra 30/1s burst 3";
 
-/// The number of tasks in a process that shares nothing.
+/// The number of tasks in a process that runs alone.
 pub const TASKS: u32 = 8;
 
 tokio::task_local! {
@@ -63,11 +63,12 @@ impl<S: Store> StoreLayer<S> for RecordCheck {
     }
 }
 
-/// Calls `url` until the time is over, with `tasks` tasks. Returns how many requests were answered.
+/// Calls `url` with `tasks` tasks until the time is over. Returns the number of requests that were
+/// answered.
 ///
 /// # Errors
 ///
-/// If the store gives no decision, or the service cannot be reached.
+/// Returns an error if the store fails, or if the service cannot be reached.
 pub async fn work<S: Store + 'static>(
     store: S,
     url: &str,
@@ -80,7 +81,7 @@ pub async fn work<S: Store + 'static>(
         request.headers_mut().insert(CHECKED, checked.into());
         client.clone().oneshot(request)
     });
-    // Sends nothing again, so that each announcement is seen here.
+    // The layer retries nothing, so that each announcement is visible here.
     let limiter = Limiter::new(store.layer(RecordCheck), [POLICY.parse()?])?;
     let client = ThrottleLayer::new(limiter).max_wait(Duration::from_secs(10)).layer(send);
     let end = Instant::now() + time;
@@ -116,11 +117,11 @@ pub async fn work<S: Store + 'static>(
     Ok(answered)
 }
 
-/// The process of a fleet: [`work`] with one task, on a Redis that all share.
+/// Runs one process of the fleet: [`work`] with one task, on the shared Redis.
 ///
 /// # Errors
 ///
-/// As [`work`], and if an argument is not valid.
+/// Returns the errors of [`work`], and an error if an argument is invalid.
 pub async fn process(
     redis: &str,
     prefix: &str,

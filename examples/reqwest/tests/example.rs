@@ -1,4 +1,4 @@
-//! The example runs, as its README says.
+//! Runs the example as the README describes.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
 use std::fmt::Debug;
@@ -8,7 +8,7 @@ use http::{Request, Response, StatusCode};
 use tidegate_example_reqwest::client::{client, hyper_client};
 use tidegate_example_reqwest::service::Service as Api;
 use tidegate_memory::{Limiter, MemoryStore};
-use tidegate_testkit::servers::Redis;
+use tidegate_test_servers::Redis;
 use tower::{Service, ServiceExt};
 
 fn run(redis: Option<&str>) -> Output {
@@ -18,8 +18,8 @@ fn run(redis: Option<&str>) -> Output {
     command.output().unwrap()
 }
 
-/// How many requests were answered and refused, how many pauses clients were told of, and how many requests were
-/// sent in one.
+/// Returns the number of answered requests, of refused requests, of pauses that clients received,
+/// and of requests that were sent during a pause.
 fn counts(output: &Output) -> [u64; 4] {
     let said = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -37,8 +37,8 @@ fn the_tasks_of_one_process_leave_the_service_alone_when_it_asks_for_that() {
     assert!(too_early == 0 && output.status.success(), "{output:?}");
 }
 
-/// The limit changes each second, and with it the time that is announced. All that the eight processes share is a
-/// Redis.
+/// The limit changes each second, and the announced time changes too. The eight processes share
+/// only a Redis.
 #[tokio::test(flavor = "multi_thread")]
 async fn eight_processes_leave_the_service_alone_when_it_asks_one_of_them_for_that() {
     let redis = Redis::start().await.unwrap();
@@ -49,7 +49,8 @@ async fn eight_processes_leave_the_service_alone_when_it_asks_one_of_them_for_th
     assert!(too_early == 0 && output.status.success(), "{output:?}");
 }
 
-/// The first second admits nine requests, and with the ninth says that nothing remains.
+/// Tests the first second, which admits nine requests. The response to the ninth announces that
+/// nothing remains.
 async fn waits<C, B, R>(client: impl FnOnce(Limiter<MemoryStore>) -> C)
 where
     C: Service<Request<B>, Response = Response<R>, Error: Debug> + Clone,

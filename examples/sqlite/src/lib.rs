@@ -1,46 +1,52 @@
-//! A store on SQLite, in one file: how to write a [`Store`] that keeps its states in a database.
+//! A store on SQLite, in one file. It shows how to write a [`Store`] that keeps its states in a
+//! database.
 //!
-//! It uses the public API only: [`engine::decide`] decides, and [`Record::restore`](engine::Record::restore) makes a record of a
-//! row. `tests/conformance.rs` runs the whole conformance suite on it.
+//! The store uses only the public API. [`engine::decide`] decides, and
+//! [`Record::restore`](engine::Record::restore) creates a record from a row. `tests/conformance.rs`
+//! runs the whole conformance suite on the store.
 //!
 //! # Transactions
 //!
-//! A call is one transaction: its rows are read, decided on, and written back. `BEGIN IMMEDIATE` takes
-//! the write lock before the first read. With a plain `BEGIN`, two processes would read the same state,
-//! both admit, and the second write would fail (`SQLITE_BUSY_SNAPSHOT`). A peek only reads, and needs
-//! no more than a plain `BEGIN`. A denial changes no row, and so writes nothing to the file.
+//! Each call is one transaction, which reads its rows, decides, and writes the rows. `BEGIN
+//! IMMEDIATE` takes the write lock before the first read. With a plain `BEGIN`, two processes would
+//! read the same state and would both admit. Then the second write would fail
+//! (`SQLITE_BUSY_SNAPSHOT`). A peek only reads, so a plain `BEGIN` is sufficient. A denial changes
+//! no row and therefore writes nothing to the file.
 //!
 //! # Columns
 //!
-//! | column | holds |
+//! | column | content |
 //! |---|---|
 //! | `state_name`, `tenant`, `subject` | the key of the state |
-//! | `policy` | the policy that wrote the row, as text: what the numbers mean |
-//! | `time` | `ends` of a window or a counter, `time` or `anchor` of a bucket, in microseconds since 1970; `NULL` for a log, or if nothing is taken |
-//! | `used`, `used_before` | the count or the debt; for a counter, that of the window before too |
-//! | `log` | the records of a log: time and cost of each, as 64-bit integers, little-endian |
+//! | `policy` | the text of the policy that wrote the row, which determines the meaning of the numbers |
+//! | `time` | `ends` of a window or a counter, `time` or `anchor` of a bucket, in microseconds since 1970; `NULL` for a log, or if nothing is charged |
+//! | `used`, `used_before` | the count or the debt; for a counter, also the count of the previous window |
+//! | `log` | the records of a log: the time and cost of each, as 64-bit integers, little-endian |
 //! | `blocked_until` | microseconds since 1970, or `NULL` |
-//! | `recovers_at` | from when on the row is the same as none, in microseconds since 1970 |
+//! | `recovers_at` | the time from which the row is equivalent to no row, in microseconds since 1970 |
 //!
-//! A row is deleted once it has recovered: each call that writes deletes up to 100 of those, so that no
-//! background task is needed.
+//! A row is deleted after it has recovered. Each call that writes deletes up to 100 such rows, so
+//! that no background task is needed.
 //!
 //! # Blocking
 //!
-//! [`Store::decide`] answers at once, on the caller's thread: in WAL mode with `synchronous = NORMAL` an
-//! admission takes about 100 µs and waits for no disk, and a refusal takes 10 µs. Other processes hold the
-//! lock for as little; a call that does not get it within 50 ms fails with [`ErrorKind::Busy`]. A server
-//! whose threads must never stop for so long would copy the call into `tokio::task::spawn_blocking`, which
-//! costs about 10 µs more.
+//! [`Store::decide`] answers immediately, on the thread of the caller. In WAL mode with
+//! `synchronous = NORMAL`, an admission takes about 100 µs and does not wait for a disk, and a
+//! refusal takes 10 µs. Other processes hold the lock for the same time. A call that does not get
+//! the lock within 50 ms fails with [`ErrorKind::Busy`]. If the threads of a server must never
+//! block this long, the server can execute the call in `tokio::task::spawn_blocking`, which costs
+//! about 10 µs more.
 //!
-//! # What it does not do
+//! # Limitations
 //!
-//! * After a power failure, the last decisions may be lost: `synchronous = NORMAL`. After a crash of the
-//!   process none are.
-//! * Nothing bounds the file but the lives of its states.
-//! * All calls of a process share one connection, and all processes one writer: this suits thousands of
-//!   decisions a second on one machine. WAL does not work over a network file system.
-//! * Processes read the clock of their machine. If it is set back, the states stand still meanwhile.
+//! * After a power failure, the last decisions can be lost, because of `synchronous = NORMAL`.
+//!   After a crash of the process, no decision is lost.
+//! * Only the lifetimes of the states bound the size of the file.
+//! * All calls of a process share one connection, and all processes share one writer. This is
+//!   sufficient for thousands of decisions per second on one machine. WAL does not work over a
+//!   network file system.
+//! * Each process reads the clock of its machine. If the clock is set back, the states do not
+//!   change until the clock has caught up.
 
 mod row;
 
@@ -73,7 +79,7 @@ const SCHEMA: &str = "
     CREATE INDEX IF NOT EXISTS states_by_recovery ON states (recovers_at);
 ";
 
-/// A store on one SQLite file, which several processes of one machine may share.
+/// A store on one SQLite file. Several processes of one machine can share the file.
 pub struct SqliteStore<C = SystemClock> {
     connection: Mutex<Connection>,
     clock: C,
@@ -84,18 +90,18 @@ impl SqliteStore {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] if SQLite cannot open it.
+    /// Returns [`ErrorKind::Unavailable`] if SQLite cannot open the file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::new(Connection::open(path).map_err(failed)?, SystemClock::new())
     }
 }
 
 impl<C: Clock> SqliteStore<C> {
-    /// A store on an open database, by the time of `clock`.
+    /// Creates a store on an open database, with the time of `clock`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] if SQLite cannot create the table.
+    /// Returns [`ErrorKind::Unavailable`] if SQLite cannot create the table.
     pub fn new(connection: Connection, clock: C) -> Result<Self, Error> {
         connection.busy_timeout(Duration::from_millis(50)).map_err(failed)?;
         connection.pragma_update(None, "journal_mode", "wal").map_err(failed)?;
@@ -104,9 +110,11 @@ impl<C: Clock> SqliteStore<C> {
         Ok(Self { connection: Mutex::new(connection), clock })
     }
 
-    /// The database, for backups and statistics. No call is decided meanwhile.
+    /// Returns the database, for backups and statistics. While the caller holds the guard, no call
+    /// is decided.
     pub fn connection(&self) -> MutexGuard<'_, Connection> {
-        // A caller that panicked has left no transaction open: it was rolled back when it was dropped.
+        // If a caller panicked, the drop of its transaction rolled the transaction back. No
+        // transaction is open.
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -118,7 +126,8 @@ impl<C: Clock> SqliteStore<C> {
             _ => TransactionBehavior::Immediate,
         };
         let transaction = connection.transaction_with_behavior(behavior).map_err(failed)?;
-        // Read while the lock is held, so that times of one state are in the order of its writes.
+        // The clock is read while the lock is held, so that the times of a state are in the order
+        // of its writes.
         let now = self.clock.now();
         let mut rows = Rows::read(&transaction, call.charges)?;
         let decision = engine::decide(call, now, &mut rows)?;
@@ -144,7 +153,7 @@ impl<C: fmt::Debug> fmt::Debug for SqliteStore<C> {
     }
 }
 
-/// An error of SQLite, by what a caller can do about it.
+/// Converts an error of SQLite to the kind that tells the caller how to react.
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
 fn failed(error: rusqlite::Error) -> Error {
     let kind = match error.sqlite_error_code() {

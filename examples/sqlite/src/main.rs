@@ -1,5 +1,5 @@
-//! Five logins in a minute, counted in a file: run it twice within a minute, and the second run is
-//! refused at once.
+//! Counts logins in a file, with a limit of five per minute. If you run the program twice within a
+//! minute, the second run is refused immediately.
 //!
 //! ```sh
 //! cargo run -p tidegate-example-sqlite -- limits.db

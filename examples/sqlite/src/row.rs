@@ -1,4 +1,4 @@
-//! Rows, and the records that are made of them.
+//! Rows, and the conversion of rows to records.
 
 use rusqlite::{Connection, Row, params};
 use tidegate_core::algorithm::{fixed_window, interval_bucket, sliding_counter, token_bucket};
@@ -19,13 +19,13 @@ const DELETE: &str = "DELETE FROM states WHERE state_name = ?1 AND tenant = ?2 A
 const DELETE_RECOVERED: &str = "DELETE FROM states WHERE rowid IN
     (SELECT rowid FROM states WHERE recovers_at <= ?1 LIMIT 100)";
 
-/// The records that a call is about.
+/// The records of a call.
 pub(crate) struct Rows<'c> {
     charges: Charges<'c>,
     keys: Vec<Key<'c>>,
 }
 
-/// One row, for all charges to its key.
+/// A row, which serves all charges to its key.
 struct Key<'c> {
     charge: Charge<'c>,
     record: Option<Record>,
@@ -50,7 +50,7 @@ impl<'c> Rows<'c> {
         Ok(Self { charges, keys })
     }
 
-    /// Writes the rows that have changed, and deletes some that have recovered.
+    /// Writes the changed rows, and deletes some rows that have recovered.
     pub(crate) fn write(&self, connection: &Connection, now: Timestamp) -> rusqlite::Result<()> {
         for Key { charge, record, .. } in self.keys.iter().filter(|key| key.is_changed) {
             let name = charge.policy.state_name().to_string();
@@ -61,7 +61,7 @@ impl<'c> Rows<'c> {
             };
             let (policy, blocked) = (record.policy().to_string(), record.blocked_until_micros());
             let (time, used, used_before, log) = columns(record.state());
-            // A record that never recovers is after all times.
+            // A record that never recovers has the maximum time.
             let never = u64::MAX >> 1;
             let recovers_at = record.recovers_at().map_or(never, Timestamp::as_micros);
             connection.prepare_cached(WRITE)?.execute(params![
@@ -77,7 +77,7 @@ impl<'c> Rows<'c> {
                 recovers_at,
             ])?;
         }
-        // A clock at the last time there is stands still: there, recovery may still be to come.
+        // At the maximum time, the clock cannot advance, and a state may still have to recover.
         if self.keys.iter().any(|key| key.is_changed) && now < Timestamp::MAX {
             connection.prepare_cached(DELETE_RECOVERED)?.execute([now.as_micros()])?;
         }
@@ -95,7 +95,7 @@ impl Records for Rows<'_> {
         self.key(place)?.record.as_ref()
     }
 
-    /// A write that fails rolls the transaction back: nothing needs to be made sure of before.
+    // Nothing must be reserved, because the transaction is rolled back if a write fails.
     fn make_room(&mut self, _: &[usize]) -> Result<(), Error> {
         Ok(())
     }
@@ -127,7 +127,8 @@ fn columns(state: Option<&State>) -> Columns {
             let numbers = s.records().flat_map(|(time, cost)| [time, cost]);
             (None, None, None, Some(numbers.flat_map(u64::to_le_bytes).collect()))
         }
-        // None; or of an algorithm newer than this store, which `supports` would have to refuse.
+        // The record has no numbers, or belongs to an algorithm that is newer than this store.
+        // `supports` would have to reject such an algorithm.
         _ => (None, None, None, None),
     }
 }
@@ -155,10 +156,10 @@ fn state(rule: &Rule, columns: Columns) -> Option<State> {
     })
 }
 
-/// Refuses what no record has, such as numbers that another program wrote.
+/// Rejects numbers that no record can contain, for example because another program wrote them.
 fn record(row: &Row<'_>, charge: &Charge<'_>) -> Result<Record, Error> {
     let policy: String = row.get(0).map_err(failed)?;
-    // Mostly it is the policy of the charge that wrote the row.
+    // Usually, the policy of the charge wrote the row.
     let policy = match charge.policy.to_string() == policy {
         true => charge.policy.clone(),
         false => policy.parse().map_err(|error| {

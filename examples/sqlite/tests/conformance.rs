@@ -1,5 +1,5 @@
-//! The store has every property that the suite asks of a store, shares a file between connections, and
-//! refuses rows that it did not write.
+//! Tests that the store has all properties of the suite, that connections share a file, and that
+//! the store rejects rows that it did not write.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ fn in_memory(clock: ManualClock) -> SqliteStore<ManualClock> {
     SqliteStore::new(Connection::open_in_memory().unwrap(), clock).unwrap()
 }
 
-/// All rows, as text.
+/// Returns all rows as text.
 fn rows(store: &SqliteStore<ManualClock>) -> Vec<u8> {
     let connection = store.connection();
     let mut select =
@@ -32,7 +32,7 @@ fn rows(store: &SqliteStore<ManualClock>) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// As any store's, but that the property with the most calls makes fewer.
+/// A fixture like that of any store, but the property with the most calls makes fewer calls.
 struct OnSqlite;
 
 impl Fixture for OnSqlite {
@@ -129,12 +129,13 @@ fn rows_that_no_record_has_are_refused_and_left_alone() {
         let error = ask(&store, Operation::Acquire, charge).unwrap_err();
         assert!(error.to_string().contains(expected), "{change}: {error}");
         assert_eq!(rows(&store), before, "{change}");
-        // A reset is no way out either: an operator has to look at what wrote the row.
+        // A reset does not help either, because an operator must find the program that wrote the
+        // row.
         assert!(ask(&store, Operation::Reset, charge).is_err(), "{change}");
     }
 }
 
-/// The suite with rows looked at only from outside, as a store is at first.
+/// The suite for a store without a snapshot: the rows are examined only from outside.
 #[test]
 fn a_closure_is_enough_to_check_one_property() {
     let property = "b04_a_denied_decision_charges_no_member";

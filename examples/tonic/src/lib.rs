@@ -10,11 +10,11 @@ use tonic::transport::Server;
 use tonic::transport::server::{TcpConnectInfo, TcpIncoming};
 use tonic_health::ServingStatus;
 
-/// The limits, answered as gRPC answers.
+/// Returns a layer with the limits, whose refusals are gRPC statuses.
 ///
 /// # Errors
 ///
-/// If the store cannot keep them.
+/// Returns an error if the store does not support a policy.
 pub fn limits<S: Store>(store: S) -> Result<RateLimitLayer<S, GrpcStatus>, Box<dyn Error>> {
     let policies =
         ["ip: token-bucket 10/1s burst 20".parse()?, "watch: token-bucket 1/1s burst 2".parse()?];
@@ -23,7 +23,7 @@ pub fn limits<S: Store>(store: S) -> Result<RateLimitLayer<S, GrpcStatus>, Box<d
         .peer_by(|extensions| Some(extensions.get::<TcpConnectInfo>()?.remote_addr()?.ip()));
     let limits = [
         Limit::by("ip", client.clone()),
-        // The path of a request is its service and its method.
+        // The path of a request consists of its service and its method.
         Limit::by("watch", client)
             .only(|request| request.uri.path() == "/grpc.health.v1.Health/Watch"),
     ];
@@ -34,7 +34,7 @@ pub fn limits<S: Store>(store: S) -> Result<RateLimitLayer<S, GrpcStatus>, Box<d
 ///
 /// # Errors
 ///
-/// If the store cannot keep the limits, or if the server fails.
+/// Returns an error if the store does not support a policy, or if the server fails.
 pub async fn serve(
     listener: TcpListener,
     store: impl Store + 'static,

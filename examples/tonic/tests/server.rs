@@ -1,4 +1,4 @@
-//! The server behaves as its README says: over a real socket, in virtual time.
+//! Tests the behavior that the README describes, over a real socket and in virtual time.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ async fn a_method_has_a_limit_of_its_own_too() {
     }
     let status = client.watch(shop()).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
-    // That one has not charged the address.
+    // The refused stream did not charge the limit of the address.
     let response = check(&mut client).await.unwrap();
     assert_eq!(response.metadata().get("ratelimit").unwrap(), r#""ip";r=17;t=1"#);
 }

@@ -1,4 +1,4 @@
-//! Announcements of servers: until when each wants no requests.
+//! The announcements of servers: the time until which a server wants no requests.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,28 +7,29 @@ use tidegate_core::{Limiter, Store};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-/// Below this number of entries, none is dropped.
+/// The number of entries below which no entry is removed.
 const MIN_ENTRIES: usize = 64;
 
-/// The announcements that this process received, by subject: exact, whatever other processes write to the store.
+/// The announcements that this process received, by subject. They are exact, regardless of the
+/// writes of other processes to the store.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Announcements(Arc<Mutex<Entries>>);
 
 #[derive(Debug, Default)]
 struct Entries {
     until: HashMap<Box<[u8]>, Instant>,
-    /// At this number of entries those that are over are dropped, so that there are at most twice as many as
-    /// last.
+    /// The number of entries at which expired entries are removed. It is twice the number of
+    /// entries that remained last time.
     max: usize,
 }
 
 impl Announcements {
     fn entries(&self) -> MutexGuard<'_, Entries> {
-        // No code that holds the lock panics halfway through a change.
+        // No code panics in the middle of a change while it holds the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Until when requests of the subject must wait, if they must.
+    /// Returns the time until which requests of the subject must wait, if they must wait.
     pub(super) fn until(&self, subject: &[u8]) -> Option<Instant> {
         let mut entries = self.entries();
         let until = *entries.until.get(subject)?;
@@ -39,7 +40,7 @@ impl Announcements {
         None
     }
 
-    /// Makes requests of the subject wait until then, or longer if they must already.
+    /// Delays requests of the subject until this time, unless they must already wait longer.
     pub(super) fn extend(&self, subject: &[u8], until: Instant) {
         let mut entries = self.entries();
         if let Some(known) = entries.until.get_mut(subject) {
@@ -55,8 +56,8 @@ impl Announcements {
     }
 }
 
-/// Blocks the subject in the store until then, or longer if it is blocked longer already. A task does it, so that
-/// it is done even if the caller is dropped.
+/// Blocks the subject in the store until this time, unless the subject is already blocked longer. A
+/// task sends the block, so that it is sent even if the caller is dropped.
 pub(super) async fn block<S: Store + 'static>(
     limiter: &Limiter<S>,
     subject: &[u8],
@@ -65,12 +66,13 @@ pub(super) async fn block<S: Store + 'static>(
     let (limiter, subject) = (limiter.clone(), Box::<[u8]>::from(subject));
     let Ok(runtime) = Handle::try_current() else { return };
     let task = runtime.spawn(async move {
-        // The store's span begins when the store decides, which is later: the block does not end before `until`.
+        // The store decides later than now, and the block starts at that time. Therefore, the block
+        // does not end before `until`.
         let span = until.saturating_duration_since(Instant::now());
-        // If the store cannot be written, what is left is what this process remembers.
+        // If the write to the store fails, this process still remembers the announcement.
         let _ = limiter.subject(&subject).block_at_least(span).await;
     });
-    // A task of this runtime fails only if the runtime ends.
+    // A task of this runtime fails only if the runtime shuts down.
     let _ = task.await;
 }
 

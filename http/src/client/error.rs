@@ -1,4 +1,4 @@
-//! Why a request has no response.
+//! The error of a request that has no response.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tidegate_core::format_duration;
 
-/// Why a request has no response: it was not sent, or the client within failed.
+/// The error of a request that has no response: the request was not sent, or the inner client
+/// failed.
 #[derive(Debug)]
 pub struct ClientError<E>(Repr<E>);
 
@@ -18,19 +19,20 @@ enum Repr<E> {
     Client(E),
 }
 
-/// What kind of failure it was.
+/// The kind of a [`ClientError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ClientErrorKind {
-    /// The wait would be longer than the maximum. The request was not sent, and nothing was charged, unless its
-    /// turn had come before the server asked for quiet.
+    /// The wait would exceed the maximum. The request was not sent. It was charged only if the
+    /// server announced a pause after the turn of the request.
     WaitTooLong,
-    /// The request has no subject, as it names no host. It was not sent.
+    /// The request has no subject, because it names no host. The request was not sent.
     NoSubject,
-    /// The limiter gave no decision: its store failed, or too many callers wait already
-    /// ([`ErrorKind::TooManyWaiters`](tidegate_core::ErrorKind::TooManyWaiters)). The request was not sent.
+    /// The limiter returned an error: its store failed, or too many callers were already waiting
+    /// ([`ErrorKind::TooManyWaiters`](tidegate_core::ErrorKind::TooManyWaiters)). The request was
+    /// not sent.
     Store,
-    /// The client within failed.
+    /// The inner client failed.
     Client,
 }
 
@@ -51,7 +53,7 @@ impl<E> ClientError<E> {
         Self(Repr::Client(error))
     }
 
-    /// What kind of failure it was.
+    /// Returns the kind of the error.
     #[must_use]
     pub fn kind(&self) -> ClientErrorKind {
         match self.0 {
@@ -62,7 +64,8 @@ impl<E> ClientError<E> {
         }
     }
 
-    /// How long the request would have to wait, if it was refused for that. `None` if no wait is long enough.
+    /// Returns the time that the request would have to wait, if the wait exceeds the maximum.
+    /// Returns `None` if no wait is long enough.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self.0 {
@@ -71,11 +74,11 @@ impl<E> ClientError<E> {
         }
     }
 
-    /// The error of the client within.
+    /// Returns the error of the inner client.
     ///
     /// # Errors
     ///
-    /// Gives itself back, if it is of another kind.
+    /// Returns `self` if the error has another kind.
     pub fn into_client(self) -> Result<E, Self> {
         match self.0 {
             Repr::Client(error) => Ok(error),
@@ -89,16 +92,16 @@ impl<E> fmt::Display for ClientError<E> {
         match &self.0 {
             Repr::WaitTooLong { wait: Some(wait), max_wait } => write!(
                 f,
-                "the request would have to wait {}, and the longest wait is {}",
+                "the request would have to wait {}; the maximum wait is {}",
                 format_duration(*wait),
                 format_duration(*max_wait)
             ),
-            Repr::WaitTooLong { wait: None, .. } => {
-                f.write_str("the cost of the request is above the limit, and so never admitted")
-            }
-            Repr::NoSubject => f.write_str("the request names no host to wait for"),
-            Repr::Store(_) => f.write_str("the limiter gave no decision"),
-            Repr::Client(_) => f.write_str("the client failed"),
+            Repr::WaitTooLong { wait: None, .. } => f.write_str(
+                "the cost of the request exceeds the limit, so the request is never admitted",
+            ),
+            Repr::NoSubject => f.write_str("the request names no host"),
+            Repr::Store(_) => f.write_str("the limiter returned an error"),
+            Repr::Client(_) => f.write_str("the inner client failed"),
         }
     }
 }

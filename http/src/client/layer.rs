@@ -1,4 +1,4 @@
-//! The layer and its settings.
+//! The client layer and its settings.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,15 +14,18 @@ use super::service::Throttle;
 use super::settings::Settings;
 use super::subject::origin;
 
-/// Keeps requests to other services within their limits. See the [module](crate::client).
+/// A layer that keeps requests to other services within the limits of these services. [The
+/// module](crate::client) has an example.
 ///
-/// All services made by one layer, and by its clones, share one limiter, and what servers announced.
+/// All services of a layer and of its clones share one limiter and the announcements of the
+/// servers.
 pub struct ThrottleLayer<S, R = NoRetry> {
     settings: Settings<S, R>,
 }
 
 impl<S> ThrottleLayer<S> {
-    /// A layer that waits for turns in `limiter`: of all of its policies, by the origin of a request.
+    /// Creates a layer that waits for turns under all policies of `limiter`, by the origin of a
+    /// request.
     #[must_use]
     pub fn new(limiter: Limiter<S>) -> Self {
         Self {
@@ -41,27 +44,29 @@ impl<S> ThrottleLayer<S> {
 }
 
 impl<S, R> ThrottleLayer<S, R> {
-    /// Sets the longest time that a request waits, all of its retries together. Default: 30 s.
+    /// Sets the maximum time that a request waits, including all of its retries. The default is 30
+    /// s.
     ///
-    /// With zero, a request that would have to wait is refused instead.
+    /// With zero, a request that would have to wait fails instead.
     #[must_use]
     pub fn max_wait(mut self, wait: Duration) -> Self {
         self.settings.max_wait = wait;
         self
     }
 
-    /// Sets how long an origin is left alone after a 429 that does not say when to come back. Default: 1 s.
+    /// Sets the pause of an origin after a response with status 429 that announces no time. The
+    /// default is 1 s.
     #[must_use]
     pub fn default_pause(mut self, pause: Duration) -> Self {
         self.settings.default_pause = pause;
         self
     }
 
-    /// Sets what requests are counted by. Default: [`origin`].
+    /// Sets a function that returns the subject of a request. The default is [`origin`].
     ///
-    /// As an announcement delays all requests of a subject, it should be what the server counts by: the account
-    /// or the API key if there are several, or the route if each has a limit of its own. A request for which
-    /// the function returns `None` is not sent, and fails.
+    /// An announcement delays all requests of a subject. Therefore, the subject should be the same
+    /// as the server's: the account or the API key if there are several, or the route if each route
+    /// has its own limit. If the function returns `None`, the request is not sent and fails.
     ///
     /// ```
     /// use tidegate_core::{Limiter, Subject};
@@ -84,18 +89,20 @@ impl<S, R> ThrottleLayer<S, R> {
         self
     }
 
-    /// Sets what a request costs. Default: 1.
+    /// Sets a function that returns the cost of a request. The default cost is 1.
     #[must_use]
     pub fn cost(mut self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
         self.settings.cost = Some(Arc::new(cost));
         self
     }
 
-    /// Sends a request again that was refused with 429, or with 503 and a time to come back: at most `max_retries`
-    /// times, once the server wants it, if `copy` returns a copy of it. Default: nothing is sent again.
+    /// Sends a request again if the server refused it with status 429, or with status 503 and a
+    /// time. The layer sends at most `max_retries` retries, waits for the announced time before
+    /// each, and requires that `copy` returns a copy of the request. By default, no request is sent
+    /// again.
     ///
-    /// If the wait would be longer than what is left of [`max_wait`](Self::max_wait), the refusal is the
-    /// response.
+    /// If the wait would exceed the rest of [`max_wait`](Self::max_wait), the caller receives the
+    /// refusal as the response.
     #[must_use]
     pub fn retry<Q>(self, max_retries: u32, copy: Q) -> ThrottleLayer<S, Q> {
         let Settings { limiter, announcements, subject, cost, max_wait, default_pause, .. } =

@@ -1,12 +1,13 @@
-//! The layer for clients of other services: keeps within their limits, together with all processes that share a
-//! store.
+//! A layer for clients of other services. It keeps the requests of all processes that share a store
+//! within the limits of these services.
 //!
-//! [`ThrottleLayer`] is a [`tower::Layer`](tower_layer::Layer) around any client that is a service over
-//! [`http::Request`]: the legacy client of hyper-util as it is, and reqwest by one line (`examples/reqwest` in the
-//! repository). Before it passes a request on, the request waits for its turn in a
-//! [`Limiter`](tidegate_core::Limiter), by the origin that it goes to. What the server announces with a response
-//! ([`ServerLimits`](crate::fields::ServerLimits)) is obeyed: the origin's subject is blocked in the store, so that
-//! all processes leave the server alone for as long as it asks.
+//! [`ThrottleLayer`] is a [`tower::Layer`](tower_layer::Layer) around any client that is a service
+//! over [`http::Request`]. The legacy client of hyper-util is such a service, and reqwest becomes
+//! one with one line (see `examples/reqwest` in the repository). Each request first waits for its
+//! turn in a [`Limiter`](tidegate_core::Limiter), under its origin as the subject. The layer also
+//! obeys the limits that a server announces with a response
+//! ([`ServerLimits`](crate::fields::ServerLimits)): it blocks the origin in the store, so that all
+//! processes send no requests to the server during the announced time.
 //!
 //! ```
 //! use std::convert::Infallible;
@@ -18,7 +19,7 @@
 //! use tower::{ServiceBuilder, ServiceExt, service_fn};
 //!
 //! # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?.block_on(async {
-//! // Any client. This one is asked to come back in 3 s, once.
+//! // This client can be any client. It is asked once to wait for 3 s.
 //! let mut answers = vec![
 //!     Response::builder().status(200).body("hello")?,
 //!     Response::builder().status(429).header("retry-after", "3").body("")?,
@@ -29,13 +30,14 @@
 //!     async { Ok::<_, Infallible>(answer) }
 //! });
 //!
-//! // With a `RedisStore`, all processes that use the same Redis and policy keep to one limit.
+//! // With a `RedisStore`, all processes that use the same Redis and policy share one limit.
 //! let store = MemoryStore::new();
 //! # let store = MemoryStore::builder().clock(tidegate_core::TokioClock::new()).build();
 //! let limiter = Limiter::new(store, ["partner: gcra 10/1s burst 10".parse()?])?;
 //! let layer = ThrottleLayer::new(limiter)
 //!     .max_wait(Duration::from_secs(20))
-//!     .retry(2, copy_if_safe); // GET and other safe methods
+//!     // `copy_if_safe` copies GET and other safe requests.
+//!     .retry(2, copy_if_safe);
 //! let client = ServiceBuilder::new().layer(layer).service(client);
 //!
 //! let start = tokio::time::Instant::now();
@@ -48,42 +50,44 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What is obeyed
+//! # Announcements
 //!
-//! | the response | the origin is left alone |
+//! | response | pause of the origin |
 //! |---|---|
-//! | an error (status 4xx or 5xx) with `Retry-After` | until then |
-//! | any, with a limit of which nothing remains, and its reset | until the reset, unless the row above says another time |
-//! | 429 without a word on when to come back | for [`ThrottleLayer::default_pause`] |
+//! | an error (status 4xx or 5xx) with `Retry-After` | until the time in `Retry-After` |
+//! | any response with a limit that has no remaining amount, and with the reset of this limit | until the reset, unless `Retry-After` of an error has another time |
+//! | status 429 without a time | [`ThrottleLayer::default_pause`] |
 //!
-//! A wait ends up to an eighth and at most a second later than it has to, at random, so that callers that wait
-//! for the same time do not all come at once.
+//! Each wait is extended at random, by at most an eighth and at most one second, so that callers
+//! with the same wait do not send their requests simultaneously.
 //!
-//! # What is promised
+//! # Guarantees
 //!
-//! * Once a response with an announcement has been passed on to the caller, no request to that origin whose check
-//!   begins later leaves this process before the time that was named, and, if the store could be written, none
-//!   leaves any other process that shares the store. Requests that wait for their turn are checked when it comes,
-//!   and go on waiting. One that was checked earlier is under way, and cannot be called back.
-//! * No announcement shortens another one, in whatever order processes receive and write them: the origin is left
-//!   alone until the latest time that any of them was told.
-//! * A request waits at most [`ThrottleLayer::max_wait`]. One that would have to wait longer is an
-//!   [error](ClientError), immediately.
-//! * A request is sent again only if the function given to [`ThrottleLayer::retry`] returns a copy of it, and only
-//!   after a 429, or a 503 that says when to come back.
+//! * Suppose that the layer has returned a response with an announcement to its caller. Then no
+//!   request to this origin whose check begins later leaves this process before the announced time.
+//!   If the write to the store succeeded, the same is true for all other processes that share the
+//!   store. A request that waits for its turn is checked when its turn comes, and waits on. A
+//!   request that was checked before the announcement may already be in flight.
+//! * No announcement shortens another announcement, regardless of the order in which processes
+//!   receive and write them. The pause of the origin lasts until the latest announced time.
+//! * A request waits for at most [`ThrottleLayer::max_wait`]. If it would have to wait longer, it
+//!   fails immediately with an [error](ClientError).
+//! * A request is sent again only if the function given to [`ThrottleLayer::retry`] returns a copy
+//!   of it, and only after a response with status 429, or with status 503 and a time.
 //!
 //! # Cancellation
 //!
-//! If a future is dropped while it waits for its turn, its charge is refunded: see
-//! [`Admission`](tidegate_core::Admission#cancellation). If its turn has come and it still waits
-//! because the origin announced a wait, its turn counts as used. A task writes a received
-//! announcement to the store, even if the future is dropped.
+//! If a future is dropped while the request waits for its turn, the charge is refunded: see
+//! [`Admission`](tidegate_core::Admission#cancellation). If the turn has come, and the request
+//! still waits because the origin announced a pause, the turn counts as used. A task writes a
+//! received announcement to the store, even if the future is dropped.
 //!
-//! # When the store fails
+//! # Store failures
 //!
-//! An error of the store is returned, and the request is not sent. A store that
-//! [fails open](tidegate_core::StoreExt::or_fail_open) lets requests through; what this process was told is obeyed
-//! even then. An announcement that cannot be written to the store is obeyed by this process alone.
+//! If the store returns an error, the request is not sent, and the caller receives the error. A
+//! store that [fails open](tidegate_core::StoreExt::or_fail_open) admits requests, but the
+//! announcements that this process received are still obeyed. If an announcement cannot be written
+//! to the store, only this process obeys it.
 
 mod announcements;
 mod error;

@@ -1,14 +1,16 @@
-//! What may be sent again.
+//! Copies of requests that can be sent again.
 
 use http::{Method, Request};
 use http_body::Body;
 
-/// Copies requests that may be sent again: any function from `&Request<B>` to `Option<Request<B>>`.
+/// Copies requests that can be sent again. Every function from `&Request<B>` to
+/// `Option<Request<B>>` implements this trait.
 ///
-/// A copy is made before the request is sent, and used if the server refuses it with 429 or 503. `None` for a
-/// request that must not be repeated, or whose body cannot be copied.
+/// The layer copies a request before it sends the request, and sends the copy if the server refuses
+/// the request with status 429 or 503. The result is `None` if the request must not be repeated, or
+/// if its body cannot be copied.
 pub trait CopyRequest<B> {
-    /// A copy, if the request may be sent again.
+    /// Returns a copy of the request, if the request can be sent again.
     fn copy(&self, request: &Request<B>) -> Option<Request<B>>;
 }
 
@@ -21,7 +23,7 @@ where
     }
 }
 
-/// Sends nothing again: the default.
+/// Copies no requests. This is the default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NoRetry;
 
@@ -34,8 +36,9 @@ impl<B> CopyRequest<B> for NoRetry {
 /// Copies a request without a body whose method is safe by RFC 9110: GET, HEAD, OPTIONS and TRACE.
 /// [`ThrottleLayer::retry`](super::ThrottleLayer::retry) takes this function.
 ///
-/// The body of the copy is the default one, so that the type of the body need not be `Clone`:
-/// `reqwest::Body` and boxed bodies are not. A request with a body is not copied.
+/// The body of the copy is the default body, so that the type of the body need not implement
+/// `Clone`. For example, `reqwest::Body` and boxed bodies do not implement it. A request with a
+/// body is not copied.
 ///
 /// ```
 /// use http::Request;

@@ -1,4 +1,4 @@
-//! The service.
+//! The service of the client layer.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -19,11 +19,12 @@ use super::settings::Settings;
 use super::turn::{NoTurn, Turn};
 use crate::fields::ServerLimits;
 
-/// A client that keeps within limits. Made by [`ThrottleLayer`](super::ThrottleLayer).
+/// A client that keeps its requests within limits. [`ThrottleLayer`](super::ThrottleLayer) creates
+/// it.
 ///
-/// It is always ready: a request first waits for its turn, and only then for the client within, so that a
-/// request that waits holds no connection and no permit. The client that has become ready is the one that is
-/// called.
+/// The service is always ready. A request first waits for its turn, and only then for the inner
+/// client, so that a waiting request occupies no connection and no permit of the inner client. The
+/// request is sent by the client that has become ready, not by a clone.
 pub struct Throttle<I, S, R = NoRetry> {
     inner: I,
     settings: Arc<Settings<S, R>>,
@@ -102,7 +103,7 @@ where
         let is_retryable = announced.is_some() && is_refusal(response.status());
         let Some(copy) = copy.filter(|_| is_retryable) else { return Ok(response) };
         if turn.wait().await.is_err() {
-            // Its turn would come too late.
+            // The turn of the retry would come too late.
             return Ok(response);
         }
         request = copy;
@@ -115,7 +116,7 @@ fn is_refusal(status: StatusCode) -> bool {
 }
 
 impl<S, R> Settings<S, R> {
-    /// For how long the server wants to be left alone, if it does.
+    /// Returns the time for which the server wants no requests, if the response announces one.
     fn announced(&self, status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
         let now = SystemTime::now();
         let announced = ServerLimits::read(headers, now);
@@ -129,7 +130,7 @@ impl<S, R> Settings<S, R> {
     }
 }
 
-/// Waits until the client is ready, and returns whether it was not at first.
+/// Waits until the client is ready. Returns `true` if it was not ready immediately.
 async fn ready<B, I: Service<Request<B>>>(inner: &mut I) -> Result<bool, I::Error> {
     let mut was_pending = false;
     poll_fn(|context| {
@@ -141,13 +142,14 @@ async fn ready<B, I: Service<Request<B>>>(inner: &mut I) -> Result<bool, I::Erro
     Ok(was_pending)
 }
 
-/// The time after a span of at most 71 years.
+/// Returns the time after this span. A span above 71 years counts as 71 years.
 fn after(span: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(span.min(MAX_SPAN)).unwrap_or(now)
 }
 
-/// The response of a [`Throttle`]. One allocation: a request takes several asynchronous steps.
+/// The future of a [`Throttle`]. It is boxed, because a request consists of several asynchronous
+/// steps.
 pub struct ThrottleFuture<C, E>(Pin<Box<SendFuture<C, E>>>);
 
 type SendFuture<C, E> = dyn Future<Output = Result<Response<C>, ClientError<E>>> + Send;
@@ -166,7 +168,7 @@ impl<C, E> fmt::Debug for ThrottleFuture<C, E> {
     }
 }
 
-// Not derived, as that would ask for a store that can be cloned.
+// A derived implementation would require that the store implements `Clone`.
 impl<I: Clone, S, R> Clone for Throttle<I, S, R> {
     fn clone(&self) -> Self {
         Self { inner: self.inner.clone(), settings: Arc::clone(&self.settings) }

@@ -1,4 +1,4 @@
-//! The settings of a layer, which it shares with its services.
+//! The settings that a layer shares with its services.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tidegate_core::{Limiter, Subject};
 
 use super::announcements::Announcements;
 
-/// What a layer and its services have in common.
+/// The data that a layer shares with its services.
 pub(super) struct Settings<S, R> {
     pub(super) limiter: Limiter<S>,
     pub(super) announcements: Announcements,
@@ -24,7 +24,7 @@ pub(super) struct Settings<S, R> {
 pub(super) type SubjectOf = dyn Fn(&Parts) -> Option<Subject<'static>> + Send + Sync;
 pub(super) type CostOf = dyn Fn(&Parts) -> u64 + Send + Sync;
 
-// Not derived, as that would ask for a store that can be cloned.
+// A derived implementation would require that the store implements `Clone`.
 impl<S, R: Clone> Clone for Settings<S, R> {
     fn clone(&self) -> Self {
         Self {

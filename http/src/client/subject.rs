@@ -1,14 +1,15 @@
-//! The subject of a request that is sent.
+//! The default subject of a client's request.
 
 use http::header::HOST;
 use http::request::Parts;
 use tidegate_core::Subject;
 
-/// The origin that a request goes to, `https://api.example.com:443`: the default subject of a
-/// [`ThrottleLayer`](super::ThrottleLayer).
+/// Returns the origin of a request, such as `https://api.example.com:443`. The origin is the
+/// default subject of a [`ThrottleLayer`](super::ThrottleLayer).
 ///
-/// In lower case, and with the port, if it is known from the URI or from the scheme. A request without a host in its
-/// URI has the origin `//host`, of its field `Host`. `None` if there is neither.
+/// The origin is in lower case. It contains the port if the URI contains the port, or if the scheme
+/// has a default port. If the URI has no host, the origin is `//host`, from the field `Host`.
+/// Returns `None` if there is no host at all.
 ///
 /// ```
 /// use http::Request;
@@ -52,7 +53,7 @@ mod tests {
 
     use super::*;
 
-    fn of(uri: &str, host: Option<&str>) -> Option<String> {
+    fn origin_of(uri: &str, host: Option<&str>) -> Option<String> {
         let mut request = Request::get(uri);
         if let Some(host) = host {
             request = request.header(HOST, host);
@@ -68,7 +69,11 @@ mod tests {
             "HTTPS://EXAMPLE.com:443/a",
             "https://user:secret@example.com/b?c",
         ] {
-            assert_eq!(of(uri, Some("other")).as_deref(), Some("https://example.com:443"), "{uri}");
+            assert_eq!(
+                origin_of(uri, Some("other")).as_deref(),
+                Some("https://example.com:443"),
+                "{uri}"
+            );
         }
         let others = [
             ("http://example.com/", "http://example.com:80"),
@@ -77,13 +82,16 @@ mod tests {
             ("example.com:8080", "//example.com:8080"),
         ];
         for (uri, expected) in others {
-            assert_eq!(of(uri, None).as_deref(), Some(expected), "{uri}");
+            assert_eq!(origin_of(uri, None).as_deref(), Some(expected), "{uri}");
         }
     }
 
     #[test]
     fn a_request_without_a_host_in_its_uri_goes_to_that_of_its_field() {
-        assert_eq!(of("/items", Some("API.example.com")).as_deref(), Some("//api.example.com"));
-        assert_eq!(of("/items", None), None);
+        assert_eq!(
+            origin_of("/items", Some("API.example.com")).as_deref(),
+            Some("//api.example.com")
+        );
+        assert_eq!(origin_of("/items", None), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Waiting for the turn of a request.
+//! The wait of a request for its turn.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use tokio::time::{Instant, sleep};
 
 use super::announcements::Announcements;
 
-/// The longest wait beyond what is necessary.
+/// The maximum time by which a wait is extended at random.
 const MAX_JITTER: Duration = Duration::from_secs(1);
 
-/// The resolution of Tokio's timers, which also keeps a store that refuses with a wait of zero from being called in
-/// a busy loop.
+/// The resolution of Tokio's timers. With this minimum, a store that refuses with a wait of zero is
+/// not called in a busy loop.
 const MIN_SLEEP: Duration = Duration::from_millis(1);
 
-/// Why a request has no turn.
+/// The reason why a request has no turn.
 #[derive(Debug)]
 pub(super) enum NoTurn {
-    /// It would have to wait this long: longer than it may, or for ever.
+    /// The request would have to wait this long, which exceeds its maximum. `None` means forever.
     TooLong(Option<Duration>),
     Store(Error),
 }
@@ -29,15 +29,16 @@ pub(super) struct Turn<'a, S> {
     pub(super) announcements: &'a Announcements,
     pub(super) subject: &'a [u8],
     pub(super) cost: u64,
-    /// No wait ends later.
+    /// The latest time at which a wait may end.
     pub(super) deadline: Instant,
 }
 
 impl<S: Store + 'static> Turn<'_, S> {
-    /// Waits until the request may be sent now.
+    /// Waits until the request can be sent.
     ///
-    /// A request that was admitted and then had to wait on is charged again afterwards: all that were admitted in
-    /// the meantime would else go at once.
+    /// If a request was admitted and then had to wait because of an announcement, it is charged
+    /// again after the wait. Otherwise, all requests that were admitted during the pause would be
+    /// sent simultaneously.
     pub(super) async fn wait(&self) -> Result<(), NoTurn> {
         loop {
             let wait = match self.announced_pause() {
@@ -55,19 +56,20 @@ impl<S: Store + 'static> Turn<'_, S> {
         }
     }
 
-    /// Takes the next place. Returns how long to wait before another one is taken; `None` if the request may be
-    /// sent.
+    /// Acquires the next turn. Returns the time to wait before the next attempt, or `None` if the
+    /// request can be sent.
     async fn take(&self) -> Result<Option<Duration>, NoTurn> {
         let request = self.limiter.subject(self.subject).cost(self.cost);
         let decision = request.acquire_within(self.left()).await.map_err(NoTurn::Store)?;
         if decision.is_denied() {
             return decision.retry_after().map(Some).ok_or(NoTurn::TooLong(None));
         }
-        // The server may have asked for quiet while the request waited for its place.
+        // The server may have announced a pause while the request waited for its turn.
         if decision.wait().is_zero() { Ok(self.pause_of(&decision)) } else { self.pause().await }
     }
 
-    /// How long the origin is to be left alone, by the store or by what this process was told. Takes nothing.
+    /// Returns the pause of the origin, from the store and from the announcements that this process
+    /// received. This charges nothing.
     pub(super) async fn pause(&self) -> Result<Option<Duration>, NoTurn> {
         let request = self.limiter.subject(self.subject).cost(0);
         let decision = request.peek().await.map_err(NoTurn::Store)?;
@@ -89,7 +91,8 @@ impl<S: Store + 'static> Turn<'_, S> {
     }
 }
 
-/// A random duration up to `max`, so that callers that wait for the same time do not come together.
+/// Returns a random duration up to `max`, so that callers with the same wait do not send their
+/// requests simultaneously.
 fn jitter(max: Duration) -> Duration {
     let nanos = u64::try_from(max.as_nanos()).unwrap_or(u64::MAX);
     Duration::from_nanos(fastrand::u64(..=nanos))

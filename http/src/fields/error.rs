@@ -1,10 +1,10 @@
-//! What is wrong with a name or a unit.
+//! The error of an invalid name or unit.
 
 use std::fmt;
 
-/// A name or a unit that no field can hold.
+/// The error of a name or a unit that no field can contain.
 ///
-/// Structured fields hold strings of printable ASCII only (RFC 9651, section 3.3.3).
+/// A string in a structured field consists of printable ASCII characters (RFC 9651, section 3.3.3).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldError {
     message: Box<str>,

@@ -1,9 +1,10 @@
-//! The forms in which servers announce their limits, and which limits they announce.
+//! The formats in which servers announce their limits, and the limits that they announce.
 
-/// The fields that a response announces limits with.
+/// The format of the fields in which a response announces limits.
 ///
-/// The drafts of the HTTPAPI working group have changed their syntax twice, and none is a standard yet. The
-/// variants say which draft's *syntax* is written; that is no claim to comply with a draft.
+/// The drafts of the HTTPAPI working group have changed their syntax twice, and none is a standard
+/// yet. Each variant names the draft whose *syntax* it has, and does not claim to comply with the
+/// draft.
 ///
 /// | variant | fields | several policies |
 /// |---|---|---|
@@ -12,28 +13,29 @@
 /// | [`Ietf06`](Self::Ietf06) | `RateLimit-Limit`, `RateLimit-Remaining`, `RateLimit-Reset` and `RateLimit-Policy: 100;w=60` | the tightest |
 /// | [`EnvoyDraft03`](Self::EnvoyDraft03) | `X-RateLimit-Limit: 100, 100;w=60;name="burst"`, `X-RateLimit-Remaining`, `X-RateLimit-Reset` in seconds from now | the tightest, and in the first field the policies of all |
 /// | [`XRateLimit`](Self::XRateLimit) | `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset` in seconds from now | the tightest |
-/// | [`XRateLimitEpoch`](Self::XRateLimitEpoch) | the same, with the reset in seconds since 1970, as GitHub has it | the tightest |
+/// | [`XRateLimitEpoch`](Self::XRateLimitEpoch) | `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset` in seconds since 1970, like GitHub | the tightest |
 ///
-/// The tightest policy of an admission is the one with the least left, and of a refusal the
-/// refusing one with the longest wait. A policy with a [unit](super::FieldWriterBuilder::unit)
-/// counts as the tightest only if all have one, because the older fields cannot name a unit. "All"
-/// are the policies of the [`FieldScope`].
+/// The tightest policy of an admission is the policy with the smallest remaining amount. The
+/// tightest policy of a refusal is the refusing policy with the longest wait. The older fields
+/// cannot name a unit, so a policy with a [unit](super::FieldWriterBuilder::unit) can be the
+/// tightest only if all policies have one. "All" means the policies of the [`FieldScope`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum FieldFormat {
-    /// The syntax of draft 11, which is that of drafts 08 to 11.
+    /// The syntax of drafts 08 to 11.
     #[default]
     Ietf11,
-    /// The syntax of draft 07, which no other draft has.
+    /// The syntax of draft 07, which differs from all other drafts.
     Ietf07,
     /// The syntax of drafts 04 to 06.
     Ietf06,
-    /// What Envoy writes with `enable_x_ratelimit_headers: DRAFT_VERSION_03`: the syntax of draft-polli-03, for
-    /// clients and dashboards that are made for it.
+    /// The syntax of draft-polli-03, as Envoy writes it with `enable_x_ratelimit_headers:
+    /// DRAFT_VERSION_03`. It serves clients and dashboards that expect this syntax.
     EnvoyDraft03,
-    /// `X-RateLimit-*`, with the reset as a number of seconds from now.
+    /// `X-RateLimit-*`, with the reset in seconds from now.
     XRateLimit,
-    /// `X-RateLimit-*`, with the reset as seconds since 1970. Correct only for clients with a clock that is.
+    /// `X-RateLimit-*`, with the reset in seconds since 1970. The reset is correct only for clients
+    /// with a correct clock.
     XRateLimitEpoch,
 }
 
@@ -67,8 +69,8 @@ pub enum FieldFormat {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum FieldScope {
-    /// All policies of a decision on up to four; the tightest of each unit of a decision on more.
-    /// Shadow policies do not count.
+    /// All policies of a decision on at most four policies, and otherwise the tightest policy of
+    /// each unit. Shadow policies are not counted.
     #[default]
     Auto,
     /// All policies.
@@ -78,7 +80,7 @@ pub enum FieldScope {
 }
 
 impl FieldScope {
-    /// The largest number of policies that [`Auto`](Self::Auto) names all of.
+    /// The maximum number of policies for which [`Auto`](Self::Auto) names all policies.
     const MAX_ALL: usize = 4;
 
     /// Returns `true` if the fields name only some of this many policies.

@@ -1,13 +1,14 @@
-//! Fields of HTTP that announce limits: written from a decision, and read from what servers send. No I/O.
+//! HTTP fields that announce limits. This module writes them from a decision, and reads the fields
+//! that other servers send. It does no I/O.
 //!
-//! | to | use |
+//! | task | type |
 //! |---|---|
-//! | tell clients of a decision | [`FieldWriter`], in one of the [`FieldFormat`]s, on the policies of a [`FieldScope`] |
-//! | say why a request was refused | [`Problem`], as a body of `application/problem+json` |
-//! | know what a server announced, in any of these forms and many others | [`ServerLimits`] |
+//! | announce the limits of a decision to clients | [`FieldWriter`], in a [`FieldFormat`], on the policies of a [`FieldScope`] |
+//! | describe the reason for a refusal | [`Problem`], as a body of `application/problem+json` |
+//! | read the limits that a server announced, in any of these formats and many others | [`ServerLimits`] |
 //!
-//! The `RateLimit` fields are an Internet-Draft of the HTTPAPI working group, and no standard. What is written
-//! has the syntax of a draft; that is no claim to comply with it.
+//! The `RateLimit` fields are an Internet-Draft of the HTTPAPI working group and not a standard.
+//! The written fields have the syntax of a draft, and do not claim to comply with it.
 
 mod error;
 mod format;

@@ -1,4 +1,4 @@
-//! Names of fields that the crate `http` does not have.
+//! Names of fields that the crate `http` does not define.
 
 use http::HeaderName;
 use http::header::RETRY_AFTER;
@@ -7,11 +7,11 @@ use http::header::RETRY_AFTER;
 pub const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 /// `RateLimit-Policy`
 pub const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-/// `RateLimit-Limit`, of drafts 00 to 06
+/// `RateLimit-Limit` of drafts 00 to 06
 pub const RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
-/// `RateLimit-Remaining`, of drafts 00 to 06
+/// `RateLimit-Remaining` of drafts 00 to 06
 pub const RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
-/// `RateLimit-Reset`, of drafts 00 to 06
+/// `RateLimit-Reset` of drafts 00 to 06
 pub const RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 /// `X-RateLimit-Limit`
 pub const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
@@ -20,8 +20,8 @@ pub const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelim
 /// `X-RateLimit-Reset`
 pub const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// The fields of [`FieldFormat::Ietf11`](super::FieldFormat::Ietf11), for a CORS layer to expose
-/// (`Access-Control-Expose-Headers`): scripts of another origin can read no other fields.
+/// The fields of [`FieldFormat::Ietf11`](super::FieldFormat::Ietf11), which a CORS layer exposes
+/// with `Access-Control-Expose-Headers`. Scripts of another origin can read only exposed fields.
 ///
 /// ```
 /// use tidegate_http::fields::names::EXPOSED;

@@ -1,4 +1,4 @@
-//! Bodies of refusals: RFC 9457.
+//! Bodies of refusals, in the format of RFC 9457.
 
 use http::{HeaderValue, StatusCode};
 use smallvec::SmallVec;
@@ -6,7 +6,8 @@ use tidegate_core::{Decision, DegradedAnswer, PolicyVerdict};
 
 use super::text::{Text, fits};
 
-/// Why a request was refused, as a problem of RFC 9457, of the types that the RateLimit drafts register.
+/// The reason for a refusal, as a problem of RFC 9457. Its types are registered by the RateLimit
+/// drafts.
 ///
 /// ```
 /// use tidegate_core::{Limiter, ManualClock};
@@ -42,18 +43,18 @@ pub struct Problem<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ProblemKind {
-    /// A limit is used up, or the cost is above it.
+    /// A limit is exhausted, or the cost exceeds the limit.
     QuotaExceeded,
-    /// The store gave no decision, and the request was refused by a share of the limit or for want of an
-    /// answer: the client is not to blame.
+    /// The store returned no decision, and the request was refused because no answer was available,
+    /// or by a fallback on a share of the limit. The client did not cause the refusal.
     TemporaryReducedCapacity,
-    /// The subject is blocked, as after a refusal by a policy with
+    /// The subject is blocked, for example after a refusal by a policy with
     /// [`block_for`](tidegate_core::Policy::block_for).
     AbnormalUsageDetected,
 }
 
 impl ProblemKind {
-    /// 503 if the store gave no decision, else 429.
+    /// Returns 503 if the store returned no decision, and otherwise 429.
     #[must_use]
     pub const fn status(self) -> StatusCode {
         match self {
@@ -62,7 +63,7 @@ impl ProblemKind {
         }
     }
 
-    /// The URI of the type.
+    /// Returns the URI of the type.
     #[must_use]
     pub const fn type_uri(self) -> &'static str {
         match self {
@@ -76,7 +77,7 @@ impl ProblemKind {
         }
     }
 
-    /// The title, in English.
+    /// Returns the title, in English.
     #[must_use]
     pub const fn title(self) -> &'static str {
         match self {
@@ -94,14 +95,14 @@ impl ProblemKind {
 }
 
 impl<'a> Problem<'a> {
-    /// `application/problem+json`
+    /// The media type `application/problem+json`.
     pub const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/problem+json");
 
-    /// The problem of a refusal; `None` of an admission.
+    /// Creates the problem of a refusal. Returns `None` for an admission.
     ///
-    /// If the store gave no decision, it is [`ProblemKind::TemporaryReducedCapacity`]; else, if a policy that
-    /// refuses blocks the subject, [`ProblemKind::AbnormalUsageDetected`]; else
-    /// [`ProblemKind::QuotaExceeded`].
+    /// The kind is [`ProblemKind::TemporaryReducedCapacity`] if the store returned no decision.
+    /// Otherwise, it is [`ProblemKind::AbnormalUsageDetected`] if a refusing policy blocks the
+    /// subject, and [`ProblemKind::QuotaExceeded`] if none does.
     pub fn new(
         verdicts: impl IntoIterator<Item = PolicyVerdict<'a>>,
         decision: &Decision,
@@ -111,20 +112,20 @@ impl<'a> Problem<'a> {
         }
         let mut kind = ProblemKind::QuotaExceeded;
         let mut violated = SmallVec::new();
-        for it in verdicts.into_iter().filter(PolicyVerdict::refuses) {
-            if !it.blocked_for().is_zero() {
+        for verdict in verdicts.into_iter().filter(PolicyVerdict::refuses) {
+            if !verdict.blocked_for().is_zero() {
                 kind = ProblemKind::AbnormalUsageDetected;
             }
-            if fits(it.name()) {
-                violated.push(it.name());
+            if fits(verdict.name()) {
+                violated.push(verdict.name());
             }
         }
         match decision.degraded().map(|degraded| degraded.answer) {
-            // A cost above the limit is refused whatever the store would have said.
+            // A cost above the limit is refused regardless of the store.
             None | Some(DegradedAnswer::FailedOpen) => {}
             Some(DegradedAnswer::FellBack) => kind = ProblemKind::TemporaryReducedCapacity,
             Some(_) => {
-                // No policy was asked.
+                // No policy decided.
                 violated.clear();
                 kind = ProblemKind::TemporaryReducedCapacity;
             }
@@ -132,25 +133,25 @@ impl<'a> Problem<'a> {
         Some(Self { kind, violated })
     }
 
-    /// The type.
+    /// Returns the kind of the problem.
     #[must_use]
     pub fn kind(&self) -> ProblemKind {
         self.kind
     }
 
-    /// The status of the response.
+    /// Returns the status of the response.
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.kind.status()
     }
 
-    /// The names of the policies that refuse. Empty if none was asked.
+    /// Returns the names of the policies that refuse. They are empty if no policy decided.
     #[must_use]
     pub fn violated_policies(&self) -> &[&'a str] {
         &self.violated
     }
 
-    /// The body, of media type [`CONTENT_TYPE`](Self::CONTENT_TYPE).
+    /// Returns the body, which has the media type [`CONTENT_TYPE`](Self::CONTENT_TYPE).
     #[must_use]
     pub fn to_json(&self) -> String {
         let mut text = Text::default();
@@ -169,7 +170,7 @@ impl<'a> Problem<'a> {
             text.push_str("]");
         }
         text.push_str("}");
-        // All of it is ASCII.
+        // The text is ASCII.
         String::from_utf8_lossy(text.as_bytes()).into_owned()
     }
 }

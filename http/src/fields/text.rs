@@ -1,4 +1,4 @@
-//! Text of fields, composed without an allocation.
+//! The text of fields, composed without an allocation.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
@@ -13,11 +13,12 @@ use super::FieldError;
 /// The largest integer of a structured field: 15 digits (RFC 9651, section 3.3.1).
 pub(super) const MAX_INTEGER: u64 = 999_999_999_999_999;
 
-/// The longest string that every parser of structured fields has to support (RFC 9651, section 3.3.3).
+/// The longest string that every parser of structured fields must support (RFC 9651, section
+/// 3.3.3).
 const MAX_STRING: usize = 1024;
 
-/// The value of a field in the making. Most values fit on the stack, so that the one allocation is that of the
-/// finished value.
+/// The value of a field that is being composed. Most values fit on the stack, so that only the
+/// finished value needs an allocation.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Text(SmallVec<[u8; 256]>);
 
@@ -37,12 +38,13 @@ impl Text {
         self.0.extend_from_slice(text.as_bytes());
     }
 
-    /// An integer of a structured field. Larger ones become the largest.
+    /// Appends an integer of a structured field. Larger numbers become the maximum.
     pub(super) fn push_integer(&mut self, number: u64) {
         self.push_str(itoa::Buffer::new().format(number.min(MAX_INTEGER)));
     }
 
-    /// A string that [`fits`]. The syntax is that of structured fields, and of JSON as well.
+    /// Appends a string, which must [fit](fits). The syntax of structured fields is valid in JSON
+    /// too.
     pub(super) fn push_string(&mut self, text: &str) {
         self.0.push(b'"');
         let mut rest = text;
@@ -57,9 +59,9 @@ impl Text {
         self.0.push(b'"');
     }
 
-    /// A byte sequence of a structured field.
+    /// Appends a byte sequence of a structured field.
     pub(super) fn push_bytes(&mut self, bytes: &[u8]) {
-        // A text takes all that is written.
+        // Writing to a text never fails.
         let _ = write!(self, ":{}:", Base64Display::new(bytes, &STANDARD));
     }
 
@@ -67,7 +69,8 @@ impl Text {
         self.0.is_empty()
     }
 
-    /// The value; `None` if a byte is not valid in a field, which none of the methods above adds.
+    /// Returns the value, or `None` if a byte is not valid in a field. The methods above never
+    /// append such a byte.
     pub(super) fn to_value(&self) -> Option<HeaderValue> {
         HeaderValue::from_bytes(&self.0).ok()
     }
@@ -84,28 +87,28 @@ impl fmt::Write for Text {
     }
 }
 
-/// Whole seconds, rounded up.
+/// Returns the span in whole seconds, rounded up.
 pub(super) fn secs_ceil(span: Duration) -> u64 {
     span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0))
 }
 
-/// Whether a structured field can hold the text as a string.
+/// Returns `true` if a structured field can contain the text as a string.
 pub(super) fn fits(text: &str) -> bool {
     text.len() <= MAX_STRING && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
-/// Rejects text that does not [`fits`].
-pub(super) fn check(what: &str, text: &str) -> Result<(), FieldError> {
+/// Rejects a text that does not [fit](fits).
+pub(super) fn check(thing: &str, text: &str) -> Result<(), FieldError> {
     if fits(text) {
         return Ok(());
     }
     let shown: String = text.escape_debug().take(64).collect();
     Err(FieldError::new(match text.chars().find(|char| !matches!(char, ' '..='~')) {
         Some(char) => format!(
-            "the {what} `{shown}` has a {char:?} in it; a field holds printable ASCII characters only"
+            "the {thing} `{shown}` contains {char:?}; it must consist of printable ASCII characters"
         ),
         None => format!(
-            "the {what} `{shown}` has {} characters; every parser of fields takes up to {MAX_STRING}",
+            "the {thing} `{shown}` has {} characters; it must have at most {MAX_STRING}",
             text.len()
         ),
     }))
@@ -120,10 +123,10 @@ mod tests {
         let error = check("name", "daily\n").unwrap_err().to_string();
         assert_eq!(
             error,
-            "the name `daily\\n` has a '\\n' in it; a field holds printable ASCII characters only"
+            "the name `daily\\n` contains '\\n'; it must consist of printable ASCII characters"
         );
         let error = check("unit", "größe").unwrap_err().to_string();
-        assert!(error.contains("unit `größe` has a 'ö'"), "{error}");
+        assert!(error.contains("unit `größe` contains 'ö'"), "{error}");
         let error = check("name", &"x".repeat(1025)).unwrap_err().to_string();
         assert!(error.contains("1025 characters"), "{error}");
         assert!(error.len() < 200, "{error}");

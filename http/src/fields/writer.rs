@@ -1,4 +1,4 @@
-//! Fields written from a decision.
+//! Writes fields from a decision.
 
 use std::cmp::Reverse;
 use std::time::{Duration, SystemTime};
@@ -13,26 +13,27 @@ use super::{FieldError, FieldFormat, FieldScope, names};
 
 /// Writes decisions into the fields of responses.
 ///
-/// Built once, for the policies of a limiter. A decision then costs one allocation, in the older
-/// formats one for each of their three numbers. It costs one more if the fields do not name all of
-/// these policies in their order, and a refusal costs one more for `Retry-After`.
+/// A writer is built once, for the policies of a limiter. A decision then costs one allocation, or
+/// one for each of the three numbers in the older formats. It costs one more if the fields do not
+/// name exactly these policies in this order. A refusal costs one more for `Retry-After`.
 ///
-/// # What is written
+/// # Values
 ///
-/// | | |
+/// | value | content |
 /// |---|---|
-/// | policy (`q`, `w`) | the limit and its window; a bucket as its capacity and the time in which it fills. `w` is rounded up to seconds. Below a second it is left out, or is 1 in the older drafts, which require it |
-/// | what remains (`r`) | as the verdict has it, rounded down; 0 for a blocked subject |
-/// | reset (`t`) | of an admission, the time until the policy has recovered fully. Of a refusal, the time to wait for the policy that refuses; none for the others, and none if no wait is long enough. Rounded up |
-/// | `Retry-After` | only of refusals: the longest wait of the policies that refuse, rounded up, at least 1. None if no wait is long enough |
+/// | policy (`q`, `w`) | the limit and its window. A bucket is written as its capacity and the time in which it fills. `w` is rounded up to seconds. A window below one second is omitted, or written as 1 in the older drafts, which require it |
+/// | remaining (`r`) | the remaining amount of the verdict, rounded down; 0 for a blocked subject |
+/// | reset (`t`), of an admission | the time until the policy has fully recovered, rounded up |
+/// | reset (`t`), of a refusal | the wait of a policy that refuses, rounded up. The other policies have no reset, and neither has a policy for which no wait is long enough |
+/// | `Retry-After` | only of a refusal: the longest wait of the policies that refuse, rounded up, and at least 1. Omitted if no wait is long enough |
 ///
-/// So `t` is never later than `Retry-After`, and a client that waits for either is never too early, unless
-/// another request of the same subject comes first.
+/// Therefore, `t` is never later than `Retry-After`. A client that waits for either of them is not
+/// too early, unless another request of the same subject is decided first.
 ///
 /// Shadow policies are not written. If a decision is on more than four policies, only the tightest
-/// policy of each unit is written, unless the [`FieldScope`] is another one. A decision that
-/// [failed open](DegradedAnswer::FailedOpen) leaves no fields, because nothing is known. A decision
-/// that [failed closed](DegradedAnswer::FailedClosed) leaves `Retry-After` alone.
+/// policy of each unit is written, unless the [`FieldScope`] is another one. For a decision that
+/// [failed open](DegradedAnswer::FailedOpen), no field is written, because nothing is known. For a
+/// decision that [failed closed](DegradedAnswer::FailedClosed), only `Retry-After` is written.
 ///
 /// ```
 /// use http::HeaderMap;
@@ -100,20 +101,21 @@ pub struct FieldWriterBuilder {
 }
 
 impl FieldWriterBuilder {
-    /// Sets the form of the fields. Default: [`FieldFormat::Ietf11`].
+    /// Sets the format of the fields. The default is [`FieldFormat::Ietf11`].
     pub fn format(mut self, format: FieldFormat) -> Self {
         self.format = format;
         self
     }
 
-    /// Sets the policies that the fields name. Default: [`FieldScope::Auto`].
+    /// Sets the policies that the fields name. The default is [`FieldScope::Auto`].
     pub fn scope(mut self, scope: FieldScope) -> Self {
         self.scope = scope;
         self
     }
 
-    /// Sets what the policy of this name counts, if not requests: `content-bytes`, `concurrent-requests`, or a
-    /// word of the application's own. Sent by [`FieldFormat::Ietf11`] only, as it is.
+    /// Sets the unit that the policy of this name counts, if it does not count requests:
+    /// `content-bytes`, `concurrent-requests`, or a word of the application. Only
+    /// [`FieldFormat::Ietf11`] contains the unit.
     ///
     /// ```
     /// use tidegate_core::Policy;
@@ -132,14 +134,15 @@ impl FieldWriterBuilder {
         self
     }
 
-    /// A writer for decisions on these policies, such as [`Limiter::policies`](tidegate_core::Limiter::policies).
+    /// Builds a writer for decisions on these policies, such as
+    /// [`Limiter::policies`](tidegate_core::Limiter::policies).
     ///
-    /// Decisions on others, given with a request, can be written too.
+    /// The writer can also write decisions on other policies that were given with a request.
     ///
     /// # Errors
     ///
-    /// If a field cannot hold a policy's name or a unit: a character that is not printable ASCII, or more than
-    /// 1,024 characters.
+    /// Returns an error if a field cannot contain the name of a policy or a unit, because the text
+    /// contains a character that is not printable ASCII, or more than 1,024 characters.
     pub fn build<'p>(
         self,
         policies: impl IntoIterator<Item = &'p Policy>,
@@ -166,21 +169,21 @@ impl FieldWriterBuilder {
 }
 
 impl FieldWriter {
-    /// A writer in the default format: `FieldWriter::builder().build(policies)`.
+    /// Creates a writer in the default format: `FieldWriter::builder().build(policies)`.
     ///
     /// # Errors
     ///
-    /// As [`FieldWriterBuilder::build`].
+    /// Returns the errors of [`FieldWriterBuilder::build`].
     pub fn new<'p>(policies: impl IntoIterator<Item = &'p Policy>) -> Result<Self, FieldError> {
         Self::builder().build(policies)
     }
 
-    /// Settings of a writer.
+    /// Returns a builder with the default settings.
     pub fn builder() -> FieldWriterBuilder {
         FieldWriterBuilder::default()
     }
 
-    /// The same writer in another form.
+    /// Returns this writer with another format.
     #[must_use]
     pub fn with_format(mut self, format: FieldFormat) -> Self {
         self.format = format;
@@ -188,39 +191,40 @@ impl FieldWriter {
         self
     }
 
-    /// Returns the same writer with another scope.
+    /// Returns this writer with another scope.
     #[must_use]
     pub fn with_scope(mut self, scope: FieldScope) -> Self {
         self.scope = scope;
         self
     }
 
-    /// The form of the fields.
+    /// Returns the format of the fields.
     #[must_use]
     pub fn format(&self) -> FieldFormat {
         self.format
     }
 
-    /// Returns the scope: which policies the fields name.
+    /// Returns the scope, which determines the policies that the fields name.
     #[must_use]
     pub fn scope(&self) -> FieldScope {
         self.scope
     }
 
     /// Returns the field `RateLimit-Policy` of all policies that the writer was built for,
-    /// regardless of the scope. `None` if the format has no such field, or if all policies are
-    /// shadows.
+    /// regardless of the scope. Returns `None` if the format has no such field, or if all policies
+    /// are shadows.
     #[must_use]
     pub fn policy_value(&self) -> Option<&HeaderValue> {
         self.policy_value.as_ref()
     }
 
-    /// Writes a decision and its verdicts, as [`Limiter::verdicts`](tidegate_core::Limiter::verdicts) and
-    /// [`MultiRequest::verdicts`](tidegate_core::MultiRequest::verdicts) give them.
+    /// Writes a decision with its verdicts, from
+    /// [`Limiter::verdicts`](tidegate_core::Limiter::verdicts) or
+    /// [`MultiRequest::verdicts`](tidegate_core::MultiRequest::verdicts).
     ///
-    /// [`FieldFormat::Ietf11`] adds its lists to those that are there already, as of another layer; all other
-    /// fields are replaced. A policy whose name a field cannot hold is left out: of the policies that the
-    /// writer was built for, there is none.
+    /// [`FieldFormat::Ietf11`] appends its lists to existing fields, which another layer may have
+    /// written. All other fields are replaced. If a field cannot contain the name of a policy, the
+    /// policy is omitted. This never happens to the policies that the writer was built for.
     pub fn write<'v>(
         &self,
         verdicts: impl IntoIterator<Item = PolicyVerdict<'v>>,
@@ -228,11 +232,12 @@ impl FieldWriter {
         headers: &mut HeaderMap,
     ) {
         let verdicts = verdicts.into_iter().map(|verdict| (verdict, None));
-        // Only one format needs the time, and reading it may be a system call.
+        // Only one format needs the time, and reading the time may be a system call.
         self.write_with(verdicts, decision, headers, SystemTime::now);
     }
 
-    /// [`write`](Self::write), with the time now, which [`FieldFormat::XRateLimitEpoch`] counts from.
+    /// Like [`write`](Self::write), but takes the current time, which
+    /// [`FieldFormat::XRateLimitEpoch`] needs.
     pub fn write_at<'v>(
         &self,
         now: SystemTime,
@@ -244,11 +249,12 @@ impl FieldWriter {
         self.write_with(verdicts, decision, headers, || now);
     }
 
-    /// [`write`](Self::write), with the partition that each verdict is of, if the client is to know it: the
-    /// parameter `pk` of the field `RateLimit`, in the format [`FieldFormat::Ietf11`].
+    /// Like [`write`](Self::write), but takes a partition key with each verdict. The key is the
+    /// parameter `pk` of the field `RateLimit`, in the format [`FieldFormat::Ietf11`]. `None`
+    /// discloses no partition.
     ///
-    /// A key must not disclose more of a subject than its client may know. Use a keyed hash of the subject, as
-    /// `Limit::partition_key` of the layer does, and not the subject.
+    /// A key must not disclose more about a subject than its client may know. Use a keyed hash of
+    /// the subject, as `Limit::partition_key` of the layer does, instead of the subject itself.
     ///
     /// ```
     /// use http::HeaderMap;
@@ -366,19 +372,20 @@ impl FieldWriter {
         headers: &mut HeaderMap,
         now: impl FnOnce() -> SystemTime,
     ) {
-        // The older fields cannot name a unit. The first of equally tight verdicts counts.
+        // The older fields cannot name a unit. If several verdicts are equally tight, the first
+        // counts.
         let tightest =
             verdicts.iter().map(|written| &written.verdict).rev().max_by_key(|verdict| {
                 let (wait, ..) = tightness(verdict);
                 (wait, self.unit(verdict.policy()).is_none(), tightness(verdict))
             });
-        let Some(it) = tightest else { return };
-        let reset = reset(it, is_denied);
+        let Some(tightest) = tightest else { return };
+        let reset = reset(tightest, is_denied);
         let fields = match self.format {
             FieldFormat::Ietf07 => {
-                // This draft requires the reset: without one there is nothing to write.
+                // This draft requires the reset, so a limit without a reset cannot be written.
                 if let Some(reset) = reset {
-                    insert(headers, names::RATELIMIT, &dictionary(it, reset));
+                    insert(headers, names::RATELIMIT, &dictionary(tightest, reset));
                 }
                 None
             }
@@ -392,8 +399,8 @@ impl FieldWriter {
             )),
         };
         if let Some((limit_name, remaining_name, reset_name)) = fields {
-            insert(headers, limit_name, &self.limit_value(it, verdicts));
-            insert_integer(headers, remaining_name, it.remaining());
+            insert(headers, limit_name, &self.limit_value(tightest, verdicts));
+            insert_integer(headers, remaining_name, tightest.remaining());
             if let Some(reset) = reset {
                 let reset = match self.format {
                     FieldFormat::XRateLimitEpoch => epoch_after(now(), reset),
@@ -407,7 +414,8 @@ impl FieldWriter {
         }
     }
 
-    /// The limit; for Envoy's clients with the policies after it: `100, 100;w=60;name="burst"`.
+    /// Returns the limit. In the format of Envoy, the policies follow: `100,
+    /// 100;w=60;name="burst"`.
     fn limit_value(&self, tightest: &PolicyVerdict<'_>, verdicts: &[Written<'_>]) -> Text {
         let mut text = Text::default();
         text.push_integer(tightest.limit());
@@ -427,7 +435,8 @@ impl FieldWriter {
         known.map(|known| &*known.unit)
     }
 
-    /// `RateLimit-Policy`: prepared for the policies that the writer was built for.
+    /// Returns `RateLimit-Policy`. The value is prepared for the policies that the writer was built
+    /// for.
     fn policy_value_of(&self, verdicts: &[Written<'_>]) -> Option<HeaderValue> {
         let policies = verdicts.iter().map(|written| written.verdict.policy());
         let mut pairs = policies.clone().zip(&self.policies);
@@ -446,7 +455,8 @@ impl FieldWriter {
             match self.format {
                 FieldFormat::Ietf11 => self.push_named(&mut text, policy),
                 FieldFormat::Ietf07 | FieldFormat::Ietf06 => {
-                    // Two policies of one number are not valid in these drafts: the first one stays.
+                    // In these drafts, two policies with the same number are invalid. The first is
+                    // written.
                     let mut before = policies.iter().take(place);
                     if !before.any(|other| other.limit() == policy.limit()) {
                         text.next_member();
@@ -477,22 +487,23 @@ impl FieldWriter {
     }
 }
 
-/// Returns how tight a verdict is. A verdict that refuses is tighter the longer its wait is, and no
-/// wait that helps is the longest. Any other verdict is tighter the less remains, and the later
-/// that changes.
+/// Returns the tightness of a verdict. Among verdicts that refuse, a longer wait is tighter, and
+/// the tightest verdict has no wait that is long enough. Among other verdicts, a smaller remaining
+/// amount is tighter, and then a later reset.
 fn tightness(verdict: &PolicyVerdict<'_>) -> (Option<Duration>, Reverse<u64>, Duration) {
     let wait = verdict.refuses().then(|| verdict.retry_after().unwrap_or(Duration::MAX));
     (wait, Reverse(verdict.remaining()), verdict.reset_after())
 }
 
-/// A policy of the older drafts, which require a window of at least a second.
+/// Appends a policy in the syntax of the older drafts, which require a window of at least one
+/// second.
 fn push_numbered(text: &mut Text, policy: &Policy) {
     text.push_integer(policy.limit());
     text.push_str(";w=");
     text.push_integer(secs_ceil(policy.window()).max(1));
 }
 
-/// The beginning of a member of `RateLimit`.
+/// Returns the beginning of a member of `RateLimit`.
 fn member(name: &str) -> Text {
     let mut text = Text::default();
     text.push_string(name);
@@ -500,36 +511,36 @@ fn member(name: &str) -> Text {
     text
 }
 
-/// The value of a verdict's `t`, in seconds.
-fn reset(it: &PolicyVerdict<'_>, is_denied: bool) -> Option<u64> {
+/// Returns the value of `t` of a verdict, in seconds.
+fn reset(verdict: &PolicyVerdict<'_>, is_denied: bool) -> Option<u64> {
     let span = match is_denied {
-        false => Some(it.reset_after()),
-        true if it.refuses() => it.retry_after(),
+        false => Some(verdict.reset_after()),
+        true if verdict.refuses() => verdict.retry_after(),
         true => None,
     };
-    // A wait below a second is told as `Retry-After` is: at least 1.
+    // A wait below one second is written as 1, like `Retry-After`.
     span.map(|span| secs_ceil(span).max(u64::from(is_denied)))
 }
 
-/// The field of draft 07.
-fn dictionary(it: &PolicyVerdict<'_>, reset: u64) -> Text {
+/// Returns the field of draft 07.
+fn dictionary(verdict: &PolicyVerdict<'_>, reset: u64) -> Text {
     let mut text = Text::default();
     text.push_str("limit=");
-    text.push_integer(it.limit());
+    text.push_integer(verdict.limit());
     text.push_str(", remaining=");
-    text.push_integer(it.remaining());
+    text.push_integer(verdict.remaining());
     text.push_str(", reset=");
     text.push_integer(reset);
     text
 }
 
-/// Whole seconds since 1970, rounded up.
+/// Returns the time after a wait as whole seconds since 1970, rounded up.
 fn epoch_after(now: SystemTime, secs: u64) -> u64 {
     let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     secs_ceil(since).saturating_add(secs)
 }
 
-// A map of headers holds 32,768 fields. One that is full stays as it is.
+// A map of headers holds 32,768 fields. If the map is full, it stays unchanged.
 
 fn insert(headers: &mut HeaderMap, name: HeaderName, text: &Text) {
     if let Some(value) = text.to_value() {

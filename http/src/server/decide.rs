@@ -1,4 +1,4 @@
-//! The decision on a request.
+//! Decides on a request.
 
 use std::iter;
 use std::ops::ControlFlow;
@@ -10,27 +10,28 @@ use tidegate_core::{
     Call, Charge, Decision, Error, Operation, Outcome, OwnedCall, Policy, PolicyVerdict, Store,
 };
 
+use super::future::DecidedRequest;
 use super::limit::{LimitCharge, NoSubject};
 use super::shared::Shared;
 use crate::subject::PartitionKey;
 
-/// How many limits a request mostly has at most.
+/// The number of limits up to which a request needs no allocation for them.
 const FEW: usize = 3;
 
-/// What was decided on a request.
+/// The result of a decision on a request.
 #[derive(Debug)]
 pub(super) enum Admission {
     /// No limit applies.
     Unlimited,
-    /// The policies admit it or refuse it.
+    /// The policies admit or refuse the request.
     Decided(Decided),
-    /// The limit at this place applies to it, and it has no subject.
-    NoSubject { limit: usize, refused: NoSubject },
-    /// The store has not decided.
+    /// The request has no subject for the limit of this policy.
+    NoSubject { policy: Policy, refused: NoSubject },
+    /// The store returned an error.
     Failed(Error),
 }
 
-/// A decision with what it is on.
+/// A decision, with the policies that it is on.
 #[derive(Debug)]
 pub(super) struct Decided {
     policies: SmallVec<[Policy; FEW]>,
@@ -40,10 +41,11 @@ pub(super) struct Decided {
     pub(super) refund: Option<Box<OwnedCall>>,
 }
 
-/// What clients are told of the partitions, by the places of the charges. Empty if they are told of none.
+/// The partition key of each charge, if the response discloses it. Empty if the response discloses
+/// none.
 type PartitionKeys = Vec<Option<PartitionKey>>;
 
-/// The charges of a request that the store has not decided on yet.
+/// The charges of a request on which the store has not decided yet.
 #[derive(Debug)]
 pub(super) struct Undecided {
     call: Box<OwnedCall>,
@@ -53,7 +55,7 @@ pub(super) struct Undecided {
 }
 
 impl Decided {
-    /// Of a decision whose charges no rule for refunds gives back.
+    /// Creates a decision whose charges are never refunded by a rule.
     pub(super) fn without_refund(limits: &[LimitCharge<'_>], decision: Decision) -> Self {
         let policies = limits.iter().map(|limit| limit.policy.clone()).collect();
         Self { policies, partition_keys: partition_keys(limits), decision, refund: None }
@@ -63,32 +65,36 @@ impl Decided {
         self.decision.verdicts_of(&self.policies)
     }
 
-    /// The verdicts, each with what the client is told of its partition.
+    /// Returns each verdict with its partition key, if the response discloses the key.
     pub(super) fn partitioned(&self) -> impl Iterator<Item = (PolicyVerdict<'_>, Option<&[u8]>)> {
         let keys = self.partition_keys.iter().map(|key| key.as_ref().map(|key| &key[..]));
         self.verdicts().zip(keys.chain(iter::repeat(None)))
     }
 }
 
-/// What the limits that apply to a request charge; or, if nothing is to be decided, its admission.
-pub(super) fn limits_of<'r, S: Store, R>(
+/// Returns the charges of the limits that apply to a request, or its admission if the store has
+/// nothing to decide.
+pub(super) fn applying_limits<'r, S: Store, R>(
     shared: &'r Shared<S, R>,
     request: &'r Parts,
 ) -> ControlFlow<Admission, SmallVec<[LimitCharge<'r>; FEW]>> {
     let mut limits: SmallVec<[LimitCharge<'_>; FEW]> = SmallVec::new();
-    for (limit, (own_policy, it)) in shared.settings.limits.iter().enumerate() {
-        match it.charge(limit, own_policy, request) {
+    for (index, (own_policy, limit)) in shared.settings.limits.iter().enumerate() {
+        match limit.charge(index, own_policy, request) {
             Ok(None) => {}
             Ok(Some(charge)) => {
-                // The limiter's own policies were checked when it was built.
-                if !charge.is_own_policy
+                // The limiter checked its own policies when it was created.
+                if !charge.policy.is_same_object(own_policy)
                     && let Err(error) = shared.limiter.store().supports(charge.policy)
                 {
                     return ControlFlow::Break(Admission::Failed(error));
                 }
                 limits.push(charge);
             }
-            Err(refused) => return ControlFlow::Break(Admission::NoSubject { limit, refused }),
+            Err(refused) => {
+                let policy = own_policy.clone();
+                return ControlFlow::Break(Admission::NoSubject { policy, refused });
+            }
         }
     }
     match limits.is_empty() {
@@ -104,17 +110,18 @@ fn partition_keys(limits: &[LimitCharge<'_>]) -> PartitionKeys {
     }
 }
 
-/// Decides on a request without waiting, and without an allocation unless clients are told their partitions.
+/// Decides on a request without waiting. The decision needs no allocation, unless the response
+/// discloses partition keys.
 ///
 /// # Errors
 ///
-/// What to [`decide`] on, if the store may have to be waited for.
+/// Returns the charges for [`decide`], if the store does not answer immediately.
 pub(super) fn decide_now<S: Store, R>(
     shared: &Shared<S, R>,
     request: &Parts,
 ) -> Result<Admission, Undecided> {
     let store = shared.limiter.store();
-    let limits = match limits_of(shared, request) {
+    let limits = match applying_limits(shared, request) {
         ControlFlow::Continue(limits) => limits,
         ControlFlow::Break(admission) => return Ok(admission),
     };
@@ -123,7 +130,7 @@ pub(super) fn decide_now<S: Store, R>(
     let partition_keys = partition_keys(&limits);
     let call = Call::acquire(&charges);
     if store.answers_immediately() {
-        // A store that breaks this promise is called again.
+        // If the store breaks its promise and the answer is not ready, `decide` calls it again.
         if let Ok(answer) = store.decide(call).into_ready() {
             return Ok(Admission::new(shared, call, &is_refunded, partition_keys, answer));
         }
@@ -131,14 +138,16 @@ pub(super) fn decide_now<S: Store, R>(
     Err(Undecided { call: Box::new(call.into()), is_refunded, partition_keys })
 }
 
-/// Decides on the charges of a request. Owns all that it needs, as it outlives the call.
+/// Decides on the charges of a request.
 pub(super) async fn decide<S: Store, R>(
     shared: Arc<Shared<S, R>>,
+    request: Parts,
     undecided: Undecided,
-) -> Admission {
+) -> DecidedRequest {
     let Undecided { call, is_refunded, partition_keys } = undecided;
     let answer = shared.limiter.store().decide(call.as_call()).await;
-    Admission::new(&shared, call.as_call(), &is_refunded, partition_keys, answer)
+    let admission = Admission::new(&shared, call.as_call(), &is_refunded, partition_keys, answer);
+    DecidedRequest { request, admission, hold: None }
 }
 
 impl Admission {
@@ -153,11 +162,11 @@ impl Admission {
             Ok(decision) => decision,
             Err(error) => return Self::Failed(error),
         };
-        // What a failure policy admits is not charged, or not in one place.
+        // If a failure policy admitted the request, its costs were not charged to the store.
         let is_charged = decision.is_allowed() && decision.degraded().is_none();
         let refund = if is_charged && shared.settings.refund.is_some() {
             let charged = call.charges.iter().zip(is_refunded).zip(decision.verdicts());
-            // A shadow that denied was not charged.
+            // A shadow policy that denied was not charged.
             let refundable = charged.filter(|((_, is_refunded), verdict)| {
                 **is_refunded && verdict.outcome() == Outcome::Allowed
             });
@@ -177,13 +186,14 @@ impl LimitCharge<'_> {
         Charge::new(self.policy, self.subject.as_bytes()).tenant(self.tenant()).cost(self.cost)
     }
 
-    /// Empty for none.
+    /// Returns the tenant, which is empty if there is none.
     pub(super) fn tenant(&self) -> &[u8] {
         self.tenant.as_ref().map_or(&b""[..], |tenant| tenant.as_bytes())
     }
 }
 
-/// Sends a refund. If it fails, the costs stay charged; `observed()` counts the failure.
+/// Sends a refund. If the refund fails, the costs stay charged. The layer `observed` counts the
+/// failure.
 pub(super) async fn refund<S: Store, R>(shared: Arc<Shared<S, R>>, refund: OwnedCall) {
     let _ = shared.limiter.store().decide(refund.as_call()).await;
 }

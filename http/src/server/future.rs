@@ -1,4 +1,4 @@
-//! The response.
+//! The future that decides on a request and returns its response, with or without a hold.
 
 use std::fmt;
 use std::future::Future;
@@ -6,20 +6,27 @@ use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use http::request::Parts;
 use http::{Request, Response, response};
 use pin_project_lite::pin_project;
 use tidegate_core::Store;
+use tokio::runtime::Handle;
+use tokio::time::timeout;
 use tower_service::Service;
 
 use super::decide::{Admission, Decided, refund};
-use super::refusal::{ProblemJson, Refusal, Respond};
+use super::hold::{OpenHold, StoreCall};
+use super::refusal::{ProblemJson, Respond};
 use super::shared::Shared;
-use crate::fields::Problem;
+
+/// The maximum time for which a task refunds a hold whose caller was cancelled.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
 
 pin_project! {
-    /// The response of a [`RateLimit`](super::RateLimit): decides, and then is served or refused.
+    /// The future of a [`RateLimit`](super::RateLimit) service. It returns the response of the
+    /// inner service, or the response of a refusal.
     pub struct ResponseFuture<Svc, ReqB, S, R = ProblemJson>
     where
         Svc: Service<Request<ReqB>>,
@@ -38,71 +45,199 @@ pin_project! {
     {
         /// The store is deciding.
         Deciding {
-            decision: Pin<Box<dyn Future<Output = Admission> + Send>>,
-            // Boxed, as it alone would make every response future twice as large.
+            decision: PendingDecision,
+            // Boxed, because otherwise each response future would be twice as large.
             waiting: Option<Box<Waiting<Svc, ReqB>>>,
         },
-        /// The inner service is at work.
+        /// The inner service is executing the request.
         Serving {
             #[pin]
             future: Svc::Future,
             decided: Option<Decided>,
+            hold: Option<Box<dyn OpenHold>>,
         },
-        /// The store takes back what a failed request was charged.
-        Refunding {
-            refund: Pin<Box<dyn Future<Output = ()> + Send>>,
+        /// The result is known. Before it is returned, the store executes the refund or the
+        /// settlement, if there is one.
+        Ending {
+            call: Option<StoreCall>,
             result: Option<Result<Svc::Response, Svc::Error>>,
-        },
-        /// The response is there.
-        Answered {
-            response: Option<Svc::Response>,
         },
     }
 }
 
-/// A request that waits for its decision, and the service that was made ready for it.
+/// The service that was made ready for a request, and the body of the request. Both wait for the
+/// decision.
 struct Waiting<Svc, ReqB> {
     service: Svc,
-    request: Parts,
     body: ReqB,
+}
+
+/// A request with the decision on it.
+pub(super) struct DecidedRequest {
+    pub(super) request: Parts,
+    pub(super) admission: Admission,
+    pub(super) hold: Option<Box<dyn OpenHold>>,
+}
+
+/// A response, with the hold that the end of its body settles.
+type HeldResponse<B> = (Response<B>, Option<Box<dyn OpenHold>>);
+
+/// The decision on a request, while the store makes it.
+pub(super) struct PendingDecision {
+    call: Option<Pin<Box<dyn Future<Output = DecidedRequest> + Send>>>,
+    is_hold: bool,
+    /// The runtime in which a hold was sent.
+    runtime: Option<Handle>,
+}
+
+impl PendingDecision {
+    pub(super) fn new(call: impl Future<Output = DecidedRequest> + Send + 'static) -> Self {
+        Self { call: Some(Box::pin(call)), is_hold: false, runtime: None }
+    }
+
+    /// Like [`new`](Self::new), for a call that holds. If the decision is dropped while the call is
+    /// in flight, a task waits for the answer and refunds the hold.
+    pub(super) fn hold(call: impl Future<Output = DecidedRequest> + Send + 'static) -> Self {
+        Self { call: Some(Box::pin(call)), is_hold: true, runtime: None }
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<DecidedRequest> {
+        let Some(call) = &mut self.call else { return Poll::Pending };
+        let answer = call.as_mut().poll(context);
+        if answer.is_ready() {
+            self.call = None;
+        } else if self.is_hold && self.runtime.is_none() {
+            self.runtime = Handle::try_current().ok();
+        }
+        answer
+    }
+}
+
+impl Drop for PendingDecision {
+    fn drop(&mut self) {
+        if let (Some(call), Some(runtime)) = (self.call.take(), &self.runtime) {
+            let cancel = async {
+                if let Some(hold) = call.await.hold {
+                    hold.cancel().await;
+                }
+            };
+            runtime.spawn(timeout(CANCEL_TIMEOUT, cancel));
+        }
+    }
 }
 
 impl<Svc, ReqB, S, R> ResponseFuture<Svc, ReqB, S, R>
 where
     Svc: Service<Request<ReqB>>,
 {
-    pub(super) fn deciding(
-        shared: Arc<Shared<S, R>>,
-        decision: Pin<Box<dyn Future<Output = Admission> + Send>>,
-        service: Svc,
-        request: Parts,
-        body: ReqB,
-    ) -> Self {
-        let waiting = Some(Box::new(Waiting { service, request, body }));
-        Self { shared, state: State::Deciding { decision, waiting } }
+    /// Creates the future of an exempt request.
+    pub(super) fn exempt(shared: Arc<Shared<S, R>>, future: Svc::Future) -> Self {
+        Self { shared, state: State::Serving { future, decided: None, hold: None } }
     }
 
-    pub(super) fn serving(
+    pub(super) fn deciding(
         shared: Arc<Shared<S, R>>,
-        future: Svc::Future,
-        decided: Option<Decided>,
+        decision: PendingDecision,
+        service: Svc,
+        body: ReqB,
     ) -> Self {
-        Self { shared, state: State::Serving { future, decided } }
+        let waiting = Some(Box::new(Waiting { service, body }));
+        Self { shared, state: State::Deciding { decision, waiting } }
     }
 
     pub(super) fn decided<ResB>(
         shared: Arc<Shared<S, R>>,
+        decided: DecidedRequest,
         service: &mut Svc,
-        request: Parts,
         body: ReqB,
-        admission: Admission,
     ) -> Self
     where
         Svc: Service<Request<ReqB>, Response = Response<ResB>>,
         R: Respond<ResB>,
     {
-        let state = State::decided(&shared, service, request, body, admission);
+        let state = State::decided(&shared, decided, service, body);
         Self { shared, state }
+    }
+
+    /// Polls for the response. If the end of the body must settle a hold, also returns the hold.
+    ///
+    /// `is_over` returns `true` if a body has no frames left.
+    pub(super) fn poll_response<ResB>(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        is_over: fn(&ResB) -> bool,
+    ) -> Poll<Result<HeldResponse<ResB>, Svc::Error>>
+    where
+        Svc: Service<Request<ReqB>, Response = Response<ResB>>,
+        S: Store + 'static,
+        R: Respond<ResB> + Send + Sync + 'static,
+    {
+        let mut this = self.project();
+        loop {
+            let next = match this.state.as_mut().project() {
+                StateProjection::Deciding { decision, waiting } => {
+                    let decided = ready!(decision.poll(context));
+                    let Some(waiting) = waiting.take() else { return Poll::Pending };
+                    let Waiting { mut service, body } = *waiting;
+                    State::decided(this.shared, decided, &mut service, body)
+                }
+                StateProjection::Serving { future, decided, hold } => {
+                    let mut result = ready!(future.poll(context));
+                    let mut refund_call =
+                        decided.as_mut().and_then(|decided| decided.refund.take());
+                    if hold.is_some() || refund_call.is_some() {
+                        let is_refunded;
+                        (result, is_refunded) = with_head(result, |head| {
+                            let is_refunded = this.shared.refunds(head);
+                            if let Some(hold) = hold {
+                                hold.respond(head, is_refunded);
+                            }
+                            is_refunded
+                        });
+                        refund_call = refund_call.filter(|_| is_refunded);
+                    }
+                    if let (Ok(response), Some(decided)) = (&mut result, decided) {
+                        this.shared.write_fields(decided, response);
+                    }
+                    let call: StoreCall = match (hold.take(), refund_call) {
+                        (None, None) => {
+                            return Poll::Ready(result.map(|response| (response, None)));
+                        }
+                        (None, Some(call)) => Box::pin(refund(Arc::clone(this.shared), *call)),
+                        (Some(mut hold), _) => {
+                            match result {
+                                Ok(response) if !hold.is_known() && !is_over(response.body()) => {
+                                    return Poll::Ready(Ok((response, Some(hold))));
+                                }
+                                Ok(_) => hold.end(),
+                                Err(_) => {}
+                            }
+                            hold.settle()
+                        }
+                    };
+                    State::Ending { call: Some(call), result: Some(result) }
+                }
+                StateProjection::Ending { call, result } => {
+                    if let Some(call) = call {
+                        ready!(call.as_mut().poll(context));
+                    }
+                    // A future that is polled after its output stays pending.
+                    let Some(result) = result.take() else { return Poll::Pending };
+                    return Poll::Ready(result.map(|response| (response, None)));
+                }
+            };
+            this.state.set(next);
+        }
+    }
+
+    /// Writes the state of the future for a `Debug` output.
+    pub(super) fn debug(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.state {
+            State::Deciding { .. } => "deciding",
+            State::Serving { .. } => "serving",
+            State::Ending { .. } => "ending",
+        };
+        write!(f, "{name}({state})")
     }
 }
 
@@ -110,71 +245,40 @@ impl<Svc, ReqB> State<Svc, ReqB>
 where
     Svc: Service<Request<ReqB>>,
 {
-    /// What follows a decision: the service, or the response of a refusal.
+    /// Calls the service, or creates the response of a refusal.
     fn decided<S, R, ResB>(
         shared: &Shared<S, R>,
+        decided: DecidedRequest,
         service: &mut Svc,
-        request: Parts,
         body: ReqB,
-        admission: Admission,
     ) -> Self
     where
         Svc: Service<Request<ReqB>, Response = Response<ResB>>,
         R: Respond<ResB>,
     {
+        let DecidedRequest { request, admission, hold } = decided;
         match shared.admit(&request, admission) {
             ControlFlow::Continue(decided) => {
                 let future = service.call(Request::from_parts(request, body));
-                Self::Serving { future, decided }
+                Self::Serving { future, decided, hold }
             }
-            ControlFlow::Break(response) => Self::Answered { response: Some(response) },
+            ControlFlow::Break(response) => Self::Ending { call: None, result: Some(Ok(response)) },
         }
     }
 }
 
-impl<S, R> Shared<S, R> {
-    /// What was decided on a request that is admitted; the response of one that is refused.
-    pub(super) fn admit<B>(
-        &self,
-        request: &Parts,
-        admission: Admission,
-    ) -> ControlFlow<Response<B>, Option<Decided>>
-    where
-        R: Respond<B>,
-    {
-        match admission {
-            Admission::Unlimited => ControlFlow::Continue(None),
-            Admission::Decided(decided) => {
-                let Some(problem) = Problem::new(decided.verdicts(), &decided.decision) else {
-                    return ControlFlow::Continue(Some(decided));
-                };
-                let refusal = Refusal::denied(request, &decided, problem);
-                let mut response = self.respond.respond(&refusal);
-                self.write_fields(&decided, &mut response);
-                ControlFlow::Break(response)
-            }
-            Admission::NoSubject { limit, refused } => {
-                let policy = self.settings.limits.get(limit).map_or("", |(it, _)| it.name());
-                let refusal = Refusal::no_subject(request, policy, refused);
-                ControlFlow::Break(self.respond.respond(&refusal))
-            }
-            Admission::Failed(error) => {
-                let refusal = Refusal::failed(request, &error);
-                ControlFlow::Break(self.respond.respond(&refusal))
-            }
+/// Calls `look` with the head of the response, or with `None` if the service failed.
+fn with_head<B, E, T>(
+    result: Result<Response<B>, E>,
+    look: impl FnOnce(Option<&response::Parts>) -> T,
+) -> (Result<Response<B>, E>, T) {
+    match result {
+        Ok(response) => {
+            let (head, body) = response.into_parts();
+            let seen = look(Some(&head));
+            (Ok(Response::from_parts(head, body)), seen)
         }
-    }
-
-    pub(super) fn write_fields<B>(&self, decided: &Decided, response: &mut Response<B>) {
-        if let Some(writer) = &self.settings.fields {
-            let headers = response.headers_mut();
-            writer.write_partitioned(decided.partitioned(), &decided.decision, headers);
-        }
-    }
-
-    /// Whether the charges of a request with this response are given back.
-    pub(super) fn refunds(&self, response: &response::Parts) -> bool {
-        self.settings.refund.as_ref().is_some_and(|rule| rule(response))
+        Err(error) => (Err(error), look(None)),
     }
 }
 
@@ -187,56 +291,9 @@ where
     type Output = Result<Response<ResB>, Svc::Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
-        loop {
-            let next = match this.state.as_mut().project() {
-                StateProjection::Deciding { decision, waiting } => {
-                    let admission = ready!(decision.as_mut().poll(context));
-                    let Some(waiting) = waiting.take() else {
-                        return Poll::Pending;
-                    };
-                    let Waiting { mut service, request, body } = *waiting;
-                    State::decided(this.shared, &mut service, request, body, admission)
-                }
-                StateProjection::Serving { future, decided } => {
-                    let mut result = ready!(future.poll(context));
-                    let Some(decided) = decided else {
-                        return Poll::Ready(result);
-                    };
-                    let mut refund_call = decided.refund.take();
-                    if refund_call.is_some() {
-                        let is_refunded;
-                        (is_refunded, result) = match result {
-                            Ok(response) => {
-                                let (head, body) = response.into_parts();
-                                let is_refunded = this.shared.refunds(&head);
-                                (is_refunded, Ok(Response::from_parts(head, body)))
-                            }
-                            // There is a refund only if there is a rule.
-                            Err(error) => (true, Err(error)),
-                        };
-                        refund_call = refund_call.filter(|_| is_refunded);
-                    }
-                    if let Ok(response) = &mut result {
-                        this.shared.write_fields(decided, response);
-                    }
-                    let Some(call) = refund_call else {
-                        return Poll::Ready(result);
-                    };
-                    let refund = refund(Arc::clone(this.shared), *call);
-                    State::Refunding { refund: Box::pin(refund), result: Some(result) }
-                }
-                StateProjection::Refunding { refund, result } => {
-                    ready!(refund.as_mut().poll(context));
-                    // As for every future, polling on after the response was given never gives another.
-                    return result.take().map_or(Poll::Pending, Poll::Ready);
-                }
-                StateProjection::Answered { response } => {
-                    return response.take().map_or(Poll::Pending, |it| Poll::Ready(Ok(it)));
-                }
-            };
-            this.state.set(next);
-        }
+        // Requests of this future have no hold, so that the body does not matter.
+        let result = ready!(self.poll_response(context, |_| true));
+        Poll::Ready(result.map(|(response, _)| response))
     }
 }
 
@@ -245,11 +302,6 @@ where
     Svc: Service<Request<ReqB>>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match &self.state {
-            State::Deciding { .. } => "ResponseFuture(deciding)",
-            State::Serving { .. } => "ResponseFuture(serving)",
-            State::Refunding { .. } => "ResponseFuture(refunding)",
-            State::Answered { .. } => "ResponseFuture(answered)",
-        })
+        self.debug("ResponseFuture", f)
     }
 }

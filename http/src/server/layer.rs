@@ -1,4 +1,4 @@
-//! The layer.
+//! The layer that applies limits to a service.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,10 +16,11 @@ use super::service::RateLimit;
 use super::shared::{Exemption, Settings, Shared};
 use crate::fields::{FieldFormat, FieldScope, FieldWriter};
 
-/// Puts limits before a service. See [the module](super) for an example, for what a request gets and for
-/// where the layer stands among others.
+/// A layer that applies limits to the requests of a service. [The module](super) has an example,
+/// and describes the responses and the position of the layer among other layers.
 ///
-/// `R` makes the responses of refusals. The layer is `Clone`, whatever `S` and `R` are: clones share one limiter.
+/// `R` creates the responses of refusals. The layer implements `Clone` for every `S` and `R`. All
+/// clones share one limiter.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -47,18 +48,21 @@ use crate::fields::{FieldFormat, FieldScope, FieldWriter};
 /// ```
 #[must_use = "a layer does nothing until a service is wrapped by it"]
 pub struct RateLimitLayer<S, R = ProblemJson> {
-    // One pointer, as axum applies the layer of a route anew for each request.
+    // A single pointer, because axum applies the layer of a route again for each request.
     shared: Arc<Shared<S, R>>,
 }
 
 impl<S: Store> RateLimitLayer<S> {
-    /// A layer that applies these limits, all in one decision.
+    /// Creates a layer that applies these limits in one decision.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfig`] if there is no limit or more than [`MAX_CHARGES`], if the limiter has no policy
-    /// of a limit's name, if a field cannot hold a name or a unit, or if a status for requests
-    /// without a subject is not of a client error.
+    /// Returns [`ErrorKind::InvalidConfig`] if
+    ///
+    /// * there is no limit, or more than [`MAX_CHARGES`],
+    /// * the limiter has no policy with the name of a limit,
+    /// * a field cannot contain a name or a unit, or
+    /// * the status for requests without a subject is not a client error.
     pub fn new(
         limiter: Limiter<S>,
         limits: impl IntoIterator<Item = Limit>,
@@ -73,7 +77,9 @@ impl<S: Store> RateLimitLayer<S> {
             .collect::<Result<_, Error>>()?;
         if limits.is_empty() || limits.len() > MAX_CHARGES {
             let count = limits.len();
-            return Err(invalid(format!("a layer has 1 to {MAX_CHARGES} limits, not {count}")));
+            return Err(invalid(format!(
+                "the number of limits is {count}; it must be 1 to {MAX_CHARGES}"
+            )));
         }
         let mut writer = FieldWriter::builder();
         for (policy, limit) in &limits {
@@ -93,19 +99,19 @@ impl<S: Store> RateLimitLayer<S> {
 }
 
 impl<S, R> RateLimitLayer<S, R> {
-    /// Lets requests of this path pass, and counts them nowhere: `/health`, say. The path is compared as a
-    /// whole, as the layer sees it; axum takes off the prefix of a nested router.
+    /// Exempts requests with this path, such as `/health`, from all limits. The layer compares the
+    /// whole path that it receives. In a nested router, axum removes the prefix before.
     pub fn exempt_path(self, path: impl Into<Box<str>>) -> Self {
         self.exempt_by(Exemption::Path(path.into()))
     }
 
-    /// Lets requests of the method `OPTIONS` pass, and counts them nowhere: for a server that answers CORS
-    /// preflights inside of the layer.
+    /// Exempts requests with the method `OPTIONS` from all limits. Use this if the service inside
+    /// the layer answers CORS preflight requests.
     pub fn exempt_options(self) -> Self {
         self.exempt(|request| request.method == Method::OPTIONS)
     }
 
-    /// Lets requests for which `condition` is true pass, and counts them nowhere.
+    /// Exempts requests for which `condition` returns `true` from all limits.
     pub fn exempt(self, condition: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         self.exempt_by(Exemption::If(Arc::new(condition)))
     }
@@ -114,7 +120,8 @@ impl<S, R> RateLimitLayer<S, R> {
         self.with(|settings| settings.exemptions.push(exemption))
     }
 
-    /// Sets the form of the fields that tell the limits. Default: [`FieldFormat::Ietf11`].
+    /// Sets the format of the fields that announce the limits. The default is
+    /// [`FieldFormat::Ietf11`].
     pub fn fields(self, format: FieldFormat) -> Self {
         self.with(|settings| {
             settings.fields = settings.fields.take().map(|writer| writer.with_format(format));
@@ -122,36 +129,38 @@ impl<S, R> RateLimitLayer<S, R> {
     }
 
     /// Sets the policies that the fields name. By default, a response to a request with more than
-    /// four limits names only the tightest of each [unit](Limit::unit): see [`FieldScope`].
+    /// four limits names only the tightest policy of each [unit](Limit::unit): see [`FieldScope`].
     pub fn field_scope(self, scope: FieldScope) -> Self {
         self.with(|settings| {
             settings.fields = settings.fields.take().map(|writer| writer.with_scope(scope));
         })
     }
 
-    /// Tells no limits. Refusals then have no `Retry-After` either, unless
-    /// [`respond_with`](Self::respond_with) adds it.
+    /// Disables the fields that announce the limits. Refusals then have no `Retry-After` either,
+    /// unless [`respond_with`](Self::respond_with) adds it.
     pub fn without_fields(self) -> Self {
         self.with(|settings| settings.fields = None)
     }
 
-    /// Gives the charges of a request back if its service fails, or answers with a status from 500 on.
+    /// Refunds the charges of a request if its service fails, or if the status of the response is
+    /// 500 or higher.
     pub fn refund_server_errors(self) -> Self {
         self.refund_when(|response| response.status.is_server_error())
     }
 
-    /// Gives the charges of a request back if its service fails, or if `rule` is true for the head of the
-    /// response. [`Limit::without_refund`] excludes a limit.
+    /// Refunds the charges of a request if its service fails, or if `rule` returns `true` for the
+    /// head of the response. [`Limit::without_refund`] excludes a limit.
     ///
-    /// The response waits for the store to answer. A refund that fails leaves the request charged, and so does a
-    /// client that disconnects earlier. What a failure policy admitted is not given back.
+    /// The response waits until the store has executed the refund. If the refund fails, or if the
+    /// client disconnects before the response, the request stays charged. Requests that a failure
+    /// policy admitted are not refunded.
     ///
     /// ```
     /// # use tidegate_core::Store;
     /// # use tidegate_http::server::RateLimitLayer;
     /// # fn with_refunds<S: Store>(layer: RateLimitLayer<S>) -> RateLimitLayer<S> {
-    /// // An answer from the cache costs nothing.
-    /// layer.refund_when(|response| response.headers.get("x-cache").is_some_and(|it| it == "HIT"))
+    /// // A response from the cache costs nothing.
+    /// layer.refund_when(|response| response.headers.get("x-cache").is_some_and(|value| value == "HIT"))
     /// # }
     /// ```
     pub fn refund_when(
@@ -161,15 +170,16 @@ impl<S, R> RateLimitLayer<S, R> {
         self.with(|settings| settings.refund = Some(Arc::new(rule)))
     }
 
-    /// Takes the costs as estimates, for a service whose costs are known only when it has answered: see
-    /// [`hold`](super::hold). The limits that are named are settled at their [`ActualCost`]; others keep their costs.
+    /// Treats the costs as estimates, for a service whose costs are known only after the response:
+    /// see [`hold`](super::hold). The layer settles the named limits at their [`ActualCost`]. The
+    /// other limits keep their costs.
     ///
-    /// `ttl` is how long a response takes at most. The store remembers a hold for twice that time.
+    /// `ttl` is the maximum duration of a response. The store remembers a hold for twice this time.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfig`] if there is no limit of a name, if two limits are of one policy, and if `ttl` is zero
-    /// or above [`MAX_SPAN`](tidegate_core::MAX_SPAN).
+    /// Returns [`ErrorKind::InvalidConfig`] if the layer has no limit of a name, if two limits have
+    /// the same policy, or if `ttl` is zero or exceeds [`MAX_SPAN`](tidegate_core::MAX_SPAN).
     pub fn hold_for<'n>(
         self,
         ttl: Duration,
@@ -180,10 +190,12 @@ impl<S, R> RateLimitLayer<S, R> {
         Ok(HoldLayer::new(shared, settings))
     }
 
-    /// Answers refusals with what a function returns. The fields are added to that.
+    /// Answers refusals with the responses that a function returns. The layer adds its fields to
+    /// them.
     ///
-    /// Without it, [`ProblemJson`] answers, whose body the service's type of body must be made from:
-    /// `From<String>`, as `axum::body::Body` and `http_body_util::Full<Bytes>` have it.
+    /// Without this setting, [`ProblemJson`] creates the responses. It requires that the body type
+    /// of the service implements `From<String>`, as `axum::body::Body` and
+    /// `http_body_util::Full<Bytes>` do.
     ///
     /// ```
     /// use axum::response::{Html, IntoResponse as _};
@@ -204,8 +216,8 @@ impl<S, R> RateLimitLayer<S, R> {
         self.respond(respond)
     }
 
-    /// Answers refusals with a [`Respond`](super::Respond), whose type has a name:
-    /// [`GrpcStatus`](super::GrpcStatus), or one of the application.
+    /// Answers refusals with a value that implements [`Respond`](super::Respond):
+    /// [`GrpcStatus`](super::GrpcStatus), or a type of the application.
     pub fn respond<R2>(self, respond: R2) -> RateLimitLayer<S, R2> {
         let Shared { limiter, settings, .. } = self.into_shared();
         RateLimitLayer::from_shared(Shared { limiter, settings, respond: Arc::new(respond) })
@@ -221,7 +233,7 @@ impl<S, R> RateLimitLayer<S, R> {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Clones of the layer keep their own.
+    /// Returns the shared data. Other clones of the layer keep their copy.
     fn into_shared(self) -> Shared<S, R> {
         Arc::try_unwrap(self.shared).unwrap_or_else(|shared| Shared {
             limiter: shared.limiter.clone(),
@@ -234,7 +246,7 @@ impl<S, R> RateLimitLayer<S, R> {
 fn policy_of<'a, S: Store>(limiter: &'a Limiter<S>, limit: &Limit) -> Result<&'a Policy, Error> {
     limiter.policy(&limit.policy_name).map_err(|_| {
         let names: Vec<_> =
-            limiter.policies().iter().map(|it| format!("`{}`", it.name())).collect();
+            limiter.policies().iter().map(|policy| format!("`{}`", policy.name())).collect();
         let (name, names) = (&limit.policy_name, names.join(", "));
         invalid(format!("the limiter has no policy `{name}`, but {names}"))
     })
@@ -243,8 +255,8 @@ fn policy_of<'a, S: Store>(limiter: &'a Limiter<S>, limit: &Limit) -> Result<&'a
 fn check_status(limit: &Limit) -> Result<(), Error> {
     match limit.missing {
         Missing::Refuse(status) if !status.is_client_error() => Err(invalid(format!(
-            "requests without a subject for `{}` would be refused with {status}; that has to be a \
-             client error, 400 to 499",
+            "the status for requests without a subject for `{}` is {status}; it must be a client error \
+             (400 to 499)",
             limit.policy_name
         ))),
         _ => Ok(()),
@@ -263,7 +275,7 @@ impl<Svc, S, R> Layer<Svc> for RateLimitLayer<S, R> {
     }
 }
 
-// Not derived, as that would ask for `S: Clone` and `R: Clone`.
+// A derived implementation would require `S: Clone` and `R: Clone`.
 impl<S, R> Clone for RateLimitLayer<S, R> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }

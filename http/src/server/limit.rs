@@ -9,7 +9,8 @@ use tidegate_core::{Policy, Subject};
 
 use crate::subject::{ExtractSubject, HashKey, PartitionKey};
 
-/// One limit of a layer: a policy of the limiter, and what its subject and its cost are in a request.
+/// A limit of a layer: a policy of the limiter, and functions that return the subject and the cost
+/// of a request.
 ///
 /// ```
 /// use http::{Method, StatusCode};
@@ -30,7 +31,7 @@ use crate::subject::{ExtractSubject, HashKey, PartitionKey};
 ///         .cost_by(|request| if request.method == Method::GET { 1 } else { 5 })
 ///         .policy_by(|request| Some(&request.extensions.get::<User>()?.plan))
 ///         .or_refuse(StatusCode::UNAUTHORIZED),
-///     // Searches count by themselves too.
+///     // Searches have an additional limit.
 ///     Limit::by("search", ClientAddress::peer()).only(|request| request.uri.path() == "/search"),
 /// ];
 /// # drop(limits);
@@ -60,7 +61,7 @@ enum Cost {
     Of(Arc<CostOf>),
 }
 
-/// What a request without a subject gets.
+/// The treatment of a request without a subject.
 #[derive(Debug, Clone)]
 pub(super) enum Missing {
     Refuse(StatusCode),
@@ -68,31 +69,30 @@ pub(super) enum Missing {
     Share(Subject<'static>),
 }
 
-/// A request without a subject, which its limit refuses.
+/// The refusal of a request that has no subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NoSubject {
     pub(super) status: StatusCode,
     pub(super) remedy: Option<&'static str>,
 }
 
-/// What a limit charges for a request.
+/// The charge of a limit for a request.
 #[derive(Debug)]
 pub(super) struct LimitCharge<'r> {
-    /// The place of the limit in the layer.
+    /// The index of the limit in the layer.
     pub(super) limit: usize,
     pub(super) policy: &'r Policy,
-    pub(super) is_own_policy: bool,
     pub(super) is_refunded: bool,
     pub(super) tenant: Option<Subject<'r>>,
     pub(super) subject: Subject<'r>,
     pub(super) cost: u64,
-    /// `None` if the client is not to know it.
+    /// `None` if the response does not disclose the partition key.
     pub(super) partition_key: Option<PartitionKey>,
 }
 
 impl Limit {
-    /// Charges the limiter's policy of this name, by this subject: 1 for each request. A request without the
-    /// subject is refused with 400.
+    /// Creates a limit that charges 1 per request to this subject, under the limiter's policy of
+    /// this name. A request without the subject is refused with status 400.
     pub fn by(policy: impl Into<Box<str>>, subject: impl ExtractSubject + 'static) -> Self {
         Self {
             policy_name: policy.into(),
@@ -113,14 +113,15 @@ impl Limit {
         Self { cost: Cost::Fixed(cost), ..self }
     }
 
-    /// Sets the cost of a request by its head. A cost of 0 is never refused, except while the subject is
-    /// blocked, and its response tells what is left.
+    /// Sets a function that returns the cost of a request from its head. A request with a cost of 0
+    /// is refused only while the subject is blocked. Its response announces the remaining amount.
     pub fn cost_by(self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
         Self { cost: Cost::Of(Arc::new(cost)), ..self }
     }
 
-    /// Applies the limit only to requests for which `condition` is true: to some routes, some methods, some
-    /// tenants. Twice: to those for which both are.
+    /// Applies the limit only to requests for which `condition` returns `true`, for example to some
+    /// routes, methods or tenants. If this method is called several times, all conditions must be
+    /// `true`.
     pub fn only(self, condition: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         let condition: Arc<Condition> = match self.condition {
             None => Arc::new(condition),
@@ -129,11 +130,13 @@ impl Limit {
         Self { condition: Some(condition), ..self }
     }
 
-    /// Uses another policy for a request, such as the plan of its user. With `None`, the limiter's counts.
+    /// Sets a function that returns another policy for a request, such as the plan of its user. If
+    /// the function returns `None`, the limiter's policy applies.
     ///
-    /// The policy is borrowed from the request: the middleware that loads it (from a database, say) puts it
-    /// into the request's extensions. Plans that differ in numbers only should have the name of the limiter's
-    /// policy, so that what was used stays used when the plan changes: see
+    /// The policy is borrowed from the request. A middleware loads the policy, for example from a
+    /// database, and puts it into the extensions of the request. Plans that differ only in numbers
+    /// should have the name of the limiter's policy, so that the usage of a subject is kept when
+    /// its plan changes: see
     /// [`Policy`](Policy#what-happens-to-what-was-used-when-a-policy-changes).
     pub fn policy_by(
         self,
@@ -142,8 +145,9 @@ impl Limit {
         Self { policy: Some(Arc::new(policy)), ..self }
     }
 
-    /// Counts the subjects of each tenant by themselves, and keeps the states of a tenant together. A request
-    /// without a tenant gets what one without a subject gets.
+    /// Sets the tenant of a request. The subjects of each tenant are counted separately, and all
+    /// states of a tenant are stored together. A request without a tenant is treated like a request
+    /// without a subject.
     ///
     /// ```
     /// use tidegate_core::Subject;
@@ -161,39 +165,46 @@ impl Limit {
         Self { tenant: Some(Arc::new(tenant)), ..self }
     }
 
-    /// Refuses requests without a subject, with this status of a client error: 401, say. Default: 400.
+    /// Refuses requests without a subject with this status, which must be a client error (4xx). The
+    /// default is 400.
     pub fn or_refuse(self, status: StatusCode) -> Self {
         Self { missing: Missing::Refuse(status), ..self }
     }
 
-    /// Does not apply the limit to requests without a subject. Other limits of the layer still apply.
+    /// Does not apply the limit to requests without a subject. The other limits of the layer still
+    /// apply.
     ///
-    /// A client that can leave out its subject can then leave out the limit.
+    /// A client that can omit its subject can therefore bypass the limit.
     pub fn or_pass(self) -> Self {
         Self { missing: Missing::Pass, ..self }
     }
 
-    /// Counts all requests without a subject as one subject of this name. It is written as
-    /// [several parts](Subject::parts) are, so that no user, address or key of that name equals it.
+    /// Counts all requests without a subject as one subject of this name. The name is encoded as
+    /// [several parts](Subject::parts), so that it never equals a user, an address or a key.
     pub fn or_share(self, name: &str) -> Self {
         Self { missing: Missing::Share(Subject::parts(["no subject", name])), ..self }
     }
 
-    /// Says what is counted, if not requests, for the field `RateLimit-Policy`: see
-    /// [`FieldWriterBuilder::unit`](crate::fields::FieldWriterBuilder::unit).
+    /// Sets the unit that the limit counts, for the field `RateLimit-Policy`. The default is
+    /// requests. See [`FieldWriterBuilder::unit`](crate::fields::FieldWriterBuilder::unit).
     pub fn unit(self, unit: impl Into<Box<str>>) -> Self {
         Self { unit: Some(unit.into()), ..self }
     }
 
-    /// Tells clients the partition that a request was counted in: the parameter `pk` of the field `RateLimit`, as a
-    /// keyed hash of the tenant and the subject (HMAC-SHA-256, cut to 128 bits). Written in the format
-    /// [`FieldFormat::Ietf11`](crate::fields::FieldFormat::Ietf11) only. Default: not written.
+    /// Discloses the partition of a request to the client, as the parameter `pk` of the field
+    /// `RateLimit`. The partition is a keyed hash of the tenant and the subject (HMAC-SHA-256,
+    /// truncated to 128 bits). Only the format
+    /// [`FieldFormat::Ietf11`](crate::fields::FieldFormat::Ietf11) has this parameter. By default,
+    /// the partition is not disclosed.
     ///
-    /// A client with several accounts can tell by it which of them a limit is of. But the key is the same in all
-    /// responses about a subject, so it discloses which of them are about the same one: to two clients behind
-    /// one address that they share it, and to a log or a proxy that a user came back from another address. The
-    /// hash hides the subject only as long as the secret is not known; do not use the secret for
-    /// anything else. It costs a hash and an allocation for each request.
+    /// With the partition, a client that has several accounts can recognize the account that a
+    /// limit applies to. However, all responses about one subject have the same partition key, so
+    /// that the key discloses which responses are about the same subject. For example, two clients
+    /// at one address can find out that they share the address, and a log or a proxy can recognize
+    /// a user who returns from another address.
+    ///
+    /// The hash hides the subject only while the secret is not known, so use the secret for nothing
+    /// else. The partition costs one hash and one allocation per request.
     ///
     /// ```
     /// use http::{Request, Response};
@@ -223,17 +234,17 @@ impl Limit {
         Self { partition_key: Some(key), ..self }
     }
 
-    /// Keeps the charge of a request that failed, where the layer
-    /// [refunds](super::RateLimitLayer::refund_when) others: of a limit on attempts, say.
+    /// Excludes the limit from [refunds](super::RateLimitLayer::refund_when), so that a failed
+    /// request stays charged. This is useful for a limit on attempts.
     pub fn without_refund(self) -> Self {
         Self { is_refunded: false, ..self }
     }
 
-    /// Returns what the limit charges; `None` if it does not apply.
+    /// Returns the charge of the limit for a request. Returns `None` if the limit does not apply.
     ///
     /// # Errors
     ///
-    /// Returns how the request is refused, if it has no subject.
+    /// Returns the refusal of the request if it has no subject.
     pub(super) fn charge<'r>(
         &'r self,
         limit: usize,
@@ -244,7 +255,8 @@ impl Limit {
             return Ok(None);
         }
         let tenant = self.tenant.as_ref().map(|tenant| tenant.extract(request));
-        // `None` stands for a tenant that is missing.
+        // The outer `Option` is `None` if the limit has no tenants, and the inner one if the
+        // request has no tenant.
         let subject = match tenant {
             Some(None) => None,
             _ => self.subject.extract(request),
@@ -273,7 +285,6 @@ impl Limit {
         Ok(Some(LimitCharge {
             limit,
             policy: policy.unwrap_or(own_policy),
-            is_own_policy: policy.is_none(),
             is_refunded: self.is_refunded,
             tenant,
             subject,

@@ -1,4 +1,5 @@
-//! The layer for servers: limits that are decided before a request reaches its service.
+//! A layer for servers. It decides on the limits of a request before the request reaches the
+//! service.
 //!
 //! ```
 //! use axum::Router;
@@ -21,61 +22,70 @@
 //! # Ok(()) }
 //! ```
 //!
-//! One call to the store decides on all limits of a request: all are charged, or none.
+//! One call to the store decides on all limits of a request. Either all limits are charged, or
+//! none.
 //!
-//! # What a request gets
+//! # Responses
 //!
-//! | | response | reaches the service | fields |
+//! The columns describe the response of a request, whether the request reaches the service, and the
+//! fields that the layer adds.
+//!
+//! | request | response | reaches the service | fields |
 //! |---|---|---|---|
-//! | all policies admit it | the response of the service | yes | `RateLimit`, `RateLimit-Policy`, on [all limits or the tightest](crate::fields::FieldScope) |
-//! | a policy refuses it | 429 | no | these and `Retry-After` |
-//! | a [failure policy](tidegate_core::layers) refuses it, closed or by a share of the limit | 503 | no | `Retry-After`; by a share, all |
-//! | a failure policy admits it, open | that of the service | yes | none: nothing is known |
+//! | admitted by all policies | the response of the service | yes | `RateLimit` and `RateLimit-Policy`, on [all limits or the tightest](crate::fields::FieldScope) |
+//! | refused by a policy | 429 | no | `RateLimit`, `RateLimit-Policy`, `Retry-After` |
+//! | refused by a [failure policy](tidegate_core::layers) that fails closed | 503 | no | `Retry-After` |
+//! | refused by a failure policy that enforces a share of the limit | 503 | no | `RateLimit`, `RateLimit-Policy`, `Retry-After` |
+//! | admitted by a failure policy that fails open | the response of the service | yes | none, because nothing is known |
 //! | the store fails, and has no failure policy | 503 | no | none |
-//! | the store rejects the call, as one with a policy that it cannot keep | 500 | no | none |
-//! | it has no subject for a limit | what the [`Limit`] says: by default 400 | if the limit says so | those of the other limits |
-//! | it is [exempt](RateLimitLayer::exempt), or no limit applies | that of the service | yes | none |
+//! | the store rejects the call, for example because it does not support a policy | 500 | no | none |
+//! | has no subject for a limit | set by the [`Limit`]: by default 400 | if the limit allows this | the fields of the other limits, if the request reaches the service |
+//! | [exempt](RateLimitLayer::exempt), or without an applicable limit | the response of the service | yes | none |
 //!
-//! Shadow policies count and report to metrics, and change no response. The body of a refusal is a problem of
-//! RFC 9457, or [what the application makes of it](RateLimitLayer::respond_with).
+//! Shadow policies count requests and are reported to metrics, and never change a response. The
+//! body of a refusal is a problem of RFC 9457, or [a body of the
+//! application](RateLimitLayer::respond_with).
 //!
-//! # Where the layer stands
+//! # Position among other layers
 //!
-//! With [`tower::ServiceBuilder`](https://docs.rs/tower), layers that are named first are outside. (With
-//! axum's `Router::layer`, those that are added last.)
+//! With [`tower::ServiceBuilder`](https://docs.rs/tower), the first layer is the outermost. With
+//! axum's `Router::layer`, the layer that is added last is the outermost.
 //!
-//! | layer | stands | because |
+//! | layer | position | reason |
 //! |---|---|---|
-//! | tracing, metrics | outside | refusals are to be seen |
-//! | CORS | outside | browsers hide a response without CORS fields from scripts, 429 included, and preflight requests are answered before they count |
+//! | tracing, metrics | outside | they record refusals too |
+//! | CORS | outside | browsers hide a response without CORS fields from scripts, 429 included, and preflight requests are answered before they are counted |
 //! | limits by address | outside of authentication | they protect it |
 //! | authentication | | |
-//! | limits by user, API key or tenant | inside of authentication | [anyone can claim to be a user](crate::subject#count-by-what-was-verified) |
-//! | compression, timeouts, the handler | inside | they work for admitted requests only |
+//! | limits by user, API key or tenant | inside of authentication | [anyone can claim to be a user](crate::subject#count-verified-subjects) |
+//! | compression, timeouts, the handler | inside | they work only for admitted requests |
 //!
-//! Scripts of other origins may read only the fields that CORS exposes: pass
-//! [`names::EXPOSED`](crate::fields::names::EXPOSED) to `CorsLayer::expose_headers`. A server that answers
-//! `OPTIONS` by itself uses [`RateLimitLayer::exempt_options`].
+//! Scripts of other origins can read only the fields that CORS exposes: pass
+//! [`names::EXPOSED`](crate::fields::names::EXPOSED) to `CorsLayer::expose_headers`. If the service
+//! itself answers `OPTIONS`, call [`RateLimitLayer::exempt_options`].
 //!
-//! Two layers make two decisions: if the inner one refuses, the outer one has charged. Put all limits that
-//! can stand at one place into one layer, with [`Limit::only`] for those of some routes. Each layer adds its
-//! policies to the fields.
+//! Two layers make two decisions. If the inner layer refuses a request, the outer layer has already
+//! charged it. Therefore, put all limits with the same position into one layer, and use
+//! [`Limit::only`] for limits that apply to some routes. Each layer adds its policies to the
+//! fields.
 //!
-//! # Costs that are known afterwards
+//! # Costs that are known after the response
 //!
-//! A service that knows what a request costs only when it has answered (tokens, rows, bytes) gets a layer that takes an
-//! estimate, and settles it: [`hold`].
+//! Some services know the cost of a request (tokens, rows, bytes) only after they have answered it.
+//! For these services, a layer holds an estimate and settles it at the actual cost: see [`hold`].
 //!
 //! # Cost
 //!
-//! No task is spawned and no body is boxed. The `RateLimit` field is one allocation. Unless the store
-//! [answers immediately](tidegate_core::Store::answers_immediately), as one in memory does, with or without
-//! [layers](tidegate_core::layers) around it, the decision is one more, and the service is cloned.
+//! The layer spawns no task and boxes no body. The `RateLimit` field costs one allocation. If the
+//! store [answers immediately](tidegate_core::Store::answers_immediately), no other allocation is
+//! needed. A memory store does so, with or without [layers](tidegate_core::layers) around it.
+//! Otherwise, the layer allocates a future for the decision, and clones the service.
 //!
 //! # Cancellation
 //!
-//! If the client disconnects, the server drops the response future. The request stays charged. If that happens
-//! before the decision is made, it may or may not be charged, and does not reach the service.
+//! If the client disconnects, the server drops the response future. The request stays charged. If
+//! the future is dropped before the decision, the request does not reach the service, and may or
+//! may not be charged.
 
 mod decide;
 mod future;

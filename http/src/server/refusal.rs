@@ -1,4 +1,4 @@
-//! Refusals, and the responses that are made of them.
+//! Refusals, and the responses to them.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::decide::Decided;
 use super::limit::NoSubject;
 use crate::fields::{Problem, ProblemKind};
 
-/// A request that is refused, and why.
+/// The refusal of a request.
 #[derive(Debug)]
 pub struct Refusal<'a> {
     request: &'a Parts,
@@ -19,23 +19,23 @@ pub struct Refusal<'a> {
     decided: Option<&'a Decided>,
 }
 
-/// Why a request is refused.
+/// The reason for a refusal.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Reason<'a> {
-    /// Policies refuse it, or a failure policy does in the store's place.
+    /// The request is denied by policies, or by a failure policy that replaces the store.
     Denied(Problem<'a>),
-    /// It has no subject for the limit of this policy.
+    /// The request has no subject for the limit of this policy.
     NoSubject {
         /// The name of the policy.
         policy: &'a str,
         /// The status that [`Limit::or_refuse`](super::Limit::or_refuse) sets.
         status: StatusCode,
-        /// The remedy, if the server's setup is why the request has no subject: see
+        /// A remedy, if the request has no subject because of the setup of the server: see
         /// [`ExtractSubject::remedy`](crate::subject::ExtractSubject::remedy).
         remedy: Option<&'static str>,
     },
-    /// The store failed, and has no failure policy that covers this error.
+    /// The store returned an error, and no failure policy covers the error.
     StoreFailed(&'a Error),
 }
 
@@ -53,19 +53,20 @@ impl<'a> Refusal<'a> {
         Self { request, reason: Reason::StoreFailed(error), decided: None }
     }
 
-    /// The head of the request, whose `Accept` may ask for a page instead of JSON.
+    /// Returns the head of the request. An application can read its `Accept` field to decide
+    /// between a page and JSON.
     #[must_use]
     pub fn request(&self) -> &'a Parts {
         self.request
     }
 
-    /// Why it is refused.
+    /// Returns the reason for the refusal.
     #[must_use]
     pub fn reason(&self) -> &Reason<'a> {
         &self.reason
     }
 
-    /// The status: see [the module](super#what-a-request-gets).
+    /// Returns the status of the response: see [the module](super#responses).
     #[must_use]
     pub fn status(&self) -> StatusCode {
         match &self.reason {
@@ -78,21 +79,23 @@ impl<'a> Refusal<'a> {
         }
     }
 
-    /// The verdicts of all policies that apply; none unless the reason is [`Reason::Denied`].
+    /// Returns the verdicts of all policies that apply, or none unless the reason is
+    /// [`Reason::Denied`].
     pub fn verdicts(&self) -> impl Iterator<Item = PolicyVerdict<'a>> {
         self.decided.into_iter().flat_map(Decided::verdicts)
     }
 
-    /// The time after which the request would be admitted, if no other takes its place. `None` if it never is,
-    /// or if that is not known.
+    /// Returns the time after which the request would be admitted, if no other request is charged
+    /// in the meantime. Returns `None` if the request is never admitted, or if the time is not
+    /// known.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.decided?.decision.retry_after()
     }
 
-    /// A problem of RFC 9457, of media type [`Problem::CONTENT_TYPE`].
+    /// Returns a problem of RFC 9457, which has the media type [`Problem::CONTENT_TYPE`].
     ///
-    /// What the store said is not a part of it.
+    /// The problem does not contain the error message of the store.
     #[must_use]
     pub fn to_json(&self) -> String {
         let status = self.status();
@@ -117,7 +120,7 @@ impl<'a> Refusal<'a> {
     }
 }
 
-/// Says that a request has no subject, and how to set the server up, if that helps.
+/// Returns a message for a request without a subject, with the remedy if there is one.
 fn no_subject(policy: &str, remedy: Option<&str>) -> String {
     let mut message = format!("the request has no subject for the limit '{policy}'");
     if let Some(remedy) = remedy {
@@ -127,7 +130,7 @@ fn no_subject(policy: &str, remedy: Option<&str>) -> String {
     message
 }
 
-/// Escapes a text for a string of JSON.
+/// Escapes a text for a JSON string.
 fn json_text(text: &str) -> String {
     let mut escaped = String::new();
     for char in text.chars() {
@@ -140,7 +143,8 @@ fn json_text(text: &str) -> String {
     escaped
 }
 
-/// Encodes a text for `grpc-message`: printable ASCII, and percent signs before all other bytes.
+/// Encodes a text for `grpc-message`: printable ASCII stays as it is, and every other byte is
+/// percent-encoded.
 fn grpc_text(text: &str) -> String {
     let mut encoded = String::new();
     for byte in text.bytes() {
@@ -152,15 +156,16 @@ fn grpc_text(text: &str) -> String {
     encoded
 }
 
-/// Makes the response of a refusal, with a body of type `B`.
+/// Creates the response of a refusal, with a body of type `B`.
 ///
-/// A function `Fn(&Refusal) -> Response<B>` is one. The layer adds the fields to the response.
+/// Every function `Fn(&Refusal) -> Response<B>` implements this trait. The layer adds its fields to
+/// the response.
 ///
 /// ```
 /// use http::Response;
 /// use tidegate_http::server::{Refusal, Respond};
 ///
-/// /// No body at all, for any type of body that can be empty.
+/// /// An empty body, for every body type that can be empty.
 /// struct StatusOnly;
 ///
 /// impl<B: Default> Respond<B> for StatusOnly {
@@ -172,7 +177,7 @@ fn grpc_text(text: &str) -> String {
 /// }
 /// ```
 pub trait Respond<B> {
-    /// The response.
+    /// Returns the response of a refusal.
     fn respond(&self, refusal: &Refusal<'_>) -> Response<B>;
 }
 
@@ -185,7 +190,7 @@ where
     }
 }
 
-/// Answers with [a problem](Refusal::to_json) of RFC 9457. The default.
+/// Answers with [a problem](Refusal::to_json) of RFC 9457. This is the default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProblemJson;
 
@@ -198,7 +203,8 @@ impl<B: From<String>> Respond<B> for ProblemJson {
     }
 }
 
-/// Answers as a gRPC server does: with status 200, a code in `grpc-status`, and no body. For tonic.
+/// Answers like a gRPC server: with status 200, a code in `grpc-status`, and no body. This type is
+/// made for tonic.
 ///
 /// | refusal | code |
 /// |---|---|
@@ -208,8 +214,8 @@ impl<B: From<String>> Respond<B> for ProblemJson {
 /// | another status of a client error | 3, `INVALID_ARGUMENT` |
 /// | 500 | 13, `INTERNAL` |
 ///
-/// `grpc-retry-pushback-ms` tells clients that retry by themselves when to do so; it is −1 if no wait
-/// is long enough.
+/// `grpc-retry-pushback-ms` contains the time after which a client may retry, for clients that
+/// retry automatically. The value is −1 if no wait is long enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GrpcStatus;
 

@@ -1,4 +1,4 @@
-//! The service.
+//! The service of the layer.
 
 use std::fmt;
 use std::mem;
@@ -10,14 +10,15 @@ use tidegate_core::Store;
 use tower_service::Service;
 
 use super::decide::{decide, decide_now};
-use super::future::ResponseFuture;
+use super::future::{DecidedRequest, PendingDecision, ResponseFuture};
 use super::refusal::{ProblemJson, Respond};
 use super::shared::Shared;
 
-/// A service behind limits. Made by [`RateLimitLayer`](super::RateLimitLayer).
+/// A service that applies limits to its requests. [`RateLimitLayer`](super::RateLimitLayer) creates
+/// it.
 ///
-/// The inner service that was made ready by `poll_ready` is the one that is called. A request that is
-/// refused never reaches it.
+/// `poll_ready` makes the inner service ready, and `call` calls this ready service, not a clone. A
+/// request that is refused does not reach the inner service.
 pub struct RateLimit<Svc, S, R = ProblemJson> {
     inner: Svc,
     shared: Arc<Shared<S, R>>,
@@ -28,17 +29,17 @@ impl<Svc, S, R> RateLimit<Svc, S, R> {
         Self { inner, shared }
     }
 
-    /// The service behind the limits.
+    /// Returns the inner service.
     pub fn get_ref(&self) -> &Svc {
         &self.inner
     }
 
-    /// The service behind the limits. A request to it is not limited.
+    /// Returns the inner service. A direct call to the inner service is not limited.
     pub fn get_mut(&mut self) -> &mut Svc {
         &mut self.inner
     }
 
-    /// The service behind the limits, without them.
+    /// Returns the inner service, and drops the limits.
     pub fn into_inner(self) -> Svc {
         self.inner
     }
@@ -62,20 +63,22 @@ where
         let (request, body) = request.into_parts();
         if self.shared.settings.exempts(&request) {
             let future = self.inner.call(Request::from_parts(request, body));
-            return ResponseFuture::serving(Arc::clone(&self.shared), future, None);
+            return ResponseFuture::exempt(Arc::clone(&self.shared), future);
         }
         let shared = Arc::clone(&self.shared);
         match decide_now(&shared, &request) {
-            // The service that is ready is called in its place, and need not be cloned, which is an allocation
-            // for a service of axum.
+            // The inner service is called without a clone, because cloning a service of axum
+            // costs an allocation.
             Ok(admission) => {
-                ResponseFuture::decided(shared, &mut self.inner, request, body, admission)
+                let decided = DecidedRequest { request, admission, hold: None };
+                ResponseFuture::decided(shared, decided, &mut self.inner, body)
             }
             Err(undecided) => {
-                let decision = Box::pin(decide(Arc::clone(&shared), undecided));
+                let decision =
+                    PendingDecision::new(decide(Arc::clone(&shared), request, undecided));
                 let clone = self.inner.clone();
                 let ready = mem::replace(&mut self.inner, clone);
-                ResponseFuture::deciding(shared, decision, ready, request, body)
+                ResponseFuture::deciding(shared, decision, ready, body)
             }
         }
     }

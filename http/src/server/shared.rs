@@ -1,16 +1,19 @@
-//! What a layer and its services share: the limiter and the settings.
+//! The limiter and the settings, which a layer and its services share.
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use http::request::Parts;
-use http::response;
+use http::{Response, response};
 use tidegate_core::{Limiter, Policy};
 
+use super::decide::{Admission, Decided};
 use super::limit::Limit;
-use crate::fields::FieldWriter;
+use super::refusal::{Refusal, Respond};
+use crate::fields::{FieldWriter, Problem};
 
-/// What all services of a layer share.
+/// The limiter and the settings that all services of a layer share.
 pub(super) struct Shared<S, R> {
     pub(super) limiter: Limiter<S>,
     pub(super) settings: Settings,
@@ -19,10 +22,10 @@ pub(super) struct Shared<S, R> {
 
 #[derive(Clone)]
 pub(super) struct Settings {
-    /// With the limiter's policy of each.
+    /// Each limit, with the limiter's policy of its name.
     pub(super) limits: Box<[(Policy, Limit)]>,
     pub(super) exemptions: Vec<Exemption>,
-    /// `None` if no fields are written.
+    /// `None` if the layer writes no fields.
     pub(super) fields: Option<FieldWriter>,
     pub(super) refund: Option<Arc<RefundRule>>,
 }
@@ -41,6 +44,53 @@ impl Settings {
             Exemption::Path(path) => **path == *request.uri.path(),
             Exemption::If(condition) => condition(request),
         })
+    }
+}
+
+impl<S, R> Shared<S, R> {
+    /// Returns the decision on a request that is admitted, or the response of a request that is
+    /// refused. Returns `None` for the decision if no limit applies.
+    pub(super) fn admit<B>(
+        &self,
+        request: &Parts,
+        admission: Admission,
+    ) -> ControlFlow<Response<B>, Option<Decided>>
+    where
+        R: Respond<B>,
+    {
+        match admission {
+            Admission::Unlimited => ControlFlow::Continue(None),
+            Admission::Decided(decided) => {
+                let Some(problem) = Problem::new(decided.verdicts(), &decided.decision) else {
+                    return ControlFlow::Continue(Some(decided));
+                };
+                let refusal = Refusal::denied(request, &decided, problem);
+                let mut response = self.respond.respond(&refusal);
+                self.write_fields(&decided, &mut response);
+                ControlFlow::Break(response)
+            }
+            Admission::NoSubject { policy, refused } => {
+                let refusal = Refusal::no_subject(request, policy.name(), refused);
+                ControlFlow::Break(self.respond.respond(&refusal))
+            }
+            Admission::Failed(error) => {
+                let refusal = Refusal::failed(request, &error);
+                ControlFlow::Break(self.respond.respond(&refusal))
+            }
+        }
+    }
+
+    pub(super) fn write_fields<B>(&self, decided: &Decided, response: &mut Response<B>) {
+        if let Some(writer) = &self.settings.fields {
+            let headers = response.headers_mut();
+            writer.write_partitioned(decided.partitioned(), &decided.decision, headers);
+        }
+    }
+
+    /// Returns `true` if the charges of a request with this response are refunded. `None` is the
+    /// response of a service that failed.
+    pub(super) fn refunds(&self, response: Option<&response::Parts>) -> bool {
+        self.settings.refund.as_ref().is_some_and(|rule| response.is_none_or(|head| rule(head)))
     }
 }
 

@@ -15,35 +15,37 @@ use super::{ExtractSubject, field_name, invalid, shown};
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
-/// The maximum number of proxies between the client and this server. Bounds the work for a long list.
+/// The maximum number of proxies between the client and this server. This bounds the work for a
+/// long list.
 const MAX_PROXIES: usize = 64;
 
-/// The address of the client: of the peer, or, if the peer is a trusted proxy, what proxies wrote into one
-/// field.
+/// The address of the client. This is the address of the peer or, if the peer is a trusted proxy,
+/// an address that proxies wrote into a field.
 ///
-/// Any client can send any field. So by default no field is read ([`peer`](Self::peer)). A server
-/// behind proxies names their addresses or networks, such as `127.0.0.1` and `10.0.0.0/8`, and one
-/// field is read:
+/// Any client can send any field, so that by default no field is read ([`peer`](Self::peer)). A
+/// server behind proxies names their addresses or networks, such as `127.0.0.1` and `10.0.0.0/8`,
+/// and reads one field:
 ///
-/// | constructor | field | what is taken |
+/// | constructor | field | address |
 /// |---|---|---|
-/// | [`x_forwarded_for`](Self::x_forwarded_for) | `X-Forwarded-For` | from the right, the first address that is not of a trusted network |
-/// | [`forwarded`](Self::forwarded) | `Forwarded` (RFC 7239), parameter `for` | the same |
-/// | [`x_real_ip`](Self::x_real_ip) | `X-Real-IP` | its address |
-/// | [`header`](Self::header) | another one, such as `CF-Connecting-IP` | its address |
+/// | [`x_forwarded_for`](Self::x_forwarded_for) | `X-Forwarded-For` | the rightmost address that is not in a trusted network |
+/// | [`forwarded`](Self::forwarded) | `Forwarded` (RFC 7239), parameter `for` | the rightmost address that is not in a trusted network |
+/// | [`x_real_ip`](Self::x_real_ip) | `X-Real-IP` | the address in the field |
+/// | [`header`](Self::header) | another field, such as `CF-Connecting-IP` | the address in the field |
 ///
-/// | the request | its address |
+/// | request | address of the client |
 /// |---|---|
-/// | the peer is not trusted | the peer's, whatever the field says |
-/// | the peer is trusted, and the field is absent | the peer's |
-/// | all addresses of the list are trusted | the leftmost, which is farthest away |
-/// | the address that decides is junk, `unknown`, an obfuscated name, or empty | none |
-/// | a field that holds one address is there twice | none |
-/// | there are more than 64 trusted proxies, or an element is longer than 1 KiB | none |
+/// | the peer is not trusted | the address of the peer, regardless of the field |
+/// | the peer is trusted, and the field is absent | the address of the peer |
+/// | all addresses of the list are trusted | the leftmost address, which is the most distant |
+/// | the deciding element is invalid, `unknown`, an obfuscated name, or empty | none |
+/// | a field with one address is sent twice | none |
+/// | the list has more than 64 trusted proxies, or an element longer than 1 KiB | none |
 ///
-/// Ports, brackets and zones are dropped, and an IPv4-mapped address is the IPv4 address. An IPv6 client
-/// has a whole network of addresses, so IPv6 addresses count by [`prefix`](Self::v6_prefix): /64 unless set
-/// otherwise. The subject of an IPv4 client is `203.0.113.9`, that of an IPv6 client `2001:db8:7:1::/64`.
+/// Ports, brackets and zones are removed, and an IPv4-mapped address becomes the IPv4 address. An
+/// IPv6 client has a whole network of addresses, so IPv6 addresses are counted by their
+/// [`prefix`](Self::v6_prefix), which is /64 by default. For example, the subject of an IPv4 client
+/// is `203.0.113.9`, and the subject of an IPv6 client is `2001:db8:7:1::/64`.
 ///
 /// ```
 /// use http::Request;
@@ -56,7 +58,7 @@ const MAX_PROXIES: usize = 64;
 ///
 /// request.extensions_mut().insert(PeerAddr("10.0.0.8:4711".parse()?));
 /// let (request, ()) = request.into_parts();
-/// // 6.6.6.6 is what the client has sent; the proxy has added its address.
+/// // The client sent 6.6.6.6, and the proxy appended the address of the client.
 /// assert_eq!(client.extract(&request), Some(Subject::from("203.0.113.9")));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -76,13 +78,14 @@ enum Field {
 }
 
 impl ClientAddress {
-    /// The address of the peer. No field is read.
+    /// Creates an extractor that returns the address of the peer and reads no field.
     #[must_use]
     pub fn peer() -> Self {
         Self::new(Field::None, Box::default())
     }
 
-    /// Reads `X-Forwarded-For` of peers with these addresses, or in these networks.
+    /// Creates an extractor that reads `X-Forwarded-For`, if the peer has one of these addresses or
+    /// is in one of these networks.
     ///
     /// # Errors
     ///
@@ -95,27 +98,29 @@ impl ClientAddress {
         Ok(Self::new(field, networks(trusted)?))
     }
 
-    /// Reads `Forwarded` of peers with these addresses, or in these networks.
+    /// Creates an extractor that reads `Forwarded`, if the peer has one of these addresses or is in
+    /// one of these networks.
     ///
     /// # Errors
     ///
-    /// Returns an error as [`x_forwarded_for`](Self::x_forwarded_for) does.
+    /// Returns the errors of [`x_forwarded_for`](Self::x_forwarded_for).
     pub fn forwarded(trusted: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, Error> {
         Ok(Self::new(Field::List(FORWARDED, Syntax::Parameters), networks(trusted)?))
     }
 
-    /// Reads `X-Real-IP` of peers with these addresses, or in these networks.
+    /// Creates an extractor that reads `X-Real-IP`, if the peer has one of these addresses or is in
+    /// one of these networks.
     ///
     /// # Errors
     ///
-    /// Returns an error as [`x_forwarded_for`](Self::x_forwarded_for) does.
+    /// Returns the errors of [`x_forwarded_for`](Self::x_forwarded_for).
     pub fn x_real_ip(trusted: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, Error> {
         Ok(Self::new(Field::One(X_REAL_IP), networks(trusted)?))
     }
 
-    /// Reads a field that holds one address, such as `CF-Connecting-IP` or `Fly-Client-IP`, of
-    /// peers with these addresses, or in these networks. The proxy must overwrite what clients send
-    /// in the field.
+    /// Creates an extractor that reads a field with one address, such as `CF-Connecting-IP` or
+    /// `Fly-Client-IP`, if the peer has one of these addresses or is in one of these networks. The
+    /// proxy must overwrite the field if the client sent it.
     ///
     /// ```
     /// use tidegate_http::subject::ClientAddress;
@@ -128,8 +133,8 @@ impl ClientAddress {
     ///
     /// # Errors
     ///
-    /// Returns an error as [`x_forwarded_for`](Self::x_forwarded_for) does, and if `name` is not
-    /// the name of a field.
+    /// Returns the errors of [`x_forwarded_for`](Self::x_forwarded_for), and an error if `name` is
+    /// not the name of a field.
     pub fn header(
         name: impl AsRef<str>,
         trusted: impl IntoIterator<Item = impl AsRef<str>>,
@@ -141,8 +146,9 @@ impl ClientAddress {
         Self { field, trusted, v6_prefix: 64, peer: default_peer }
     }
 
-    /// The length of the prefix that IPv6 addresses count by; with 128, each address counts by itself.
-    /// Default: 64, the smallest network that a subscriber gets. Many get a /56 or a /48.
+    /// Sets the length of the prefix by which IPv6 addresses are counted. With 128, each address is
+    /// counted separately. The default is 64, the smallest network of a subscriber. Many
+    /// subscribers have a /56 or a /48.
     ///
     /// ```
     /// use tidegate_core::Subject;
@@ -163,11 +169,12 @@ impl ClientAddress {
         Self { v6_prefix: length, ..self }
     }
 
-    /// Where the server puts the peer's address. Default: [`PeerAddr`](super::PeerAddr), and with the
-    /// feature `axum` its `ConnectInfo<SocketAddr>`.
+    /// Sets a function that returns the address of the peer from the extensions of the request. By
+    /// default, [`PeerAddr`](super::PeerAddr) is read, and with the feature `axum` also
+    /// `ConnectInfo<SocketAddr>`.
     ///
-    /// For a connection without an address, as through a Unix socket, return one of a network that is trusted,
-    /// such as 127.0.0.1.
+    /// A connection through a Unix socket has no address. For such a connection, the function
+    /// should return an address in a trusted network, such as 127.0.0.1.
     ///
     /// ```
     /// use std::net::SocketAddr;
@@ -175,7 +182,7 @@ impl ClientAddress {
     ///
     /// #[derive(Clone)]
     /// struct TcpConnectInfo {
-    ///     remote_addr: SocketAddr, // as tonic has it
+    ///     remote_addr: SocketAddr, // as in tonic
     /// }
     ///
     /// let client = ClientAddress::peer()
@@ -187,8 +194,8 @@ impl ClientAddress {
         Self { peer, ..self }
     }
 
-    /// The address. `None` if the server has not put the peer's address into the request, or by the table
-    /// at [`ClientAddress`].
+    /// Returns the address of the client. Returns `None` if the extensions do not contain the
+    /// address of the peer, and in the cases in the table of [`ClientAddress`].
     #[must_use]
     pub fn address(&self, request: &Parts) -> Option<IpAddr> {
         let peer = (self.peer)(&request.extensions)?.to_canonical();
@@ -246,13 +253,18 @@ impl ExtractSubject for ClientAddress {
     fn extract<'r>(&'r self, request: &'r Parts) -> Option<Subject<'r>> {
         let address = self.address(request)?;
         let network = match address {
-            // Fails if the prefix is longer than an address.
+            // This fails if the prefix is longer than the address.
             IpAddr::V6(address) if self.v6_prefix < 128 => {
                 Ipv6Net::new(address, self.v6_prefix).ok()
             }
             _ => None,
         };
-        Some(network.map_or_else(|| Subject::from(address), |it| Subject::display(&it.trunc())))
+        Some(
+            network.map_or_else(
+                || Subject::from(address),
+                |network| Subject::display(&network.trunc()),
+            ),
+        )
     }
 
     fn remedy(&self, request: &Parts) -> Option<&'static str> {
@@ -264,7 +276,7 @@ impl ExtractSubject for ClientAddress {
     }
 }
 
-/// Reads addresses and networks, and joins the networks that overlap.
+/// Parses addresses and networks, and merges networks that overlap.
 fn networks(texts: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Box<[IpNet]>, Error> {
     let texts = texts.into_iter().enumerate();
     let networks: Result<Vec<_>, _> =
@@ -272,7 +284,7 @@ fn networks(texts: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Box<[IpN
     Ok(IpNet::aggregate(&networks?).into())
 }
 
-/// Reads a network such as `10.0.0.0/8`, or an address as the network that contains it alone.
+/// Parses a network such as `10.0.0.0/8`, or an address as a network with one address.
 fn network(index: usize, text: &str) -> Result<IpNet, Error> {
     let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
     let network = text.parse().ok().or_else(address).ok_or_else(|| {
@@ -286,7 +298,7 @@ fn network(index: usize, text: &str) -> Result<IpNet, Error> {
     network.map(canonical)
 }
 
-/// A network of IPv4-mapped addresses is one of IPv4 addresses.
+/// Converts a network of IPv4-mapped addresses to a network of IPv4 addresses.
 fn canonical(network: IpNet) -> IpNet {
     let IpNet::V6(v6) = network else {
         return network;

@@ -1,4 +1,4 @@
-//! API keys, kept as keyed hashes.
+//! API keys, which are stored as keyed hashes.
 
 use std::fmt;
 
@@ -10,19 +10,20 @@ use tidegate_core::{Error, Subject};
 
 use super::{ExtractSubject, field_name, invalid};
 
-/// The maximum length of an API key, in bytes. Bounds the work of hashing.
+/// The maximum length of an API key, in bytes. This bounds the work of hashing.
 const MAX_KEY: usize = 4096;
 
 /// The minimum length of the secret of a [`HashKey`], in bytes.
 const MIN_SECRET: usize = 16;
 
-/// The API key in a field of the request, as its keyed hash: nothing that a store or a log shows of the
-/// subject is the API key, or lets it be guessed.
+/// The API key in a field of the request. The subject is the keyed hash of the API key, so that a
+/// store or a log that shows the subject does not disclose the API key.
 ///
-/// Place the limits behind the middleware that looks the API key up: any made-up API key is a subject with a
-/// limit of its own. Before that, only a limit by [`ClientAddress`](super::ClientAddress) counts.
+/// Place the limits inside the middleware that looks up the API key, because each invented API key
+/// is a subject with its own limit. Before the lookup, only a limit by
+/// [`ClientAddress`](super::ClientAddress) is effective.
 ///
-/// A request has no subject if the field is absent, empty, there twice, or longer than 4 KiB.
+/// A request has no subject if the field is absent, empty, sent twice, or longer than 4 KiB.
 ///
 /// ```
 /// use http::Request;
@@ -44,7 +45,7 @@ pub struct ApiKey {
 }
 
 impl ApiKey {
-    /// Counts by the whole value of a field, such as `X-API-Key`.
+    /// Creates an extractor that reads the whole value of a field, such as `X-API-Key`.
     ///
     /// # Errors
     ///
@@ -54,7 +55,8 @@ impl ApiKey {
         Ok(Self { field: field_name(field.as_ref())?, is_bearer: false, key })
     }
 
-    /// The token of `Authorization: Bearer`. With another scheme the request has no subject.
+    /// Creates an extractor that reads the token of `Authorization: Bearer`. A request with another
+    /// scheme has no subject.
     ///
     /// ```
     /// use http::Request;
@@ -63,7 +65,7 @@ impl ApiKey {
     /// let by_token = ApiKey::bearer(HashKey::new(b"at least 16 bytes")?);
     /// let subject_of = |value: &str| {
     ///     let request = Request::get("/").header("authorization", value).body(()).unwrap();
-    ///     by_token.extract(&request.into_parts().0).map(|it| it.as_bytes().to_vec())
+    ///     by_token.extract(&request.into_parts().0).map(|subject| subject.as_bytes().to_vec())
     /// };
     /// assert_eq!(subject_of("bearer  7"), subject_of("Bearer 7"));
     /// assert_eq!(subject_of("Basic Nzo3"), None);
@@ -96,18 +98,18 @@ impl ExtractSubject for ApiKey {
     }
 }
 
-/// What a client is told of the partition that it was counted in.
+/// The partition key of a subject, which a response can disclose to its client.
 pub(crate) type PartitionKey = [u8; 16];
 
-/// The secret key of a keyed hash (HMAC-SHA-256, cut to 128 bits).
+/// The secret key of a keyed hash (HMAC-SHA-256, truncated to 128 bits).
 ///
-/// All processes that share limits need the same secret, or each counts the same API key as another subject. A
-/// new secret starts all counts afresh.
+/// All processes that share limits need the same secret. Otherwise, each process counts the same
+/// API key as a different subject. After a change of the secret, all counts start again.
 #[derive(Clone)]
 pub struct HashKey(Hmac<Sha256>);
 
 impl HashKey {
-    /// A key made of a secret of at least 16 bytes that are hard to guess.
+    /// Creates a key from a secret of at least 16 bytes, which must be hard to guess.
     ///
     /// # Errors
     ///
@@ -125,7 +127,7 @@ impl HashKey {
         hmac.map(Self).map_err(|error| invalid(error.to_string()))
     }
 
-    /// The hash of `value` as a subject: 32 hexadecimal digits.
+    /// Returns the hash of `value` as a subject of 32 hexadecimal digits.
     ///
     /// ```
     /// use tidegate_http::subject::HashKey;
@@ -141,14 +143,14 @@ impl HashKey {
         Subject::display(&format_args!("{:032x}", u128::from_be_bytes(hash)))
     }
 
-    /// The hash of a tenant's subject.
+    /// Returns the hash of the subject of a tenant.
     pub(crate) fn partition_key(&self, tenant: &[u8], subject: &[u8]) -> PartitionKey {
-        // The length keeps `ab` of `c` apart from `b` of `ca`.
+        // The length distinguishes the subject `ab` of the tenant `c` from `b` of `ca`.
         let length = u64::try_from(tenant.len()).unwrap_or(u64::MAX);
         self.hash(&[&length.to_le_bytes(), tenant, subject])
     }
 
-    /// The hash of these bytes one after another.
+    /// Returns the hash of the concatenation of these bytes.
     fn hash(&self, parts: &[&[u8]]) -> [u8; 16] {
         let mut hmac = self.0.clone();
         parts.iter().for_each(|part| hmac.update(part));

@@ -1,28 +1,29 @@
-//! Lists of addresses that proxies append to, read from the right.
+//! Lists of addresses to which proxies append, read from the right.
 //!
-//! Each proxy appends the address that it was called from. So the rightmost element was written by the
-//! nearest proxy, and is as credible as that proxy is; all that stands to the left of an element that no
-//! trusted proxy wrote may be forged. Therefore nothing here looks at what stands to the left of the
-//! element in question, not even to find out where a quoted string begins.
+//! Each proxy appends the address of its client. Therefore, the nearest proxy wrote the rightmost
+//! element, and this element is as credible as the proxy. If an element was not written by a
+//! trusted proxy, everything to its left can be forged. For this reason, the functions of this
+//! module never read the text to the left of an element, not even to find the start of a quoted
+//! string.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The maximum length of an element that is read, in bytes. Bounds the work for a field without commas.
+/// The maximum length of an element, in bytes. This bounds the work for a field without commas.
 const MAX_ELEMENT: usize = 1024;
 
-/// How the elements of a list are written.
+/// The syntax of the elements of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Syntax {
     /// `X-Forwarded-For`: addresses.
     Addresses,
-    /// `Forwarded` (RFC 7239): parameters, of which `for` is the address.
+    /// `Forwarded` (RFC 7239): parameters. The parameter `for` contains the address.
     Parameters,
 }
 
 impl Syntax {
-    /// The address in the last element of `line`, and what stands to the left of that element, if there is
-    /// a comma. `None` if the element is not an address.
+    /// Returns the address in the last element of `line`, and the text to the left of this element
+    /// if there is a comma. Returns `None` if the element is not an address.
     pub(super) fn last_address(self, line: &[u8]) -> Option<(IpAddr, Option<&[u8]>)> {
         let start = line.len().saturating_sub(MAX_ELEMENT + 1);
         let tail = line.get(start..)?;
@@ -44,7 +45,7 @@ impl Syntax {
     }
 }
 
-/// An address as proxies write it: with or without a port, brackets and a zone.
+/// Parses an address in the forms that proxies write: with or without a port, brackets and a zone.
 pub(super) fn address_of_node(node: &[u8]) -> Option<IpAddr> {
     let node = std::str::from_utf8(node).ok()?;
     if let Some(bracketed) = node.strip_prefix('[') {
@@ -60,7 +61,7 @@ pub(super) fn address_of_node(node: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Octets with leading zeros, which some systems read as octal, are not valid for this parser.
+// The parser rejects octets with leading zeros, because some systems read them as octal numbers.
 fn v4(text: &str) -> Option<IpAddr> {
     text.parse::<Ipv4Addr>().ok().map(IpAddr::V4)
 }
@@ -74,7 +75,7 @@ fn v6(text: &str) -> Option<IpAddr> {
     address.parse::<Ipv6Addr>().ok().map(|address| address.to_canonical())
 }
 
-/// A number, or an obfuscated port of RFC 7239.
+/// Returns `true` for a number and for an obfuscated port of RFC 7239.
 fn is_port(text: &str) -> bool {
     match text.strip_prefix('_') {
         Some(name) => {
@@ -85,7 +86,8 @@ fn is_port(text: &str) -> bool {
     }
 }
 
-/// Reads backwards: of an element that is well formed it finds the beginning, whatever stands to its left.
+/// Finds the last comma outside of quotes by reading backwards. If the last element is well formed,
+/// its start is found regardless of the text to its left.
 fn last_comma_outside_quotes(line: &[u8]) -> Option<usize> {
     let mut in_quotes = false;
     for (at, byte) in line.iter().enumerate().rev() {
@@ -104,8 +106,8 @@ fn is_escaped(line: &[u8], at: usize) -> bool {
     before.iter().rev().take_while(|&&byte| byte == b'\\').count() % 2 == 1
 }
 
-/// The value of the parameter `for` of an element. `None` if there is none or two, or if any
-/// parameter is malformed.
+/// Returns the value of the parameter `for` of an element. Returns `None` if there is no such
+/// parameter, if there are two, or if any parameter is malformed.
 fn for_parameter(element: &[u8]) -> Option<Cow<'_, [u8]>> {
     let mut found = None;
     let mut rest = element;
@@ -113,7 +115,7 @@ fn for_parameter(element: &[u8]) -> Option<Cow<'_, [u8]>> {
         let equals = rest.iter().position(|&byte| byte == b'=' || byte == b';')?;
         let (name, after) = rest.split_at(equals);
         if after.first() == Some(&b';') {
-            // RFC 7239 allows a pair to be left out.
+            // RFC 7239 permits an empty pair.
             if !name.trim_ascii().is_empty() {
                 return None;
             }
@@ -137,8 +139,8 @@ fn for_parameter(element: &[u8]) -> Option<Cow<'_, [u8]>> {
     found
 }
 
-/// A value, quoted or not, and what follows it. Unquoted values may contain colons and brackets, which
-/// RFC 7239 demands to be quoted, and many proxies do not quote.
+/// Returns a value, quoted or not, and the text after it. An unquoted value may contain colons and
+/// brackets. RFC 7239 demands quotes for these characters, but many proxies omit the quotes.
 fn value(text: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
     let Some(quoted) = text.strip_prefix(b"\"") else {
         let ends = |byte: &u8| *byte == b';' || byte.is_ascii_whitespace();
@@ -153,8 +155,10 @@ fn value(text: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
     loop {
         match *quoted.get(at)? {
             b'"' => {
-                let value = unescaped
-                    .map_or_else(|| quoted.get(..at).map(Cow::Borrowed), |it| Some(Cow::Owned(it)));
+                let value = unescaped.map_or_else(
+                    || quoted.get(..at).map(Cow::Borrowed),
+                    |value| Some(Cow::Owned(value)),
+                );
                 return Some((value?, quoted.get(at + 1..)?));
             }
             b'\\' => {

@@ -1,27 +1,28 @@
-//! Subjects of requests: what a server's limits count by.
+//! The subjects under which a server counts its requests.
 //!
-//! | a limit for each | is counted by |
+//! | one limit for each | extractor |
 //! |---|---|
-//! | address | [`ClientAddress`]: the peer's, or what trusted proxies wrote |
+//! | address | [`ClientAddress`]: the address of the peer, or an address from trusted proxies |
 //! | user, after authentication | [`Authenticated`] |
-//! | API key | [`ApiKey`], kept as a keyed hash only |
-//! | anything else in the head of a request | [`from_fn`] |
-//! | nothing: one limit for all requests | [`Everybody`] |
+//! | API key | [`ApiKey`], which stores only a keyed hash |
+//! | any other value in the head of a request | [`from_fn`] |
+//! | all requests together | [`Everybody`] |
 //!
-//! # Count by what was verified
+//! # Count verified subjects
 //!
-//! A subject that the client can choose freely does not limit that client. A claim of a token whose
-//! signature has not been checked, a cookie, an API key that was not looked up: with each made-up value the
-//! client gets a fresh limit, and with the value of another user it uses up that user's limit. Such subjects
-//! must come from *after* authentication: let the authentication middleware put the user into the request's
-//! extensions, place the limits behind it, and count by [`Authenticated`]. Before authentication, count
-//! by [`ClientAddress`].
+//! If a client can freely choose a subject, the subject does not limit the client. Examples are a
+//! claim of a token with an unchecked signature, a cookie, and an API key that was not looked up.
+//! With each invented value the client gets a fresh limit, and with the value of another user the
+//! client uses up the limit of that user. Such subjects must be verified by authentication first:
+//! let the authentication middleware put the user into the extensions of the request, place the
+//! limits inside this middleware, and count by [`Authenticated`]. Before authentication, count by
+//! [`ClientAddress`].
 //!
-//! # What a request without a subject gets
+//! # Requests without a subject
 //!
-//! An extractor returns `None` if the request has no subject. What such a request gets is chosen at
-//! [`Limit`](crate::server::Limit): by default it is refused, and never put under a limit that it shares with
-//! others unless that is asked for.
+//! An extractor returns `None` if the request has no subject. [`Limit`](crate::server::Limit) sets
+//! the treatment of such a request. By default, the request is refused. Requests without a subject
+//! share a limit only if the application chooses this.
 
 mod address;
 mod api_key;
@@ -47,7 +48,7 @@ pub use peer::PeerAddr;
 /// use tidegate_core::Subject;
 /// use tidegate_http::subject::ExtractSubject;
 ///
-/// /// The first segment of the path: `/acme/items` is of the tenant `acme`.
+/// /// The first segment of the path: the tenant of `/acme/items` is `acme`.
 /// struct TenantOfPath;
 ///
 /// impl ExtractSubject for TenantOfPath {
@@ -62,13 +63,13 @@ pub use peer::PeerAddr;
 /// # Ok::<(), http::Error>(())
 /// ```
 pub trait ExtractSubject: Send + Sync {
-    /// Returns the subject; `None` if the request has none.
+    /// Returns the subject, or `None` if the request has no subject.
     fn extract<'r>(&'r self, request: &'r Parts) -> Option<Subject<'r>>;
 
-    /// Returns the setting that the server lacks, if that is why a request has no subject. The
-    /// refusal repeats the text.
+    /// Returns the missing setting of the server, if the missing setting is the reason why the
+    /// request has no subject. The refusal repeats the text.
     ///
-    /// The default is `None`: the client has not sent the subject.
+    /// The default is `None`, which means that the client did not send the subject.
     fn remedy(&self, request: &Parts) -> Option<&'static str> {
         let _ = request;
         None
@@ -93,13 +94,14 @@ impl ExtractSubject for Everybody {
     }
 }
 
-/// The subject that a function returns. See [what it may be counted by](self#count-by-what-was-verified).
+/// Returns an extractor that calls a function. The function should return [a verified
+/// subject](self#count-verified-subjects).
 ///
 /// ```
 /// use tidegate_core::Subject;
 /// use tidegate_http::subject::{ClientAddress, ExtractSubject, PeerAddr, from_fn};
 ///
-/// // Each address on each path.
+/// // One limit for each address and path.
 /// let address = ClientAddress::peer();
 /// let by_path = from_fn(move |request| {
 ///     Some(Subject::from((address.extract(request)?.as_bytes(), request.uri.path())))
@@ -137,10 +139,10 @@ impl<F> fmt::Debug for FromFn<F> {
     }
 }
 
-/// The user that the authentication middleware has put into the request's extensions.
+/// The user that the authentication middleware has put into the extensions of the request.
 ///
-/// No header can make up an extension, so this subject is one that was verified, as long as the limits stand
-/// behind that middleware. In front of it, no request has the extension.
+/// A header cannot create an extension, so the subject is always verified. The limits must be
+/// inside the authentication middleware. Outside of this middleware, no request has the extension.
 ///
 /// ```
 /// use tidegate_core::Subject;
@@ -167,7 +169,7 @@ where
     T: Send + Sync + 'static,
     F: for<'r> Fn(&'r T) -> Subject<'r> + Send + Sync,
 {
-    /// Counts by what `subject` returns for the extension of type `T`.
+    /// Creates an extractor that calls `subject` with the extension of type `T`.
     pub fn new(subject: F) -> Self {
         Self { subject, user: PhantomData }
     }

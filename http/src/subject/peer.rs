@@ -4,11 +4,11 @@ use std::net::{IpAddr, SocketAddr};
 
 use http::Extensions;
 
-/// The address of the peer, as a request extension.
+/// The address of the peer, as an extension of the request.
 ///
-/// A server on `hyper` inserts it into each request of a connection. With axum it is not needed: with
-/// the feature `axum`, [`ClientAddress`](super::ClientAddress) reads what
-/// `into_make_service_with_connect_info::<SocketAddr>()` inserts.
+/// A server based on `hyper` inserts it into each request of a connection. A server based on axum
+/// does not need it: with the feature `axum`, [`ClientAddress`](super::ClientAddress) reads the
+/// address that `into_make_service_with_connect_info::<SocketAddr>()` inserts.
 ///
 /// ```
 /// use tidegate_http::subject::PeerAddr;
@@ -22,7 +22,7 @@ use http::Extensions;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PeerAddr(pub SocketAddr);
 
-/// The peer's address, where this crate or axum puts it.
+/// Returns the address of the peer from the extension of this crate or of axum.
 pub(super) fn default_peer(extensions: &Extensions) -> Option<IpAddr> {
     if let Some(PeerAddr(address)) = extensions.get() {
         return Some(address.ip());
@@ -34,7 +34,7 @@ pub(super) fn default_peer(extensions: &Extensions) -> Option<IpAddr> {
         if let Some(ConnectInfo(address)) = extensions.get::<ConnectInfo<SocketAddr>>() {
             return Some(address.ip());
         }
-        // What axum's extractor of the same name does too, for tests without a socket.
+        // The extractor of axum reads this extension too. Tests without a socket insert it.
         if let Some(MockConnectInfo(address)) = extensions.get::<MockConnectInfo<SocketAddr>>() {
             return Some(address.ip());
         }

@@ -1,4 +1,4 @@
-//! What writing costs.
+//! The cost of writing fields.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn fields_take_as_few_allocations_as_is_promised() {
         ["ip: fixed-window 100/1m", "user: token-bucket 5/1s burst 20", "all: gcra 1000/1s"];
     let policies = texts.map(|text| text.parse::<Policy>().unwrap());
     let plan: Policy = "user: token-bucket 50/1s burst 200".parse().unwrap();
-    let of_request = [policies[0].clone(), plan, policies[2].clone()];
+    let with_plan = [policies[0].clone(), plan, policies[2].clone()];
     let five = Duration::from_secs(5);
     let admission =
         |limit| Verdict::new(Outcome::Allowed, limit).with_remaining(3).with_reset_after(five);
@@ -31,17 +31,18 @@ fn fields_take_as_few_allocations_as_is_promised() {
         (FieldFormat::XRateLimit, 3),
     ] {
         let writer = FieldWriter::builder().format(format).build(&policies).unwrap();
-        let of = |policies: &[Policy], decision: &Decision| {
-            // A response has fields of its own, so that the map is there.
+        let allocations = |policies: &[Policy], decision: &Decision| {
+            // A response usually has other fields, so that its map of fields already exists.
             let mut headers = HeaderMap::with_capacity(12);
             let verdicts = decision.verdicts_of(policies);
-            // The first copy of a prepared value makes it one that is shared.
+            // The first copy of a prepared value converts it to a shared value, which needs an
+            // allocation.
             writer.write(decision.verdicts_of(policies), decision, &mut HeaderMap::new());
             measure(|| writer.write(verdicts, decision, &mut headers)).count_total
         };
-        assert_eq!(of(&policies, &admitted), most, "{format:?}");
-        assert_eq!(of(&policies, &refused), most + 1, "{format:?}");
+        assert_eq!(allocations(&policies, &admitted), most, "{format:?}");
+        assert_eq!(allocations(&policies, &refused), most + 1, "{format:?}");
         let more = u64::from(!matches!(format, FieldFormat::XRateLimit));
-        assert_eq!(of(&of_request, &admitted), most + more, "{format:?}");
+        assert_eq!(allocations(&with_plan, &admitted), most + more, "{format:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Fields that are generated: any that may be sent, and any that are written.
+//! Generated fields: fields that a server may send, and fields that a writer writes.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +9,7 @@ use tidegate_http::fields::{FieldFormat, FieldWriter, ServerLimit, ServerLimits}
 
 use crate::bounds;
 
-/// Values that are valid, nearly valid, and anything.
+/// Generates values that are valid, almost valid, and arbitrary.
 fn value() -> impl Strategy<Value = Vec<u8>> {
     let member = r#"("[a-z]{0,3}"|[a-z]{1,3}|[0-9]{1,3})(;(r|t|q|w|qu|pk|x)=(-?[0-9]{1,16}|"[a-z]"|:YQ==:|\?1)){0,4}"#;
     let list = prop::collection::vec(member, 0..4).prop_map(|members| members.join(", "));
@@ -44,7 +44,7 @@ fn name() -> impl Strategy<Value = String> {
     "[A-Za-z0-9_.-]{1,64}"
 }
 
-/// A policy and a verdict on it, which may refuse.
+/// Generates a policy and a verdict on the policy, which may refuse.
 fn part() -> impl Strategy<Value = (u64, u64, u64, u64, u64, bool)> {
     let micros = 0..100_000_000_000_000_u64;
     let number = prop_oneof![1..100_u64, 1..=1_u64 << 40];
@@ -73,7 +73,7 @@ proptest! {
         let mut policies = Vec::new();
         let mut verdicts = Vec::new();
         for (name, (limit, window, remaining, wait, reset, refuses)) in &parts {
-            // The window in the tick in which such a limit is exact.
+            // The window is a multiple of a tick that represents the limit exactly.
             let secs = window.div_ceil(1_000_000);
             let policy: Policy = match format!("{name}: fixed-window {limit}/{secs}s").parse() {
                 Ok(policy) => policy,
@@ -126,10 +126,12 @@ fn check_limits(
     let verdicts: Vec<_> = decision.verdicts_of(policies).collect();
     let is_denied = decision.is_denied();
     let reset = |place: usize| {
-        let it = &verdicts[place];
+        let verdict = &verdicts[place];
         let span = match is_denied {
-            false => Some(it.reset_after()),
-            true if it.refuses() => Some(it.retry_after().unwrap().max(Duration::from_micros(1))),
+            false => Some(verdict.reset_after()),
+            true if verdict.refuses() => {
+                Some(verdict.retry_after().unwrap().max(Duration::from_micros(1)))
+            }
             true => None,
         };
         span.map(|span| secs_ceil(u64::try_from(span.as_micros()).unwrap()))
@@ -147,33 +149,35 @@ fn check_limits(
         return Ok(());
     }
     if format == FieldFormat::EnvoyDraft03 {
-        // All policies are there, and the first is the one of the limit if no other has its number.
-        let named = |limit: &ServerLimit| policies.iter().any(|it| limit.name() == Some(it.name()));
+        // All policies are announced. The first limit has no name if the limit could belong to
+        // several policies.
+        let named =
+            |limit: &ServerLimit| policies.iter().any(|policy| limit.name() == Some(policy.name()));
         let count = limits.iter().filter(|limit| named(limit)).count();
         prop_assert_eq!(count, policies.len());
         prop_assert!(
             limits.len() == count || (limits[0].name().is_none() && limits.len() == count + 1)
         );
     }
-    // One of the policies: none that leaves a client more.
+    // The limit is one of the policies. No other policy is tighter for the client.
     let limit = &limits[0];
     let told = (0..policies.len()).find(|&place| {
-        let it = &verdicts[place];
+        let verdict = &verdicts[place];
         let span = limit.resets_at().map(|time| time.duration_since(now).unwrap());
         let late = match format {
             FieldFormat::XRateLimitEpoch => Duration::from_secs(1),
             _ => Duration::ZERO,
         };
-        limit.limit() == Some(it.limit())
-            && limit.remaining() == Some(it.remaining())
+        limit.limit() == Some(verdict.limit())
+            && limit.remaining() == Some(verdict.remaining())
             && reset(place)
                 .is_some_and(|reset| span.is_some_and(|span| reset <= span && span <= reset + late))
     });
     let place = told.ok_or_else(|| TestCaseError::fail(format!("{format:?} {limit:?}")))?;
-    for it in &verdicts {
+    for verdict in &verdicts {
         match is_denied {
-            true => prop_assert!(it.retry_after() <= verdicts[place].retry_after()),
-            false => prop_assert!(it.remaining() >= verdicts[place].remaining()),
+            true => prop_assert!(verdict.retry_after() <= verdicts[place].retry_after()),
+            false => prop_assert!(verdict.remaining() >= verdicts[place].remaining()),
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! What holds of any fields: the body of the fuzz target `fields`, and of property tests.
+//! Checks that pass for any fields. The fuzz target `fields` and property tests run them.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use tidegate_core::MAX_SPAN;
 use tidegate_http::fields::{ServerLimit, ServerLimits};
 
-/// Names of fields that are read.
+/// The names of the fields that are read.
 pub(crate) const NAMES: [&str; 20] = [
     "ratelimit",
     "ratelimit-policy",
@@ -30,7 +30,8 @@ pub(crate) const NAMES: [&str; 20] = [
     "age",
 ];
 
-/// Fields from bytes: in each line, the first byte chooses the name, and the others are the value.
+/// Converts bytes to fields. In each line, the first byte chooses the name, and the other bytes are
+/// the value.
 pub(crate) fn headers(data: &[u8]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for line in data.split(|&byte| byte == b'\n') {
@@ -43,7 +44,7 @@ pub(crate) fn headers(data: &[u8]) -> HeaderMap {
     headers
 }
 
-/// Reads the fields, checks all bounds, and writes and reads again what was read.
+/// Reads the fields and checks all bounds. Then writes the limits, reads them again and compares.
 pub(crate) fn check(headers: &HeaderMap) {
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_774_540_800);
     let latest = now + MAX_SPAN;
@@ -58,15 +59,20 @@ pub(crate) fn check(headers: &HeaderMap) {
     let Some(value) = written(announced.limits(), now) else { return };
     again.insert("ratelimit", value);
     let read_again = ServerLimits::read(&again, now);
-    let state = |it: &ServerLimit| {
-        let partition_key = it.partition_key().map(<[u8]>::to_vec);
-        (it.name().unwrap_or_default().to_owned(), it.remaining(), it.resets_at(), partition_key)
+    let state = |limit: &ServerLimit| {
+        let partition_key = limit.partition_key().map(<[u8]>::to_vec);
+        (
+            limit.name().unwrap_or_default().to_owned(),
+            limit.remaining(),
+            limit.resets_at(),
+            partition_key,
+        )
     };
     let same = announced.limits().iter().take(1024).map(state);
     assert!(read_again.limits().iter().map(state).eq(same), "{again:?} of {headers:?}");
 }
 
-/// The limits in the syntax of draft 11, where that can hold them.
+/// Returns the limits in the syntax of draft 11, if this syntax can represent them.
 fn written(limits: &[ServerLimit], now: SystemTime) -> Option<HeaderValue> {
     let mut list = sfv::ListSerializer::new();
     for limit in limits.iter().take(1024) {
@@ -75,7 +81,7 @@ fn written(limits: &[ServerLimit], now: SystemTime) -> Option<HeaderValue> {
         let mut item = list.bare_item(name).parameter(sfv::key_ref("r"), remaining);
         if let Some(reset) = limit.resets_at() {
             let span = reset.duration_since(now).ok()?;
-            // From 10⁹ on, a number would be a time since 1970.
+            // A number of 10⁹ or more would be a time since 1970.
             if span.subsec_nanos() > 0 || span.as_secs() >= 1_000_000_000 {
                 return None;
             }

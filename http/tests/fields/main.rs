@@ -1,4 +1,5 @@
-//! Fields and problems: as they are written, as servers send them, and what holds of any.
+//! Tests of the fields and problems that are written, of the fields that servers send, and of
+//! arbitrary fields.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
 mod allocations;

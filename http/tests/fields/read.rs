@@ -1,4 +1,4 @@
-//! Fields, as servers send them.
+//! The fields that servers send.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
@@ -15,7 +15,7 @@ fn now() -> SystemTime {
     SystemTime::UNIX_EPOCH + NOW
 }
 
-/// Lines of `name: value`.
+/// Converts lines of `name: value` to fields.
 fn headers(lines: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -26,26 +26,27 @@ fn headers(lines: &str) -> HeaderMap {
     headers
 }
 
-/// What was read, in a line: `name remaining/limit window partition unit reset`, and the time before which no request
-/// may be sent.
+/// Returns the limits in one line: `name remaining/limit window partition unit reset`, and the time
+/// before which no request may be sent.
 fn shown(headers: &HeaderMap) -> String {
     let announced = ServerLimits::read(headers, now());
     let wait = |time: SystemTime| time.duration_since(now()).unwrap();
     let mut text = String::new();
-    for it in announced.limits() {
-        let number = |number: Option<u64>| number.map_or("?".to_owned(), |it| it.to_string());
-        let name = it.name().map_or("-".to_owned(), |name| format!("{name:?}"));
-        write!(text, "{name} {}/{}", number(it.remaining()), number(it.limit())).unwrap();
-        if let Some(window) = it.window() {
+    for limit in announced.limits() {
+        let number =
+            |number: Option<u64>| number.map_or("?".to_owned(), |number| number.to_string());
+        let name = limit.name().map_or("-".to_owned(), |name| format!("{name:?}"));
+        write!(text, "{name} {}/{}", number(limit.remaining()), number(limit.limit())).unwrap();
+        if let Some(window) = limit.window() {
             write!(text, " w={window:?}").unwrap();
         }
-        if let Some(key) = it.partition_key() {
+        if let Some(key) = limit.partition_key() {
             write!(text, " pk={}", key.escape_ascii()).unwrap();
         }
-        if let Some(unit) = it.unit() {
+        if let Some(unit) = limit.unit() {
             write!(text, " {unit}").unwrap();
         }
-        if let Some(reset) = it.resets_at() {
+        if let Some(reset) = limit.resets_at() {
             write!(text, " t={:?}", wait(reset)).unwrap();
         }
         text.push_str(", ");
@@ -93,11 +94,12 @@ fn drafts_08_to_11() {
             r#"RateLimit-Policy: "peruser";q=65535;qu="content-bytes";w=10;pk=:sdfjLJUOUH==:"#,
             r#""peruser" ?/65535 w=10s pk=\xb1\xd7\xe3,\x95\x0eP content-bytes, go"#,
         ),
-        // The default unit, said; one of a server's own; no window.
+        // The policies have the default unit, a unit of the server, and no window.
         (r#"RateLimit-Policy: "a";q=1;qu="requests""#, r#""a" ?/1, go"#),
         (r#"RateLimit-Policy: "a";q=1;qu="tokens";w=1"#, r#""a" ?/1 w=1s tokens, go"#),
         (r#"RateLimit-Policy: "a";q=0"#, r#""a" ?/0, go"#),
-        // In any order, over several lines, with parameters that are not known, and the last of two.
+        // The parameters are in any order, over several lines, with unknown parameters. The last of
+        // two equal parameters counts.
         (
             r#"RateLimit: "b";t=9;r=0;tidegate-burst=4
                RateLimit: "a";r=3;r=0;t=5;t=8, "c";r=1
@@ -107,10 +109,10 @@ fn drafts_08_to_11() {
         (r#"RateLimit:   "a";r=1 ,	"b";r=2  "#, r#""a" 1/?, "b" 2/?, go"#),
         (r#"RateLimit: "a\"b\\c";r=1"#, r#""a\"b\\c" 1/?, go"#),
         (r#"RateLimit: "";r=1"#, r#""" 1/?, go"#),
-        // Nothing remains, and no word on when that changes.
+        // Nothing remains, and the server announces no reset.
         (r#"RateLimit: "a";r=0"#, r#""a" 0/?, go"#),
         (r#"RateLimit: "a";r=999999999999999;t=0"#, r#""a" 999999999999999/? t=0ns, go"#),
-        // An empty list is as good as no field.
+        // An empty list counts as an absent field.
         ("RateLimit:\nX-RateLimit-Remaining: 4", "- 4/?, go"),
     ]);
 }
@@ -184,7 +186,7 @@ fn drafts_00_to_06() {
              docker-ratelimit-source: 203.0.113.9",
             "- 76/100 w=21600s, go",
         ),
-        // The window of the limit says which of two policies is its own.
+        // The window of the limit determines which of two policies is its own.
         (
             "RateLimit-Limit: 10;w=60, 10;w=1\nRateLimit-Remaining: 9, 3;w=60\n\
              RateLimit-Policy: 10;w=60",
@@ -192,12 +194,12 @@ fn drafts_00_to_06() {
         ),
         ("RateLimit-Limit: 10;x=1\nRateLimit-Remaining: 9;x=1", "- 9/10, go"),
         ("RateLimit-Limit: 10;w=0\nRateLimit-Remaining: 9;w=0, x", "go"),
-        // Two policies of the limit's number: either may be its own.
+        // Two policies have the number of the limit, so each of them can be its own.
         (
             "RateLimit-Limit: 10, 10;w=1, 10;w=60\nRateLimit-Remaining: 9",
             "- 9/10, - ?/10 w=1s, - ?/10 w=60s, go",
         ),
-        // A named policy is not of these drafts.
+        // These drafts have no named policies.
         (
             "RateLimit-Limit: 10\nRateLimit-Remaining: 9\nRateLimit-Policy: \"a\";q=10;w=60",
             "- 9/10, \"a\" ?/10 w=60s, go",
@@ -265,7 +267,7 @@ fn the_five_meanings_of_x_ratelimit_reset() {
 fn vendors() {
     check(&[
         (
-            // Discord: the span needs no clock.
+            // Discord sends a span, which does not depend on the clock.
             "X-RateLimit-Limit: 5\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1774540999.123\n\
              X-RateLimit-Reset-After: 1.26\nX-RateLimit-Bucket: abcd1234\nX-RateLimit-Scope: user",
             r#""abcd1234" 0/5 t=2s, wait 2s"#,
@@ -327,7 +329,7 @@ fn vendors() {
             r#""default" 50/? t=30s, "burst" ?/100 w=60s, go"#,
         ),
         (
-            // Atlassian: what would be is not what is.
+            // Atlassian announces future limits in `Beta-` fields, which are ignored.
             "Beta-RateLimit: \"a\";r=0;t=60\nBeta-RateLimit-Policy: \"a\";q=1;w=60\nBeta-Retry-After: 60\n\
              Beta-X-RateLimit-Remaining: 0\nBeta-X-RateLimit-Reset: 60",
             "go",
@@ -351,7 +353,7 @@ fn retry_after_in_both_forms_and_as_it_occurs() {
         ("Retry-After: -1", "go"),
         ("Retry-After:", "go"),
         ("Retry-After: 1774540830", "wait 30s"),
-        // Of 71 years, and no panic.
+        // The wait is the maximum of 71 years, and there is no panic.
         ("Retry-After: 99999999999999999999999", "wait 2251799813.685248s"),
     ]);
 }
@@ -381,9 +383,9 @@ fn the_newest_form_that_is_well_formed_wins() {
     assert_eq!(lines(&[x]), "- 4/?, go");
     assert_eq!(lines(&[a, malformed]), "- 3/?, go");
     assert_eq!(lines(&[x, "RateLimit-Remaining: many"]), "- 4/?, go");
-    // Of several lines, one that is broken breaks all.
+    // If one of several lines is malformed, the whole field is malformed.
     assert_eq!(lines(&[c, b7, x]), "- 4/?, go");
-    // A policy alone tells nothing of what remains.
+    // A policy alone announces no remaining amount.
     let policy = "RateLimit-Policy: \"a\";q=5;w=60";
     assert_eq!(lines(&[policy, x]), r#"- 4/?, "a" ?/5 w=60s, go"#);
 }
@@ -399,15 +401,16 @@ fn an_answer_from_a_cache_tells_nothing() {
     ]);
 }
 
-/// Each way of RFC 9651 in which a list of limits may be broken. A valid member stands before it.
+/// Every violation of RFC 9651 that a list of limits can contain. A valid member precedes each
+/// violation.
 #[test]
 fn a_malformed_field_is_ignored_whole() {
     let members = [
-        // As the drafts print them.
+        // The drafts contain these invalid examples.
         "quota;t=1",
         "quota;q=100;w=1",
         "429 Bad Request",
-        // Structure.
+        // These lists have an invalid structure.
         ",",
         "\"b\";r=1,",
         ", \"b\";r=1",
@@ -423,13 +426,13 @@ fn a_malformed_field_is_ignored_whole() {
         "\"b\";r= 1",
         "\"b\";R=1",
         "\"b\";1r=1",
-        // Strings.
+        // These lists have invalid strings.
         "\"b",
         "\"b\\\";r=1",
         "\"b\\n\";r=1",
         "\"b\tc\";r=1",
         "'b';r=1",
-        // Types and signs of values.
+        // These values have an invalid type or sign.
         "b;r=1",
         "1;r=1",
         "1.5;r=1",
@@ -511,7 +514,7 @@ fn a_malformed_field_is_ignored_whole() {
         let lines = format!("RateLimit-Policy: {policy}\nRateLimit: limit=100, reset=5");
         assert_eq!(shown(&headers(&lines)), "- ?/100 t=5s, go", "{lines}");
     }
-    // Fields with one number each: the others beside it still count.
+    // If a field with one number is malformed, the other fields still count.
     check(&[
         ("RateLimit-Limit: x\nRateLimit-Remaining: 0\nRateLimit-Reset: 5", "- 0/? t=5s, wait 5s"),
         ("RateLimit-Limit: 5, x\nRateLimit-Remaining: -1\nRateLimit-Reset: 5", "- ?/? t=5s, go"),
@@ -526,7 +529,7 @@ fn a_malformed_field_is_ignored_whole() {
 }
 
 #[test]
-fn of_duplicates_the_one_counts_that_holds_back_more() {
+fn the_stricter_of_duplicates_counts() {
     check(&[
         (
             "X-RateLimit-Limit: 5\nX-RateLimit-Limit: 3\nX-RateLimit-Remaining: 5\nX-RateLimit-Remaining: 0\n\
@@ -552,10 +555,10 @@ fn text_that_is_no_text_and_fields_that_are_too_long_are_malformed() {
     assert!(shown(&headers(&format!("RateLimit: \"{name}\";r=0;t=5"))).ends_with("wait 5s"));
     let long = format!("RateLimit: \"{name}{name}\";r=0;t=5");
     assert_eq!(shown(&headers(&long)), "go");
-    // Lines that are each short, and together too long.
+    // Each line is short, but the field is too long.
     let lines = "RateLimit: \"a\";r=0;t=5\n".repeat(5_000);
     assert_eq!(shown(&headers(&lines)), "go");
-    // As many members as a parser has to take, and one more.
+    // The field has the maximum number of members, and then one more.
     let members = |count| vec!["\"a\";r=0;t=5"; count].join(",");
     let most = headers(&format!("RateLimit: {}", members(1024)));
     assert_eq!(ServerLimits::read(&most, now()).limits().len(), 1024);

@@ -1,4 +1,4 @@
-//! Fields and problems, as they are written.
+//! The fields and problems that are written.
 
 use std::time::{Duration, SystemTime};
 
@@ -46,7 +46,7 @@ fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// The fields in the order of their names, as `name: value`.
+/// Returns the fields in the order of their names, as `name: value`.
 fn written(format: FieldFormat, policies: &[Policy], decision: &Decision) -> Vec<String> {
     let writer = FieldWriter::builder().format(format).build(policies).unwrap();
     written_by(&writer, policies, decision)
@@ -224,7 +224,7 @@ fn a_window_below_a_second_is_left_out_or_is_one_where_it_is_required() {
         "d: token-bucket 100/s burst 40",
         "e: token-bucket 10/s burst 50",
     ]);
-    let decision = Decision::new(policies.iter().map(|it| admission(it.limit(), 1, ms(1))));
+    let decision = Decision::new(policies.iter().map(|policy| admission(policy.limit(), 1, ms(1))));
     let all = |format| {
         let writer = FieldWriter::builder().format(format).scope(FieldScope::All);
         written_by(&writer.build(&policies).unwrap(), &policies, &decision)
@@ -314,7 +314,8 @@ async fn a_blocked_subject_has_nothing_left_and_the_problem_is_abnormal_usage() 
     clock.advance(secs(61));
     assert!(limiter.acquire("eve").await.unwrap().is_allowed());
 
-    // The refusal that begins the block, and one during it. Both policies refuse.
+    // The first refusal starts the block, and the second occurs during the block. Both policies
+    // refuse.
     for passed in [0, 29] {
         clock.advance(secs(passed));
         let refused = limiter.acquire("eve").await.unwrap();
@@ -349,7 +350,7 @@ fn a_unit_is_sent_as_it_is_named_and_does_not_count_as_requests() {
     assert!(error.to_string().contains("unit `größe`"), "{error}");
 }
 
-/// Five policies of two units, and a shadow.
+/// Five policies with two units, and a shadow policy.
 const SIX: [&str; 6] = [
     "minute: fixed-window 60/1m",
     "trial: fixed-window 1/1m shadow",
@@ -379,7 +380,7 @@ fn a_decision_on_more_than_four_policies_writes_the_tightest_of_each_unit() {
         let decision = Decision::new(verdicts[..count].iter().copied());
         written_by(&six_by(scope, &policies[..count]), &policies[..count], &decision)
     };
-    // The later reset counts if equally much remains.
+    // If the remaining amounts are equal, the later reset counts.
     assert_eq!(
         fields(FieldScope::Auto, 6),
         [
@@ -387,7 +388,7 @@ fn a_decision_on_more_than_four_policies_writes_the_tightest_of_each_unit() {
             r#"ratelimit: "hour";r=3;t=1800, "day-tokens";r=100;t=70000"#,
         ]
     );
-    // A shadow does not count.
+    // Shadow policies are not counted.
     assert_eq!(fields(FieldScope::Auto, 5), fields(FieldScope::All, 5));
     assert_eq!(
         fields(FieldScope::Tightest, 5)[1],
@@ -418,7 +419,7 @@ fn a_refusal_writes_the_longest_wait_of_each_unit() {
             "retry-after: 1800",
         ]
     );
-    // A wait that no time ends is the longest.
+    // A wait without an end is the longest wait.
     let never = Verdict::new(Outcome::Denied, 60).with_remaining(60).with_retry_after(None);
     let verdicts = decision.verdicts().iter().skip(1).copied();
     let decision = Decision::new(std::iter::once(never).chain(verdicts));
@@ -500,14 +501,14 @@ fn a_partition_is_told_in_the_current_syntax_and_in_no_other() {
     let read = announced.limits().iter().map(ServerLimit::partition_key);
     assert_eq!(read.collect::<Vec<_>>(), [keys[0], None]);
 
-    // Of any length, and with any bytes.
+    // The names have any length and any bytes.
     let long: &'static [u8] = &[0xff; 10_000];
     let headers = fields(FieldFormat::Ietf11, [Some(b""), None, Some(long)]);
     let announced = ServerLimits::read(&headers, SystemTime::now());
     let read = announced.limits().iter().map(ServerLimit::partition_key);
     assert_eq!(read.collect::<Vec<_>>(), [Some(&b""[..]), Some(long)]);
 
-    for format in ALL_FORMATS.into_iter().filter(|it| *it != FieldFormat::Ietf11) {
+    for format in ALL_FORMATS.into_iter().filter(|format| *format != FieldFormat::Ietf11) {
         assert_eq!(fields(format, keys), fields(format, [None; 3]), "{format:?}");
     }
 }

@@ -1,10 +1,11 @@
-//! Requests that are cut: the client goes away, the handler panics, the body fails.
+//! Requests that are cut: the client disconnects, the handler panics, or the body fails.
 
 use super::*;
 use Step::{Bytes as Sends, Fail, Hang, Panic, Tokens};
 use tidegate_core::OnDrop;
 
-/// Sends a request, and gives it up after a second if it is still under way. Polls at most so many frames.
+/// Sends a request, and cancels it after a second if it is still in flight. Polls at most `frames`
+/// frames.
 async fn cut<S: Store + 'static>(layer: &HoldLayer<S>, request: Request<Plan>, frames: usize) {
     let sent = send(layer, request);
     let exchange = tokio::spawn(async move {

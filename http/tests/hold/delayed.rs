@@ -1,4 +1,4 @@
-//! Stores that answer later, or not at all.
+//! Stores that answer later, or never.
 
 use super::*;
 use Step::{Bytes as Sends, Tokens, Wait};
@@ -89,7 +89,7 @@ async fn a_store_that_is_down_refuses_and_a_failure_policy_admits() {
     let response = send(&layer(&limiter_down), plan(&[Tokens(40)], 200, &[])).await.unwrap();
     assert_eq!(response.status(), 503);
 
-    // Admitted without the store, and charged once that answers again.
+    // The request was admitted without the store, and is charged after the store answers again.
     let limiter = limiter(down(1).or_fail_open(), 10_000);
     let response = send(&layer(&limiter), plan(&[Tokens(40)], 200, &[Sends(7)])).await.unwrap();
     assert_eq!(response.status(), 200);

@@ -1,4 +1,5 @@
-//! Whatever becomes of many requests at once, what is charged is the sum of what the rules say, and no hold is open.
+//! Random concurrent requests with random ends. The total charge is the sum of the costs by the
+//! rules, and no hold stays open.
 
 use proptest::prelude::*;
 use tidegate_core::OnDrop;
@@ -6,7 +7,7 @@ use tidegate_core::OnDrop;
 use super::*;
 use Step::{Bytes as Sends, Fail, Hang, Panic, Tokens, Trailers, Wait};
 
-/// How a request ends.
+/// The end of a request.
 #[derive(Debug, Clone, Copy)]
 enum End {
     Whole,
@@ -16,22 +17,22 @@ enum End {
     ServerError,
     ServiceFails,
     HandlerPanics,
-    /// The client goes away while the handler is at work.
+    /// The client disconnects while the handler is running.
     LeavesHandler,
-    /// The client goes away after so many frames.
+    /// The client disconnects after this many frames.
     LeavesBody(usize),
-    /// The client goes away while the body waits for its next data.
+    /// The client disconnects while the body waits for its next data.
     LeavesStream,
-    /// The client goes away at once.
+    /// The client disconnects immediately.
     LeavesAtOnce,
 }
 
 #[derive(Debug, Clone)]
 struct Exchange {
     starts_at: u64,
-    /// Reported by the handler.
+    /// The tokens that the handler reports.
     tokens: Option<u64>,
-    /// Tokens, milliseconds before and bytes of each frame.
+    /// For each frame: its tokens, the wait before it in milliseconds, and its bytes.
     frames: Vec<(Option<u64>, u64, usize)>,
     end: End,
 }
@@ -84,7 +85,8 @@ impl Exchange {
         plan(&before, if matches!(self.end, End::ServerError) { 500 } else { 200 }, &after)
     }
 
-    /// Sends it, and is its client. Whether it was admitted, if that is known.
+    /// Sends the request and reads the response, as its client does. Returns `false` if the request
+    /// was refused.
     async fn run<S: Store + 'static>(self, layer: HoldLayer<S>) -> bool {
         sleep(Duration::from_millis(self.starts_at)).await;
         let sent = send(&layer, self.request());
@@ -107,12 +109,13 @@ impl Exchange {
         is_admitted
     }
 
-    /// What the rules say that it costs, if it is admitted.
+    /// Returns the cost of the request by the rules, if it is admitted.
     fn cost(&self, if_cut: OnDrop, is_immediate: bool) -> [u64; 3] {
         let (is_started, frames) = match self.end {
             End::LeavesHandler | End::HandlerPanics => (true, 0),
             End::LeavesBody(frames) => (true, frames.min(self.frames.len())),
-            // Of a store that answers immediately, the client goes away while the handler is at work.
+            // If the store answers immediately, the client disconnects while the handler is
+            // running.
             End::LeavesAtOnce => (is_immediate, 0),
             End::ServerError | End::ServiceFails => (false, 0),
             _ => (true, self.frames.len()),
@@ -126,7 +129,7 @@ impl Exchange {
         let bytes = sent.iter().map(|frame| frame.2 as u64).sum();
         let is_whole = match self.end {
             End::Whole | End::WithTrailers => true,
-            // It was polled to its end, or the body knew that this was its last frame.
+            // The body was polled to its end, or it knew that this was its last frame.
             End::LeavesBody(most) => {
                 most > self.frames.len() || (most == self.frames.len() && self.knows_its_end())
             }
@@ -170,7 +173,7 @@ proptest! {
             let mut expected = [0; 3];
             let mut overage = 0;
             for (exchange, run) in exchanges.iter().zip(runs) {
-                // A task of a request that panics has been admitted.
+                // A task that panics belongs to a request that was admitted.
                 let is_admitted = run.await.unwrap_or(true);
                 if !is_admitted {
                     continue;

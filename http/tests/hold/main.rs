@@ -1,6 +1,7 @@
-//! The layer that holds estimates, in virtual time, before a service that does what each request says.
+//! Tests of the layer that holds estimates, in virtual time. The inner service does the steps that
+//! each request contains.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod cut;
 mod delayed;
@@ -34,23 +35,23 @@ use tower::{Layer, Service};
 
 const TTL: Duration = Duration::from_secs(100);
 
-/// What a handler does, one after another.
+/// A step of a handler.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Step {
     /// Reports tokens.
     Tokens(u64),
-    /// Waits, ms.
+    /// Waits for this many milliseconds.
     Wait(u64),
-    /// Sends so many bytes of the body.
+    /// Sends this many bytes of the body.
     Bytes(usize),
     Trailers,
     Fail,
     Panic,
-    /// Waits for ever.
+    /// Waits forever.
     Hang,
 }
 
-/// What a handler does before and after it has returned the head of a response.
+/// The steps of a handler before and after the head of the response.
 #[derive(Debug, Clone, Default)]
 struct Plan {
     before: Vec<Step>,
@@ -61,12 +62,12 @@ struct Plan {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Failed;
 
-/// A body that does what its plan says.
+/// A body that does the steps of a plan.
 struct PlannedBody {
     steps: VecDeque<Step>,
     usage: Usage,
     waiting: Option<Pin<Box<Sleep>>>,
-    /// Whether the end of the body is known when the last frame was polled, as of one that is in memory.
+    /// Whether the body knows its end when the last frame was polled, like a body in memory.
     knows_its_end: bool,
 }
 
@@ -123,9 +124,9 @@ impl Body for PlannedBody {
     }
 }
 
-/// A handler that does what the request's body says.
+/// Does the steps in the body of the request.
 async fn handle(request: Request<Plan>) -> Result<Response<PlannedBody>, Failed> {
-    let usage = Usage::of(request.extensions());
+    let usage = Usage::from_extensions(request.extensions());
     let Plan { before, status, after } = request.into_body();
     for step in before {
         match step {
@@ -157,7 +158,7 @@ fn send<S: Store + 'static>(layer: &HoldLayer<S>, request: Request<Plan>) -> Sen
     })
 }
 
-/// Reads a body to its end: the bytes, and the error if it fails.
+/// Reads a body to its end. Returns the number of bytes, and the error if the body fails.
 async fn read(mut body: HoldBody<PlannedBody>) -> (usize, Option<Failed>) {
     let mut bytes = 0;
     while let Some(frame) = body.frame().await {
@@ -210,7 +211,7 @@ impl Watch {
     }
 
     fn count(&self, operation: Operation) -> usize {
-        self.calls.lock().unwrap().iter().filter(|&&it| it == operation).count()
+        self.calls.lock().unwrap().iter().filter(|&&known| known == operation).count()
     }
 
     fn open(&self) -> usize {
@@ -260,7 +261,8 @@ fn limiter<S: Store>(store: S, tokens: u64) -> Limiter<S> {
     Limiter::new(store, policies).unwrap()
 }
 
-/// A request, 100 tokens and 1,000 bytes, the latter two as estimates.
+/// Returns a layer that charges one request, 100 tokens and 1,000 bytes. The tokens and the bytes
+/// are estimates.
 fn layer<S: Store>(limiter: &Limiter<S>) -> HoldLayer<S> {
     let limits = [
         Limit::by("requests", Everybody),
@@ -272,7 +274,7 @@ fn layer<S: Store>(limiter: &Limiter<S>) -> HoldLayer<S> {
     layer.refund_server_errors().hold_for(TTL, costs).unwrap()
 }
 
-/// How many requests, tokens and bytes are taken.
+/// Returns the number of requests, tokens and bytes that are charged.
 async fn taken<S: Store>(limiter: &Limiter<S>) -> [u64; 3] {
     let peek = limiter.subject("").cost(0).peek().await.unwrap();
     let verdicts = peek.verdicts();

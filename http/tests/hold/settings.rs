@@ -1,4 +1,4 @@
-//! What is wrong with a layer is an error when it is made; ids.
+//! Invalid settings of a layer, the ids of holds, and the usage.
 
 use super::*;
 use Step::{Bytes as Sends, Tokens};
@@ -17,15 +17,15 @@ fn error(limits: &[&'static str], ttl: Duration, settled: &str) -> String {
 fn a_layer_that_makes_no_sense_is_an_error() {
     assert_eq!(
         error(&["requests", "tokens"], TTL, "token"),
-        "the layer has no limit `token` to settle, but `requests`, `tokens`"
+        "the cost of `token` cannot be settled; it must be one of the limits `requests`, `tokens`"
     );
     assert_eq!(
         error(&["tokens", "requests", "tokens"], TTL, "tokens"),
-        "two limits of the layer are of the policy `tokens`; costs are settled by the names of policies, so give each \
-         limit a policy of its own"
+        "two limits of the layer have the policy `tokens`; costs are settled by the names of policies, so give each \
+         limit its own policy"
     );
     for ttl in [Duration::ZERO, Duration::MAX] {
-        assert!(error(&["tokens"], ttl, "tokens").starts_with("a layer cannot hold for"));
+        assert!(error(&["tokens"], ttl, "tokens").starts_with("the time of a hold is"));
     }
 }
 
@@ -46,7 +46,7 @@ async fn a_request_with_the_id_of_an_earlier_one_is_charged_once() {
         ("b", [2, 80, 14]),
         (&*too_long, [3, 120, 21]),
         (&*too_long, [3, 120, 21]),
-        // None of its own.
+        // An empty id is replaced by a random id.
         ("", [4, 160, 28]),
         ("", [5, 200, 35]),
     ] {
@@ -70,7 +70,7 @@ async fn usage_can_be_set_and_is_shared_by_clones() {
     let limiter = limiter(watched(Duration::ZERO), 1_000);
     let layer = layer(&limiter);
     let handler = async |request: Request<()>| {
-        let usage = Usage::of(request.extensions());
+        let usage = Usage::from_extensions(request.extensions());
         assert_eq!(usage.total("tokens"), None);
         usage.add("tokens", 7);
         usage.add("rows", 7);

@@ -1,18 +1,19 @@
-//! Requests that are answered: what they cost.
+//! The costs of requests that are answered.
 
 use super::*;
 use Step::{Bytes as Sends, Fail, Tokens, Trailers, Wait};
 
 #[tokio::test(start_paused = true)]
 async fn a_response_costs_what_it_used() {
-    // Before the head, after it, in several reports, with and without a body; an estimate that was too low.
+    // Usage is reported before and after the head, in several reports, with and without a body, and
+    // above the estimate.
     for (before, after, expected) in [
         (vec![Tokens(40)], vec![Sends(10)], [1, 40, 10]),
         (vec![], vec![Tokens(7), Sends(3), Tokens(8), Sends(4)], [1, 15, 7]),
         (vec![Tokens(1)], vec![Sends(5), Tokens(2), Trailers], [1, 3, 5]),
         (vec![Tokens(0)], vec![], [1, 0, 0]),
         (vec![Tokens(250)], vec![Sends(2_000), Sends(1)], [1, 250, 2_001]),
-        // Nothing was reported, so the estimate stays.
+        // Nothing was reported, so the cost is the estimate.
         (vec![], vec![Sends(1), Wait(5)], [1, 100, 1]),
     ] {
         let store = watched(Duration::ZERO);
@@ -80,13 +81,14 @@ async fn the_fields_tell_what_is_left_after_the_estimate() {
     assert!(field.contains(r#""tokens";r=145;"#), "{field}");
     let third = send(&layer, plan(&[], 200, &[Sends(1), Wait(1)])).await.unwrap();
     assert_eq!(third.status(), 200);
-    // 105 of 250 are left, and two estimates are open: the third request has 45 too few.
+    // 205 of 250 tokens are charged: the 5 of the first request, and two open estimates of 100.
+    // The remaining 45 are less than the estimate of the next request.
     let refused = send(&layer, plan(&[Tokens(900)], 200, &[])).await.unwrap();
     assert_eq!(refused.status(), 429);
     assert!(refused.headers().contains_key("retry-after"));
-    assert_eq!(taken(&limiter).await[1], 205); // nothing of the refused one
+    assert_eq!(taken(&limiter).await[1], 205); // nothing for the refused request
     drop((second, third));
-    // The first and the second have used 5; the third was cut, and has reported nothing.
+    // The first and the second request used 5 tokens. The third was cut and reported nothing.
     assert_eq!(taken(&limiter).await[1], 110);
 }
 
@@ -113,7 +115,7 @@ async fn trailers_and_the_length_of_a_body_are_passed_on() {
     assert_eq!(body.size_hint().exact(), Some(4711));
     assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap().len(), 2);
     assert!(body.frame().await.unwrap().unwrap().is_trailers());
-    // A server asks for no more after trailers.
+    // A server does not poll again after trailers.
     drop(body);
     assert_eq!(taken(&limiter).await, [1, 100, 2]);
 }
@@ -133,7 +135,8 @@ async fn an_exempt_request_has_no_hold() {
 async fn a_plan_of_the_request_is_held_and_settled() {
     let limiter = limiter(watched(Duration::ZERO), 1_000);
     let larger: Policy = "tokens: fixed-window 5000/1h".parse().unwrap();
-    let limits = [Limit::by("tokens", Everybody).cost(3_000).policy_by(|it| it.extensions.get())];
+    let limits =
+        [Limit::by("tokens", Everybody).cost(3_000).policy_by(|request| request.extensions.get())];
     let layer = RateLimitLayer::new(limiter.clone(), limits).unwrap();
     let layer = layer.hold_for(TTL, [("tokens", ActualCost::usage("tokens"))]).unwrap();
     let mut request = plan(&[Tokens(20)], 200, &[]);
@@ -141,6 +144,18 @@ async fn a_plan_of_the_request_is_held_and_settled() {
     request.extensions_mut().insert(larger);
     assert_eq!(send(&layer, request).await.unwrap().status(), 200);
     assert_eq!(taken(&limiter).await, [0, 20, 0]);
+}
+
+#[tokio::test]
+async fn a_rule_for_refunds_sees_the_response_before_the_fields_are_added() {
+    let limiter = limiter(watched(Duration::ZERO), 1_000);
+    let layer =
+        RateLimitLayer::new(limiter.clone(), [Limit::by("tokens", Everybody).cost(100)]).unwrap();
+    let layer = layer.refund_when(|response| !response.headers.contains_key("ratelimit"));
+    let layer = layer.hold_for(TTL, [("tokens", ActualCost::usage("tokens"))]).unwrap();
+    let response = send(&layer, plan(&[Tokens(20)], 200, &[])).await.unwrap();
+    assert!(response.headers().contains_key("ratelimit"));
+    assert_eq!(taken(&limiter).await, [0, 0, 0]);
 }
 
 #[test]
@@ -167,7 +182,7 @@ fn a_held_request_takes_few_allocations() {
     }
 }
 
-/// Answers without an allocation of its own, but for the fields.
+/// A service that allocates nothing for its answer, except for its steps.
 #[derive(Clone)]
 struct Handler;
 
@@ -181,7 +196,7 @@ impl Service<Request<()>> for Handler {
     }
 
     fn call(&mut self, request: Request<()>) -> Self::Future {
-        let usage = Usage::of(request.extensions());
+        let usage = Usage::from_extensions(request.extensions());
         usage.add("tokens", 7);
         let steps = VecDeque::new();
         let body = PlannedBody { steps, usage, waiting: None, knows_its_end: false };

@@ -17,7 +17,8 @@ async fn what_exceeds_the_estimate_is_charged_while_the_body_streams() {
         for frame in 1..=30 {
             body.frame().await.unwrap().unwrap();
             let [_, tokens, _] = taken(&limiter).await;
-            // At most a second, four frames, behind; and as long as the store takes.
+            // The reported usage is late by at most one second, which is four frames, and the delay
+            // of the store.
             assert!(tokens >= 100 && tokens + 80 > 10 * frame, "{tokens} at {frame}");
             assert!(tokens <= (10 * frame).max(100), "{tokens} at {frame}");
             most = most.max(tokens);
@@ -47,7 +48,7 @@ async fn a_stream_that_takes_longer_than_its_hold_extends_it() {
     let steps: Vec<_> = (0..60).flat_map(|_| [Tokens(1), Wait(10_000), Sends(1)]).collect();
     let response = send(&layer(&limiter), plan(&[], 200, &steps)).await.unwrap();
     let mut body = response.into_body();
-    // Six times as long as the hold is for.
+    // The stream takes six times as long as the hold.
     while let Some(frame) = body.frame().await {
         frame.unwrap();
         store.as_layer().clock.advance(Duration::from_secs(10));
@@ -64,6 +65,7 @@ async fn reports_come_as_often_as_is_set() {
     let steps: Vec<_> = (0..20).flat_map(|_| [Tokens(10), Sends(1)]).collect();
     let response = send(&layer, plan(&[], 200, &steps)).await.unwrap();
     assert_eq!(read(response.into_body()).await, (20, None));
-    // The first ten are within the estimate; of the last frame, the body knows that it is the last.
+    // The first ten frames are within the estimate. The last frame needs no report, because the
+    // body knows that it is the last.
     assert_eq!(limiter.store().as_layer().count(Operation::SettleSoFar), 9);
 }

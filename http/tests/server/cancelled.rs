@@ -1,4 +1,4 @@
-//! Response futures that are dropped, as when a client disconnects.
+//! Response futures that are dropped, for example because the client disconnects.
 
 use std::future::{Pending, pending};
 
@@ -22,11 +22,11 @@ async fn dropped_before_the_decision_a_request_never_reaches_the_service() {
     drop(future);
     Faults::deliver(limiter.store()).await;
     assert!(paths(&ledger).is_empty());
-    // It was on its way to the store, and is charged.
+    // The call was in flight to the store, so it is charged.
     assert_eq!(status(&mut service, "/2", "").await, 429);
 }
 
-/// Takes requests, and never answers.
+/// A service that accepts requests and never answers.
 #[derive(Clone)]
 struct Endless;
 

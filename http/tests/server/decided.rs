@@ -1,4 +1,4 @@
-//! Which requests pass, and what they are charged.
+//! Admitted requests and their charges.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ async fn limits_on_several_subjects_are_charged_together_or_not_at_all() {
     for subject in ["a", "b", "c"] {
         assert_eq!(status(&mut service, "/", subject).await, 200);
     }
-    // The limit of all refuses: users are charged nothing.
+    // The limit `all` refuses, so the users are charged nothing.
     assert_eq!(status(&mut service, "/", "a").await, 429);
     let left = limiter.by("user", "a").peek().await.unwrap().verdicts()[0].remaining();
     assert_eq!(left, 7);
@@ -45,13 +45,13 @@ async fn cost_and_condition_are_of_the_request() {
         user("user").cost_by(|request| if request.method == Method::GET { 1 } else { 5 }),
         user("search")
             .only(|request| request.uri.path() == "/search")
-            .only(|it| it.method == Method::GET),
+            .only(|request| request.method == Method::GET),
     ];
     let (mut service, _) = limited(&limiter, limits);
     let mut post = request("/search", &[("user", "a")]);
     *post.method_mut() = Method::POST;
     assert_eq!(send(&mut service, post.clone()).await.unwrap().status(), 200); // 5
-    assert_eq!(status(&mut service, "/search", "a").await, 200); // 6, and the one search
+    assert_eq!(status(&mut service, "/search", "a").await, 200); // 6, and the only search
     assert_eq!(status(&mut service, "/search", "a").await, 429);
     assert_eq!(status(&mut service, "/items", "a").await, 200); // 7
     assert_eq!(send(&mut service, post).await.unwrap().status(), 429);
@@ -66,19 +66,19 @@ async fn a_plan_in_the_extensions_takes_the_place_of_the_limiters_policy() {
     let (limiter, _) = limiter(&["user: fixed-window 1/1m"]);
     let limit = user("user").policy_by(|request| Some(&request.extensions.get::<Plan>()?.0));
     let (mut service, _) = limited(&limiter, [limit]);
-    let of_plan = |plan: &str| {
+    let with_plan = |plan: &str| {
         let mut request = request("/", &[("user", "a")]);
         request.extensions_mut().insert(Plan(plan.parse().unwrap()));
         request
     };
     assert_eq!(status(&mut service, "/", "a").await, 200);
     assert_eq!(status(&mut service, "/", "a").await, 429);
-    // An upgrade keeps what was used.
-    let response = send(&mut service, of_plan("user: fixed-window 3/1m")).await.unwrap();
+    // An upgrade keeps the usage.
+    let response = send(&mut service, with_plan("user: fixed-window 3/1m")).await.unwrap();
     assert_eq!(response.headers()["ratelimit-policy"], r#""user";q=3;w=60"#);
     assert_eq!(response.headers()["ratelimit"], r#""user";r=1;t=60"#);
-    // And a plan by another name counts by itself.
-    let response = send(&mut service, of_plan("pro: fixed-window 3/1m")).await.unwrap();
+    // A plan with another name is counted separately.
+    let response = send(&mut service, with_plan("pro: fixed-window 3/1m")).await.unwrap();
     assert_eq!(response.headers()["ratelimit"], r#""pro";r=2;t=60"#);
 }
 
@@ -89,14 +89,14 @@ async fn subjects_of_two_tenants_are_two_subjects() {
     let (limiter, _) = limiter(&["user: fixed-window 1/1m"]);
     let tenant = Authenticated::new(|tenant: &Tenant| Subject::from(tenant.0));
     let (mut service, _) = limited(&limiter, [user("user").tenant_by(tenant)]);
-    let of = |tenant: &'static str| {
+    let with_tenant = |tenant: &'static str| {
         let mut request = request("/", &[("user", "a")]);
         request.extensions_mut().insert(Tenant(tenant));
         request
     };
-    assert_eq!(send(&mut service, of("acme")).await.unwrap().status(), 200);
-    assert_eq!(send(&mut service, of("evil")).await.unwrap().status(), 200);
-    assert_eq!(send(&mut service, of("acme")).await.unwrap().status(), 429);
+    assert_eq!(send(&mut service, with_tenant("acme")).await.unwrap().status(), 200);
+    assert_eq!(send(&mut service, with_tenant("evil")).await.unwrap().status(), 200);
+    assert_eq!(send(&mut service, with_tenant("acme")).await.unwrap().status(), 429);
     assert_eq!(status(&mut service, "/", "a").await, 400); // no tenant
     assert!(limiter.subject("a").tenant("evil").peek().await.unwrap().is_denied());
 }
@@ -132,7 +132,7 @@ async fn exempt_requests_are_counted_nowhere() {
         let response = send(&mut service, request).await.unwrap();
         assert_eq!(head(&response), (200, HashMap::new()));
     }
-    assert_eq!(status(&mut service, "/health/", "a").await, 200); // the one there is
+    assert_eq!(status(&mut service, "/health/", "a").await, 200); // the only admitted request
     assert_eq!(status(&mut service, "/healthy", "a").await, 429);
     assert_eq!(paths(&ledger), ["/health", "/", "/x", "/health/"]);
 }
@@ -160,7 +160,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// The ledger of the service, against decisions that another limiter makes at the same times.
+    /// Compares the ledger of the service with the decisions of another limiter at the same times.
     #[test]
     fn exactly_those_requests_reach_the_service_that_the_limiter_admits(steps in steps()) {
         const POLICIES: [&str; 3] =
@@ -169,7 +169,7 @@ proptest! {
         runtime.block_on(async {
             let (limiter, clock) = limiter(&POLICIES);
             let limits = [
-                user("user").cost_by(|request| request.uri.query().map_or(1, |it| it.parse().unwrap())),
+                user("user").cost_by(|request| request.uri.query().map_or(1, |cost| cost.parse().unwrap())),
                 user("search").only(|request| request.uri.path().starts_with("/search")),
                 Limit::by("all", Everybody),
             ];

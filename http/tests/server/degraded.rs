@@ -10,7 +10,7 @@ use super::*;
 
 const POLICY: &str = "all: fixed-window 4/1m";
 
-/// A store whose next calls find the server gone.
+/// Returns a store whose next calls fail, because the server cannot be reached.
 fn down() -> FaultyStore<MemoryStore<ManualClock>> {
     let store = MemoryStore::builder().clock(ManualClock::default()).build();
     store.layer(Faults::new(vec![Fault::Before(ErrorKind::Unavailable); 100]))

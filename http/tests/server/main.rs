@@ -1,6 +1,7 @@
-//! The layer for servers, in virtual time, before a service that keeps a ledger of what reached it.
+//! Tests of the layer for servers, in virtual time. The inner service keeps a ledger of its
+//! requests.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod cancelled;
 mod decided;
@@ -27,11 +28,12 @@ use tower::{Layer, Service};
 
 type Requests = Arc<Mutex<Vec<String>>>;
 
-/// A service that panics if it is called without having been made ready, and otherwise answers with the
-/// request's body and the status that the request's field `status` asks for; with an error for `fail`.
+/// A service that panics if it is called without having been made ready. Otherwise it answers with
+/// the body of the request, and with the status in the request's field `status`. For the status
+/// `fail` it returns an error.
 #[derive(Debug, Default)]
 struct Inner {
-    /// The paths of the requests that reached it.
+    /// The paths of the requests that reached the service.
     ledger: Requests,
     is_ready: bool,
 }
@@ -40,7 +42,7 @@ struct Inner {
 struct Failed;
 
 impl Clone for Inner {
-    /// A clone has not been made ready.
+    /// Returns a clone, which is not ready.
     fn clone(&self) -> Self {
         Self { ledger: Arc::clone(&self.ledger), is_ready: false }
     }
@@ -63,12 +65,13 @@ impl Service<Request<String>> for Inner {
         if status == Some(b"fail") {
             return ready(Err(Failed));
         }
-        let status = status.map_or(StatusCode::OK, |it| StatusCode::from_bytes(it).unwrap());
+        let status =
+            status.map_or(StatusCode::OK, |status| StatusCode::from_bytes(status).unwrap());
         ready(Ok(Response::builder().status(status).body(request.into_body()).unwrap()))
     }
 }
 
-/// A limiter on a store in memory, with the hand that moves its clock.
+/// Returns a limiter on a memory store, and the clock of the store.
 fn limiter(policies: &[&str]) -> (Limiter<MemoryStore<ManualClock>>, ManualClock) {
     let clock = ManualClock::default();
     let store = MemoryStore::builder().clock(clock.clone()).build();
@@ -79,7 +82,7 @@ fn parse(policies: &[&str]) -> Vec<Policy> {
     policies.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-/// By the field `user`, which stands for whatever a test wants to count by.
+/// Returns a limit by the field `user`, which represents any subject.
 fn user(policy: &str) -> Limit {
     Limit::by(policy, from_fn(|request| request.headers.get("user").map(Subject::from)))
 }
@@ -92,7 +95,7 @@ fn request(path: &str, fields: &[(&'static str, &str)]) -> Request<String> {
     request.body(path.to_uppercase()).unwrap()
 }
 
-/// The response of a service that is made ready first.
+/// Makes the service ready, and returns its response to the request.
 async fn send<S, B>(service: &mut S, request: Request<B>) -> Result<S::Response, S::Error>
 where
     S: Service<Request<B>>,
@@ -101,7 +104,7 @@ where
     service.call(request).await
 }
 
-/// The status of the response of a request to `path` of a user.
+/// Returns the status of the response to a request of a user to `path`.
 async fn status<S>(service: &mut S, path: &str, user: &str) -> u16
 where
     S: Service<Request<String>, Response = Response<String>, Error = Failed>,
@@ -109,7 +112,7 @@ where
     send(service, request(path, &[("user", user)])).await.unwrap().status().as_u16()
 }
 
-/// What stands in a response beside its body.
+/// Returns the status and the fields of a response.
 fn head<B>(response: &Response<B>) -> (u16, HashMap<&str, &str>) {
     let fields =
         response.headers().iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap()));
@@ -120,7 +123,7 @@ fn paths(ledger: &Requests) -> Vec<String> {
     ledger.lock().unwrap().clone()
 }
 
-/// The output of a future, if it has one already.
+/// Returns the output of a future, if the future is ready.
 fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Some(output),
@@ -128,7 +131,7 @@ fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     }
 }
 
-/// A service behind these limits, and its ledger.
+/// Returns a service with these limits, and its ledger.
 fn limited<S: Store>(
     limiter: &Limiter<S>,
     limits: impl IntoIterator<Item = Limit>,
@@ -138,7 +141,7 @@ fn limited<S: Store>(
     (RateLimitLayer::new(limiter.clone(), limits).unwrap().layer(inner), ledger)
 }
 
-/// Bodies are generic: neither `Send` nor anything else is asked of a request's.
+/// Bodies are generic: the body of a request need not be `Send` and need no other trait.
 #[tokio::test]
 async fn any_body_reaches_the_service() {
     let (limiter, _) = limiter(&["all: fixed-window 2/1s"]);

@@ -1,4 +1,4 @@
-//! Readiness: the service that was made ready is the one called.
+//! Readiness: the service that was made ready is called.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,14 +11,14 @@ use tower::{Layer, Service};
 
 use super::*;
 
-/// A limiter whose first calls are decided late.
+/// Returns a limiter with these faults. A fault can delay the decision on a call.
 fn late(limit: &str, faults: &[Fault]) -> Limiter<Arc<FaultyStore<MemoryStore<ManualClock>>>> {
     let store = MemoryStore::builder().clock(ManualClock::default()).build();
     let store = Arc::new(store.layer(Faults::new(faults.to_vec())));
     Limiter::new(store, [limit.parse().unwrap()]).unwrap()
 }
 
-// `Inner` panics if it is called without having been made ready, and its clones have not been.
+// `Inner` panics if it is called without having been made ready, and its clones are not ready.
 
 #[tokio::test]
 async fn with_a_store_that_answers_at_once() {
@@ -30,7 +30,7 @@ async fn with_a_store_that_answers_at_once() {
     assert_eq!(paths(&ledger), ["/1", "/2"]);
 }
 
-/// Answers with what it was given, and is not to be cloned.
+/// A service that returns a given response, and panics if it is cloned.
 struct Once(Option<Response<String>>);
 
 impl Clone for Once {
@@ -59,10 +59,11 @@ fn with_a_store_that_answers_at_once_a_request_costs_one_allocation_and_no_clone
     assert!(limiter.store().answers_immediately());
     let layer = RateLimitLayer::new(limiter, [Limit::by("all", Everybody)]).unwrap();
     let mut service = layer.layer(Once(None));
-    // The first request creates the state, and makes the prepared value one that is shared.
+    // The first request creates the state. It also converts the prepared header value to a shared
+    // one, which needs an allocation.
     for most in [9, 1] {
         let mut response = Response::new(String::new());
-        // A response has fields of its own, so that the map is there.
+        // A response usually has other fields, so that its map of fields already exists.
         response.headers_mut().reserve(12);
         service.get_mut().0 = Some(response);
         let request = request("/", &[]);
@@ -138,7 +139,7 @@ async fn a_wake_up_comes_when_the_store_has_decided() {
     assert_eq!(sent.await.unwrap(), 200);
 }
 
-/// Not ready at first, then failed.
+/// A service that is not ready at first, and then fails.
 #[derive(Clone, Default)]
 struct Busy(Arc<AtomicUsize>);
 

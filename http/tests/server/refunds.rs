@@ -1,4 +1,4 @@
-//! Charges of requests that failed.
+//! Refunds of requests that failed.
 
 use tidegate_http::server::RateLimitLayer;
 use tidegate_memory::{ErrorKind, StoreExt};
@@ -25,7 +25,7 @@ async fn server_errors_and_failures_are_given_back_and_nothing_else() {
         assert_eq!(result.is_err(), status == "fail");
         assert_eq!(left(&limiter, "user").await, expected, "{status}");
     }
-    // Without a rule nothing is.
+    // Without a rule, nothing is refunded.
     let mut service = layer.layer(Inner::default());
     send(&mut service, answered("500")).await.unwrap();
     assert_eq!(left(&limiter, "user").await, 3);

@@ -1,4 +1,4 @@
-//! Responses: fields, problems, and those of the application.
+//! Responses: fields, problems, and responses of the application.
 
 use http::header::CONTENT_TYPE;
 use tidegate_http::fields::{FieldFormat, FieldScope, ServerLimits};
@@ -42,10 +42,10 @@ async fn admissions_and_refusals_tell_the_limits() {
     }
 }
 
-/// The partition keys of a response, in the order of its limits.
+/// Returns the partition keys of a response, in the order of its limits.
 fn partition_keys(response: &Response<String>) -> Vec<Option<Vec<u8>>> {
     let announced = ServerLimits::read(response.headers(), std::time::SystemTime::now());
-    announced.limits().iter().map(|it| it.partition_key().map(<[u8]>::to_vec)).collect()
+    announced.limits().iter().map(|limit| limit.partition_key().map(<[u8]>::to_vec)).collect()
 }
 
 #[tokio::test]
@@ -66,7 +66,7 @@ async fn a_partition_is_told_by_a_hash_that_is_one_for_a_subject_and_shows_nothi
     assert_eq!((&told[2], &told[3]), (&told[0], &told[0]));
     assert_ne!(told[0], told[1]);
 
-    // Another secret, and a store that is waited for.
+    // This case has another secret, and a store that does not answer immediately.
     let store = MemoryStore::new().layer(Faults::new(vec![Fault::Delayed; 2]));
     let late = Limiter::new(Arc::new(store), parse(&policies)).unwrap();
     for (secret, is_same) in [("of these processes", true), ("of another process", false)] {
@@ -184,8 +184,11 @@ async fn the_application_answers_in_its_own_words_and_the_fields_are_added() {
     let (limiter, _) = limiter(&["user: fixed-window 1/1m"]);
     let layer = RateLimitLayer::new(limiter, [user("user")]).unwrap();
     let layer = layer.respond_with(|refusal: &Refusal<'_>| {
-        let names: Vec<_> =
-            refusal.verdicts().filter(|it| it.refuses()).map(|it| it.name()).collect();
+        let names: Vec<_> = refusal
+            .verdicts()
+            .filter(|verdict| verdict.refuses())
+            .map(|verdict| verdict.name())
+            .collect();
         let path = refusal.request().uri.path();
         let wait = refusal.retry_after().unwrap();
         Response::builder()
@@ -219,7 +222,7 @@ async fn grpc_is_answered_with_a_status_of_its_own() {
     assert!(!response.headers().contains_key("grpc-retry-pushback-ms"));
 }
 
-/// Neither a store nor a responder has to be `Clone` for a layer to be.
+/// The layer implements `Clone` even if the store and the responder do not.
 #[test]
 fn a_layer_is_clone_send_and_sync_whatever_it_is_made_of() {
     struct Once;

@@ -1,4 +1,4 @@
-//! Settings that are refused when a layer is built.
+//! Settings that a layer rejects.
 
 use http::StatusCode;
 use tidegate_http::server::{Limit, RateLimitLayer};
@@ -16,18 +16,21 @@ fn error(limits: Vec<Limit>) -> String {
 
 #[test]
 fn a_layer_that_could_not_work_is_not_built() {
-    assert_eq!(error(vec![]), "invalid-config: a layer has 1 to 64 limits, not 0");
-    assert_eq!(error(vec![user("user"); 65]), "invalid-config: a layer has 1 to 64 limits, not 65");
+    assert_eq!(error(vec![]), "invalid-config: the number of limits is 0; it must be 1 to 64");
+    assert_eq!(
+        error(vec![user("user"); 65]),
+        "invalid-config: the number of limits is 65; it must be 1 to 64"
+    );
     assert_eq!(
         error(vec![Limit::by("usr", Everybody)]),
         "invalid-config: the limiter has no policy `usr`, but `user`"
     );
     for status in [StatusCode::OK, StatusCode::SERVICE_UNAVAILABLE] {
         let error = error(vec![user("user").or_refuse(status)]);
-        assert!(error.contains("has to be a client error"), "{error}");
+        assert!(error.contains("must be a client error"), "{error}");
     }
     let error = error(vec![user("user").unit("Anfragen für heute")]);
-    assert!(error.contains("the unit `Anfragen für heute` has a 'ü' in it"), "{error}");
+    assert!(error.contains("the unit `Anfragen für heute` contains 'ü'"), "{error}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Requests without a subject get what was chosen.
+//! Requests without a subject are treated as the limit specifies.
 
 use http::request::Parts;
 use http::{HeaderValue, StatusCode};
@@ -43,7 +43,7 @@ async fn a_server_that_does_not_pass_the_peers_address_on_is_told_what_to_set() 
     }
 }
 
-/// The setting of an application, whose text any response can hold.
+/// A missing setting of an application. Its text has characters that a response must escape.
 struct Misplaced;
 
 impl ExtractSubject for Misplaced {
@@ -103,7 +103,7 @@ async fn b95_a_header_field_of_any_bytes_is_limited_or_refused() {
         (&b"dave\xff"[..], &b"203.0.113.9"[..], 200),
         (b"dave\xff", b"203.0.113.9", 429),
         (b"dave\xfe", b"203.0.113.9", 200),
-        // The field has no address, so the request is refused.
+        // The field contains no address, so the request is refused.
         (b"dave", b"203.0.113.9\xff", 400),
         (b"dave", b"\xff", 400),
     ] {
@@ -142,7 +142,7 @@ async fn addresses_of_one_network_count_together() {
     let (limiter, _) = limiter(&["ip: fixed-window 1/1m"]);
     let layer = RateLimitLayer::new(limiter, [Limit::by("ip", ClientAddress::peer())]).unwrap();
     let mut service = layer.layer(Inner::default());
-    let of = |peer: &str| {
+    let from_peer = |peer: &str| {
         let mut request = request("/", &[("x-forwarded-for", "6.6.6.6")]);
         let peer = tidegate_http::subject::PeerAddr(peer.parse().unwrap());
         request.extensions_mut().insert(peer);
@@ -157,6 +157,6 @@ async fn addresses_of_one_network_count_together() {
         ("[2001:db8::2]:1", 429),
         ("[2001:db8:0:1::2]:1", 200),
     ] {
-        assert_eq!(send(&mut service, of(peer)).await.unwrap().status(), status, "{peer}");
+        assert_eq!(send(&mut service, from_peer(peer)).await.unwrap().status(), status, "{peer}");
     }
 }

@@ -1,4 +1,4 @@
-//! Addresses that are read from requests.
+//! Addresses from requests.
 
 use http::Request;
 use tidegate_core::ErrorKind;
@@ -6,7 +6,7 @@ use tidegate_http::subject::{ClientAddress, ExtractSubject, PeerAddr};
 
 use super::{TRUSTED, request, subject};
 
-/// The subject of a request of a trusted proxy with these lines of `X-Forwarded-For`.
+/// Returns the subject of a request from a trusted proxy with these lines of `X-Forwarded-For`.
 fn xff(lines: &[&str]) -> Option<String> {
     let request = request("10.0.0.1:80", "x-forwarded-for", lines);
     subject(&ClientAddress::x_forwarded_for(TRUSTED).unwrap(), &request)
@@ -91,7 +91,7 @@ fn if_all_are_trusted_the_farthest_is_the_client() {
 fn a_trusted_peer_without_the_field_is_itself() {
     assert_eq!(xff(&[]).as_deref(), Some("10.0.0.1"));
     assert_eq!(forwarded(&[]).as_deref(), Some("10.0.0.1"));
-    // The other field is not read in its place.
+    // The extractor does not read the other field instead.
     let request = request("10.0.0.1:80", "forwarded", &["for=203.0.113.9"]);
     let client = ClientAddress::x_forwarded_for(TRUSTED).unwrap();
     assert_eq!(subject(&client, &request).as_deref(), Some("10.0.0.1"));
@@ -152,14 +152,15 @@ fn a_field_of_one_address_counts_once_and_from_trusted_peers_only() {
         (ClientAddress::x_real_ip(TRUSTED).unwrap(), "x-real-ip"),
         (ClientAddress::header("CF-Connecting-IP", TRUSTED).unwrap(), "cf-connecting-ip"),
     ] {
-        let of = |lines: &[&str]| subject(&client, &request("10.0.0.1:80", field, lines));
-        assert_eq!(of(&["203.0.113.9"]).as_deref(), Some("203.0.113.9"));
-        assert_eq!(of(&[]).as_deref(), Some("10.0.0.1"));
-        assert_eq!(of(&["203.0.113.9", "203.0.113.9"]), None);
-        assert_eq!(of(&["203.0.113.9, 203.0.113.9"]), None);
-        assert_eq!(of(&[""]), None);
-        assert_eq!(of(&["unknown"]), None);
-        // The client or the proxy has to send another address, and the server is set up well.
+        let subject_of = |lines: &[&str]| subject(&client, &request("10.0.0.1:80", field, lines));
+        assert_eq!(subject_of(&["203.0.113.9"]).as_deref(), Some("203.0.113.9"));
+        assert_eq!(subject_of(&[]).as_deref(), Some("10.0.0.1"));
+        assert_eq!(subject_of(&["203.0.113.9", "203.0.113.9"]), None);
+        assert_eq!(subject_of(&["203.0.113.9, 203.0.113.9"]), None);
+        assert_eq!(subject_of(&[""]), None);
+        assert_eq!(subject_of(&["unknown"]), None);
+        // The client or the proxy must send another address. There is no remedy, because the setup
+        // of the server is correct.
         assert_eq!(client.remedy(&request("10.0.0.1:80", field, &["unknown"])), None);
     }
 }
@@ -212,7 +213,7 @@ fn networks_of_mapped_addresses_are_networks_of_ipv4() {
     let client = ClientAddress::x_forwarded_for(["::ffff:10.0.0.0/104"]).unwrap();
     let request = request("10.0.0.1:80", "x-forwarded-for", &["203.0.113.9, 10.9.9.9"]);
     assert_eq!(subject(&client, &request).as_deref(), Some("203.0.113.9"));
-    // A peer of a socket that listens on both versions has a mapped address.
+    // The peer of a socket that listens on IPv6 and IPv4 has a mapped address.
     let mut request = request;
     request.extensions.insert(PeerAddr("[::ffff:10.0.0.1]:80".parse().unwrap()));
     assert_eq!(subject(&client, &request).as_deref(), Some("203.0.113.9"));
@@ -259,14 +260,14 @@ fn axum_has_the_peers_address_in_the_request() {
 
 #[test]
 fn a_long_list_costs_bounded_work() {
-    // 64 KiB, and each proxy of the list trusted.
+    // The list has 64 KiB, and all its proxies are trusted.
     let list = ["10.0.0.2"; 6_000].join(", ");
     assert_eq!(xff(&[&list]), None);
     let elements = ["for=10.0.0.2"; 5_000].join(", ");
     assert_eq!(forwarded(&[&elements]), None);
     assert_eq!(xff(&["10.0.0.2"; 64]), None);
     assert_eq!(xff(&["10.0.0.2"; 63]).as_deref(), Some("10.0.0.2"));
-    // No comma at all, or nothing else; and quotes that each have to be looked at.
+    // These fields have no commas or nothing but commas, and quotes that the parser must examine.
     for byte in ["1", ",", "\"", "\\", "\\\"", " "] {
         let field = byte.repeat(65_536 / byte.len());
         assert_eq!(xff(&[&field]), None);

@@ -1,4 +1,4 @@
-//! What holds for any bytes of a client: the body of a fuzz target, and of property tests.
+//! Checks that pass for any bytes of a client. A fuzz target and property tests run them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::LazyLock;
@@ -12,7 +12,8 @@ const FIELDS: [&str; 3] = ["x-forwarded-for", "forwarded", "x-real-ip"];
 
 const TRUSTED: [&str; 3] = ["10.0.0.0/8", "192.168.1.1/32", "fd00::/8"];
 
-/// By the fields above. Made once, as a fuzzer checks some thousand inputs a second.
+/// The extractors of the fields above. They are created once, because a fuzzer checks thousands of
+/// inputs per second.
 static CLIENTS: LazyLock<[ClientAddress; 3]> = LazyLock::new(|| {
     [
         ClientAddress::x_forwarded_for(TRUSTED).unwrap(),
@@ -32,7 +33,7 @@ fn request(peer: IpAddr, field: &'static str, lines: &[&[u8]]) -> Parts {
     request
 }
 
-/// Checks what a client can do with these bytes, as the lines of a field.
+/// Checks the effect of these bytes, which a client sends as the lines of a field.
 pub(crate) fn check(forged: &[u8]) {
     let proxy: IpAddr = "10.0.0.1".parse().unwrap();
     let stranger: IpAddr = "198.51.100.7".parse().unwrap();
@@ -40,13 +41,14 @@ pub(crate) fn check(forged: &[u8]) {
     let [list, forwarded, _] = &*CLIENTS;
 
     for (client, field) in CLIENTS.iter().zip(FIELDS) {
-        // Through a proxy that does not know the field: anything may come out, but no panic.
+        // A proxy does not know the field. The result can be any address, but there must be no
+        // panic.
         let _ = client.address(&request(proxy, field, &lines));
-        // Directly.
+        // The client sends the field without a proxy.
         assert_eq!(client.address(&request(stranger, field, &lines)), Some(stranger));
     }
 
-    // Through a proxy that appends: to the last line, or a line of its own.
+    // A proxy appends to the last line, or adds a line.
     for (client, field, appended) in [
         (list, "x-forwarded-for", "198.51.100.7"),
         (list, "x-forwarded-for", "198.51.100.7:4711, 10.0.0.2,fd00::1"),
@@ -69,7 +71,8 @@ pub(crate) fn check(forged: &[u8]) {
         assert_eq!(client.address(&request(proxy, field, &lines)), Some(stranger));
     }
 
-    // A proxy that does not tell: no subject, whatever is on the left.
+    // A proxy does not disclose the address. There is no subject, regardless of the elements to the
+    // left.
     for (client, field, junk) in [
         (list, "x-forwarded-for", "unknown"),
         (list, "x-forwarded-for", "_hidden, 10.0.0.2"),
@@ -81,7 +84,7 @@ pub(crate) fn check(forged: &[u8]) {
     }
 }
 
-/// Compares `X-Forwarded-For` of these lines with a plain way to read it.
+/// Compares the extractor of `X-Forwarded-For` with a simple implementation.
 pub(crate) fn model(lines: &[String]) {
     let proxy: IpAddr = "10.0.0.1".parse().unwrap();
     let joined = lines.join(",");
@@ -92,7 +95,7 @@ pub(crate) fn model(lines: &[String]) {
             let element = element.trim();
             let address = element
                 .parse::<IpAddr>()
-                .or_else(|_| element.parse::<SocketAddr>().map(|it| it.ip()));
+                .or_else(|_| element.parse::<SocketAddr>().map(|address| address.ip()));
             expected = address.ok().map(|address| address.to_canonical());
             let is_trusted =
                 expected.is_some_and(|address| trusted.iter().any(|net| net.contains(&address)));

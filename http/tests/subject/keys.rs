@@ -8,7 +8,11 @@ fn key() -> HashKey {
     HashKey::new(b"0123456789abcdef").unwrap()
 }
 
-fn of_lines(source: &impl ExtractSubject, field: &'static str, lines: &[&[u8]]) -> Option<Vec<u8>> {
+fn subject_of_lines(
+    source: &impl ExtractSubject,
+    field: &'static str,
+    lines: &[&[u8]],
+) -> Option<Vec<u8>> {
     let (mut request, ()) = Request::new(()).into_parts();
     for line in lines {
         request.headers.append(field, HeaderValue::from_bytes(line).unwrap());
@@ -19,15 +23,19 @@ fn of_lines(source: &impl ExtractSubject, field: &'static str, lines: &[&[u8]]) 
 #[test]
 fn an_api_key_is_kept_as_its_keyed_hash_only() {
     let by_key = ApiKey::header("X-API-Key", key()).unwrap();
-    let of = |value: &[u8]| of_lines(&by_key, "x-api-key", &[value]).unwrap();
-    // HMAC-SHA-256 by another program: `printf %s sk_live_7 | openssl sha256 -hmac 0123456789abcdef`.
-    assert_eq!(of(b"sk_live_7"), b"c80d51d569ed3554bf5eed47b25efcfa");
-    assert_ne!(of(b"sk_live_7"), of(b"sk_live_8"));
-    assert_eq!(of(b" sk_live_7\t"), of(b"sk_live_7"));
-    assert_eq!(of(b"\xff\xfe").len(), 32);
+    let subject_of = |value: &[u8]| subject_of_lines(&by_key, "x-api-key", &[value]).unwrap();
+    // This HMAC-SHA-256 was computed by another program: `printf %s sk_live_7 | openssl sha256
+    // -hmac 0123456789abcdef`.
+    assert_eq!(subject_of(b"sk_live_7"), b"c80d51d569ed3554bf5eed47b25efcfa");
+    assert_ne!(subject_of(b"sk_live_7"), subject_of(b"sk_live_8"));
+    assert_eq!(subject_of(b" sk_live_7\t"), subject_of(b"sk_live_7"));
+    assert_eq!(subject_of(b"\xff\xfe").len(), 32);
     let field = HeaderName::from_static("x-api-key");
     let other = ApiKey::header(field, HashKey::new(b"0123456789abcdeg").unwrap()).unwrap();
-    assert_ne!(of_lines(&other, "x-api-key", &[b"sk_live_7"]).unwrap(), of(b"sk_live_7"));
+    assert_ne!(
+        subject_of_lines(&other, "x-api-key", &[b"sk_live_7"]).unwrap(),
+        subject_of(b"sk_live_7")
+    );
 }
 
 #[test]
@@ -35,14 +43,15 @@ fn b95_header_fields_that_are_not_utf8_are_subjects_by_their_bytes() {
     let (by_key, by_token) = (ApiKey::header("x-api-key", key()).unwrap(), ApiKey::bearer(key()));
     let by_field =
         from_fn(|request| Some(Subject::from(request.headers.get("x-account")?.as_bytes())));
-    // The last two are the replacement character of lossy readers, and a lone surrogate.
+    // The last two values end with the replacement character of lossy decoders and with a lone
+    // surrogate.
     let values = [&b"dave"[..], b"dave\xff", b"dave\xfe", b"dave\xef\xbf\xbd", b"dave\xed\xa0\x80"];
     let mut seen = std::collections::HashSet::new();
     for value in values {
-        let hashed = of_lines(&by_key, "x-api-key", &[value]).unwrap();
+        let hashed = subject_of_lines(&by_key, "x-api-key", &[value]).unwrap();
         let token = [b"Bearer ", value].concat();
-        assert_eq!(of_lines(&by_token, "authorization", &[&token]), Some(hashed.clone()));
-        assert_eq!(of_lines(&by_field, "x-account", &[value]).as_deref(), Some(value));
+        assert_eq!(subject_of_lines(&by_token, "authorization", &[&token]), Some(hashed.clone()));
+        assert_eq!(subject_of_lines(&by_field, "x-account", &[value]).as_deref(), Some(value));
         assert!(seen.insert(hashed), "{}", value.escape_ascii());
     }
 }
@@ -53,9 +62,9 @@ fn an_api_key_that_is_absent_empty_twice_or_too_long_is_no_subject() {
     let long = [b'a'; 4097];
     let none: [&[&[u8]]; 6] = [&[], &[b""], &[b"  "], &[b"a", b"a"], &[b"a", b""], &[&long]];
     for lines in none {
-        assert_eq!(of_lines(&by_key, "x-api-key", lines), None);
+        assert_eq!(subject_of_lines(&by_key, "x-api-key", lines), None);
     }
-    assert!(of_lines(&by_key, "x-api-key", &[&long[1..]]).is_some());
+    assert!(subject_of_lines(&by_key, "x-api-key", &[&long[1..]]).is_some());
     let error = ApiKey::header("x api key", key()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidConfig);
     assert!(error.to_string().contains("the name of the field is `x api key`"), "{error}");
@@ -64,14 +73,17 @@ fn an_api_key_that_is_absent_empty_twice_or_too_long_is_no_subject() {
 #[test]
 fn a_bearer_token_is_the_same_subject_in_any_case_of_its_scheme() {
     let by_token = ApiKey::bearer(key());
-    let of = |value: &[u8]| of_lines(&by_token, "authorization", &[value]);
-    assert_eq!(of(b"Bearer sk_live_7"), of(b"bEARER   sk_live_7 "));
+    let subject_of = |value: &[u8]| subject_of_lines(&by_token, "authorization", &[value]);
+    assert_eq!(subject_of(b"Bearer sk_live_7"), subject_of(b"bEARER   sk_live_7 "));
     let by_key = ApiKey::header("X-API-Key", key()).unwrap();
-    assert_eq!(of(b"Bearer sk_live_7"), of_lines(&by_key, "x-api-key", &[b"sk_live_7"]));
+    assert_eq!(
+        subject_of(b"Bearer sk_live_7"),
+        subject_of_lines(&by_key, "x-api-key", &[b"sk_live_7"])
+    );
     for value in
         [&b""[..], b"Bearer", b"Bearer ", b"Basic sk_live_7", b"sk_live_7", b"Bearersk_live_7"]
     {
-        assert_eq!(of(value), None, "{value:?}");
+        assert_eq!(subject_of(value), None, "{value:?}");
     }
 }
 

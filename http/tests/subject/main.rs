@@ -1,6 +1,6 @@
-//! Subjects of requests: whatever a client sends, it cannot choose its address.
+//! Subjects of requests: a client cannot choose its address, regardless of its fields.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod addresses;
 mod forged;
@@ -15,7 +15,7 @@ use tidegate_http::subject::{ClientAddress, ExtractSubject, PeerAddr};
 
 const TRUSTED: [&str; 3] = ["10.0.0.0/8", "192.168.1.1", "fd00::/8"];
 
-/// A request of this peer, with lines of a field.
+/// Returns a request of this peer, with lines of a field.
 fn request(peer: &str, field: &'static str, lines: &[impl AsRef<[u8]>]) -> Parts {
     let (mut request, ()) = http::Request::new(()).into_parts();
     let peer: SocketAddr = peer.parse().unwrap();

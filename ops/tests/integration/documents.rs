@@ -1,4 +1,5 @@
-//! The code, the table of all metrics, the dashboard, the alerts and what to do about them agree.
+//! Compares the metrics in the code, the table of metrics, the dashboard, the alerts and their
+//! documentation.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
@@ -6,8 +7,8 @@ use std::collections::BTreeSet;
 use tidegate_ops::{ALERTS, DASHBOARD, RULE_TESTS, RULES, Row};
 use tidegate_redis::core::telemetry::names::{self, Metric};
 
-/// What the code tells, as the table should say it.
-fn told() -> BTreeSet<Row> {
+/// Returns the rows that the table should have, from the metrics in the code.
+fn metrics_of_code() -> BTreeSet<Row> {
     let row = |metric: &Metric| Row {
         name: metric.name.to_owned(),
         kind: metric.kind.as_str().to_owned(),
@@ -17,40 +18,41 @@ fn told() -> BTreeSet<Row> {
     names::ALL.iter().chain(&tidegate_redis::names::ALL).map(row).collect()
 }
 
-/// Whether everything that is asked for is there, by its name and its labels.
+/// Checks that all metrics and labels in an expression exist.
 fn assert_known(place: &str, expression: &str) {
     let table = [tidegate_ops::table(), tidegate_ops::server_table()].concat();
     let series = tidegate_ops::series(&table);
-    let asked_for = tidegate_ops::asked_for(expression);
-    assert!(!asked_for.is_empty(), "{place} asks for nothing: {expression}");
-    for (name, labels) in asked_for {
-        assert!(series.contains(&name), "{place} asks for {name}, which nobody tells");
-        let is_of = |row: &&Row| tidegate_ops::series(std::slice::from_ref(*row)).contains(&name);
-        let row = table.iter().find(is_of).unwrap();
+    let used = tidegate_ops::used_series(expression);
+    assert!(!used.is_empty(), "{place} has an expression without a metric: {expression}");
+    for (name, labels) in used {
+        assert!(series.contains(&name), "{place} uses the metric {name}, which does not exist");
+        let has_series =
+            |row: &&Row| tidegate_ops::series(std::slice::from_ref(*row)).contains(&name);
+        let row = table.iter().find(has_series).unwrap();
         for label in labels {
             let from_prometheus = ["job", "instance", "le"].contains(&label.as_str());
             let known = from_prometheus || row.labels.contains(&label);
-            assert!(known, "{place} asks for {name} by {label}, which it does not have");
+            assert!(known, "{place} uses the label {label} of {name}, which does not exist");
         }
     }
 }
 
 #[test]
-fn the_table_lists_exactly_what_the_code_tells() {
+fn the_table_lists_exactly_the_metrics_of_the_code() {
     let table = tidegate_ops::table();
-    assert_eq!(table.iter().cloned().collect::<BTreeSet<_>>(), told());
-    assert_eq!(table.len(), told().len(), "a metric stands in the table twice");
+    assert_eq!(table.iter().cloned().collect::<BTreeSet<_>>(), metrics_of_code());
+    assert_eq!(table.len(), metrics_of_code().len(), "the table lists a metric twice");
 }
 
 #[test]
 fn the_suggested_buckets_rise_and_the_number_of_series_is_as_the_page_says() {
     assert!(names::SECONDS_BUCKETS.is_sorted());
     let rows = format!("{} for each of 15 operations", names::SECONDS_BUCKETS.len() + 2);
-    assert!(tidegate_ops::METRICS.contains(&rows), "the page does not say {rows:?}");
+    assert!(tidegate_ops::METRICS.contains(&rows), "the page does not contain {rows:?}");
 }
 
 #[test]
-fn the_dashboard_asks_only_for_what_is_told() {
+fn the_dashboard_uses_only_existing_metrics() {
     let expressions = tidegate_ops::dashboard_expressions().unwrap();
     assert!(expressions.len() > 20);
     for expression in expressions {
@@ -72,7 +74,7 @@ fn the_table_of_the_server_is_read_and_has_no_metric_of_the_library() {
 fn the_dashboard_shows_every_metric() {
     let expressions = tidegate_ops::dashboard_expressions().unwrap().join(" ");
     for row in tidegate_ops::table() {
-        assert!(expressions.contains(&row.name), "{} is shown nowhere", row.name);
+        assert!(expressions.contains(&row.name), "the dashboard does not show {}", row.name);
     }
 }
 
@@ -91,7 +93,7 @@ fn the_dashboard_works_with_any_data_source_and_no_two_panels_share_a_number() {
 }
 
 #[test]
-fn the_alerts_ask_only_for_what_is_told() {
+fn the_alerts_use_only_existing_metrics() {
     let rules: String =
         RULES.lines().filter(|line| !line.trim().starts_with('#')).collect::<Vec<_>>().join("\n");
     let expressions = rules.split("expr: |").skip(1).map(|rule| rule.split("labels:").next());
@@ -104,15 +106,19 @@ fn the_alerts_ask_only_for_what_is_told() {
 }
 
 #[test]
-fn every_alert_is_tried_and_has_a_section_on_what_to_do() {
+fn every_alert_is_tested_and_has_a_section() {
     for alert in tidegate_ops::alerts() {
         assert!(ALERTS.contains(&format!("\n## {alert}\n")), "docs/alerts.md lacks {alert}");
         let link = format!("docs/alerts.md#{}\n", alert.to_lowercase());
         assert!(RULES.contains(&link), "{alert} does not link to its section");
         let tests = RULE_TESTS.split("  - name: ").filter(|test| test.contains(alert));
         let fires = tests.filter(|test| test.contains(&link)).count();
-        assert!(fires >= 1, "{alert} is never seen to fire");
+        assert!(fires >= 1, "no test lets {alert} fire");
     }
     let sections = ALERTS.lines().filter(|line| line.starts_with("## ")).count();
-    assert_eq!(sections, tidegate_ops::alerts().len(), "docs/alerts.md has an alert too many");
+    assert_eq!(
+        sections,
+        tidegate_ops::alerts().len(),
+        "docs/alerts.md has a section without an alert"
+    );
 }

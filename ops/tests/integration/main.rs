@@ -1,5 +1,5 @@
-//! The tests of the dashboard, the alert rules and the documents, in one program. The alerts alone install
-//! the metrics recorder of the process.
+//! The tests of the dashboard, the alert rules and the documents, in one program. Only the tests of
+//! the alerts install the metrics recorder of the process.
 
 mod alerts;
 mod documents;

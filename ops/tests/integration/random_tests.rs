@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 const RANDOM: [&str; 6] =
     ["proptest! {", "proptest!(", "TestRunner::", "TestRng", "conformance!(", "differential!("];
 
-/// Paths without tests of `./test`, the tests that choose their seeds, and this file. The testkit's
-/// modules make tests of other packages.
+/// Paths to skip: code without tests of `./test`, tests that choose their seeds, and this file. The
+/// modules in `testkit/src` become tests of other packages.
 const LEFT_OUT: [&str; 8] = [
     ".git",
     "target",
@@ -61,7 +61,7 @@ impl Entry {
 }
 
 impl Module {
-    /// Returns the module of a source file; `None` if no test program contains it.
+    /// Returns the module of a source file, or `None` if no test program contains the file.
     fn from_file(file: &Path) -> Option<Self> {
         let path = file.with_extension("");
         let words: Vec<&str> = path.iter().map(|word| word.to_str()).collect::<Option<_>>()?;

@@ -1,4 +1,4 @@
-//! The alert rules, as Prometheus itself understands them.
+//! Prometheus itself checks the alert rules.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;

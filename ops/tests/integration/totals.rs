@@ -1,4 +1,4 @@
-//! `.ci/totals.awk`, which makes the end of what `./test` prints.
+//! Tests `.ci/totals.awk`, which writes the last lines of the output of `./test`.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

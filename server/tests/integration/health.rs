@@ -11,7 +11,7 @@ use tidegate_server::health::{HealthSettings, NAME};
 use tidegate_server::rls::{GrpcSettings, serve};
 use tidegate_server::service::{NotReady, Service};
 use tidegate_server::store::{StoreSettings, open};
-use tidegate_testkit::servers::Redis;
+use tidegate_test_servers::Redis;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;

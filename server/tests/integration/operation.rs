@@ -7,7 +7,7 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tidegate_testkit::servers::{Data, Redis};
+use tidegate_test_servers::{Data, Redis};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::TcpStream;
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};

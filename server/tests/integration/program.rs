@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use tidegate_testkit::servers::Sentinel;
+use tidegate_test_servers::Sentinel;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_server::decide::{Behaviour, Decider};
 use tidegate_server::service::{OnStoreError, Service};
 use tidegate_server::store::{Auth, RedisVariables, StoreSettings, open};
-use tidegate_testkit::servers::{Cluster, Redis, Reply, Sentinel};
+use tidegate_test_servers::{Cluster, Redis, Reply, Sentinel};
 
 use crate::scene::{decider, descriptor, hits, is_ok, is_over, refund, request};
 

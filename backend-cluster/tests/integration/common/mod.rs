@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_cluster::{
     Call, Charge, ClusterStore, ClusterStoreBuilder, ManualClock, Operation, Policy, Store,
 };
-use tidegate_testkit::servers::Cluster;
+use tidegate_test_servers::Cluster;
 use tokio::sync::OnceCell;
 
 /// Returns the shared cluster of three primaries, which runs from the first call until the program

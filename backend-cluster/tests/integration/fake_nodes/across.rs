@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tidegate_cluster::{Call, Charge, ErrorKind, Operation, Policy, Store};
-use tidegate_testkit::servers::eventually;
+use tidegate_test_servers::eventually;
 
 use super::node::Say;
 use super::{HIGH, LOW, two_nodes};

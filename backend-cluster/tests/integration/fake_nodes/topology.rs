@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tidegate_cluster::{ClusterStore, ErrorKind, Store, Timestamp};
-use tidegate_testkit::servers::{eventually, free_port};
+use tidegate_test_servers::{eventually, free_port};
 
 use super::node::{Node, Say};
 use super::{HIGH, LOW, acquire, slot, store, two_nodes};
@@ -118,7 +118,7 @@ async fn a_slot_that_no_node_serves_is_an_error_that_names_it() {
 
 #[tokio::test]
 async fn a_server_that_is_not_a_cluster_is_an_error() {
-    let redis = tidegate_testkit::servers::Redis::start().await.unwrap();
+    let redis = tidegate_test_servers::Redis::start().await.unwrap();
     let store = ClusterStore::new([redis.url()]).unwrap();
     let error = acquire(&store, LOW).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnsupportedServer, "{error}");

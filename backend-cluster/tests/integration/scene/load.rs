@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tidegate_cluster::{Call, Charge, ClusterStore, ErrorKind, Policy, Store};
-use tidegate_testkit::servers::eventually;
+use tidegate_test_servers::eventually;
 use tokio::task::JoinSet;
 
 use super::SOON;

@@ -13,7 +13,7 @@ use tidegate_cluster::{
     Call, Charge, ClusterStore, ClusterStoreBuilder, Decision, Error, ErrorKind, Operation, Policy,
     Store,
 };
-use tidegate_testkit::servers::{Cluster, Redis, eventually};
+use tidegate_test_servers::{Cluster, Redis, eventually};
 
 pub(crate) use load::{Event, Load, Outcome};
 

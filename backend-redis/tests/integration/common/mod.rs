@@ -9,7 +9,7 @@ use tidegate_redis::protocol::Keys;
 use tidegate_redis::{
     Call, Charge, ManualClock, Operation, Policy, RedisStore, RedisStoreBuilder, Store,
 };
-use tidegate_testkit::servers::{Client, Redis};
+use tidegate_test_servers::{Client, Redis};
 use tokio::sync::OnceCell;
 
 /// Returns the shared server, which runs from its first use until the program ends.

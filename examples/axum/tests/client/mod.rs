@@ -1,4 +1,4 @@
-//! A client of HTTP/1.1 that does what these tests need: one request on each connection.
+//! A minimal HTTP/1.1 client for these tests, which sends one request per connection.
 #![allow(dead_code, reason = "each test program uses a part of this")]
 
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 #[derive(Debug, Clone, Copy)]
 pub struct Client(pub SocketAddr);
 
-/// What the server has sent.
+/// The response of the server.
 #[derive(Debug)]
 pub struct Response {
     pub status: u16,
@@ -41,7 +41,7 @@ impl Client {
 }
 
 impl Response {
-    /// The value of a field.
+    /// Returns the value of a field.
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
         lines.find(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value)

@@ -1,4 +1,4 @@
-//! Fields with one number each: those of the drafts before 07, and those that vendors made up.
+//! Fields that contain one number each, from the drafts before 07 and from vendors.
 
 use std::time::SystemTime;
 
@@ -11,30 +11,31 @@ use super::structured::{
     each, natural, numbered_limit, parse, policy_of_number, with_numbered_policies,
 };
 
-/// What begins the names of fields whose limits may have names of their own, as in
-/// `x-ratelimit-limit-requests` and `x-ratelimit-requests-limit`.
+/// The prefixes of fields that can contain the name of a limit, as in `x-ratelimit-limit-requests`
+/// and `x-ratelimit-requests-limit`.
 const PREFIXES: [&str; 3] = ["x-ratelimit-", "x-rate-limit-", "anthropic-ratelimit-"];
 
-/// `used/limit` of Shopify.
+/// The field of Shopify, which contains `used/limit`.
 const SHOPIFY: HeaderName = HeaderName::from_static("x-shopify-shop-api-call-limit");
 
-/// The maximum number of limits whose names are in those of their fields.
+/// The maximum number of limits that are named by their fields.
 const MAX_LIMITS: usize = 64;
 
-/// The longest name of a limit that is kept.
+/// The maximum length of the name of a limit.
 const MAX_NAME: usize = 128;
 
 /// Words in the names of fields that name a unit. OpenAI and Anthropic limit tokens, and Linear
 /// limits the complexity of queries.
 const UNITS: [&str; 2] = ["tokens", "complexity"];
 
-/// What one field tells of a limit.
+/// The part of a limit that a field contains.
 #[derive(Clone, Copy)]
 enum Part {
     Limit,
     Remaining,
     Reset,
-    /// Seconds from now, which need no clock that is right: wins over [`Part::Reset`].
+    /// Seconds from now. This part takes precedence over [`Part::Reset`], because it does not
+    /// depend on a synchronized clock.
     ResetAfter,
     Name,
 }
@@ -42,7 +43,7 @@ enum Part {
 /// The fields of one limit.
 #[derive(Default)]
 struct Fields<'h> {
-    /// From the names of the fields.
+    /// The name of the limit, from the names of its fields.
     name: &'h str,
     limit: Option<&'h HeaderName>,
     remaining: Option<&'h HeaderName>,
@@ -63,7 +64,7 @@ pub(super) fn draft_06(
             "ratelimit-limit" => Part::Limit,
             "ratelimit-remaining" => Part::Remaining,
             "ratelimit-reset" => Part::Reset,
-            // GitLab: the same time, as a date.
+            // GitLab sends the same time as a date.
             "ratelimit-resettime" if fields.reset.is_none() => Part::Reset,
             "ratelimit-name" => Part::Name,
             _ => continue,
@@ -74,7 +75,7 @@ pub(super) fn draft_06(
     Some(with_numbered_policies(limit, &beside, policies))
 }
 
-/// All other fields that are known.
+/// Reads all other known fields.
 pub(super) fn others(
     headers: &HeaderMap,
     policies: &[ServerLimit],
@@ -103,7 +104,8 @@ pub(super) fn others(
     (!limits.is_empty()).then_some(limits)
 }
 
-/// Which limit a field belongs to, by the name in the field's own name, and what it tells of it.
+/// Returns the name of the limit and the part of it that a field contains, by the name of the
+/// field.
 fn classify(field: &str) -> Option<(&str, Part)> {
     let rest = PREFIXES.iter().find_map(|prefix| field.strip_prefix(prefix))?;
     match rest {
@@ -130,7 +132,7 @@ fn classify(field: &str) -> Option<(&str, Part)> {
     (found.0.len() <= MAX_NAME).then_some(found)
 }
 
-/// The used part and the limit, of which the difference remains.
+/// Reads the used part and the limit, and returns the limit and the difference.
 fn shopify(headers: &HeaderMap) -> Option<ServerLimit> {
     let (used, limit) = headers.get(&SHOPIFY)?.to_str().ok()?.split_once('/')?;
     let (used, limit) = (ceil_number(used)?, floor_number(limit)?);
@@ -153,8 +155,8 @@ impl<'h> Fields<'h> {
         *place = Some(field);
     }
 
-    /// Returns the limit and the policies that follow it in its field; `None` if all fields are
-    /// malformed.
+    /// Returns the limit and the policies that follow it in its field. Returns `None` if all fields
+    /// are malformed.
     fn read(
         &self,
         headers: &HeaderMap,
@@ -162,13 +164,13 @@ impl<'h> Fields<'h> {
     ) -> Option<(ServerLimit, Vec<ServerLimit>)> {
         let quota = self.limit.and_then(|field| quota(headers, field));
         let remaining = self.remaining.and_then(|field| remaining(headers, field));
-        let latest = |it: &'h HeaderName| latest(headers, it, |text| moment(text, now));
+        let latest = |field: &'h HeaderName| latest(headers, field, |text| moment(text, now));
         let resets_at = self.reset_after.and_then(latest).or_else(|| self.reset.and_then(latest));
         if quota.is_none() && remaining.is_none() && resets_at.is_none() {
             return None;
         }
         let name = match self.name {
-            "" => self.name_field.and_then(|it| name_in(headers, it)),
+            "" => self.name_field.and_then(|field| name_in(headers, field)),
             name => Some(name),
         };
         let (limit, policies) = quota.unwrap_or_default();
@@ -183,7 +185,7 @@ impl<'h> Fields<'h> {
     }
 }
 
-/// Reads a limit, with or without its window, and the policies that may follow it: `100`,
+/// Reads a limit, with or without its window, and the policies that can follow it: `100`,
 /// `100;w=60`, `100, 100;w=60, 1000;w=3600`.
 fn quota(headers: &HeaderMap, field: &HeaderName) -> Option<(ServerLimit, Vec<ServerLimit>)> {
     if let Some(limit) = smallest(headers, field, floor_number) {
@@ -204,12 +206,12 @@ fn remaining(headers: &HeaderMap, field: &HeaderName) -> Option<u64> {
     })
 }
 
-/// Returns what a limit of this name counts, if the name says so: `input-tokens` counts tokens.
+/// Returns the unit of a limit, if its name contains the unit: `input-tokens` counts tokens.
 fn unit(name: &str) -> Option<&'static str> {
     UNITS.into_iter().find(|&unit| name.split('-').any(|word| word == unit))
 }
 
-/// The smallest value of all lines; `None` if one is malformed.
+/// Returns the smallest value of all lines, or `None` if a line is malformed.
 fn smallest<T: Ord>(
     headers: &HeaderMap,
     field: &HeaderName,
@@ -218,7 +220,7 @@ fn smallest<T: Ord>(
     lines(headers, field, read)?.into_iter().min()
 }
 
-/// The latest value of all lines; `None` if one is malformed.
+/// Returns the latest value of all lines, or `None` if a line is malformed.
 fn latest<T: Ord>(
     headers: &HeaderMap,
     field: &HeaderName,
@@ -232,13 +234,13 @@ fn lines<T>(
     field: &HeaderName,
     read: impl Fn(&str) -> Option<T>,
 ) -> Option<Vec<T>> {
-    // Dates and durations are ASCII, but for the sign of micro.
+    // Dates and durations are ASCII, except for the micro sign.
     let text =
         |line: &'_ http::HeaderValue| std::str::from_utf8(line.as_bytes()).ok().and_then(&read);
     headers.get_all(field).iter().map(text).collect()
 }
 
-/// A name of printable ASCII.
+/// Returns the text, if it is a name of printable ASCII characters.
 fn name_in<'h>(headers: &'h HeaderMap, field: &HeaderName) -> Option<&'h str> {
     let name = headers.get(field)?.to_str().ok()?.trim();
     (!name.is_empty() && name.len() <= MAX_NAME).then_some(name)

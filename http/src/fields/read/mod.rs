@@ -1,4 +1,4 @@
-//! What a server announces about its limits.
+//! The limits that a server announced.
 
 mod dialects;
 mod moment;
@@ -11,42 +11,47 @@ use http::header::{AGE, RETRY_AFTER};
 
 use moment::{ceil_number, moment};
 
-/// The longest field that is read, in bytes: all its lines together. A longer one counts as malformed.
+/// The maximum length of a field in bytes, including all its lines. A longer field counts as
+/// malformed.
 const MAX_FIELD: usize = 64 * 1024;
 
-/// The maximum number of limits in one response. That is what a parser of structured fields has to support.
+/// The maximum number of limits in a response. A parser of structured fields must support this many
+/// members.
 const MAX_LIMITS: usize = 1024;
 
-/// The limits that a server announced with a response, whatever form it writes them in.
+/// The limits that a server announced with a response, in any known format.
 ///
-/// | read | from |
+/// | fields | senders |
 /// |---|---|
 /// | `RateLimit`, `RateLimit-Policy` in the syntax of drafts 08 to 11 | Cloudflare, Atlassian, [`FieldWriter`](super::FieldWriter) |
 /// | `RateLimit` in the syntax of draft 07 | |
 /// | `RateLimit-Limit`, `-Remaining`, `-Reset` of drafts 00 to 06 | Kong, GitLab (with the reset since 1970), Docker Hub (`100;w=21600`), many gateways |
 /// | `X-RateLimit-*`, `X-Rate-Limit-*` | GitHub, Discord (`Reset-After`), Reddit, Atlassian, Envoy (with its policies), older Cloudflare |
-/// | `X-RateLimit-Limit-requests` and the like | OpenAI, Kong |
-/// | `X-RateLimit-Requests-Limit` and the like | Linear |
-/// | `anthropic-ratelimit-requests-limit` and the like | Anthropic |
+/// | `X-RateLimit-Limit-requests` and similar fields | OpenAI, Kong |
+/// | `X-RateLimit-Requests-Limit` and similar fields | Linear |
+/// | `anthropic-ratelimit-requests-limit` and similar fields | Anthropic |
 /// | `X-Shopify-Shop-Api-Call-Limit: 32/40` | Shopify |
 /// | `Retry-After` as seconds or as a date | all |
 ///
-/// # How it is read
+/// # Rules
 ///
-/// * The newest form that tells what remains counts, and older ones beside it are ignored: drafts 08 to 11, then
-///   07, then 00 to 06, then all others.
-/// * A malformed field is ignored as a whole, and so is one of more than 64 KiB or 1,024 members. A field of
-///   several lines is their list, if it is a structured field; else the smallest number or the latest time.
-/// * A time to wait or a reset may be a number, an HTTP date, an ISO 8601 time with a zone, or a duration as in
-///   Go (`6m0s`). A number below 10⁹ is seconds from now, one below 10¹¹ seconds since 1970, and any other
-///   milliseconds since 1970. Fractions of a second are rounded up, and fractions of what remains down.
-/// * A time in the past is now. A time more than 71 years ahead
-///   ([`MAX_SPAN`](tidegate_core::MAX_SPAN)) is that far ahead.
-/// * Of several `Retry-After` the latest counts.
-/// * `Beta-` fields, which only tell what would be, are not read.
+/// * If several formats announce remaining amounts, only the newest format counts: drafts 08 to 11,
+///   then draft 07, then drafts 00 to 06, then all others.
+/// * A malformed field is ignored as a whole, and so is a field of more than 64 KiB or 1,024
+///   members. A structured field with several lines is one list. From several lines of another
+///   field, the smallest number or the latest time counts.
+/// * A wait or a reset can be a number, an HTTP date, an ISO 8601 time with a zone, or a duration
+///   of Go (`6m0s`). A number below 10⁹ means seconds from now, a number below 10¹¹ seconds since
+///   1970, and any other number milliseconds since 1970. Fractions of seconds are rounded up, and
+///   fractions of remaining amounts are rounded down.
+/// * A time in the past counts as now. A time more than 71 years ahead
+///   ([`MAX_SPAN`](tidegate_core::MAX_SPAN)) counts as this maximum.
+/// * If `Retry-After` is sent several times, the latest time counts.
+/// * `Beta-` fields are not read, because they only announce future limits.
 /// * A response from a cache (`Age` above 0) announces nothing.
 ///
-/// Times since 1970 and dates are compared with this machine's clock, which should be synchronized.
+/// Times since 1970 and dates are compared with the clock of this machine, which should be
+/// synchronized.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
@@ -75,7 +80,7 @@ pub struct ServerLimits {
     retry_after: Option<SystemTime>,
 }
 
-/// One of the limits that a server announced: as much as it told.
+/// One of the limits that a server announced. Each part is present only if the server announced it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServerLimit {
     name: Option<Box<str>>,
@@ -97,27 +102,28 @@ impl ServerLimits {
         Self { limits: read_limits(headers, now), retry_after: read_retry_after(headers, now) }
     }
 
-    /// The limits. Empty if the server announced none, or in no form that is known.
+    /// Returns the limits. They are empty if the server announced none, or none in a known format.
     #[must_use]
     pub fn limits(&self) -> &[ServerLimit] {
         &self.limits
     }
 
-    /// The time of `Retry-After`: not before the response arrived.
+    /// Returns the time of `Retry-After`, which is not before `now`.
     #[must_use]
     pub fn retry_after(&self) -> Option<SystemTime> {
         self.retry_after
     }
 
-    /// The last reset of the limits of which nothing remains. `None` if there are none, or without a reset.
+    /// Returns the latest reset of the limits that have no remaining amount. Returns `None` if
+    /// there is no such limit, or none with a reset.
     #[must_use]
     pub fn exhausted_until(&self) -> Option<SystemTime> {
         let exhausted = self.limits.iter().filter(|limit| limit.is_exhausted());
         exhausted.filter_map(ServerLimit::resets_at).max()
     }
 
-    /// The time before which the server wants no further request: that of `Retry-After`, which takes
-    /// precedence, else [`exhausted_until`](Self::exhausted_until).
+    /// Returns the time before which the server wants no further request. This is the time of
+    /// `Retry-After` or, if there is no such field, [`exhausted_until`](Self::exhausted_until).
     #[must_use]
     pub fn not_before(&self) -> Option<SystemTime> {
         self.retry_after.or_else(|| self.exhausted_until())
@@ -125,14 +131,14 @@ impl ServerLimits {
 }
 
 impl ServerLimit {
-    /// The server's name for it.
+    /// Returns the server's name of the limit.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// The partition that the request was counted in, as a key of the server's own (`pk`): a server may count
-    /// the requests of each account by itself, say.
+    /// Returns the partition key (`pk`) of the partition in which the server counted the request.
+    /// For example, a server that counts each account separately has one partition per account.
     #[must_use]
     pub fn partition_key(&self) -> Option<&[u8]> {
         self.partition_key.as_deref()
@@ -147,31 +153,32 @@ impl ServerLimit {
         self.unit.as_deref()
     }
 
-    /// How much is admitted in the window.
+    /// Returns the amount that is admitted in the window.
     #[must_use]
     pub fn limit(&self) -> Option<u64> {
         self.limit
     }
 
-    /// The window, to the second.
+    /// Returns the window, in whole seconds.
     #[must_use]
     pub fn window(&self) -> Option<Duration> {
         self.window
     }
 
-    /// How much remains, rounded down.
+    /// Returns the remaining amount, rounded down.
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
         self.remaining
     }
 
-    /// When more will remain, as far as the server says: not before the response arrived.
+    /// Returns the time at which the remaining amount increases, if the server announced it. The
+    /// time is not before the arrival of the response.
     #[must_use]
     pub fn resets_at(&self) -> Option<SystemTime> {
         self.resets_at
     }
 
-    /// Whether nothing remains.
+    /// Returns `true` if the remaining amount is 0.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         self.remaining == Some(0)

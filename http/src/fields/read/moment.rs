@@ -1,16 +1,18 @@
-//! Numbers and points in time, in all forms that servers write them.
+//! Numbers and points in time, in all formats that servers send.
 
 use std::time::{Duration, SystemTime};
 
 use tidegate_core::MAX_SPAN;
 
-/// From here on a number is seconds since 1970, and no span: 10⁹ s are 31 years.
+/// The smallest number that means seconds since 1970 instead of a span: 10⁹ s are 31 years.
 const MIN_EPOCH_SECS: u64 = 1_000_000_000;
 
-/// From here on a number is milliseconds since 1970: 10¹¹ s would be in the year 5138.
+/// The smallest number that means milliseconds since 1970. As seconds, 10¹¹ would be in the year
+/// 5138.
 const MIN_EPOCH_MILLIS: u64 = 100_000_000_000;
 
-/// The units of durations in Go, in nanoseconds. Of two that begin alike, the longer is first.
+/// The units of durations in Go, in nanoseconds. If two units begin with the same letter, the
+/// longer unit is first.
 const GO_UNITS: [(&str, u128); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -22,7 +24,7 @@ const GO_UNITS: [(&str, u128); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// The time that a server means by `text`: at least `now`, and at most [`MAX_SPAN`] later.
+/// Returns the time that `text` means. It is not before `now`, and at most [`MAX_SPAN`] later.
 pub(super) fn moment(text: &str, now: SystemTime) -> Option<SystemTime> {
     let text = text.trim_matches([' ', '\t']);
     if let Some(number) = ceil_number(text) {
@@ -38,7 +40,7 @@ pub(super) fn moment(text: &str, now: SystemTime) -> Option<SystemTime> {
     Some(bounded(time, now))
 }
 
-/// The time that a server means by a number.
+/// Returns the time that a number means.
 pub(super) fn moment_of_number(number: u64, now: SystemTime) -> SystemTime {
     let since_epoch = match number {
         ..MIN_EPOCH_SECS => return after(now, Duration::from_secs(number)),
@@ -51,7 +53,7 @@ pub(super) fn moment_of_number(number: u64, now: SystemTime) -> SystemTime {
 
 fn after(now: SystemTime, span: Duration) -> SystemTime {
     let span = span.min(MAX_SPAN);
-    // A clock that is at the end of its range stands still.
+    // At the end of the clock's range, the result is `now`.
     now.checked_add(span).unwrap_or(now)
 }
 
@@ -59,18 +61,19 @@ fn bounded(time: SystemTime, now: SystemTime) -> SystemTime {
     after(now, time.duration_since(now).unwrap_or_default())
 }
 
-/// A number without a sign, with or without a fraction, rounded up. `u64::MAX` where it does not fit.
+/// Parses a number without a sign, with or without a fraction, and rounds it up. Returns `u64::MAX`
+/// if the number does not fit.
 pub(super) fn ceil_number(text: &str) -> Option<u64> {
     let (whole, fraction) = decimal(text)?;
     Some(whole.saturating_add(u64::from(fraction.bytes().any(|digit| digit != b'0'))))
 }
 
-/// The same, rounded down.
+/// Like the function for rounding up, but rounds down.
 pub(super) fn floor_number(text: &str) -> Option<u64> {
     decimal(text).map(|(whole, _)| whole)
 }
 
-/// What stands before the point, and the digits after it.
+/// Returns the integer before the point, and the digits after the point.
 fn decimal(text: &str) -> Option<(u64, &str)> {
     let text = text.trim_matches([' ', '\t']);
     let (whole, fraction) = match text.split_once('.') {
@@ -82,11 +85,11 @@ fn decimal(text: &str) -> Option<(u64, &str)> {
     if whole.is_empty() || !has_digits_only(whole) || !has_digits_only(fraction) {
         return None;
     }
-    // Of digits only, the one error that is left is that there are too many.
+    // The text consists of digits, so the only possible error is an overflow.
     Some((whole.parse().unwrap_or(u64::MAX), fraction))
 }
 
-/// A duration as Go writes it: `6m0s`, `1h2m3.5s`, `20ms`.
+/// Parses a duration of Go: `6m0s`, `1h2m3.5s`, `20ms`.
 fn go_duration(text: &str) -> Option<Duration> {
     let mut nanos: u128 = 0;
     let mut rest = text;
@@ -94,7 +97,8 @@ fn go_duration(text: &str) -> Option<Duration> {
         let digits = rest.find(|char: char| !char.is_ascii_digit() && char != '.')?;
         let (number, tail) = rest.split_at(digits);
         let (unit, in_nanos) = GO_UNITS.iter().find(|(unit, _)| {
-            // `m` is no prefix of `ms`: what follows a unit is a number.
+            // After a unit, a number or the end must follow, so that `m` does not match the
+            // beginning of `ms`.
             tail.strip_prefix(unit).is_some_and(|tail| !tail.starts_with(char::is_alphabetic))
         })?;
         let (whole, fraction) = decimal(number)?;
@@ -107,7 +111,8 @@ fn go_duration(text: &str) -> Option<Duration> {
     (!text.is_empty()).then(|| Duration::new(secs, nanos))
 }
 
-/// The part of a unit that these digits after a point are, rounded up. An hour has 13 digits in nanoseconds.
+/// Returns the part of a unit that is given by the digits after a point, rounded up. An hour has 13
+/// digits in nanoseconds.
 fn fraction_of(unit: u128, digits: &str) -> u128 {
     let (exact, more) = digits.split_at(digits.len().min(13));
     let mut scale: u128 = 1;
@@ -131,7 +136,7 @@ mod tests {
         SystemTime::UNIX_EPOCH + Duration::from_secs(NOW)
     }
 
-    /// How long after now.
+    /// Returns the time from now.
     fn wait(text: &str) -> Option<Duration> {
         moment(text, now()).map(|time| time.duration_since(now()).unwrap())
     }

@@ -1,4 +1,4 @@
-//! The structured fields: `RateLimit` of drafts 07 to 11, and `RateLimit-Policy` of all.
+//! The structured fields: `RateLimit` of drafts 07 to 11, and `RateLimit-Policy` of all drafts.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,8 +11,8 @@ use super::moment::moment_of_number;
 use super::{MAX_FIELD, MAX_LIMITS, ServerLimit};
 use crate::fields::names::{RATELIMIT, RATELIMIT_POLICY};
 
-/// The policies of `RateLimit-Policy`: as limits of which nothing but the policy is known. Those of drafts before
-/// 08 have no names.
+/// Reads `RateLimit-Policy`. Returns each policy as a limit without a remaining amount and a reset.
+/// Policies of drafts before 08 have no names.
 pub(super) fn policies(headers: &HeaderMap) -> Vec<ServerLimit> {
     let Some(list) = parse::<List>(headers, &RATELIMIT_POLICY) else { return Vec::new() };
     let named = each(&list, |item| {
@@ -50,7 +50,8 @@ pub(super) fn numbered_limit(item: &Item) -> Option<ServerLimit> {
     })
 }
 
-/// The limits of `RateLimit`, each with its policy, and then the policies of which the field tells nothing.
+/// Reads `RateLimit`. Returns each limit with its policy, and then the policies that the field does
+/// not mention.
 pub(super) fn limits(
     headers: &HeaderMap,
     policies: &[ServerLimit],
@@ -64,7 +65,7 @@ pub(super) fn limits(
     })
 }
 
-/// Drafts 08 to 11: `"burst";r=50;t=30`.
+/// Reads the syntax of drafts 08 to 11: `"burst";r=50;t=30`.
 fn named_limits(value: &[u8], now: SystemTime) -> Option<Vec<ServerLimit>> {
     let list = Parser::new(value).parse::<List>().ok()?;
     let limits = each(&list, |item| {
@@ -82,7 +83,7 @@ fn named_limits(value: &[u8], now: SystemTime) -> Option<Vec<ServerLimit>> {
     limits.filter(|limits| !limits.is_empty())
 }
 
-/// Draft 07: `limit=100, remaining=50, reset=5`.
+/// Reads the syntax of draft 07: `limit=100, remaining=50, reset=5`.
 fn draft_07(value: &[u8], now: SystemTime) -> Option<ServerLimit> {
     let dictionary = Parser::new(value).parse::<Dictionary>().ok()?;
     let number = |key: &str| match dictionary.get(key) {
@@ -110,12 +111,14 @@ fn with_named_policies(mut limits: Vec<ServerLimit>, policies: &[ServerLimit]) -
         let partition_key = limit.partition_key.take().or(policy.partition_key);
         *limit = ServerLimit { remaining, resets_at, partition_key, ..policy };
     }
-    let is_left = |policy: &&ServerLimit| !names.policy_of(policy).is_some_and(|it| is_used[it]);
+    let is_left =
+        |policy: &&ServerLimit| !names.policy_of(policy).is_some_and(|place| is_used[place]);
     limits.extend(policies.iter().filter(is_left).cloned());
     limits
 }
 
-/// The places of policies by their names and partition keys. Of several with the same, the first counts.
+/// The indices of policies by their names and partition keys. If several policies have the same
+/// name and key, the first counts.
 struct PolicyNames<'p> {
     policies: &'p [ServerLimit],
     places: HashMap<(&'p str, Option<&'p [u8]>), usize>,
@@ -127,13 +130,14 @@ impl<'p> PolicyNames<'p> {
         for (place, policy) in policies.iter().enumerate() {
             let Some(name) = policy.name() else { continue };
             places.entry((name, policy.partition_key())).or_insert(place);
-            // Also for limits without a key, and with keys that no policy names.
+            // This entry serves limits without a key, and limits with a key that no policy has.
             places.entry((name, None)).or_insert(place);
         }
         Self { policies, places }
     }
 
-    /// The place of the policy of this name. Its partition key must be that of the limit, if both have one.
+    /// Returns the index of the policy with the name of this limit. If both have a partition key,
+    /// the keys must be equal.
     fn policy_of(&self, limit: &ServerLimit) -> Option<usize> {
         let (name, key) = (limit.name()?, limit.partition_key());
         self.places.get(&(name, key)).copied().or_else(|| {
@@ -151,8 +155,8 @@ pub(super) fn with_numbered_policies(
     beside: &[ServerLimit],
     policies: &[ServerLimit],
 ) -> Vec<ServerLimit> {
-    // A policy of drafts from 08 on, with a name, is that of a `RateLimit` field.
-    let unnamed = policies.iter().filter(|it| it.name.is_none());
+    // A policy with a name, from drafts 08 and later, belongs to a `RateLimit` field.
+    let unnamed = policies.iter().filter(|policy| policy.name.is_none());
     let mut own = beside.iter().chain(unnamed).filter(|policy| {
         policy.limit == limit.limit && (limit.window.is_none() || policy.window == limit.window)
     });
@@ -161,12 +165,12 @@ pub(super) fn with_numbered_policies(
         limit.window = own.window;
         limit.name = limit.name.or_else(|| own.name.clone());
     }
-    let is_own = |it: &&ServerLimit| own.is_some_and(|own| std::ptr::eq(own, *it));
-    let others = beside.iter().chain(policies).filter(|it| !is_own(it)).cloned();
+    let is_own = |policy: &&ServerLimit| own.is_some_and(|own| std::ptr::eq(own, *policy));
+    let others = beside.iter().chain(policies).filter(|policy| !is_own(policy)).cloned();
     std::iter::once(limit).chain(others).collect()
 }
 
-/// All lines of a field as one value; `None` if there are none or they are too long.
+/// Returns all lines of a field as one value. Returns `None` if the field is absent or too long.
 fn joined<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<Cow<'h, [u8]>> {
     let mut lines = headers.get_all(name).iter().map(|line| line.as_bytes());
     let mut value = Cow::Borrowed(lines.next()?);
@@ -206,7 +210,7 @@ fn required<'i, T>(
     optional(item, key, read)?
 }
 
-/// A parameter. The outer `None` is one that is malformed.
+/// Returns a parameter. The outer `None` means that the parameter is malformed.
 fn optional<'i, T>(
     item: &'i Item,
     key: &str,
@@ -222,12 +226,12 @@ fn string(value: &BareItem) -> Option<&str> {
     value.as_string().map(|text| text.as_str())
 }
 
-/// An integer of at least 0.
+/// Converts to an integer of at least 0.
 pub(super) fn natural(value: &BareItem) -> Option<u64> {
     u64::try_from(i64::from(value.as_integer()?)).ok()
 }
 
-/// An integer of seconds of at least 1.
+/// Converts to a number of seconds of at least 1.
 fn window(value: &BareItem) -> Option<Duration> {
     natural(value).filter(|&secs| secs > 0).map(Duration::from_secs)
 }

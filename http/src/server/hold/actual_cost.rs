@@ -1,11 +1,11 @@
-//! How the actual cost of a request is found.
+//! The source of the actual cost of a request.
 
 use std::fmt;
 use std::sync::Arc;
 
 use http::response;
 
-/// How the actual cost of a request is found, for one limit of a [`HoldLayer`](super::HoldLayer).
+/// The source of the actual cost of a request, for one limit of a [`HoldLayer`](super::HoldLayer).
 #[derive(Clone)]
 pub struct ActualCost(pub(super) Source);
 
@@ -19,27 +19,30 @@ pub(super) enum Source {
 pub(super) type CostOfResponse = dyn Fn(&response::Parts) -> Option<u64> + Send + Sync;
 
 impl ActualCost {
-    /// What the handler reports of this measure: see [`Usage`](super::Usage). If it reports nothing, the estimate.
+    /// Settles at the usage that the handler reports in this measure: see [`Usage`](super::Usage).
+    /// If the handler reports nothing, the cost is the estimate.
     #[must_use]
     pub fn usage(measure: impl Into<Box<str>>) -> Self {
         Self(Source::Usage(measure.into()))
     }
 
-    /// The bytes of the response's body that were passed on to the server, without trailers.
+    /// Settles at the number of bytes of the response body that the server has read, without
+    /// trailers.
     #[must_use]
     pub fn body_bytes() -> Self {
         Self(Source::BodyBytes)
     }
 
-    /// What a function says of the head of the response: by its status, or by a number that the handler has left in
-    /// the extensions. With `None`, the estimate.
+    /// Settles at the cost that a function returns for the head of the response. The function can
+    /// read the status, or a number that the handler put into the extensions. If the function
+    /// returns `None`, the cost is the estimate.
     ///
     /// ```
     /// use http::StatusCode;
     /// use tidegate_http::server::ActualCost;
     ///
     /// #[derive(Clone)]
-    /// struct Rows(u64); // put into the response by the handler
+    /// struct Rows(u64); // the handler puts this into the response
     ///
     /// let by_rows = ActualCost::by_response(|response| match response.status {
     ///     StatusCode::NOT_MODIFIED => Some(0),

@@ -1,4 +1,4 @@
-//! The body of a response whose costs are settled when it ends.
+//! The body of a response. Its end settles the hold of the request.
 
 use std::fmt;
 use std::pin::Pin;
@@ -8,20 +8,21 @@ use bytes::Buf as _;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::open_hold::{OpenHold, Settling};
+use super::open_hold::{OpenHold, StoreCall};
 
 pin_project! {
-    /// The body of a response of a [`HoldService`](super::HoldService): that of the inner service, whose bytes are
-    /// counted and whose end settles what is held for the request.
+    /// The body of a response of a [`HoldService`](super::HoldService). It wraps the body of the
+    /// inner service and counts its bytes. The end of the body settles the hold of the request.
     ///
-    /// Unless the store answers immediately, the end of the body waits for the store; the last data does not. A body
-    /// that is dropped earlier, as when the client has gone away, settles in a task.
+    /// Unless the store answers immediately, the end of the body waits for the store. The last data
+    /// does not wait. If the body is dropped earlier, for example because the client disconnected,
+    /// a task settles the hold.
     pub struct HoldBody<B> {
         #[pin]
         inner: B,
-        // `None` if nothing is held, and once that is settled.
+        // `None` if the request has no hold, or if the hold is settled.
         hold: Option<Box<dyn OpenHold>>,
-        settling: Option<Settling>,
+        settling: Option<StoreCall>,
         is_over: bool,
     }
 }
@@ -31,7 +32,7 @@ impl<B> HoldBody<B> {
         Self { inner, hold, settling: None, is_over: false }
     }
 
-    /// The body of the inner service.
+    /// Returns the body of the inner service.
     pub fn get_ref(&self) -> &B {
         &self.inner
     }
@@ -50,7 +51,7 @@ impl<B: Body> Body for HoldBody<B> {
             match settling.as_mut().poll(context) {
                 Poll::Ready(()) => *this.settling = None,
                 Poll::Pending if *this.is_over => return Poll::Pending,
-                // A report does not hold the body up.
+                // The body does not wait for a report.
                 Poll::Pending => {}
             }
         }
@@ -62,7 +63,7 @@ impl<B: Body> Body for HoldBody<B> {
             Some(Ok(frame)) => this.hold.as_mut().and_then(|hold| {
                 let bytes = frame.data_ref().map_or(0, |data| data.remaining());
                 hold.count(u64::try_from(bytes).unwrap_or(u64::MAX));
-                // A server may ask for no more after this.
+                // A server may stop polling after this frame.
                 if frame.is_trailers() || this.inner.is_end_stream() {
                     hold.end();
                     return None;
@@ -70,7 +71,7 @@ impl<B: Body> Body for HoldBody<B> {
                 if this.settling.is_some() { None } else { hold.report() }
             }),
             Some(Err(_)) => {
-                // Dropped, it is settled as of a response that was cut.
+                // The drop of the hold settles it, as for a response that was cut.
                 (*this.hold, *this.settling) = (None, None);
                 None
             }
@@ -95,7 +96,8 @@ impl<B: Body> Body for HoldBody<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        // Polled to its end, the body settles in place, and needs no task for it.
+        // While this is `false`, servers poll the body to its end. There the hold is settled
+        // without a task.
         self.hold.is_none() && self.settling.is_none() && self.inner.is_end_stream()
     }
 

@@ -1,4 +1,4 @@
-//! The layer that holds.
+//! The layer of a service whose costs are estimates.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,11 +10,14 @@ use tower_layer::Layer;
 
 use super::super::refusal::ProblemJson;
 use super::super::shared::Shared;
+#[cfg(doc)]
+use super::ActualCost;
 use super::service::HoldService;
 use super::settings::HoldSettings;
 
-/// Puts limits before a service whose costs are known only when it has answered. Made by
-/// [`RateLimitLayer::hold_for`](super::super::RateLimitLayer::hold_for); see [the module](super) for an example.
+/// A layer that applies limits to a service whose costs are known only after the response.
+/// [`RateLimitLayer::hold_for`](super::super::RateLimitLayer::hold_for) creates it. [The
+/// module](super) has an example.
 #[must_use = "a layer does nothing until a service is wrapped by it"]
 pub struct HoldLayer<S, R = ProblemJson> {
     shared: Arc<Shared<S, R>>,
@@ -26,33 +29,43 @@ impl<S, R> HoldLayer<S, R> {
         Self { shared: Arc::new(shared), settings: Arc::new(settings) }
     }
 
-    /// Sets what a request costs that was cut: whose handler was dropped, panicked or failed before there was a
-    /// response, or whose body was dropped or failed before its end. This concerns the limits of
-    /// [`hold_for`](super::super::RateLimitLayer::hold_for) whose actual cost is not known then; others keep theirs.
+    /// Sets the cost of a request that was cut. A request is cut if
     ///
-    /// | | by usage | by the bytes of the body | by the response |
+    /// * its handler is dropped, panics or fails before it returns a response, or
+    /// * the body of its response is dropped or fails before its end.
+    ///
+    /// The rule applies to the limits of [`hold_for`](super::super::RateLimitLayer::hold_for) whose
+    /// actual cost is not known at this time. The other limits keep their costs. The columns of
+    /// this table are the [sources of the actual cost](ActualCost):
+    ///
+    /// | rule | [`usage`](ActualCost::usage) | [`body_bytes`](ActualCost::body_bytes) | [`by_response`](ActualCost::by_response) |
     /// |---|---|---|---|
-    /// | [`OnDrop::Settle`], the default | what was reported; if nothing was, the estimate | the bytes so far | the cost by the response; if there was none, the estimate |
-    /// | [`OnDrop::Cancel`] | what was reported; if nothing was, nothing | the bytes so far | the cost by the response; if there was none, nothing |
+    /// | [`OnDrop::Settle`], the default | the reported usage, or the estimate if nothing was reported | the bytes so far | the cost by the response, or the estimate if there was no response |
+    /// | [`OnDrop::Cancel`] | the reported usage, or 0 if nothing was reported | the bytes so far | the cost by the response, or 0 if there was no response |
     /// | [`OnDrop::Keep`] | the estimate | the estimate | the estimate |
     pub fn if_cut(self, rule: OnDrop) -> Self {
         self.with(|settings| settings.if_cut = rule)
     }
 
-    /// Sets how often a response that streams reports to the store. Default: at most once a second.
+    /// Sets the minimum time between two reports of a streaming response to the store. The default
+    /// is one second.
     ///
-    /// It reports only what exceeds an estimate, which is charged at once: later requests see it before the response
-    /// has ended. And it [extends](tidegate_core::Limiter::extend) the hold once half of its time is over.
+    /// A report charges the usage above the estimate immediately, so that later requests are
+    /// decided with it before the response ends. A report also
+    /// [extends](tidegate_core::Limiter::extend) the hold after half of its time.
     pub fn report_every(self, interval: Duration) -> Self {
         self.with(|settings| settings.interval = interval)
     }
 
-    /// Chooses the ids of holds: an idempotency key, say. A request with the id of an earlier one is admitted and
-    /// charged with that one, for as long as the store remembers it. For an empty id and with `None`, it is 128 random
-    /// bits, as without this setting. Of an id above 256 bytes, a digest is used.
+    /// Sets a function that returns the id of a hold, such as an idempotency key. A request with
+    /// the id of an earlier request is admitted and charged together with the earlier request, for
+    /// as long as the store remembers the id. If the function returns `None` or an empty id, the id
+    /// consists of 128 random bits, as without this setting. An id longer than 256 bytes is
+    /// replaced by its digest.
     ///
-    /// A client that chooses the id pays for all requests with it once. So use this only before a handler that does the
-    /// work once for them, and put what tells the clients apart into the id.
+    /// A client that chooses the id pays only once for all requests with this id. Therefore, use
+    /// this setting only if the handler does its work once per id, and make the identity of the
+    /// client a part of the id.
     pub fn id_by(self, id: impl Fn(&Parts) -> Option<Vec<u8>> + Send + Sync + 'static) -> Self {
         self.with(|settings| settings.id = Some(Arc::new(id)))
     }
@@ -71,7 +84,7 @@ impl<Svc, S, R> Layer<Svc> for HoldLayer<S, R> {
     }
 }
 
-// Not derived, as that would ask for `S: Clone` and `R: Clone`.
+// A derived implementation would require `S: Clone` and `R: Clone`.
 impl<S, R> Clone for HoldLayer<S, R> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared), settings: Arc::clone(&self.settings) }

@@ -1,8 +1,10 @@
-//! Costs that are known only when a request was answered: tokens, rows, bytes.
+//! Limits on costs that are known only after the response, such as tokens, rows and bytes.
 //!
-//! A [`HoldLayer`] takes an estimate from each limit before the request reaches its service, all in one decision, and
-//! settles it at the actual cost: what was too much is given back, and what was too little is charged. So requests
-//! that run at the same time never exceed a limit by more than their estimates were too low.
+//! Before a request reaches its service, a [`HoldLayer`] holds an estimate under each limit, all in
+//! one decision. After the response, it settles each hold at the actual cost: the store refunds the
+//! difference if the estimate was too high, and charges the difference if it was too low.
+//! Therefore, concurrent requests never exceed a limit by more than the amount by which their
+//! estimates were too low.
 //!
 //! ```
 //! use std::time::Duration;
@@ -30,7 +32,7 @@
 //!     .hold_for(Duration::from_secs(300), [("tokens", ActualCost::usage("tokens"))])?;
 //!
 //! async fn complete(usage: Usage) -> &'static str {
-//!     usage.add("tokens", 350); // as often as it likes, also while the body streams
+//!     usage.add("tokens", 350); // repeatedly, and also while the body streams
 //!     "Hello!"
 //! }
 //! let app: Router = Router::new().route("/", post(complete)).layer(layer);
@@ -38,51 +40,55 @@
 //! # let request = Request::post("/").body(axum::body::Body::empty())?;
 //! let response = app.oneshot(request).await?;
 //! assert_eq!(response.headers()["ratelimit"], r#""requests";r=59;t=60, "tokens";r=6000;t=3600"#);
-//! drop(response); // it was sent
+//! drop(response); // the client has received it
 //! let peek = limiter.by("tokens", ()).peek().await?;
 //! assert_eq!(peek.verdicts()[0].remaining(), 9_650);
 //! # Ok(()) }
 //! ```
 //!
-//! # What a request costs
+//! # Costs of a request
 //!
-//! | | a limit with an [`ActualCost`] | a limit without |
+//! | request | a limit with an [`ActualCost`] | another limit |
 //! |---|---|---|
-//! | it is refused | nothing | nothing |
-//! | it is answered | the actual cost; the estimate, if none is known | its cost |
-//! | a rule [refunds](super::RateLimitLayer::refund_when) its response, or its failure | nothing, unless the limit is [excluded](super::Limit::without_refund) | nothing, unless the limit is excluded |
-//! | it is cut: the client disconnects, the handler panics, the body fails | by [`HoldLayer::if_cut`]: what was reported so far | its cost |
-//! | the client disconnects before it is decided | nothing: it does not reach the service | nothing |
+//! | refused | 0 | 0 |
+//! | answered | the actual cost, or the estimate if the actual cost is not known | its cost |
+//! | its response or its failure is [refunded](super::RateLimitLayer::refund_when) | 0, unless the limit is [excluded](super::Limit::without_refund) | 0, unless the limit is excluded |
+//! | cut, because the client disconnects, the handler panics or the body fails | by [`HoldLayer::if_cut`]: the reported usage | its cost |
+//! | the client disconnects before the decision | 0; the request does not reach the service | 0 |
 //!
-//! The fields of the response say what is left after the estimate was taken, as the rest is not known yet.
+//! The fields of the response announce the remaining amounts after the estimate was charged,
+//! because the actual cost is not known yet.
 //!
-//! A response whose costs its head tells is settled before it is returned. Others are settled when the body ends.
-//! While it streams, what exceeds the estimate is [charged at once](HoldLayer::report_every).
+//! If the head of a response determines all costs, the hold is settled before the response is
+//! returned. Otherwise, the end of the body settles the hold. While the body streams, usage above
+//! the estimate is [charged immediately](HoldLayer::report_every).
 //!
-//! # If it cannot be settled
+//! # Failed settlements
 //!
-//! If the store fails, what is held stays charged: never less than the estimate, unless a policy
-//! [gives it back](tidegate_core::Policy::refund_lapsed) when its time is over. The store can settle a hold for twice
-//! the time of [`hold_for`](super::RateLimitLayer::hold_for), which a body that streams extends. A request that was
-//! admitted by a failure policy is charged to the store when it ends, if that answers again.
+//! If the store fails, the estimate stays charged, unless the policy
+//! [refunds](tidegate_core::Policy::refund_lapsed) the unspent part of a hold that lapses. The
+//! store can settle a hold for twice the time of [`hold_for`](super::RateLimitLayer::hold_for), and
+//! a body that streams extends the hold. If a failure policy admitted the request without the
+//! store, the settlement charges the store, provided that the store answers again.
 //!
-//! # When the server ends
+//! # Shutdown
 //!
-//! A server that ends drops the responses that it does not finish, and these are settled as
-//! requests that were cut. Unless the store answers immediately, tasks settle them. The program
-//! waits for the tasks before it ends the runtime:
-//! [`Limiter::guards_settled`](tidegate_core::Limiter::guards_settled) of a clone of the layer's
+//! A server that shuts down drops its unfinished responses, and their holds are settled like the
+//! holds of requests that were cut. Unless the store answers immediately, tasks settle these holds.
+//! Before the program ends the runtime, it waits for these tasks: it calls
+//! [`Limiter::guards_settled`](tidegate_core::Limiter::guards_settled) on a clone of the layer's
 //! limiter.
 //! [`examples/llm-gateway`](https://github.com/tidegate/tidegate/blob/main/examples/llm-gateway/src/serve.rs)
-//! does both.
+//! shows both steps.
 //!
 //! # Cost
 //!
-//! Bodies are wrapped in a type that names the inner one, and are not boxed. A task is spawned only where the store does
-//! not answer immediately, and a request is cut. A request takes two calls to the store, a clone of the service, and some
-//! thirty allocations (three limits, in memory). So leave routes that need no estimate to a layer without one.
+//! A body is wrapped in a generic type and is not boxed. A task is spawned only for a request that
+//! is cut, and only if the store does not answer immediately. A request takes two calls to the
+//! store, a clone of the service, and about thirty allocations (with three limits, in memory).
+//! Therefore, use a layer without holds for routes that need no estimates.
 //!
-//! It needs a Tokio runtime.
+//! The layer needs a Tokio runtime.
 
 mod actual_cost;
 mod body;
@@ -97,6 +103,7 @@ pub use actual_cost::ActualCost;
 pub use body::HoldBody;
 pub use future::HoldFuture;
 pub use layer::HoldLayer;
+pub(super) use open_hold::{OpenHold, StoreCall};
 pub use service::HoldService;
 pub(super) use settings::HoldSettings;
 #[doc(no_inline)]

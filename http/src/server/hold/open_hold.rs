@@ -1,4 +1,4 @@
-//! The hold of a request, from the decision until it is settled.
+//! The hold of a request, from the decision to the settlement.
 
 use std::future::Future;
 use std::ops::ControlFlow;
@@ -9,51 +9,55 @@ use http::request::Parts;
 use http::response;
 use smallvec::SmallVec;
 use tidegate_core::{
-    Error, ErrorKind, HoldGuard, Limiter, MAX_EXACT, MultiRequest, OnDrop, Policy, PolicyRef,
-    Store, Subject,
+    Error, ErrorKind, HoldGuard, Limiter, MAX_EXACT, MultiRequest, OnDrop, Policy, Store, Subject,
 };
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use super::super::decide::{Admission, Decided, limits_of};
+use super::super::decide::{Admission, Decided, applying_limits};
+use super::super::future::DecidedRequest;
 use super::super::limit::LimitCharge;
 use super::super::shared::Shared;
 use super::settings::{HoldSettings, Rule};
 use super::usage::Usage;
 
-/// A call to the store that is under way. It ends also if it fails: `observed()` counts that, and no caller is left.
-pub(super) type Settling = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// A call to the store after a response. It returns nothing, because no caller is left to
+/// handle an error. The layer `observed` counts the error.
+pub(in super::super) type StoreCall = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The hold of a request that is served. Dropped, it is settled at what is known, as of a request that was cut.
+/// The hold of a request that the inner service is executing. If it is dropped, the hold is settled
+/// at the costs that are known, as for a request that was cut.
 ///
-/// A trait, so that the type of a body does not depend on the store's.
-pub(super) trait OpenHold: Send {
-    /// Notes the head of the response, if there is one, and whether a rule gives back what can be given back.
+/// This is a trait, so that the type of a body does not depend on the type of the store.
+pub(in super::super) trait OpenHold: Send {
+    /// Records the head of the response, or `None` if the service failed. If `is_refunded` is
+    /// `true`, all refundable charges will be settled at a cost of 0.
     fn respond(&mut self, response: Option<&response::Parts>, is_refunded: bool);
 
-    /// Whether the costs do not depend on the body.
+    /// Returns `true` if the costs do not depend on the body.
     fn is_known(&self) -> bool;
 
     /// Counts bytes of the body.
     fn count(&mut self, bytes: u64);
 
-    /// Notes that the response has ended as it should.
+    /// Records that the response has ended without an error.
     fn end(&mut self);
 
-    /// Reports what was used so far, if there is something to report now.
-    fn report(&mut self) -> Option<Settling>;
+    /// Returns a call that reports the costs so far, if a report is due.
+    fn report(&mut self) -> Option<StoreCall>;
 
-    /// Settles it. Dropped before its end, the call is made again by a task.
-    fn settle(self: Box<Self>) -> Settling;
+    /// Returns the call that settles the hold. If this call is dropped before its end, a task
+    /// settles the hold.
+    fn settle(self: Box<Self>) -> StoreCall;
 
-    /// Gives everything back.
-    fn give_back(self: Box<Self>) -> Settling;
+    /// Returns a call that settles the hold at a cost of 0.
+    fn cancel(self: Box<Self>) -> StoreCall;
 }
 
 struct HeldRequest<S: Store + 'static> {
     limiter: Limiter<S>,
     settings: Arc<HoldSettings>,
-    /// `None` once it is settled.
+    /// `None` after the settlement was started.
     guard: Option<HoldGuard<S>>,
     charges: SmallVec<[HeldCharge; 4]>,
     usage: Usage,
@@ -68,35 +72,37 @@ struct HeldCharge {
     limit: usize,
     held: u64,
     is_refundable: bool,
-    is_given_back: bool,
+    is_cancelled: bool,
     by_response: Option<u64>,
-    /// What the store knows of.
+    /// The cost that was last reported to the store.
     reported: u64,
 }
 
-/// Decides on a request, and takes its costs as estimates.
+/// Decides on a request, and holds its costs as estimates.
 pub(super) async fn hold<S: Store + 'static, R>(
-    shared: &Shared<S, R>,
-    settings: &Arc<HoldSettings>,
-    request: &mut Parts,
-) -> (Admission, Option<Box<dyn OpenHold>>) {
-    let (decided, held) = match limits_of(shared, request) {
-        ControlFlow::Break(admission) => return (admission, None),
+    shared: Arc<Shared<S, R>>,
+    settings: Arc<HoldSettings>,
+    mut request: Parts,
+) -> DecidedRequest {
+    let answer = match applying_limits(&shared, &request) {
+        ControlFlow::Break(admission) => Err(admission),
         ControlFlow::Continue(limits) => {
-            match hold_for(&shared.limiter, settings, &limits, request).await {
-                Ok(answer) => answer,
-                Err(error) => return (Admission::Failed(error), None),
-            }
+            let answer = hold_limits(&shared.limiter, &settings, &limits, &request).await;
+            answer.map_err(Admission::Failed)
         }
     };
-    if let Some(held) = &held {
+    let (admission, held) = match answer {
+        Ok((decided, held)) => (Admission::Decided(decided), held),
+        Err(admission) => (admission, None),
+    };
+    let hold = held.map(|held| {
         request.extensions.insert(held.usage.clone());
-    }
-    let held = held.map(|held| Box::new(held) as Box<dyn OpenHold>);
-    (Admission::Decided(decided), held)
+        Box::new(held) as Box<dyn OpenHold>
+    });
+    DecidedRequest { request, admission, hold }
 }
 
-async fn hold_for<S: Store + 'static>(
+async fn hold_limits<S: Store + 'static>(
     limiter: &Limiter<S>,
     settings: &Arc<HoldSettings>,
     limits: &[LimitCharge<'_>],
@@ -106,21 +112,18 @@ async fn hold_for<S: Store + 'static>(
         let message = "a layer that holds needs a Tokio runtime, to settle when a request is cut";
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
-    // A caller that is cancelled leaves the call to a task, which settles the hold later.
+    // If the caller is cancelled, a task awaits the call and settles the hold later.
     let _counted = limiter.counted_guard();
     let id = settings.id(request)?;
     let mut call: Option<MultiRequest<'_, S>> = None;
     for limit in limits {
-        let policy = match limit.is_own_policy {
-            true => PolicyRef::Name(limit.policy.name()),
-            false => PolicyRef::Policy(limit.policy),
-        };
         let subject = Subject::from(&limit.subject);
         let call_so_far = match call {
-            None => limiter.by(policy, subject),
-            Some(call) => call.by(policy, subject),
+            None => limiter.by(limit.policy, subject),
+            Some(call) => call.by(limit.policy, subject),
         };
-        // An estimate that a client chose may be any number. One above what a state can hold is refused as it is.
+        // A client can choose an estimate of any size. A policy refuses an estimate of `MAX_EXACT`
+        // as well as a larger one.
         call = Some(call_so_far.cost(limit.cost.min(MAX_EXACT)).tenant(limit.tenant()));
     }
     let Some(call) = call else {
@@ -135,7 +138,7 @@ async fn hold_for<S: Store + 'static>(
         limit: limit.limit,
         held,
         is_refundable: limit.is_refunded,
-        is_given_back: false,
+        is_cancelled: false,
         by_response: None,
         reported: held,
     };
@@ -156,9 +159,10 @@ async fn hold_for<S: Store + 'static>(
 }
 
 impl<S: Store + 'static> HeldRequest<S> {
-    /// What a charge costs, by what is known now; `None` for what it holds.
+    /// Returns the cost of a charge that is known now. Returns `None` if the charge keeps its
+    /// estimate.
     fn cost(&self, charge: &HeldCharge) -> Option<u64> {
-        if charge.is_given_back {
+        if charge.is_cancelled {
             return Some(0);
         }
         let rule = self.settings.rule(charge.limit)?;
@@ -174,12 +178,14 @@ impl<S: Store + 'static> HeldRequest<S> {
         known.or((if_cut == Some(OnDrop::Cancel)).then_some(0))
     }
 
-    /// The guard, and all costs that are known. The guard has them too, so that its drop settles at the same ones.
+    /// Returns the guard and all costs that are known. The costs are also set in the guard, so that
+    /// its drop settles at the same costs.
     fn take_guard(&mut self) -> Option<(HoldGuard<S>, Costs)> {
         let mut guard = self.guard.take()?;
         let mut costs = Costs::new();
         for charge in &self.charges {
-            // The guard adds up what is of one name. A policy of a request may have the name of another limit's.
+            // The guard adds up the costs of policies with the same name. The policy of a request
+            // may have the same name as the policy of another limit.
             let is_first = !costs.iter().any(|(policy, _)| policy.name() == charge.policy.name());
             if is_first && let Some(cost) = self.cost(charge) {
                 let cost = cost.min(MAX_EXACT);
@@ -191,7 +197,7 @@ impl<S: Store + 'static> HeldRequest<S> {
     }
 }
 
-/// Policies with what a request has used of them.
+/// Policies, with the cost of a request for each.
 type Costs = SmallVec<[(Policy, u64); 4]>;
 
 fn by_name(costs: &Costs) -> impl Iterator<Item = (&str, u64)> {
@@ -201,7 +207,7 @@ fn by_name(costs: &Costs) -> impl Iterator<Item = (&str, u64)> {
 impl<S: Store + 'static> OpenHold for HeldRequest<S> {
     fn respond(&mut self, response: Option<&response::Parts>, is_refunded: bool) {
         for charge in &mut self.charges {
-            charge.is_given_back |= is_refunded && charge.is_refundable;
+            charge.is_cancelled |= is_refunded && charge.is_refundable;
             if let (Some(response), Some(Rule::Response(cost))) =
                 (response, self.settings.rule(charge.limit))
             {
@@ -217,7 +223,7 @@ impl<S: Store + 'static> OpenHold for HeldRequest<S> {
                 Some(Rule::Response(_)) => charge.by_response.is_none(),
                 Some(Rule::Usage(_) | Rule::BodyBytes) => true,
             };
-            charge.is_given_back || !is_open()
+            charge.is_cancelled || !is_open()
         })
     }
 
@@ -229,7 +235,7 @@ impl<S: Store + 'static> OpenHold for HeldRequest<S> {
         self.is_ended = true;
     }
 
-    fn report(&mut self) -> Option<Settling> {
+    fn report(&mut self) -> Option<StoreCall> {
         let now = Instant::now();
         if now.duration_since(self.reported_at) < self.settings.interval {
             return None;
@@ -264,7 +270,7 @@ impl<S: Store + 'static> OpenHold for HeldRequest<S> {
         }))
     }
 
-    fn settle(mut self: Box<Self>) -> Settling {
+    fn settle(mut self: Box<Self>) -> StoreCall {
         let open = self.take_guard();
         Box::pin(async move {
             if let Some((guard, costs)) = open {
@@ -273,9 +279,9 @@ impl<S: Store + 'static> OpenHold for HeldRequest<S> {
         })
     }
 
-    fn give_back(mut self: Box<Self>) -> Settling {
+    fn cancel(mut self: Box<Self>) -> StoreCall {
         for charge in &mut self.charges {
-            charge.is_given_back = true;
+            charge.is_cancelled = true;
         }
         self.settle()
     }
@@ -283,7 +289,7 @@ impl<S: Store + 'static> OpenHold for HeldRequest<S> {
 
 impl<S: Store + 'static> Drop for HeldRequest<S> {
     fn drop(&mut self) {
-        // Dropped, the guard settles.
+        // The drop of the guard settles the hold.
         drop(self.take_guard());
     }
 }

@@ -10,16 +10,19 @@ use http_body::Body;
 use tidegate_core::Store;
 use tower_service::Service;
 
+use super::super::future::{PendingDecision, ResponseFuture};
 use super::super::refusal::{ProblemJson, Respond};
 use super::super::shared::Shared;
 use super::body::HoldBody;
 use super::future::HoldFuture;
+use super::open_hold::hold;
 use super::settings::HoldSettings;
 
-/// A service behind limits that are settled by its responses. Made by [`HoldLayer`](super::HoldLayer).
+/// A service that holds an estimate for each request, and settles the hold by the response.
+/// [`HoldLayer`](super::HoldLayer) creates it.
 ///
-/// The inner service that was made ready by `poll_ready` is the one that is called. A request that is refused never
-/// reaches it.
+/// `poll_ready` makes the inner service ready, and `call` calls this ready service, not a clone. A
+/// request that is refused does not reach the inner service.
 pub struct HoldService<Svc, S, R = ProblemJson> {
     inner: Svc,
     shared: Arc<Shared<S, R>>,
@@ -52,11 +55,13 @@ where
         let shared = Arc::clone(&self.shared);
         if shared.settings.exempts(&request) {
             let future = self.inner.call(Request::from_parts(request, body));
-            return HoldFuture::serving(shared, future);
+            return HoldFuture::new(ResponseFuture::exempt(shared, future));
         }
         let clone = self.inner.clone();
         let ready = mem::replace(&mut self.inner, clone);
-        HoldFuture::deciding(shared, Arc::clone(&self.settings), ready, request, body)
+        let decision = hold(Arc::clone(&shared), Arc::clone(&self.settings), request);
+        let decision = PendingDecision::hold(decision);
+        HoldFuture::new(ResponseFuture::deciding(shared, decision, ready, body))
     }
 }
 

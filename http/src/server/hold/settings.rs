@@ -15,7 +15,8 @@ use super::actual_cost::{ActualCost, CostOfResponse, Source};
 #[derive(Clone)]
 pub(in super::super) struct HoldSettings {
     pub(super) ttl: Duration,
-    /// By the places of the limits; `None` of a limit that keeps its cost.
+    /// The rule of each limit, in the order of the limits. `None` is the rule of a limit that keeps
+    /// its cost.
     rules: Box<[Option<Rule>]>,
     pub(super) measures: Arc<[Box<str>]>,
     pub(super) if_cut: OnDrop,
@@ -25,12 +26,12 @@ pub(in super::super) struct HoldSettings {
 
 pub(super) type IdOf = dyn Fn(&Parts) -> Option<Vec<u8>> + Send + Sync;
 
-/// 16 bytes, unless the application chooses its ids.
+/// The id of a hold. A random id fits without an allocation.
 pub(super) type Id = SmallVec<[u8; 16]>;
 
 #[derive(Clone)]
 pub(super) enum Rule {
-    /// By the place of the measure.
+    /// The index of the measure.
     Usage(usize),
     BodyBytes,
     Response(Arc<CostOfResponse>),
@@ -44,15 +45,15 @@ impl HoldSettings {
     ) -> Result<Self, Error> {
         if ttl.is_zero() || ttl > MAX_SPAN {
             let message = format!(
-                "a layer cannot hold for {ttl:?}; more than 0 and up to {MAX_SPAN:?} is possible"
+                "the time of a hold is {ttl:?}; it must be more than 0 and at most {MAX_SPAN:?}"
             );
             return Err(invalid(message));
         }
         for (index, (policy, limit)) in limits.iter().enumerate() {
             if limits[..index].iter().any(|(other, _)| other.name() == policy.name()) {
                 return Err(invalid(format!(
-                    "two limits of the layer are of the policy `{}`; costs are settled by the names of policies, so \
-                     give each limit a policy of its own",
+                    "two limits of the layer have the policy `{}`; costs are settled by the names of policies, so \
+                     give each limit its own policy",
                     limit.policy_name
                 )));
             }
@@ -63,16 +64,18 @@ impl HoldSettings {
             let index = limits.iter().position(|(_, limit)| *limit.policy_name == *name);
             let Some(rule) = index.and_then(|index| rules.get_mut(index)) else {
                 let names: Vec<_> =
-                    limits.iter().map(|(_, it)| format!("`{}`", it.policy_name)).collect();
+                    limits.iter().map(|(_, limit)| format!("`{}`", limit.policy_name)).collect();
                 let names = names.join(", ");
-                let message = format!("the layer has no limit `{name}` to settle, but {names}");
+                let message = format!(
+                    "the cost of `{name}` cannot be settled; it must be one of the limits {names}"
+                );
                 return Err(invalid(message));
             };
             *rule = Some(match cost.0 {
                 Source::BodyBytes => Rule::BodyBytes,
                 Source::Response(cost) => Rule::Response(cost),
                 Source::Usage(measure) => {
-                    let known = measures.iter().position(|it| *it == measure);
+                    let known = measures.iter().position(|known| *known == measure);
                     Rule::Usage(known.unwrap_or_else(|| {
                         measures.push(measure);
                         measures.len() - 1
@@ -90,16 +93,17 @@ impl HoldSettings {
         })
     }
 
-    /// How the cost of the limit at this place is settled; `None` if it stays as it is.
+    /// Returns the rule that settles the limit with this index. Returns `None` if the limit keeps
+    /// its cost.
     pub(super) fn rule(&self, limit: usize) -> Option<&Rule> {
         self.rules.get(limit)?.as_ref()
     }
 
-    /// The id of the hold of a request.
+    /// Returns the id of the hold of a request.
     pub(super) fn id(&self, request: &Parts) -> Result<Id, Error> {
         let chosen = self.id.as_ref().and_then(|id| id(request)).filter(|id| !id.is_empty());
         match chosen {
-            // A key that a client sends has any length.
+            // A client can send a key of any length.
             Some(id) if id.len() > MAX_ID => Ok(Id::from_slice(&Sha256::digest(&id))),
             Some(id) => Ok(Id::from_vec(id)),
             None => {

@@ -1,4 +1,4 @@
-//! What a handler reports of its work.
+//! The usage of a request, as its handler reports it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,12 +7,12 @@ use http::Extensions;
 use smallvec::SmallVec;
 use tidegate_core::MAX_EXACT;
 
-/// Where a handler reports what a request has used so far, by measures of the application's choice: tokens, rows,
-/// thousandths of a cent.
+/// The usage of a request so far. A handler reports it in measures of the application's choice,
+/// such as tokens, rows, or thousandths of a cent.
 ///
-/// A [`HoldLayer`](super::HoldLayer) puts one into the extensions of each request that it holds something for. Clones
-/// report to the same request, also from a body that streams, or from another task. With the feature `axum`, a handler
-/// takes it as an argument:
+/// A [`HoldLayer`](super::HoldLayer) puts a `Usage` into the extensions of each request that has a
+/// hold. All clones report the usage of the same request, and can do so from a body that streams or
+/// from another task. With the feature `axum`, a handler takes a `Usage` as an argument:
 ///
 /// ```
 /// use tidegate_http::server::Usage;
@@ -25,19 +25,20 @@ use tidegate_core::MAX_EXACT;
 /// # drop(complete);
 /// ```
 ///
-/// A measure that no limit is settled by is ignored, so that a handler need not know the limits.
+/// If no limit is settled by a measure, reports of this measure are ignored, so that a handler need
+/// not know the limits.
 #[derive(Debug, Clone, Default)]
 pub struct Usage(Option<Arc<Totals>>);
 
 #[derive(Debug)]
 struct Totals {
     measures: Arc<[Box<str>]>,
-    /// In the order of the measures. Each is a number by itself, of which the newest is as good as any, so that
-    /// relaxed operations are enough.
+    /// The totals, in the order of the measures. Relaxed operations are sufficient, because the
+    /// totals are independent of each other.
     totals: SmallVec<[AtomicU64; 2]>,
 }
 
-/// Nothing was reported. All that can be reported is less.
+/// The total of a measure without a report. Every reported total is lower.
 const UNREPORTED: u64 = u64::MAX;
 
 impl Usage {
@@ -46,13 +47,14 @@ impl Usage {
         Self(Some(Arc::new(Totals { measures: Arc::clone(measures), totals })))
     }
 
-    /// That of a request, by its extensions; one that ignores all reports, if nothing is held for the request.
+    /// Returns the usage of a request from its extensions. If the request has no hold, returns a
+    /// `Usage` that ignores all reports.
     #[must_use]
-    pub fn of(extensions: &Extensions) -> Self {
+    pub fn from_extensions(extensions: &Extensions) -> Self {
         extensions.get::<Self>().cloned().unwrap_or_default()
     }
 
-    /// Adds to what was used. An amount of 0 is a report too.
+    /// Adds an amount to the usage. A report of 0 also counts as a report.
     pub fn add(&self, measure: &str, amount: u64) {
         let Some(total) = self.total_of(measure) else { return };
         let add = |total: u64| {
@@ -63,28 +65,28 @@ impl Usage {
         let _ = total.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 
-    /// Sets what was used in total, in place of what was reported before: as when a count of one's own is followed by
-    /// an exact one.
+    /// Sets the total usage, and replaces all previous reports. This is useful if an exact count
+    /// follows the handler's own count.
     pub fn set(&self, measure: &str, total: u64) {
-        if let Some(it) = self.total_of(measure) {
-            it.store(total.min(MAX_EXACT), Ordering::Relaxed);
+        if let Some(known) = self.total_of(measure) {
+            known.store(total.min(MAX_EXACT), Ordering::Relaxed);
         }
     }
 
-    /// What was reported in total; `None` if nothing was.
+    /// Returns the reported total, or `None` if nothing was reported.
     #[must_use]
     pub fn total(&self, measure: &str) -> Option<u64> {
         reported(self.total_of(measure)?)
     }
 
-    /// The same, by the place of the measure.
+    /// Like [`total`](Self::total), but takes the index of the measure.
     pub(super) fn total_at(&self, measure: usize) -> Option<u64> {
         reported(self.0.as_ref()?.totals.get(measure)?)
     }
 
     fn total_of(&self, measure: &str) -> Option<&AtomicU64> {
         let totals = self.0.as_ref()?;
-        let index = totals.measures.iter().position(|it| **it == *measure)?;
+        let index = totals.measures.iter().position(|known| **known == *measure)?;
         totals.totals.get(index)
     }
 }
@@ -101,6 +103,6 @@ impl<S: Sync> axum::extract::FromRequestParts<S> for Usage {
         request: &mut http::request::Parts,
         _: &S,
     ) -> Result<Self, Self::Rejection> {
-        Ok(Self::of(&request.extensions))
+        Ok(Self::from_extensions(&request.extensions))
     }
 }

@@ -1,4 +1,4 @@
-//! A small program with a limiter on Redis, which shows its metrics.
+//! A small program with a limiter on Redis, which serves its metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -7,16 +7,16 @@ use std::time::Duration;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tidegate_redis::core::telemetry::names::SECONDS_BUCKETS;
 use tidegate_redis::{Breaker, Limiter, RedisStore, Store, StoreExt};
-use tidegate_testkit::servers::eventually;
+use tidegate_test_servers::eventually;
 use tokio::task::JoinSet;
 
 use super::http;
 
-/// The recorder of this process, shared by its tests: there can be but one.
+/// The metrics recorder. All tests share it, because a process can have only one.
 static METRICS: LazyLock<PrometheusHandle> = LazyLock::new(|| {
-    let of_times = Matcher::Suffix("_seconds".to_owned());
+    let times = Matcher::Suffix("_seconds".to_owned());
     let recorder = PrometheusBuilder::new()
-        .set_buckets_for_metric(of_times, &SECONDS_BUCKETS)
+        .set_buckets_for_metric(times, &SECONDS_BUCKETS)
         .unwrap()
         .build_recorder();
     let handle = recorder.handle();
@@ -24,7 +24,7 @@ static METRICS: LazyLock<PrometheusHandle> = LazyLock::new(|| {
     handle
 });
 
-/// The program. It ends with this.
+/// The program. It ends when this value is dropped.
 pub(crate) struct Application {
     port: u16,
     answers: Arc<Answers>,
@@ -40,7 +40,7 @@ struct Answers {
 impl Application {
     pub(crate) async fn start(redis: &str) -> Self {
         LazyLock::force(&METRICS);
-        let store = around(RedisStore::new(redis).unwrap());
+        let store = with_layers(RedisStore::new(redis).unwrap());
         let policy = "api: token-bucket 1000000/1s".parse().unwrap();
         let limiter = Limiter::new(store, [policy]).unwrap();
         let answers = Arc::new(Answers::default());
@@ -55,7 +55,8 @@ impl Application {
         self.port
     }
 
-    /// How many requests passed, and how many were refused or got an error.
+    /// Returns the number of requests that passed, and the number of requests that were refused or
+    /// failed.
     pub(crate) fn answers(&self) -> (u64, u64) {
         let Answers { passed, others } = &*self.answers;
         (passed.load(Ordering::Relaxed), others.load(Ordering::Relaxed))
@@ -66,19 +67,19 @@ impl Application {
         eventually(Duration::from_secs(10), "answers", enough).await.unwrap();
     }
 
-    /// What Prometheus gets to see.
+    /// Returns the page that Prometheus scrapes.
     pub(crate) fn page(&self) -> String {
         METRICS.render()
     }
 }
 
-/// What an application puts around its store.
-fn around(store: RedisStore) -> impl Store + 'static {
+/// Adds the layers of a typical application to the store.
+fn with_layers(store: RedisStore) -> impl Store + 'static {
     let breaker = Breaker::new().failures(5).open_for(Duration::from_millis(500));
     store.timeout(Duration::from_millis(50)).breaker(breaker).or_fail_open().observed()
 }
 
-/// A hundred requests a second, or fewer where they take long.
+/// Sends 100 requests per second, or fewer if a request takes longer.
 async fn requests(limiter: Limiter<impl Store>, answers: Arc<Answers>) {
     let mut ticks = tokio::time::interval(Duration::from_millis(10));
     loop {

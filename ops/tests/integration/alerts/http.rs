@@ -1,4 +1,4 @@
-//! As much HTTP as is needed: one page to show, and pages to get.
+//! A minimal HTTP server for one page, and a minimal HTTP client.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Shows a page to all who ask for any; gives the port, and what has to run for that.
+/// Serves one page for all paths. Returns the port, and the future that serves.
 pub(crate) async fn serve(
     page: impl Fn() -> String + Send + 'static,
 ) -> (u16, impl Future<Output = ()> + Send) {
@@ -15,7 +15,7 @@ pub(crate) async fn serve(
     let serving = async move {
         loop {
             let (mut connection, _) = listener.accept().await.unwrap();
-            // Who hangs up gets nothing, and asks again.
+            // If a client disconnects, it receives nothing and sends another request.
             let _ = answer(&mut connection, &page()).await;
         }
     };
@@ -33,7 +33,7 @@ async fn answer(connection: &mut TcpStream, page: &str) -> io::Result<()> {
     connection.write_all(format!("{head}{page}").as_bytes()).await
 }
 
-/// Gets a page; `None` if there is none.
+/// Requests a page. Returns `None` if there is no such page.
 pub(crate) async fn get(port: u16, path: &str) -> Option<String> {
     let mut connection = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.ok()?;
     let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n");

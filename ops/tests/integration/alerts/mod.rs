@@ -1,4 +1,5 @@
-//! A real Prometheus fires the alert when a real Redis is stopped, and drops it when Redis is back.
+//! A real Prometheus fires the alert after a real Redis was stopped, and resolves the alert after
+//! Redis is back.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod application;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use application::Application;
 use prometheus::Prometheus;
-use tidegate_testkit::servers::{Data, Redis};
+use tidegate_test_servers::{Data, Redis};
 
 const ALERT: &str = "TidegateStoreDown";
 
@@ -19,14 +20,14 @@ async fn b44_when_redis_is_stopped_the_alert_fires_and_when_it_is_back_it_resolv
     let application = Application::start(&redis.url()).await;
     let prometheus = Prometheus::start(application.port()).await;
 
-    // All is well: it is seen that decisions are made, and nothing fires.
+    // While Redis is up, decisions are visible and no alert fires.
     let decided = "sum(irate(tidegate_decisions_total[10s])) > 0";
     prometheus.wait_until(Duration::from_secs(10), decided).await;
     assert_eq!(prometheus.alerts().await, []);
 
     redis.stop().await.unwrap();
     prometheus.wait_for_alert(Duration::from_secs(25), ALERT, "firing").await;
-    // Nobody was refused for that, and nobody got an error.
+    // No request was refused, and no caller got an error.
     let (passed, others) = application.answers();
     assert!(passed > 0 && others == 0, "{others} requests did not pass");
     for said in [r#"reason="unavailable""#, r#"reason="circuit-open""#] {

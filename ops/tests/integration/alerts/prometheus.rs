@@ -1,24 +1,24 @@
-//! A Prometheus that scrapes one program and knows the alert rules as they are shipped.
+//! A Prometheus that scrapes one program and has the alert rules of this project.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
-use tidegate_testkit::servers::{Program, eventually, free_port};
+use tidegate_test_servers::{Program, eventually, free_port};
 
 use super::http;
 
-/// Ends with this, whatever happens.
+/// A running Prometheus. It ends when this value is dropped.
 pub(crate) struct Prometheus {
     port: u16,
     program: Program,
 }
 
 impl Prometheus {
-    /// Starts one that scrapes the given port, and waits until it answers.
+    /// Starts a Prometheus that scrapes the given port, and waits until it answers.
     pub(crate) async fn start(target: u16) -> Self {
-        // The port may be lost to somebody who is faster.
+        // Another program can take the free port first.
         for _ in 0..5 {
             let port = free_port().unwrap();
             let program = Program::start(|dir| prepare(dir, port, target)).unwrap();
@@ -30,7 +30,7 @@ impl Prometheus {
         panic!("found no port for Prometheus");
     }
 
-    /// Whether it answers, or else has lost its port.
+    /// Returns `true` if Prometheus answers, and `false` if it has lost its port.
     async fn is_ready(&self) -> bool {
         let ready = eventually(Duration::from_secs(15), "Prometheus", async || {
             if self.program.has_ended() {
@@ -48,7 +48,7 @@ impl Prometheus {
         ready
     }
 
-    /// The names and the states of all alerts that are not inactive.
+    /// Returns the names and states of all alerts that are not inactive.
     pub(crate) async fn alerts(&self) -> Vec<(String, String)> {
         let alerts = self.ask("/api/v1/alerts").await["alerts"].take();
         let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -84,7 +84,7 @@ impl Prometheus {
     }
 }
 
-/// Puts down the settings, and gives the command.
+/// Writes the settings, and returns the command line.
 fn prepare(dir: &Path, port: u16, target: u16) -> std::io::Result<Vec<PathBuf>> {
     let settings = dir.join("prometheus.yml");
     let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/prometheus/alerts.yml");

@@ -17,7 +17,7 @@ use tidegate_core::{ManualClock, Store, Timestamp};
 use tidegate_memory::MemoryStore;
 use tidegate_server::calls::Calls;
 use tidegate_server::resp::{Login, RespSettings, serve};
-use tidegate_testkit::servers::{Client, Reply};
+use tidegate_test_servers::{Client, Reply};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;

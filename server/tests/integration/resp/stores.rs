@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use tidegate_core::Store;
 use tidegate_server::store::{StoreSettings, open};
-use tidegate_testkit::servers::Redis;
+use tidegate_test_servers::Redis;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use super::*;

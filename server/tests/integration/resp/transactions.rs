@@ -5,7 +5,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use tidegate_server::resp::{MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS};
-use tidegate_testkit::servers::Redis;
+use tidegate_test_servers::Redis;
 
 use super::*;
 use crate::scene::block_on;

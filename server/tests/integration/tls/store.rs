@@ -1,6 +1,6 @@
 //! Encrypted connections to a Redis, by the variables of envoyproxy/ratelimit.
 
-use tidegate_testkit::servers::Redis;
+use tidegate_test_servers::Redis;
 
 use super::program::{Running, failure, with_limits};
 use super::*;
