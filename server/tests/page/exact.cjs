@@ -85,18 +85,18 @@ async function exact(browser, origin, eventually) {
   assert.deepEqual(lines, [["admitted", "M58.5 19.0L59.5 1.0"], ["refused", "M58.5 10.0L59.5 19.0"]]);
   assert.equal(await text("limits-other"), "Others: 4.4 admitted, 5.5 refused, 6.6 in shadow per second.");
   assert.deepEqual(await rows("subjects"), [["hidden", "d.a", "12 – 3,456"], ["(empty); tenant t", "d.b", "8"]]);
-  assert.equal(await text("subjects-note"), "Of 1,234 refusals in this minute and the one before. Two numbers are bounds. " +
+  assert.equal(await text("subjects-note"), "1,234 refusals in this and the previous minute. Two numbers are the bounds of a count. " +
     "Subjects are hidden; TIDEGATE_PAGE_SUBJECTS=true shows them.");
   assert.deepEqual(await rows("stores"), [
     ["redis://a; store", "does not answer; for 60 s; down", "open; opened 2 times", "–"],
     ["redis://b; limits per second", "answers; for 61 s", "half-open; opened 1 time", "1.5 ms"],
-    ["redis://c; store", "not asked yet", "none", "–"],
+    ["redis://c; store", "not probed yet", "none", "–"],
   ]);
   assert.equal(await text("on-store-error"), "Requests that a store cannot decide pass.");
   assert.deepEqual(await rows("errors"), [["timeout", "0.7", "5,678"]]);
   const configuration = await text("configuration");
   assert.match(configuration, /^Limits5 limits in 52 domainsDomainsx, y and 50 moreFilesz\.yamlLast change30 s ago, at [^;]*; 2 changes since the start/);
-  assert.match(configuration, /Last refused change20 s ago, at [^(]* \(put right since then\): bad$/);
+  assert.match(configuration, /Last refused change20 s ago, at [^(]* \(corrected since then\): bad$/);
   assert.deepEqual(await rows("slow"), [
     ["2.3 s", "119 s ago", "v1", "d.a; the first of 3 calls; and 2 other limits; s", "refused"],
     ["5.4 ms", "2 min ago", "resp", "no limit", "timeout"],
@@ -120,7 +120,7 @@ async function exact(browser, origin, eventually) {
   assert.equal(await text("limits-other"), "");
   assert.equal(await text("limits-count"), "0 limits");
   assert.equal(await text("limits-none"), "No decision in the last minute.");
-  assert.equal(await text("subjects-note"), "Of 1 refusal in this minute and the one before. Two numbers are bounds.");
+  assert.equal(await text("subjects-note"), "1 refusal in this and the previous minute. Two numbers are the bounds of a count.");
   assert.equal(await text("on-store-error"), "Requests that a store cannot decide are refused.");
 
   answer = { json: { ...EMPTY, other_limits: { ...EMPTY.other_limits, count: 3 } } };
