@@ -107,7 +107,7 @@ async fn a_body_has_its_time_and_bytes_do_not_prolong_it() {
         });
         let answer = read_answer(&mut reader).await.unwrap();
         assert_eq!((answer.status, start.elapsed().as_secs()), (408, 30));
-        assert!(answer.body.contains("the body has not come within 30s"), "{answer:?}");
+        assert!(answer.body.contains("the body did not arrive within 30s"), "{answer:?}");
         assert_eq!(read_answer(&mut reader).await, None);
         drop(reader);
         slow.await.unwrap();

@@ -251,9 +251,9 @@ async fn what_is_not_valid_is_named_with_its_value_and_bound() {
         ("acquire", "{\"policy\": \"\u{0}", "the body is not JSON: control character"),
         ("acquire", "{}", "policy is missing"),
         ("acquire", r#"{"policy": "gcra 1/s"}"#, "subject is missing"),
-        ("acquire", &of(r#", "cots": 1"#), "there is no field cots, but charges, policy, subject"),
-        ("acquire", &of(r#", "co\u007fts": 1"#), "there is no field co\\u{7f}ts, but"),
-        ("acquire", &of(r#", "block_ms": 1"#), "there is no field block_ms, but"),
+        ("acquire", &of(r#", "cots": 1"#), "there is no field cots; the known fields are charges, policy, subject"),
+        ("acquire", &of(r#", "co\u007fts": 1"#), "there is no field co\\u{7f}ts; the known fields are"),
+        ("acquire", &of(r#", "block_ms": 1"#), "there is no field block_ms; the known fields are"),
         (
             "acquire",
             &of(r#", "cost": -1"#),
@@ -287,7 +287,7 @@ async fn what_is_not_valid_is_named_with_its_value_and_bound() {
             "tenant_base64 is 5; it must be a text in Base64",
         ),
         ("acquire", &of(r#", "id": "x""#), "ttl_ms, the time to live of id, is missing"),
-        ("acquire", &of(r#", "ttl_ms": 5"#), "id, which ttl_ms is the time to live of, is missing"),
+        ("acquire", &of(r#", "ttl_ms": 5"#), "id, to which ttl_ms applies, is missing"),
         ("acquire", &of(r#", "id": "", "ttl_ms": 5"#), "the id of the call is empty"),
         (
             "acquire",
@@ -302,7 +302,7 @@ async fn what_is_not_valid_is_named_with_its_value_and_bound() {
         (
             "acquire",
             r#"{"charges": [{"policy": "gcra 1/s", "subject": "a", "id": "x"}]}"#,
-            "there is no field charges[0].id, but policy",
+            "there is no field charges[0].id; the known fields are policy",
         ),
         ("acquire", r#"{"policy": "gcra", "subject": "a"}"#, "policy: "),
         ("acquire", r#"{"policy": 5, "subject": "a"}"#, "policy is 5; it must be a text"),
@@ -321,7 +321,7 @@ async fn what_is_not_valid_is_named_with_its_value_and_bound() {
         ),
         ("cancel", &of(""), "id is missing"),
         ("extend", &of(r#", "id": "x", "ttl_ms": 0"#), "a time to live of 0"),
-        ("reset", &of(r#", "cost": 1"#), "there is no field cost, but"),
+        ("reset", &of(r#", "cost": 1"#), "there is no field cost; the known fields are"),
     ] {
         let answer = server.post(verb, body).await;
         let shown: String = body.chars().take(80).collect();

@@ -106,11 +106,11 @@ fn sample(field: &str) -> Value {
     }
 }
 
-/// The fields that an error says are possible.
+/// Returns the known fields that an error message lists.
 async fn fields_known(server: &Server, verb: Verb, body: Value) -> BTreeSet<String> {
     let (_, answer) = server.ask(verb.as_str(), body).await;
     let message = answer["message"].as_str().unwrap();
-    let (_, known) = message.split_once(", but ").unwrap();
+    let (_, known) = message.split_once("; the known fields are ").unwrap();
     known.split(", ").map(str::to_owned).collect()
 }
 
