@@ -38,9 +38,9 @@ async fn a_silent_client_and_one_that_sends_too_slowly_are_disconnected() {
     settings.idle_timeout = Duration::from_millis(50);
     settings.command_timeout = Duration::from_millis(40);
     let server = Server::with(settings).await;
-    assert_eq!(server.answer(b"").await, "-ERR no command has come for 50ms\r\n");
+    assert_eq!(server.answer(b"").await, "-ERR no command arrived within 50ms\r\n");
     let answer = server.answer(b"PING\r\n*2\r\n$4\r\nEC").await;
-    assert_eq!(answer, "+PONG\r\n-ERR a command has not come within 40ms\r\n");
+    assert_eq!(answer, "+PONG\r\n-ERR a command did not arrive within 40ms\r\n");
 }
 
 #[tokio::test(start_paused = true)]
@@ -60,7 +60,7 @@ async fn bytes_do_not_prolong_the_time_of_a_command() {
     assert!((29..=32).contains(&bytes), "{bytes}");
     let mut answer = String::new();
     client.read_to_string(&mut answer).await.unwrap();
-    assert_eq!(answer, "-ERR a command has not come within 30s\r\n");
+    assert_eq!(answer, "-ERR a command did not arrive within 30s\r\n");
     served.await.unwrap().unwrap();
 }
 
@@ -80,7 +80,7 @@ async fn each_command_has_its_own_time() {
     // Idle since the last one.
     let mut answer = String::new();
     client.read_to_string(&mut answer).await.unwrap();
-    assert_eq!(answer, "+PONG\r\n".repeat(3) + "-ERR no command has come for 60s\r\n");
+    assert_eq!(answer, "+PONG\r\n".repeat(3) + "-ERR no command arrived within 60s\r\n");
     served.await.unwrap().unwrap();
 }
 

@@ -243,7 +243,7 @@ async fn b95_keys_tenants_and_ids_may_be_any_bytes_and_other_arguments_are_refus
         ),
         (
             vec![b"TG.ACQUIRE", b"k", b"gcra 1/s", b"CO\xffST", b"1"],
-            "-ERR invalid-call: there is no option 'CO\\xffST', but",
+            "-ERR invalid-call: there is no option 'CO\\xffST'; the known options are",
         ),
         (
             vec![b"CL.THROTTLE", b"k", b"\xff", b"1", b"1"],
@@ -266,9 +266,9 @@ async fn what_is_wrong_with_a_command_is_said() {
         (&["TG.ACQUIRE", "k"][..], "-ERR wrong number of arguments for 'tg.acquire' command"),
         (
             &["TG.ACQUIRE", "k", "gcra 1/s", "FOO"],
-            "there is no option 'FOO', but AND, TENANT, COST",
+            "there is no option 'FOO'; the known options are AND, TENANT, COST",
         ),
-        (&["TG.PEEK", "k", "gcra 1/s", "ID", "x"], "there is no option 'ID', but AND"),
+        (&["TG.PEEK", "k", "gcra 1/s", "ID", "x"], "there is no option 'ID'; the known options are AND"),
         (&["TG.ACQUIRE", "k", "gcra 1/s", "COST"], "COST has no value"),
         (&["TG.ACQUIRE", "k", "gcra 1/s", "COST", "1", "COST", "1"], "COST is given twice"),
         (&["TG.ACQUIRE", "k", "gcra 1/s", "CHECK", "CHECK"], "CHECK is given twice"),
@@ -281,14 +281,14 @@ async fn what_is_wrong_with_a_command_is_said() {
             "MIN is '0'; it must be a whole number from 1",
         ),
         (&["TG.ACQUIRE", "k", "gcra 1/s", "MIN", "2"], "-ERR invalid-call: "),
-        (&["TG.ACQUIRE", "k", "gcra 1/s", "AND", "k"], "each charge has a key and a policy"),
+        (&["TG.ACQUIRE", "k", "gcra 1/s", "AND", "k"], "each charge must have a key and a policy"),
         (
             &["TG.ACQUIRE", "k", "gcra 1/s", "ID", "x"],
             "EX or PX, the time to live of ID, is missing",
         ),
         (
             &["TG.ACQUIRE", "k", "gcra 1/s", "EX", "5"],
-            "ID, which EX or PX is the time to live of, is missing",
+            "ID, to which EX or PX applies, is missing",
         ),
         (&["TG.ACQUIRE", "k", "gcra 1/s", "ID", "", "EX", "5"], "the id of the call is empty"),
         (&["TG.ACQUIRE", "k", "gcra 1/s", "ID", "x", "EX", "9223372036854775807"], "time to live"),
