@@ -144,7 +144,9 @@ impl CallRequest {
 
     /// Returns the subjects, in the order of the charges.
     pub(crate) fn subjects(&self) -> impl Iterator<Item = Subject<'_>> {
-        self.charges.iter().map(|charge| Subject { tenant: &charge.tenant, subject: &charge.subject })
+        self.charges
+            .iter()
+            .map(|charge| Subject { tenant: &charge.tenant, subject: &charge.subject })
     }
 
     /// Returns `true` if a policy can refuse the call: see [`Operation::can_be_refused`].

@@ -88,7 +88,8 @@ async fn config(State(service): State<Arc<Service>>) -> Response {
         (config.domains().into_iter().map(str::to_owned).collect::<Vec<_>>(), config.list())
     });
     let limits = limits.into_iter();
-    let limits: Vec<Value> =
-        limits.map(|listed| json!({"key": listed.key, "limit": listed.limit, "place": listed.place})).collect();
+    let limits: Vec<Value> = limits
+        .map(|listed| json!({"key": listed.key, "limit": listed.limit, "place": listed.place}))
+        .collect();
     with_json(StatusCode::OK, &json!({"domains": domains, "limits": limits}))
 }

@@ -130,7 +130,9 @@ impl Frames {
                             )));
                         }
                         // A command without arguments is ignored.
-                        if let Some(missing) = usize::try_from(count).ok().filter(|count| *count > 0) {
+                        if let Some(missing) =
+                            usize::try_from(count).ok().filter(|count| *count > 0)
+                        {
                             let arguments = Arguments::new();
                             self.partial =
                                 Some(Partial { arguments, missing, bytes: 0, length: None });
@@ -220,7 +222,8 @@ impl Frames {
 
 impl Partial {
     fn checked_length(&self, length: i64, bounds: Bounds) -> Result<usize, FrameError> {
-        let possible = usize::try_from(length).ok().filter(|length| *length <= bounds.argument_bytes);
+        let possible =
+            usize::try_from(length).ok().filter(|length| *length <= bounds.argument_bytes);
         let Some(length) = possible else {
             return Err(FrameError::new(format!(
                 "an argument has a length of {length}; 0 to {} are possible",

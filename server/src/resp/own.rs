@@ -76,10 +76,14 @@ fn read_options<'a>(
     options: &mut CallOptions,
 ) -> Result<&'a [Bytes], ArgumentError> {
     while let [name, after @ ..] = rest {
-        let known = options_of(verb).iter().find(|option| option.as_bytes().eq_ignore_ascii_case(name));
+        let known =
+            options_of(verb).iter().find(|option| option.as_bytes().eq_ignore_ascii_case(name));
         let Some(option) = known else {
             let known = options_of(verb).join(", ");
-            return Err(format!("there is no option '{}'; the known options are {known}", shown(name)));
+            return Err(format!(
+                "there is no option '{}'; the known options are {known}",
+                shown(name)
+            ));
         };
         let (is_new, is_flag) = match *option {
             "AND" => return Ok(rest),

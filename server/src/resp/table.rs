@@ -152,7 +152,9 @@ pub(super) fn describe(arguments: &[impl AsRef<[u8]>]) -> Option<Reply> {
         (b"count", []) => Reply::Integer(COMMANDS.iter().map(|_| 1).sum()),
         (b"list", []) => Reply::List(COMMANDS.iter().map(|spec| Reply::text(spec.name)).collect()),
         (b"info", []) => Reply::List(COMMANDS.iter().map(Spec::info).collect()),
-        (b"info", _) => Reply::List(named().map(|found| found.map_or(Reply::Null, Spec::info)).collect()),
+        (b"info", _) => {
+            Reply::List(named().map(|found| found.map_or(Reply::Null, Spec::info)).collect())
+        }
         (b"docs", []) => Reply::Map(COMMANDS.iter().map(Spec::docs).collect()),
         (b"docs", _) => Reply::Map(named().flatten().map(Spec::docs).collect()),
         _ => return None,

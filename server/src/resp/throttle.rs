@@ -34,7 +34,8 @@ pub(super) fn request(
     let max_burst = number("max_burst", max_burst, min_burst).map_err(invalid)?;
     let count = number("count per period", count, 1).map_err(invalid)?;
     let period = number("period", period, 1).map_err(invalid)?;
-    let quantity = quantity.map(|quantity| number("quantity", quantity, 0)).transpose().map_err(invalid)?;
+    let quantity =
+        quantity.map(|quantity| number("quantity", quantity, 0)).transpose().map_err(invalid)?;
     let capacity = match style {
         // redis-cell admits one request and `max_burst` more at the same time.
         Style::RedisCell => max_burst + 1,

@@ -140,7 +140,9 @@ fn once_each(
         let Some(field) = known.iter().copied().find(|field| field.name() == name) else {
             let known: Vec<&str> = known.iter().map(|field| field.name()).collect();
             let (name, known) = (shown(&name), known.join(", "));
-            return Err(invalid(format!("there is no field {place}{name}; the known fields are {known}")));
+            return Err(invalid(format!(
+                "there is no field {place}{name}; the known fields are {known}"
+            )));
         };
         let name = format!("{place}{name}");
         if fields.iter().any(|(other, ..)| *other == field) {

@@ -149,7 +149,7 @@ fn errors_of_our_own_keys_point_at_the_word() {
         ),
         (
             "domain: d\ndescriptors: [{key: a, policy: gcra 1/s, quota_mode: true}]",
-            ":2:54: 'quota_mode' is not possible with a 'policy'",
+            ":2:54: 'quota_mode' cannot be combined with 'policy'",
         ),
         (
             "domain: d\ndescriptors: [{key: a, refunds: true}]",
@@ -240,7 +240,7 @@ fn what_has_no_effect_is_a_warning() {
         warnings,
         [
             "limits.yaml:4:5: the key 'unit' has no effect here",
-            "limits.yaml:6:5: the key 'key' stands here before, and only the last one counts",
+            "limits.yaml:6:5: the key 'key' occurs again in this map, and only its last value has an effect",
             "limits.yaml:5:29: the key 'shadow_mode' has no effect here",
         ]
     );

@@ -341,7 +341,7 @@ fn g11_the_limit_of_a_request_is_used_as_it_is() {
     for unit in [0, 8, -1] {
         let request = request("test-domain", vec![with_limit(entries, 10, unit)]);
         let error = scene.decided(&request).unwrap_err().to_string();
-        assert!(error.contains(&format!("the unit {unit}, which is none")), "{error}");
+        assert!(error.contains(&format!("the unit {unit}; it must be from 1 to 7")), "{error}");
     }
 }
 

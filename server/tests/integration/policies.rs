@@ -185,7 +185,7 @@ fn refunds_that_are_not_configured_are_errors_that_charge_nothing() {
     let error = scene.decided(&asked).unwrap_err().to_string();
     assert_eq!(
         error,
-        "hits of the limit at limits.yaml:3:20 cannot be given back: its policy needs \
+        "hits of the limit at limits.yaml:3:20 cannot be refunded: its policy needs \
          `refunds: true`, so that the hits of refused requests are known"
     );
     assert_eq!(remaining(&scene, &[("b", "")]), 9);

@@ -35,7 +35,7 @@ fn aliases_of_long_texts_count_as_if_they_were_written_out() {
     ] {
         let error = refused(&bomb);
         let expected =
-            "the texts of the file have more than 16777216 bytes, those under aliases included";
+            "the texts of the file have more than 16777216 bytes, including texts under aliases";
         assert!(error.contains(expected), "{error}");
     }
 }

@@ -268,7 +268,10 @@ async fn what_is_wrong_with_a_command_is_said() {
             &["TG.ACQUIRE", "k", "gcra 1/s", "FOO"],
             "there is no option 'FOO'; the known options are AND, TENANT, COST",
         ),
-        (&["TG.PEEK", "k", "gcra 1/s", "ID", "x"], "there is no option 'ID'; the known options are AND"),
+        (
+            &["TG.PEEK", "k", "gcra 1/s", "ID", "x"],
+            "there is no option 'ID'; the known options are AND",
+        ),
         (&["TG.ACQUIRE", "k", "gcra 1/s", "COST"], "COST has no value"),
         (&["TG.ACQUIRE", "k", "gcra 1/s", "COST", "1", "COST", "1"], "COST is given twice"),
         (&["TG.ACQUIRE", "k", "gcra 1/s", "CHECK", "CHECK"], "CHECK is given twice"),
@@ -286,10 +289,7 @@ async fn what_is_wrong_with_a_command_is_said() {
             &["TG.ACQUIRE", "k", "gcra 1/s", "ID", "x"],
             "EX or PX, the time to live of ID, is missing",
         ),
-        (
-            &["TG.ACQUIRE", "k", "gcra 1/s", "EX", "5"],
-            "ID, to which EX or PX applies, is missing",
-        ),
+        (&["TG.ACQUIRE", "k", "gcra 1/s", "EX", "5"], "ID, to which EX or PX applies, is missing"),
         (&["TG.ACQUIRE", "k", "gcra 1/s", "ID", "", "EX", "5"], "the id of the call is empty"),
         (&["TG.ACQUIRE", "k", "gcra 1/s", "ID", "x", "EX", "9223372036854775807"], "time to live"),
         (

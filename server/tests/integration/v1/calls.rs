@@ -251,8 +251,16 @@ async fn what_is_not_valid_is_named_with_its_value_and_bound() {
         ("acquire", "{\"policy\": \"\u{0}", "the body is not JSON: control character"),
         ("acquire", "{}", "policy is missing"),
         ("acquire", r#"{"policy": "gcra 1/s"}"#, "subject is missing"),
-        ("acquire", &of(r#", "cots": 1"#), "there is no field cots; the known fields are charges, policy, subject"),
-        ("acquire", &of(r#", "co\u007fts": 1"#), "there is no field co\\u{7f}ts; the known fields are"),
+        (
+            "acquire",
+            &of(r#", "cots": 1"#),
+            "there is no field cots; the known fields are charges, policy, subject",
+        ),
+        (
+            "acquire",
+            &of(r#", "co\u007fts": 1"#),
+            "there is no field co\\u{7f}ts; the known fields are",
+        ),
         ("acquire", &of(r#", "block_ms": 1"#), "there is no field block_ms; the known fields are"),
         (
             "acquire",
