@@ -31,7 +31,7 @@ fn an_error_names_the_file_and_what_is_wrong_with_it() {
         ([certificate, &cut(key), roots], "tls.key", "it is not PEM: a section has no end"),
         ([certificate, junk_key, roots], "tls.key", "the private key is not valid"),
         ([certificate, encrypted, roots], "tls.key", "the key needs a passphrase"),
-        ([certificate, &other.key, roots], "tls.key", "is not that of the certificate in"),
+        ([certificate, &other.key, roots], "tls.key", "does not belong to the certificate in"),
         ([certificate, key, ""], "ca.crt", "there is no certificate in it (PEM)"),
         ([certificate, key, junk], "ca.crt", "the certificate is not valid"),
     ] {
@@ -74,7 +74,7 @@ async fn a_certificate_that_has_expired_is_used_with_a_warning() {
     let files = Files::of(&issued, "");
     let server = Server::start(settings(&files)).await;
     let warning = server.tls.warning().unwrap();
-    let expected = format!("{}: the certificate has expired ", files.path("tls.crt").display());
+    let expected = format!("{}: the certificate expired ", files.path("tls.crt").display());
     assert!(warning.starts_with(&expected), "{warning}");
     let error = server.call(root.client(None)).await.unwrap_err();
     assert!(error.message().contains("Expired"), "{error}");

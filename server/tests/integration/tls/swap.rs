@@ -96,7 +96,7 @@ async fn files_that_are_not_valid_change_nothing_and_are_reported_once() {
     let server = Server::start(settings(&files)).await;
     let follower = Follower::new(&server.tls);
     for (certificate_pem, key, why) in [
-        (&*new.certificate, &*other.key, "is not that of the certificate in"),
+        (&*new.certificate, &*other.key, "does not belong to the certificate in"),
         ("", &*other.key, "there is no certificate in it"),
         (&*new.certificate, "", "there is no private key in it"),
     ] {
