@@ -99,7 +99,7 @@ impl Tree {
             fields.add(tree, "requests_per_unit", |tree| tree.scalar(requests, Kind::Integer))?;
             fields.flag(tree, "unlimited", limit.unlimited)?;
             fields.text(tree, "name", &limit.name)?;
-            fields.list(tree, "replaces", &replaced.replaces, |tree, replaced| {
+            fields.list(tree, "replaces", &limit.replaces, |tree, replaced| {
                 tree.map(|tree| {
                     let mut fields = Fields::default();
                     fields.text(tree, "name", &replaced.name)?;

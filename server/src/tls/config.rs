@@ -112,7 +112,8 @@ fn verifier(
     let (Some(file), Some(pem)) = (&settings.client_roots, &contents.client_roots) else {
         return match name {
             Some(_) => {
-                let why = "a name of clients is required, but there are no root certificates of clients";
+                let why =
+                    "a name of clients is required, but there are no root certificates of clients";
                 Err(TlsError::new(why))
             }
             None => Ok(None),

@@ -1,4 +1,4 @@
-//! The manifests in `ops/kubernetes` and the unit in `ops/systemd`: what they say of the program is so.
+//! Checks that the manifests in `ops/kubernetes` and the unit in `ops/systemd` fit the program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ fn ops(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../ops").join(path)
 }
 
-/// The documents of a file. All scalars are text.
+/// Parses the documents of a YAML file. All scalars become texts.
 fn documents(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path).unwrap();
     let mut events = Parser::new_from_str(&text);
@@ -59,7 +59,7 @@ fn value<'a>(event: Event<'a>, events: &mut Parser<'a, StrInput<'a>>) -> Value {
     }
 }
 
-/// All manifests that `kubectl apply --kustomize` takes.
+/// Returns all manifests that `kubectl apply --kustomize` applies.
 fn manifests() -> Vec<Value> {
     let folder = ops("kubernetes");
     let [kustomization] = &documents(&folder.join("kustomization.yaml"))[..] else { panic!() };

@@ -1,12 +1,12 @@
-//! The cases by which envoyproxy/ratelimit tests itself, as requests that Envoy makes of them. Those that need a real
-//! Envoy, a file that changes, xDS or TLS are not here.
+//! The cases that envoyproxy/ratelimit tests, with the requests that Envoy makes for them. Cases
+//! that need a real Envoy, a changing file, xDS or TLS are in other tests.
 
 use crate::scene::{Scene, descriptor, hits, is_ok, is_over, limit, request, reset, with_limit};
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use envoy_types::pb::google::protobuf::value::Kind;
 use tidegate_server::decide::{Behaviour, HeaderNames};
 
-/// What its example has.
+/// The configuration in the example of envoyproxy/ratelimit.
 const EXAMPLE: &str = r"
 domain: rl
 descriptors:
@@ -75,7 +75,8 @@ descriptors:
     {key: wild, value: goo*, rate_limit: {unit: minute, requests_per_unit: 20}}]}
 ";
 
-/// How many of `count` equal requests pass; those that do come first.
+/// Returns the number of admitted requests among `count` equal requests. Admitted requests must
+/// precede refused requests.
 fn passing(scene: &Scene, count: usize, descriptors: &[&[(&str, &str)]]) -> usize {
     let passed: Vec<bool> = (0..count).map(|_| scene.passes("rl", descriptors)).collect();
     assert!(passed.is_sorted_by(|a, b| a >= b), "{passed:?}");
@@ -122,7 +123,7 @@ fn e05_a_charge_past_the_limit_is_counted() {
     let mut passed = Vec::new();
     for _ in 0..4 {
         passed.push(ask());
-        // When the stream is done, after a refusal too.
+        // Envoy sends this request at the end of a stream, even if the stream was refused.
         scene.ask(&request("rl", vec![hits(&entries, 1)]));
     }
     assert_eq!(passed, [true, true, true, false]);
@@ -394,7 +395,7 @@ descriptors:
     assert_eq!(passed, [true, true, true, true, true, false]);
     let scene = Scene::new(config);
     assert!(!scene.passes("d", &[quotas[0], quotas[1], &[("none", "")]]));
-    // Without a limit, a descriptor is no quota that has something left.
+    // A descriptor without a limit is not a quota that could admit the request.
     assert!(
         !Scene::new(&config.replace("requests_per_unit: 5", "requests_per_unit: 0"))
             .passes("d", &[quotas[0], &[("other", "")]])
@@ -424,12 +425,13 @@ descriptors:
             .to_vec()
     };
     let [ten, many] = [[("ten", "a")], [("many", "a")]];
-    // The one with the minimum remaining.
+    // The headers are for the limit with the smallest remaining amount.
     assert_eq!(headers(vec![descriptor(&many), descriptor(&ten)]), expected("10", "9", "12"));
     assert_eq!(headers(vec![hits(&ten, 9), hits(&many, 1)]), expected("10", "0", "12"));
-    // The one that refuses, although the other one has less remaining in its own way.
+    // The headers are for the limit that refuses, although another limit reports a smaller
+    // remaining amount.
     assert_eq!(headers(vec![hits(&ten, 1), hits(&many, 98)]), expected("10", "0", "12"));
-    // A quota that is over is not the one that refuses.
+    // An exceeded quota does not refuse the request, so the headers are not for the quota.
     let quota = [("quota", "a")];
     assert_eq!(headers(vec![hits(&ten, 1), hits(&quota, 9)]), expected("10", "0", "12"));
     assert_eq!(headers(vec![descriptor(&[("other", "")])]), []);

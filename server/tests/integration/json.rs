@@ -1,4 +1,4 @@
-//! The protocol in JSON over HTTP/1.
+//! Envoy's rate-limit protocol in JSON over HTTP/1.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ async fn start(service: Service) -> std::net::SocketAddr {
     address
 }
 
-/// The status and the body.
+/// Sends a request, and returns the status and the body of the answer.
 pub(crate) async fn call(
     address: std::net::SocketAddr,
     method: &str,
@@ -36,7 +36,7 @@ pub(crate) async fn call(
         "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
-    // The server may answer, and close, before it has read a body that it refuses.
+    // The server can answer and close the connection before it has read a body that it refuses.
     let _ = stream.write_all(format!("{head}{body}").as_bytes()).await;
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes).await;

@@ -1,4 +1,4 @@
-//! The service from a request to its response.
+//! Tests of the whole service, from requests to responses.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 

@@ -1,4 +1,4 @@
-//! Limits that follow their files.
+//! Limits that are reloaded when their files change.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +26,7 @@ const TWO: &str =
     "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 2}}]";
 
 impl Follower {
-    /// Follows a directory that `fill` has filled.
+    /// Follows a directory after `fill` has written its files.
     async fn new(fill: impl Fn(&Path)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         fill(directory.path());
@@ -53,7 +53,7 @@ impl Follower {
         self.directory.path().join(name)
     }
 
-    /// Lets four intervals pass: the paused clock waits for what reads the directory.
+    /// Waits for four intervals. The paused clock waits for the task that reads the directory.
     async fn settle(&self) {
         tokio::time::sleep(4 * INTERVAL).await;
     }
@@ -90,7 +90,7 @@ async fn g06_limits_follow_their_files_and_a_bad_one_changes_nothing() {
     assert!(reports[0].ends_with("a.yaml:2:16: config error, unknown key 'kye'"), "{reports:?}");
     assert_eq!(it.limit().await, "1/DAY");
 
-    // The good file beside the bad one is not in force either.
+    // The valid file is not in force either, because the other file is invalid.
     fs::write(it.path("b.yaml"), "domain: e").unwrap();
     it.settle().await;
     assert_eq!((it.reports().len(), &*it.limit().await), (1, "1/DAY"));

@@ -1,4 +1,4 @@
-//! The page of the program, and `top`.
+//! The page of the program, and the subcommand `top`.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -111,7 +111,7 @@ async fn the_program_shows_what_it_does_in_the_page_and_in_top() {
     let one: serde_json::Value = serde_json::from_str(&one).unwrap();
     let limits = one["limits"].as_array().unwrap();
     assert!(limits.iter().all(|limit| limit["limit"] == "d.a") && limits.len() == 1, "{one}");
-    // The port of JSON has no page, and that of the page no limits.
+    // The JSON port does not serve the page, and the port of the page does not serve metrics.
     assert_eq!(get(server.json, "/activity").await.0, 404);
     assert_eq!(get(server.page, "/metrics").await.0, 404);
 
@@ -188,7 +188,7 @@ async fn the_page_of_other_machines_needs_a_password() {
 #[tokio::test]
 async fn the_page_shows_both_stores_the_settings_and_subjects_if_it_may() {
     let server = start(|it| {
-        // None is there.
+        // No store listens at these addresses.
         it.env("REDIS_SOCKET_TYPE", "tcp").env("REDIS_URL", "127.0.0.1:1");
         it.env("REDIS_PERSECOND", "true").env("REDIS_PERSECOND_SOCKET_TYPE", "tcp");
         it.env("REDIS_PERSECOND_URL", "127.0.0.1:2");
@@ -271,12 +271,13 @@ async fn the_page_is_encrypted_by_settings_of_its_own() {
         };
         let (is_ok, text) = run(&[&[&*name][..], &trusted].concat()).await;
         assert!(is_ok && text.contains("LIMITS"), "{text}");
-        // The certificate is for the name, and not for the address.
+        // The certificate is for the name, not for the address.
         let (is_ok, text) = run(&[&[&*ip][..], &trusted].concat()).await;
         assert!(!is_ok && text.contains("certificate"), "{text}");
         let san = [&[&*ip, "--tls-san", "localhost"][..], &trusted].concat();
         assert!(run(&san).await.0);
-        // The roots of the system have not signed it, and the page asks for a certificate.
+        // No root of the system has signed the certificate, and the page requires a client
+        // certificate.
         for (arguments, why) in [
             (&[&[&*name][..], &client].concat()[..], "UnknownIssuer"),
             (&[&*name, "--tls-ca", &ca], ""),
@@ -293,7 +294,7 @@ async fn the_page_is_encrypted_by_settings_of_its_own() {
     let mut plain = Client::connect(server.page).await;
     plain.send("GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").await;
     let mut answer = Vec::new();
-    // An alert, or a reset.
+    // The answer is a TLS alert or a reset.
     let _ = timeout(PATIENCE, plain.0.read_to_end(&mut answer)).await.unwrap();
     assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
 }

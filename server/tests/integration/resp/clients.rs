@@ -1,4 +1,4 @@
-//! Clients of Redis, unmodified.
+//! Unmodified Redis clients.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -7,7 +7,7 @@ use tokio::process::Command;
 
 use super::*;
 
-/// The one beside the Redis that the tests use.
+/// Returns the `redis-cli` in the directory of the Redis server that the tests use.
 fn redis_cli_program() -> PathBuf {
     let server = std::env::var_os("TIDEGATE_REDIS_SERVER").map(PathBuf::from);
     let beside = server.as_deref().and_then(Path::parent).map(|it| it.join("redis-cli"));

@@ -1,4 +1,4 @@
-//! Which clients may connect.
+//! Tests of client certificates: accepted and refused clients.
 
 use rustls::version::{TLS12, TLS13};
 
@@ -24,7 +24,8 @@ async fn a_client_that_does_not_trust_the_root_refuses() {
     assert!(error.message().contains("InvalidCertificate"), "{error}");
 }
 
-/// The server's root is not the clients' root, so that neither stands in for the other.
+/// Creates different roots for the server and for the clients, so that neither can replace the
+/// other.
 fn two_roots() -> (Root, Root, Files) {
     let (root, clients) = (Root::new(), Root::new());
     let files = Files::of(&root.issue("localhost"), &clients.pem());
@@ -74,7 +75,7 @@ async fn a_client_has_to_have_the_given_name() {
         assert_eq!(called.is_ok(), is_served, "{name}: {called:?}");
     }
     assert!(server.call(root.client(None)).await.is_err());
-    // The right name of another root.
+    // The certificate contains the right name, but another root has signed it.
     assert!(server.call(root.client(Some(&root.issue("envoy.example.com")))).await.is_err());
 }
 

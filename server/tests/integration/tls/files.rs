@@ -1,4 +1,4 @@
-//! Files that cannot be used, and what is said about them.
+//! Invalid files, and the messages about them.
 
 use std::fs;
 
@@ -85,7 +85,7 @@ async fn a_certificate_that_has_expired_is_used_with_a_warning() {
 
 #[test]
 fn keys_of_all_usual_forms_are_read() {
-    // As `openssl ecparam -genkey` and `openssl genrsa -traditional` write them.
+    // `openssl ecparam -genkey` and `openssl genrsa -traditional` write keys in this form.
     let directory = tempfile::tempdir().unwrap();
     for make in [
         "openssl ecparam -name prime256v1 -genkey -out key",

@@ -1,4 +1,5 @@
-//! The program with the variables of envoyproxy/ratelimit, and those of its other ports.
+//! The program with the TLS variables of envoyproxy/ratelimit, and with the TLS variables of the
+//! other ports.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +10,7 @@ use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use super::*;
 use crate::program::program;
 
-/// The program, with limits and ports of its own.
+/// Returns the program with limits and free ports.
 pub(super) fn with_limits(directory: &Path) -> Command {
     fs::write(directory.join("a.yaml"), CONFIG).unwrap();
     let mut program = program();
@@ -19,7 +20,7 @@ pub(super) fn with_limits(directory: &Path) -> Command {
     program
 }
 
-/// What it says before it ends with the code 1.
+/// Returns the output on standard error of a program that ends with exit code 1.
 pub(super) async fn failure(mut program: Command) -> String {
     let output = timeout(PATIENCE, program.output()).await.unwrap().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
@@ -104,7 +105,7 @@ impl Running {
         }
     }
 
-    /// The next line that has a text.
+    /// Returns the next line that contains `text`.
     async fn says(&mut self, text: &str) -> String {
         loop {
             let line = timeout(PATIENCE, self.errors.next_line()).await.unwrap().unwrap();
@@ -115,7 +116,7 @@ impl Running {
         }
     }
 
-    /// The next lines about certificates, of each listener, in order of their names.
+    /// Returns the next lines about certificates, one of each listener, sorted by name.
     async fn says_of_each(&mut self) -> [String; 3] {
         let mut lines = [(); 3].map(|()| String::new());
         for line in &mut lines {
@@ -132,7 +133,7 @@ async fn all_ports_are_encrypted_by_the_environment_and_certificates_are_loaded_
     let (root, clients) = (Root::new(), Root::new());
     let mut program = with_limits(directory.path());
     program.env("GRPC_SERVER_USE_TLS", "true");
-    // Each port has files and a name of its own.
+    // Each port has separate files and a separate name.
     let names = ["grpc", "http", "resp"];
     let issued = names.map(|_| root.issue("localhost"));
     let files = issued.each_ref().map(|it| Files::of(it, &clients.pem()));

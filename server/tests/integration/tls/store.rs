@@ -1,4 +1,4 @@
-//! Encrypted connections to a Redis, by the variables of envoyproxy/ratelimit.
+//! Encrypted connections to Redis, configured by the variables of envoyproxy/ratelimit.
 
 use tidegate_testkit::servers::Redis;
 

@@ -1,4 +1,4 @@
-//! The document `/openapi.json` beside the routes.
+//! Compares the document `/openapi.json` with the routes.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use super::*;
 use crate::http::client::request;
 use crate::scene::Scene;
 
-/// All paths of the document with their methods.
+/// Returns all paths of the document with their methods.
 fn routes_described() -> BTreeSet<(String, String)> {
     let document = document();
     let paths = document["paths"].as_object().unwrap().clone();
@@ -60,7 +60,8 @@ fn each_reference_has_what_it_refers_to_and_all_of_that_is_used() {
     assert_eq!(found, known.collect());
 }
 
-/// The examples of a request, with those of its answer if there are.
+/// Returns the example requests of a path. If the document also contains the answer, it is
+/// included.
 fn examples(path: &str) -> Vec<(String, Value, Option<Value>)> {
     let document = document();
     let post = &document["paths"][path]["post"];
@@ -94,7 +95,7 @@ async fn the_examples_are_answered_as_they_say() {
     }
 }
 
-/// A value that a field may have.
+/// Returns a valid value of a field.
 fn sample(field: &str) -> Value {
     match field {
         "policy" => json!("gcra 1/s"),
@@ -129,7 +130,7 @@ async fn each_field_of_a_call_is_described_and_no_other() {
         let charge = resolve(&document, &schema["properties"]["charges"]["items"]);
         let of_charge = fields_known(&server, verb, json!({"charges": [{"nothing": 1}]})).await;
         assert_eq!(described(charge), of_charge, "{path}");
-        // Requests that the schema has are read, and others are not.
+        // A request is accepted if and only if it matches the schema.
         for body in bodies(&of_call) {
             let is_described = validate(&document, schema, &body, "").is_ok();
             let (status, answer) = server.ask(verb.as_str(), body.clone()).await;
@@ -138,7 +139,7 @@ async fn each_field_of_a_call_is_described_and_no_other() {
     }
 }
 
-/// Bodies with all fields but two, and with some fields only.
+/// Returns bodies with all fields except two, and bodies with a few fields.
 fn bodies(fields: &BTreeSet<String>) -> Vec<Value> {
     let with = |chosen: &dyn Fn(&str) -> bool| {
         let chosen = fields.iter().filter(|field| chosen(field));
@@ -229,7 +230,7 @@ async fn each_status_of_a_call_occurs() {
     }
 }
 
-/// The same request with a cost that is too large.
+/// Returns the example request with a cost that is too large.
 fn example_beyond(verb: Verb, example: &Value) -> String {
     let mut body = example.clone();
     if verb == Verb::Hold {

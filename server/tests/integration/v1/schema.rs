@@ -1,18 +1,18 @@
-//! Answers beside their schemas, as far as the description uses them.
+//! Checks answers against the schemas of the document, as far as it uses JSON Schema.
 
 use serde_json::{Map, Value};
 
 use super::document;
 use crate::http::client::Answer;
 
-/// Fails unless the description has this answer of a route.
+/// Fails unless the document describes this answer of a route.
 pub(crate) fn check(path: &str, method: &str, answer: &Answer) {
     let document = document();
     let responses = &document["paths"][path][method]["responses"];
     let response = resolve(&document, &responses[answer.status.to_string()]);
     assert!(response.is_object(), "{method} {path}: {} is not described", answer.status);
     for (name, _) in response["headers"].as_object().into_iter().flatten() {
-        // No wait may be long enough.
+        // `Retry-After` is missing if waiting does not help.
         let is_optional = name == "Retry-After" || answer.body.contains("failed-");
         let given = answer.field(&name.to_ascii_lowercase());
         assert!(given.is_some() || is_optional, "{path}: {name} is missing");
@@ -28,7 +28,7 @@ pub(crate) fn check(path: &str, method: &str, answer: &Answer) {
     }
 }
 
-/// What a reference stands for.
+/// Resolves a reference within the document.
 pub(crate) fn resolve<'v>(document: &'v Value, value: &'v Value) -> &'v Value {
     match value["$ref"].as_str() {
         Some(reference) => document.pointer(reference.strip_prefix('#').unwrap()).unwrap(),
@@ -36,7 +36,7 @@ pub(crate) fn resolve<'v>(document: &'v Value, value: &'v Value) -> &'v Value {
     }
 }
 
-/// Holds a value to a schema; the keywords that are not listed here do not restrict it.
+/// Validates a value by a schema. Other keywords than the ones below are ignored.
 pub(crate) fn validate(
     document: &Value,
     schema: &Value,

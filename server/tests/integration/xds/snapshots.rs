@@ -1,4 +1,4 @@
-//! G18: the decisions by limits of snapshots.
+//! G18: decisions by the limits of snapshots.
 
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::DescriptorStatus;
 use tidegate_core::Store;
@@ -24,7 +24,7 @@ impl Client {
     }
 }
 
-/// The rows of G01 to G05.
+/// Checks the rows of G01 to G05.
 async fn decides_as_by_files(client: &Client) {
     let unknown = client.status("foo", &[("hello", "world")]).await;
     assert_eq!((limit(&unknown), unknown.limit_remaining), (String::new(), 0));
@@ -94,7 +94,7 @@ async fn g18_a_changed_snapshot_is_in_force_and_a_bad_one_is_refused_with_its_re
     assert_eq!(client.status("reload", &[("key1", "x")]).await.limit_remaining, 49);
     assert!(is_over(&client.status("reload", &[("block", "foo")]).await));
 
-    // The good resources beside the bad one are not in force either.
+    // The valid resources are not in force either, because another resource is invalid.
     changed[0].descriptors[0].rate_limit.as_mut().unwrap().unit = 0;
     changed[2].descriptors.clear();
     peer.send("3", "n3", &changed);

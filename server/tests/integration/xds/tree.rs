@@ -1,4 +1,4 @@
-//! A tree of limits gives the same whether it comes as YAML or as messages.
+//! Checks that a tree of limits has the same effect as YAML and as messages.
 
 use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{ListValue, Struct, Value as JsonValue};
@@ -13,7 +13,7 @@ use crate::scene::block_on;
 const UNITS: [&str; 8] = ["UNKNOWN", "second", "minute", "hour", "day", "month", "year", "week"];
 
 fn file(config: &RateLimitConfig) -> ConfigFile {
-    // JSON is YAML.
+    // JSON is valid YAML.
     let text = json!({"domain": config.domain, "descriptors": list(&config.descriptors)});
     ConfigFile { name: config.name.clone(), text: text.to_string() }
 }
@@ -69,7 +69,8 @@ fn values() -> impl Strategy<Value = JsonValue> {
     let leaf = prop_oneof![
         Just(Kind::NullValue(0)),
         any::<bool>().prop_map(Kind::BoolValue),
-        // A number that is whole is written as one, and read again as one.
+        // A whole number is written without a fraction, so that it is the same when it is read
+        // again.
         prop_oneof![(-99..99).prop_map(f64::from), -1e9..1e9].prop_map(Kind::NumberValue),
         "(|null|1|1\\.5|true|[a-c]{1,3})".prop_map(Kind::StringValue),
     ];
@@ -91,7 +92,7 @@ fn structs(values: impl Strategy<Value = JsonValue>) -> impl Strategy<Value = St
 }
 
 fn limits() -> impl Strategy<Value = RateLimitPolicy> {
-    // Most are valid, so that trees are.
+    // Most limits are valid, so that most trees are valid.
     let unit = prop_oneof![20 => 1..8, 1 => Just(0), 1 => Just(99)];
     let counted = (unit, 0..4_u32).prop_map(|(unit, requests_per_unit)| RateLimitPolicy {
         unit,
@@ -153,7 +154,7 @@ fn requests() -> impl Strategy<Value = Vec<Vec<Entries>>> {
     prop::collection::vec(prop::collection::vec(entries, 1..3), 1..8)
 }
 
-/// The answers to the same requests of each domain, and the limits.
+/// Returns the limits, and the answers to the same requests in each domain.
 fn outcome(config: Config, requests: &[Vec<Entries>]) -> impl PartialEq + std::fmt::Debug {
     let domains: Vec<String> = config.domains().into_iter().map(str::to_owned).collect();
     let list: Vec<_> = config.list().into_iter().map(|it| (it.key, it.limit)).collect();
@@ -199,7 +200,7 @@ proptest! {
         }
     }
 
-    /// Whatever the bytes are.
+    /// Checks that arbitrary bytes cause no panic.
     #[test]
     fn bytes_are_limits_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         if let Ok(resource) = RateLimitConfig::decode(&*bytes) {
@@ -264,7 +265,7 @@ fn nested(levels: usize) -> RateLimitConfig {
 
 #[test]
 fn depth_and_size_are_bounded_as_those_of_files() {
-    // A list and a map at each level, the map of the file, and that of the limit.
+    // Each level consists of a list and a map. The file and the limit are maps as well.
     for (levels, is_possible) in [(31, true), (32, false)] {
         let (file, resource) = (file(&nested(levels)), nested(levels));
         let file = Config::from_files(&[file], SameDomain::Refuse);
@@ -274,11 +275,11 @@ fn depth_and_size_are_bounded_as_those_of_files() {
             assert_eq!(file.message(), resource.message());
         }
     }
-    // Deeper than messages of protobuf may be.
+    // The nesting is deeper than protobuf messages may be.
     let bytes = nested(200).encode_to_vec();
     assert!(RateLimitConfig::decode(&*bytes).is_err());
 
-    // The map, two keys, the domain and the list; and each descriptor is a map.
+    // The other values are the map, two keys, the domain and the list. Each descriptor is a map.
     for (descriptors, message) in [
         (499_995, "descriptor has empty key"),
         (499_996, "error loading config file: the resource has more than 500000 values"),
