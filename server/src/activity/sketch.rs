@@ -1,7 +1,7 @@
 /// The keys that occur most in a stream of any length. This is the Space-Saving sketch of Metwally,
 /// Agrawal and El Abbadi (2005). A key is a hash, and the sketch keeps a value for each key.
 ///
-/// For a sketch of capacity `k` that has counted `n` keys:
+/// After a sketch of capacity `k` has counted `n` keys, two bounds hold:
 ///
 /// * The upper bound of a key is never below its true count. It exceeds the true count by at most
 ///   `n / k`.

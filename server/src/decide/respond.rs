@@ -195,7 +195,7 @@ pub(super) fn tallies(
         };
         let (limit, is_shadow) = (limit_of(&limited), limited.limit.is_shadow);
         let is_over = is_over(is_refund, &limited, *answer);
-        let of = Of {
+        let context = Of {
             key: limited.stat_key,
             limit_key: Arc::clone(&limited.limit.stat_key),
             subject: limited.subject,
@@ -204,11 +204,11 @@ pub(super) fn tallies(
             Answer::Counted(Count { before, after, .. }) => (*before, *after),
             Answer::Policy(_) if is_over => {
                 let over_in_cache = if cached.contains(&index) { hits } else { 0 };
-                tallies.push(Tally { over_in_cache, ..Tally::refused(of, hits, is_shadow) });
+                tallies.push(Tally { over_in_cache, ..Tally::refused(context, hits, is_shadow) });
                 continue;
             }
             Answer::Policy(_) if is_refused => {
-                tallies.push(Tally::empty(of, hits));
+                tallies.push(Tally::empty(context, hits));
                 continue;
             }
             Answer::Policy(verdict) | Answer::Used(verdict) => {
@@ -216,7 +216,7 @@ pub(super) fn tallies(
                 (after.saturating_sub(hits), after)
             }
         };
-        let tally = Tally::new(of, limit, before..after, hits, is_shadow, ratio);
+        let tally = Tally::new(context, limit, before..after, hits, is_shadow, ratio);
         let over_in_cache = if cached.contains(&index) { tally.over } else { 0 };
         tallies.push(Tally { over_in_cache, ..tally });
     }

@@ -11,7 +11,8 @@ use super::access::guard;
 use crate::activity::Activity;
 use crate::v1::{Access, Guard};
 
-/// Returns the routes of the page, behind the check of `access`. All routes are read-only.
+/// Returns the routes of the page, which only clients with `access` can use. All routes are
+/// read-only.
 pub fn routes(activity: Arc<Activity>, access: Access) -> Router {
     let file = |kind: &'static str, text: &'static str| {
         get(move || async move { ([(header::CONTENT_TYPE, kind)], text) })

@@ -454,7 +454,7 @@ mod tests {
     fn inline_commands_are_split_as_redis_splits_them() {
         assert_eq!(words("  PING \t a  "), ["PING", "a"]);
         assert_eq!(words(r#""\x41\n\q\"" 'it\'s \n' "" "#), ["A\nq\"", "it's \\n", ""]);
-        assert_eq!(words("\n\r\n*0\r\n*-1\r\nPING"), ["PING"], "empty commands are none");
+        assert_eq!(words("\n\r\n*0\r\n*-1\r\nPING"), ["PING"], "empty commands are ignored");
     }
 
     proptest! {

@@ -137,7 +137,7 @@ impl Spec {
     }
 }
 
-/// The reply to `COMMAND [COUNT | LIST | INFO [name…] | DOCS [name…]]`.
+/// Returns the reply to `COMMAND [COUNT | LIST | INFO [name…] | DOCS [name…]]`.
 pub(super) fn describe(arguments: &[impl AsRef<[u8]>]) -> Option<Reply> {
     let [subcommand, names @ ..] = arguments else {
         return Some(Reply::List(COMMANDS.iter().map(Spec::info).collect()));

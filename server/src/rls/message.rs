@@ -127,7 +127,10 @@ struct Fields<'m>(&'m [u8]);
 impl<'m> Fields<'m> {
     /// Returns the number and the value of the next field. The value of a numeric field is returned
     /// as an empty slice.
-    #[expect(clippy::option_option, reason = "the end of the message, and a message that is none")]
+    #[expect(
+        clippy::option_option,
+        reason = "the inner `None` is the end of the message, the outer `None` an invalid message"
+    )]
     fn next(&mut self) -> Option<Option<(u64, &'m [u8])>> {
         if self.0.is_empty() {
             return Some(None);

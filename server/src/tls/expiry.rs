@@ -71,8 +71,8 @@ fn time(tag: u8, text: &[u8]) -> Option<SystemTime> {
 /// begin in March, so that a leap day is the last day of its year.
 fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
     let year = if month <= 2 { year.checked_sub(1)? } else { year };
-    let of_months = (153 * ((month + 9) % 12) + 2) / 5;
-    let days = year * 365 + year / 4 - year / 100 + year / 400 + of_months + day;
+    let month_days = (153 * ((month + 9) % 12) + 2) / 5;
+    let days = year * 365 + year / 4 - year / 100 + year / 400 + month_days + day;
     // The 1st of March of the year 0 is day 1. The subtracted number is the day of the 1st of
     // January 1970.
     days.checked_sub(719_469)

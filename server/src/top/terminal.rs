@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn keys_end_and_scroll_and_others_do_nothing() {
-        let of = |code, modifiers, kind| match key(&Event::Key(KeyEvent::new_with_kind(
+        let effect_of_key = |code, modifiers, kind| match key(&Event::Key(KeyEvent::new_with_kind(
             code, modifiers, kind,
         ))) {
             Key::End => None,
@@ -151,8 +151,8 @@ mod tests {
             (KeyCode::PageUp, plain, Some(-10)),
             (KeyCode::Home, plain, Some(i16::MIN)),
         ] {
-            assert_eq!(of(code, modifiers, KeyEventKind::Press), effect, "{code:?}");
-            assert_eq!(of(code, modifiers, KeyEventKind::Release), Some(0), "{code:?}");
+            assert_eq!(effect_of_key(code, modifiers, KeyEventKind::Press), effect, "{code:?}");
+            assert_eq!(effect_of_key(code, modifiers, KeyEventKind::Release), Some(0), "{code:?}");
         }
         assert!(matches!(key(&Event::Resize(80, 24)), Key::Other));
     }

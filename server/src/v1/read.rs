@@ -10,8 +10,8 @@ use crate::calls::{CallOptions, CallRequest, Calls, ChargeRequest, MissingOption
 use crate::config::shown;
 use crate::tree::Tree;
 
-/// The maximum of costs and spans. Above this number, JSON readers that use floating-point numbers
-/// are not exact.
+/// The maximum of costs and spans. Many JSON readers use floating-point numbers, which are not
+/// exact above this number.
 const MAX_NUMBER: u64 = (1 << 53) - 1;
 
 /// A call and the form of its answer.

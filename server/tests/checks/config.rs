@@ -16,7 +16,10 @@ pub(crate) fn check(text: &str) {
         Ok(config) => {
             assert_eq!(config.list().len(), config.limits());
             assert_eq!(config.domains().len(), 1);
-            config.warnings().iter().for_each(|it| check_place(text, it.line(), it.column()));
+            config
+                .warnings()
+                .iter()
+                .for_each(|warning| check_place(text, warning.line(), warning.column()));
             Decider::new(store(), Behaviour::default()).set_config(config).unwrap();
             let both = [file(), file()];
             assert!(Config::from_files(&both, SameDomain::Refuse).is_err());

@@ -46,7 +46,7 @@ pub(crate) fn check_body(bytes: &[u8]) {
 /// Checks that the server answers a call.
 pub(crate) fn check_serving() {
     let answer = ask(REQUEST);
-    let data = frames(&answer).into_iter().find(|it| it.kind == DATA);
+    let data = frames(&answer).into_iter().find(|frame_read| frame_read.kind == DATA);
     let data = data.unwrap_or_else(|| panic!("{}", answer.escape_ascii()));
     let response = RateLimitResponse::decode(&data.payload[5..]).unwrap();
     assert_eq!((response.overall_code, response.statuses.len()), (1, 1));

@@ -24,7 +24,7 @@ pub(crate) fn check_bytes(bytes: &[u8], part: usize) {
     let answer = answer_to(bytes, part);
     // The response to `HEAD` contains the length of a body but no body, so the responses cannot be
     // split.
-    if bytes.windows(4).any(|it| it == b"HEAD") {
+    if bytes.windows(4).any(|window| window == b"HEAD") {
         return;
     }
     for response in responses(&answer) {
@@ -83,7 +83,7 @@ fn answer_to(bytes: &[u8], part: usize) -> Vec<u8> {
 fn responses(mut bytes: &[u8]) -> Vec<Response> {
     let mut responses = Vec::new();
     while !bytes.is_empty() {
-        let end = bytes.windows(4).position(|it| it == b"\r\n\r\n").unwrap();
+        let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
         let head = std::str::from_utf8(&bytes[..end]).unwrap();
         bytes = &bytes[end + 4..];
         let mut lines = head.split("\r\n");

@@ -17,10 +17,11 @@ pub(crate) fn check(bytes: &[u8]) {
         match in_virtual_time(service.should_rate_limit(&request)) {
             Ok(response) => {
                 assert_eq!(response.statuses.len(), request.descriptors.len());
-                let is_over = response.statuses.iter().any(|it| it.code() == Code::OverLimit);
+                let is_over =
+                    response.statuses.iter().any(|status| status.code() == Code::OverLimit);
                 let overall = response.overall_code();
                 assert!(overall == Code::Ok || (overall == Code::OverLimit && is_over));
-                assert!(response.statuses.iter().all(|it| it.code() != Code::Unknown));
+                assert!(response.statuses.iter().all(|status| status.code() != Code::Unknown));
                 let shown = show_response(&response).to_string();
                 assert!(serde_json::from_str::<Value>(&shown).unwrap().is_object());
             }

@@ -28,14 +28,14 @@ pub(crate) fn check(bytes: &[u8], part: usize) {
     // These replies differ between two runs, because a shard is chosen at random and `INFO`
     // contains the time.
     let lower = bytes.to_ascii_lowercase();
-    if ["shard", "info"].iter().all(|it| !has(&lower, it.as_bytes())) {
+    if ["shard", "info"].iter().all(|word| !has(&lower, word.as_bytes())) {
         let in_parts = answer_to(bytes, part, part.max(1));
         assert_eq!(in_parts.escape_ascii().to_string(), answer.escape_ascii().to_string());
     }
 }
 
 fn has(bytes: &[u8], part: &[u8]) -> bool {
-    bytes.windows(part.len()).any(|it| it == part)
+    bytes.windows(part.len()).any(|window| window == part)
 }
 
 fn answer_to(bytes: &[u8], part: usize, buffer: usize) -> Vec<u8> {
@@ -61,7 +61,7 @@ fn replies(mut bytes: &[u8]) -> usize {
 
 /// Returns the bytes after the first reply.
 fn after_reply(bytes: &[u8]) -> &[u8] {
-    let end = bytes.windows(2).position(|it| it == b"\r\n").unwrap();
+    let end = bytes.windows(2).position(|window| window == b"\r\n").unwrap();
     let (line, mut rest) = (&bytes[1..end], &bytes[end + 2..]);
     assert!(!line.contains(&b'\n') && !line.contains(&b'\r'));
     let number = || std::str::from_utf8(line).unwrap().parse::<i64>().unwrap();
@@ -141,7 +141,8 @@ fn command(bytes: &[u8]) -> Read<'_> {
             Ok(None) => return Read::Missing,
             Err(()) => return Read::Broken,
         };
-        let Some(length) = usize::try_from(length).ok().filter(|it| *it <= MAX_ARGUMENT_BYTES)
+        let Some(length) =
+            usize::try_from(length).ok().filter(|length| *length <= MAX_ARGUMENT_BYTES)
         else {
             return Read::Broken;
         };
@@ -170,7 +171,7 @@ fn number(bytes: &[u8]) -> Result<Option<(i64, &[u8])>, ()> {
     if end > 32 || line.get(1) == Some(&b'+') {
         return Err(());
     }
-    let digits = line.get(1..).and_then(|it| std::str::from_utf8(it).ok()).ok_or(())?;
+    let digits = line.get(1..).and_then(|digits| std::str::from_utf8(digits).ok()).ok_or(())?;
     Ok(Some((digits.parse().map_err(|_| ())?, &bytes[end + 1..])))
 }
 
@@ -201,9 +202,9 @@ fn words(line: &[u8]) -> Option<Words> {
             (None, b'"' | b'\'') if word.is_none() => (quote, word) = (Some(byte), Some(vec![])),
             (None, byte) => word.get_or_insert_default().push(byte),
             (Some(b'"'), b'\\') => {
-                let hex = line
-                    .get(at..at + 3)
-                    .filter(|it| it[0] == b'x' && it[1..].iter().all(u8::is_ascii_hexdigit));
+                let hex = line.get(at..at + 3).filter(|escape| {
+                    escape[0] == b'x' && escape[1..].iter().all(u8::is_ascii_hexdigit)
+                });
                 if let Some(hex) = hex {
                     let digits = std::str::from_utf8(&hex[1..]).ok()?;
                     word.as_mut()?.push(u8::from_str_radix(digits, 16).ok()?);

@@ -138,7 +138,7 @@ fn a_refund_is_taken_off_the_count_and_never_below_zero() {
         "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: minute, requests_per_unit: 10}}\n",
     );
     let entries = &[("a", "")][..];
-    let remaining = |it| scene.status_of("d", it).limit_remaining;
+    let remaining = |descriptor| scene.status_of("d", descriptor).limit_remaining;
     assert_eq!(remaining(refund(entries, 5)), 10, "nothing was counted");
     assert_eq!(remaining(hits(entries, 12)), 0);
     assert_eq!(remaining(refund(entries, 5)), 3, "refused hits were counted too");
@@ -158,7 +158,7 @@ fn the_hits_of_a_descriptor_precede_those_of_the_request() {
     let mut asked = request("d", vec![descriptor(&[("a", "1")]), hits(&[("a", "2")], 0)]);
     asked.hits_addend = 3;
     let response = scene.ask(&asked);
-    let remaining: Vec<_> = response.statuses.iter().map(|it| it.limit_remaining).collect();
+    let remaining: Vec<_> = response.statuses.iter().map(|status| status.limit_remaining).collect();
     assert_eq!(remaining, [7, 10]);
     // The hits exceed the largest possible count.
     let status = scene.status_of("d", hits(&[("a", "3")], u64::MAX));

@@ -80,7 +80,7 @@ descriptors:
 fn passing(scene: &Scene, count: usize, descriptors: &[&[(&str, &str)]]) -> usize {
     let passed: Vec<bool> = (0..count).map(|_| scene.passes("rl", descriptors)).collect();
     assert!(passed.is_sorted_by(|a, b| a >= b), "{passed:?}");
-    passed.iter().filter(|it| **it).count()
+    passed.iter().filter(|passed| **passed).count()
 }
 
 #[test]
@@ -99,9 +99,12 @@ fn e03_a_shadow_counts_what_it_would_refuse() {
     let scene = Scene::new(EXAMPLE);
     let entries = [("foo", "pelle"), ("baz", "shady")];
     let statuses: Vec<_> = (0..3).map(|_| scene.status("rl", &entries)).collect();
-    assert_eq!(statuses.iter().map(|it| it.limit_remaining).collect::<Vec<_>>(), [2, 1, 0]);
+    assert_eq!(statuses.iter().map(|status| status.limit_remaining).collect::<Vec<_>>(), [2, 1, 0]);
     let tallies: Vec<_> = (0..3).map(|_| scene.tally("rl", &entries)).collect();
-    assert!(tallies.iter().all(|it| (it.shadow, it.over, it.within) == (1, 1, 0)), "{tallies:?}");
+    assert!(
+        tallies.iter().all(|tally| (tally.shadow, tally.over, tally.within) == (1, 1, 0)),
+        "{tallies:?}"
+    );
     let status = scene.status("rl", &entries);
     assert_eq!((status.code(), status.limit_remaining), (Code::Ok, 0));
 }
@@ -142,7 +145,7 @@ fn e06_metadata_names_the_services_with_quota() {
         let response = scene.ask(&request("rl", vec![hits(&first, 0), hits(&second, 0)]));
         let fields = response.dynamic_metadata.clone().unwrap().fields;
         let Some(Kind::StructValue(metadata)) =
-            fields.get("metadata").and_then(|it| it.kind.clone())
+            fields.get("metadata").and_then(|value| value.kind.clone())
         else {
             assert!(!is_ok(&response));
             chosen.push(String::new());
@@ -301,7 +304,7 @@ fn g10_values_of_a_pattern_share_a_limit_and_statistics_but_no_count() {
     let key = |entries: &[(&str, &str)]| {
         let decided = scene.decided(&request("test-domain", vec![descriptor(entries)])).unwrap();
         let remaining = decided.response.statuses[0].limit_remaining;
-        decided.tallies.first().map(|it| (it.key.to_string(), remaining))
+        decided.tallies.first().map(|tally| (tally.key.to_string(), remaining))
     };
     let wild = || Some(("test-domain.wild_foo*".to_owned(), 19));
     assert_eq!([key(&[("wild", "foo1")]), key(&[("wild", "foo2")])], [wild(), wild()]);

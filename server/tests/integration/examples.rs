@@ -13,7 +13,8 @@ fn the_examples_are_valid_and_all_of_them_has_an_effect() {
     let config = Config::from_directory(&directory, SameDomain::Refuse).unwrap();
     assert_eq!(config.warnings(), []);
     assert_eq!(config.domains(), ["models", "shop"]);
-    let limits: Vec<_> = config.list().into_iter().map(|it| (it.key, it.limit)).collect();
+    let limits: Vec<_> =
+        config.list().into_iter().map(|listed| (listed.key, listed.limit)).collect();
     let expected = [
         ("models.trial", "policy: sliding-log 20000/1d grain 1m shadow"),
         ("models.user", "policy: token-bucket 100000/1h burst 100000"),
@@ -33,7 +34,7 @@ fn posted(readme: &str) -> Vec<&str> {
         readme.contains("cargo run --release -p tidegate-server -- --config examples/server\n")
     );
     let posted = readme.split("http://127.0.0.1:8080/json -d '").skip(1);
-    posted.map(|it| it.split_once('\'').unwrap().0).collect()
+    posted.map(|rest| rest.split_once('\'').unwrap().0).collect()
 }
 
 #[tokio::test]

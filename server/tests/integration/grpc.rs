@@ -155,7 +155,7 @@ async fn a_connection_whose_client_is_gone_without_a_word_ends() {
     stream.write_all(&frames::call(frames::REQUEST)).await.unwrap();
     let (start, mut answer) = (tokio::time::Instant::now(), Vec::new());
     let _ = stream.read_to_end(&mut answer).await;
-    assert!(frames::frames(&answer).iter().any(|it| it.kind == frames::PING));
+    assert!(frames::frames(&answer).iter().any(|frame| frame.kind == frames::PING));
     assert!(start.elapsed() < Duration::from_secs(3_600), "{:?}", start.elapsed());
 }
 
@@ -169,7 +169,7 @@ async fn a_request_whose_message_does_not_come_in_time_is_cancelled() {
     stream.write_all(&whole[..whole.len() - 1]).await.unwrap();
     let mut answer = Vec::new();
     let cancelled = async {
-        while !frames::frames(&answer).iter().any(|it| it.kind == frames::HEADERS) {
+        while !frames::frames(&answer).iter().any(|frame| frame.kind == frames::HEADERS) {
             assert!(stream.read_buf(&mut answer).await.unwrap() > 0, "{}", answer.escape_ascii());
         }
     };

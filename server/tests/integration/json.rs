@@ -126,21 +126,25 @@ async fn the_limits_in_force_are_shown_with_their_places() {
 
 #[test]
 fn requests_are_read_in_either_style() {
-    let of = |text: &str| read_request(text.as_bytes()).map_err(|error| error.to_string());
-    let camel = of(r#"{"domain": "d", "hitsAddend": 2, "descriptors": [{
+    let read = |text: &str| read_request(text.as_bytes()).map_err(|error| error.to_string());
+    let camel = read(
+        r#"{"domain": "d", "hitsAddend": 2, "descriptors": [{
         "entries": [{"key": "k", "value": "v"}], "hitsAddend": "18446744073709551615",
-        "isNegativeHits": true, "limit": {"requestsPerUnit": 5, "unit": "MINUTE"}}]}"#);
-    let snake = of(r#"{"domain": "d", "hits_addend": "2", "descriptors": [{
+        "isNegativeHits": true, "limit": {"requestsPerUnit": 5, "unit": "MINUTE"}}]}"#,
+    );
+    let snake = read(
+        r#"{"domain": "d", "hits_addend": "2", "descriptors": [{
         "entries": [{"key": "k", "value": "v"}], "hits_addend": 18446744073709551615,
-        "is_negative_hits": true, "limit": {"requests_per_unit": "5", "unit": 2}}]}"#);
+        "is_negative_hits": true, "limit": {"requests_per_unit": "5", "unit": 2}}]}"#,
+    );
     assert_eq!(camel, snake);
     let request = camel.unwrap();
     assert_eq!(request.hits_addend, 2);
     let descriptor = &request.descriptors[0];
     assert_eq!(descriptor.hits_addend.unwrap().value, u64::MAX);
     assert!(descriptor.is_negative_hits);
-    assert_eq!(descriptor.limit.map(|it| (it.requests_per_unit, it.unit)), Some((5, 2)));
-    assert_eq!(of(r#"{"domain": null}"#).unwrap(), Default::default());
+    assert_eq!(descriptor.limit.map(|limit| (limit.requests_per_unit, limit.unit)), Some((5, 2)));
+    assert_eq!(read(r#"{"domain": null}"#).unwrap(), Default::default());
     for (text, why) in [
         (r#"{"hitsAddend": -1}"#, "hitsAddend is -1; it must be a whole number of at least 0"),
         (r#"{"hitsAddend": 4294967296}"#, "it must be at most 4294967295"),
@@ -151,7 +155,7 @@ fn requests_are_read_in_either_style() {
         (r#"{"hitsAddend": 1, "hits_addend": 2}"#, "the field \"hits_addend\" is given twice"),
         (r#"{"domain": "a", "domain": "a"}"#, "the field \"domain\" is given twice"),
     ] {
-        let error = of(text).unwrap_err();
+        let error = read(text).unwrap_err();
         assert!(error.contains(why), "{error}");
     }
 }

@@ -83,7 +83,7 @@ fn policies_of_a_request_are_charged_all_or_none() {
     let (a, b, c) = (&[("a", "")][..], &[("b", "")][..], &[("c", "")][..]);
     let passed: Vec<bool> = (0..4).map(|_| scene.passes("d", &[a, b])).collect();
     assert_eq!(passed, [true, true, false, false]);
-    assert_eq!(remaining(&scene, a), 3, "b04: what was refused has charged nothing");
+    assert_eq!(remaining(&scene, a), 3, "b04: a refused request charges nothing");
     // If a `rate_limit:` refuses, no policy is charged. The `rate_limit:` counts regardless of the
     // policies.
     assert!(!scene.passes("d", &[b, c]), "b refuses");
@@ -213,9 +213,9 @@ proptest! {
             if open.len() > 3 {
                 let amount = open.swap_remove(which.index(open.len()));
                 scene.status_of("d", refund(entries, amount));
-                let of_refused = amount.min(refused);
-                refused -= of_refused;
-                taken -= (amount - of_refused).min(taken);
+                let refused_part = amount.min(refused);
+                refused -= refused_part;
+                taken -= (amount - refused_part).min(taken);
             }
             prop_assert_eq!(u64::from(remaining(&scene, entries)), 10 - taken);
         }
@@ -322,7 +322,7 @@ fn limits_per_second_may_have_a_store_of_their_own() {
     decider.set_config(read(config).unwrap()).unwrap();
     let descriptors = ["s", "m", "p"].map(|key| descriptor(&[(key, "")])).to_vec();
     let response = block_on(decider.decide(&request("d", descriptors))).unwrap().response;
-    let remaining: Vec<_> = response.statuses.iter().map(|it| it.limit_remaining).collect();
+    let remaining: Vec<_> = response.statuses.iter().map(|status| status.limit_remaining).collect();
     assert_eq!(remaining, [8, 7, 6]);
     assert_eq!((all.len(), own.len()), (2, 1));
 }

@@ -121,7 +121,7 @@ async fn a_store_that_is_down_is_answered_as_it_is_set() {
     let redis = Redis::start().await.unwrap();
     let asked = request("d", vec![descriptor(&[("a", "")]), descriptor(&[("p", "")])]);
     let services = [OnStoreError::Error, OnStoreError::Allow, OnStoreError::Deny]
-        .map(|it| Arc::new(Service::new(at(&redis.url())).on_store_error(it)));
+        .map(|on_error| Arc::new(Service::new(at(&redis.url())).on_store_error(on_error)));
     for service in &services {
         assert!(is_ok(&service.should_rate_limit(&asked).await.unwrap()));
     }

@@ -40,7 +40,7 @@ macro_rules! client {
                 let Some(Answer::ListServicesResponse(list)) = answer.message_response else {
                     panic!("{answer:?}");
                 };
-                list.service.into_iter().map(|it| it.name).collect()
+                list.service.into_iter().map(|service| service.name).collect()
             }
 
             /// Returns the file that contains a symbol, or the file with the given name.
@@ -136,7 +136,7 @@ fn protos() -> PathBuf {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let packages = metadata["packages"].as_array().unwrap();
-    let package = packages.iter().find(|it| it["name"] == "envoy-types").unwrap();
+    let package = packages.iter().find(|package| package["name"] == "envoy-types").unwrap();
     let manifest = PathBuf::from(package["manifest_path"].as_str().unwrap());
     manifest.parent().unwrap().join("proto")
 }
@@ -147,7 +147,7 @@ fn protos() -> PathBuf {
 fn the_descriptors_are_those_of_the_messages_in_use() {
     let protos = protos();
     let folders = ["data-plane-api", "protoc-gen-validate", "xds", "googleapis", "cel-spec/proto"];
-    let mut compiler = protox::Compiler::new(folders.map(|it| protos.join(it))).unwrap();
+    let mut compiler = protox::Compiler::new(folders.map(|folder| protos.join(folder))).unwrap();
     compiler.include_imports(true).include_source_info(false).open_file(FILE).unwrap();
     let compiled = compiler.encode_file_descriptor_set();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/reflection/envoy.bin");

@@ -49,7 +49,7 @@ impl Scene {
 
     /// Returns `true` if a request with one hit per descriptor is admitted.
     pub(crate) fn passes(&self, domain: &str, descriptors: &[&[(&str, &str)]]) -> bool {
-        let descriptors = descriptors.iter().map(|it| descriptor(it)).collect();
+        let descriptors = descriptors.iter().map(|entries| descriptor(entries)).collect();
         is_ok(&self.ask(&request(domain, descriptors)))
     }
 
@@ -58,8 +58,12 @@ impl Scene {
         self.status_of(domain, descriptor(entries))
     }
 
-    pub(crate) fn status_of(&self, domain: &str, it: RateLimitDescriptor) -> DescriptorStatus {
-        self.ask(&request(domain, vec![it])).statuses.remove(0)
+    pub(crate) fn status_of(
+        &self,
+        domain: &str,
+        descriptor: RateLimitDescriptor,
+    ) -> DescriptorStatus {
+        self.ask(&request(domain, vec![descriptor])).statuses.remove(0)
     }
 
     pub(crate) fn tally(&self, domain: &str, entries: &[(&str, &str)]) -> Tally {
@@ -136,8 +140,9 @@ pub(crate) fn is_over(status: &DescriptorStatus) -> bool {
 /// Returns the limit as `requests/unit`, or an empty text if there is no limit.
 pub(crate) fn limit(status: &DescriptorStatus) -> String {
     let limit = status.current_limit.as_ref();
-    limit
-        .map_or(String::new(), |it| format!("{}/{}", it.requests_per_unit, it.unit().as_str_name()))
+    limit.map_or(String::new(), |limit| {
+        format!("{}/{}", limit.requests_per_unit, limit.unit().as_str_name())
+    })
 }
 
 pub(crate) fn reset(status: &DescriptorStatus) -> i64 {

@@ -30,7 +30,7 @@ const AT_ONCE: usize = 100;
 /// without optimizations.
 const MAX_CONNECTION_BYTES: usize = 100 << 10;
 
-/// Only one test at a time can have so many open files.
+/// Only one test at a time can open this many files.
 pub(crate) static TURN: Mutex<()> = Mutex::const_new(());
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -101,7 +101,7 @@ fn processor_time_of(child: &Child) -> Duration {
     // The numbers are fields 14 and 15. The second field is in parentheses and can contain spaces.
     let (_, fields) = stat.rsplit_once(')').unwrap();
     let ticks = fields.split_ascii_whitespace().skip(11).take(2);
-    Duration::from_millis(10 * ticks.map(|it| it.parse::<u64>().unwrap()).sum::<u64>())
+    Duration::from_millis(10 * ticks.map(|number| number.parse::<u64>().unwrap()).sum::<u64>())
 }
 
 struct Client {
@@ -374,9 +374,9 @@ async fn clients_that_do_not_read_keep_little_memory_of_the_server() {
 
 #[tokio::test]
 async fn when_no_file_can_be_opened_clients_wait_and_are_served_later() {
-    let of = program();
+    let unlimited = program();
     let mut limited = tokio::process::Command::new("sh");
-    limited.arg("-c").arg("ulimit -n 60 && exec \"$0\"").arg(of.as_std().get_program());
+    limited.arg("-c").arg("ulimit -n 60 && exec \"$0\"").arg(unlimited.as_std().get_program());
     limited
         .env_clear()
         .env("PATH", "/usr/bin:/bin")

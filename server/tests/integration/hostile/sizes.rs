@@ -84,8 +84,8 @@ fn a_message_that_is_cut_off_is_refused_and_the_server_goes_on() {
     let broken = b"\0\0\0\0\x0a\x0a\x01d\x12\x06\x0a\x03\x0a\x01u";
     let answer = ask(broken);
     // The answer contains no message, only a status.
-    assert!(frames(&answer).iter().all(|it| it.kind != 0), "{}", answer.escape_ascii());
-    assert!(frames(&answer).iter().any(|it| it.kind == HEADERS), "{}", answer.escape_ascii());
+    assert!(frames(&answer).iter().all(|frame| frame.kind != 0), "{}", answer.escape_ascii());
+    assert!(frames(&answer).iter().any(|frame| frame.kind == HEADERS), "{}", answer.escape_ascii());
     crate::checks::grpc::check_serving();
 }
 

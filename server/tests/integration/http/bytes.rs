@@ -72,7 +72,7 @@ fn nearly_a_call() -> impl Strategy<Value = Vec<u8>> {
         &b": null"[..],
     ]);
     let nearly = vec(words, 0..12).prop_map(|words| words.concat());
-    let of_bytes = vec(any::<u8>(), 0..60);
+    let bytes = vec(any::<u8>(), 0..60);
     let fields = prop::sample::select(vec![
         r#""policy": "gcra 9/s shards 4 any-shard""#,
         r#""policy": "fixed-window 5/1m""#,
@@ -89,7 +89,7 @@ fn nearly_a_call() -> impl Strategy<Value = Vec<u8>> {
     ]);
     let fields = vec(fields, 0..7);
     let call = fields.prop_map(|fields| format!("{{{}}}", fields.join(",")).into_bytes());
-    prop_oneof![nearly, of_bytes, call]
+    prop_oneof![nearly, bytes, call]
 }
 
 /// Runs a future in virtual time, so that no timeout expires because the machine is busy.

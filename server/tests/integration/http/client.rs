@@ -19,7 +19,7 @@ pub(crate) struct Answer {
 
 impl Answer {
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
-        self.fields.iter().find(|(it, _)| it == name).map(|(_, value)| &**value)
+        self.fields.iter().find(|(field, _)| field == name).map(|(_, value)| &**value)
     }
 
     pub(crate) fn json(&self) -> serde_json::Value {

@@ -151,8 +151,8 @@ async fn bodies_are_bounded_however_they_come() {
     let in_chunks = |len| {
         let chunks = padded(len);
         let chunks = chunks.as_bytes().chunks(100);
-        let chunks =
-            chunks.map(|it| format!("{:x}\r\n{}\r\n", it.len(), String::from_utf8_lossy(it)));
+        let chunks = chunks
+            .map(|chunk| format!("{:x}\r\n{}\r\n", chunk.len(), String::from_utf8_lossy(chunk)));
         let head = format!("POST /v1/peek HTTP/1.1\r\n{JSON}Transfer-Encoding: chunked\r\n\r\n");
         format!("{head}{}0\r\n\r\n", chunks.collect::<String>())
     };

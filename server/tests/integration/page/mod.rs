@@ -120,6 +120,6 @@ impl Watched {
     fn limit(&self, name: &str) -> Value {
         let snapshot = self.snapshot();
         let limits = snapshot["limits"].as_array().unwrap();
-        limits.iter().find(|it| it["limit"] == name).cloned().unwrap_or(Value::Null)
+        limits.iter().find(|limit| limit["limit"] == name).cloned().unwrap_or(Value::Null)
     }
 }

@@ -179,7 +179,8 @@ async fn b46_limits_are_remembered_up_to_a_bound_and_none_is_left_out_of_the_sum
     assert_eq!(limits.len(), 50);
     assert_eq!(other["count"], MAX_LIMITS - 50);
     for kind in ["admitted_per_second", "refused_per_second"] {
-        let sum: f64 = limits.iter().chain([other]).map(|it| it[kind].as_f64().unwrap()).sum();
+        let sum: f64 =
+            limits.iter().chain([other]).map(|limit| limit[kind].as_f64().unwrap()).sum();
         assert_eq!(sum, (MAX_LIMITS + 20) as f64);
     }
     assert!(snapshot.to_string().len() < 100_000);
@@ -196,7 +197,7 @@ async fn the_limits_with_most_refusals_come_first_and_keep_their_order() {
     watched.second();
     let snapshot = watched.snapshot();
     let names: Vec<_> =
-        snapshot["limits"].as_array().unwrap().iter().map(|it| &it["limit"]).collect();
+        snapshot["limits"].as_array().unwrap().iter().map(|limit| &limit["limit"]).collect();
     let expected = [
         "shop.path",
         "shop.user",
@@ -215,7 +216,7 @@ async fn the_limits_with_most_refusals_come_first_and_keep_their_order() {
     watched.second();
     let snapshot = watched.snapshot();
     let names: Vec<_> =
-        snapshot["limits"].as_array().unwrap().iter().map(|it| &it["limit"]).collect();
+        snapshot["limits"].as_array().unwrap().iter().map(|limit| &limit["limit"]).collect();
     let expected = [
         "shop.path",
         "a: fixed-window 9/1d",
@@ -315,11 +316,11 @@ async fn what_a_store_does_not_decide_is_an_error_of_its_kind() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| {
+        .map(|error| {
             (
-                it["kind"].as_str().unwrap(),
-                it["total"].as_u64().unwrap(),
-                it["per_second"].as_f64().unwrap(),
+                error["kind"].as_str().unwrap(),
+                error["total"].as_u64().unwrap(),
+                error["per_second"].as_f64().unwrap(),
             )
         })
         .collect();

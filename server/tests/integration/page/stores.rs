@@ -276,7 +276,8 @@ async fn times_are_those_of_what_they_stand_at_and_in_their_units() {
         assert!(possible.contains(&span.as_u64().unwrap().into()), "{index}: {snapshot}");
     }
     let slow = snapshot["slow_calls"].as_array().unwrap();
-    let mut protocols: Vec<_> = slow.iter().map(|it| it["protocol"].as_str().unwrap()).collect();
+    let mut protocols: Vec<_> =
+        slow.iter().map(|call| call["protocol"].as_str().unwrap()).collect();
     protocols.sort_unstable();
     assert_eq!(protocols, ["envoy", "v1"]);
 }
@@ -333,7 +334,10 @@ async fn the_configuration_in_force_and_the_last_one_that_was_not_are_shown() {
     shows(&snapshot["limits"], "d\\\\u{202e}\\\\u{1b}[31m.k\\\\u{202e}");
     assert_eq!(snapshot["limits"].as_array().unwrap().len(), 1, "{snapshot}");
     strings(&snapshot, &|text| {
-        assert!(!text.chars().any(|it| it.is_control() || it == '\u{202e}'), "{text:?}");
+        assert!(
+            !text.chars().any(|character| character.is_control() || character == '\u{202e}'),
+            "{text:?}"
+        );
     });
 
     let many: Vec<ConfigFile> = (0..60)
@@ -353,8 +357,8 @@ async fn the_configuration_in_force_and_the_last_one_that_was_not_are_shown() {
 fn strings(value: &Value, see: &dyn Fn(&str)) {
     match value {
         Value::String(text) => see(text),
-        Value::Array(values) => values.iter().for_each(|it| strings(it, see)),
-        Value::Object(fields) => fields.values().for_each(|it| strings(it, see)),
+        Value::Array(values) => values.iter().for_each(|value| strings(value, see)),
+        Value::Object(fields) => fields.values().for_each(|value| strings(value, see)),
         _ => {}
     }
 }

@@ -149,10 +149,16 @@ async fn hostile_subjects_are_text_without_an_effect() {
     ] {
         watched.acquire("p: fixed-window 0/1d", subject, 1).await;
         let top = top(&watched);
-        assert!(top.iter().any(|it| it["subject"] == shown), "{shown}: {top:?}");
+        assert!(top.iter().any(|row| row["subject"] == shown), "{shown}: {top:?}");
     }
     watched.ask("user", "\u{202e}\u{1b}[2J", 4).await;
-    assert!(!watched.snapshot().to_string().chars().any(|it| it.is_control() || it == '\u{202e}'));
+    assert!(
+        !watched
+            .snapshot()
+            .to_string()
+            .chars()
+            .any(|character| character.is_control() || character == '\u{202e}')
+    );
 }
 
 #[tokio::test]
@@ -165,7 +171,7 @@ async fn the_slowest_calls_are_shown_with_their_protocol_limit_and_outcome() {
     let snapshot = watched.snapshot();
     let calls = snapshot["slow_calls"].as_array().unwrap();
     assert_eq!(calls.len(), 10);
-    assert!(calls.is_sorted_by_key(|it| u64::MAX - it["took_us"].as_u64().unwrap()));
+    assert!(calls.is_sorted_by_key(|call| u64::MAX - call["took_us"].as_u64().unwrap()));
     for call in calls {
         let (limit, subject) = match call["protocol"].as_str().unwrap() {
             "envoy" => ("shop.user", "shop|user=a"),

@@ -204,8 +204,8 @@ fn what_is_wrong_is_red_and_what_is_not_is_not() {
     let red = |snapshot: &Value| {
         let lines = lines(snapshot, &State::Live, Some(78));
         let spans = lines.iter().flat_map(|line| &line.spans);
-        let red = spans.filter(|it| it.style.fg == Some(Color::Red));
-        red.map(|it| it.content.trim().to_owned()).collect::<Vec<_>>()
+        let red = spans.filter(|span| span.style.fg == Some(Color::Red));
+        red.map(|span| span.content.trim().to_owned()).collect::<Vec<_>>()
     };
     let mut snapshot = full();
     let problem = "! The store redis://a (store) does not answer: down";

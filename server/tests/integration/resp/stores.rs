@@ -131,7 +131,7 @@ async fn replies(
 }
 
 fn are_equal(one: &str, other: &str) -> bool {
-    let number = |line: &str| line.strip_prefix(':').and_then(|it| it.parse::<u64>().ok());
+    let number = |line: &str| line.strip_prefix(':').and_then(|digits| digits.parse::<u64>().ok());
     match (number(one), number(other)) {
         (Some(one), Some(other)) if one >= TIMES && other >= TIMES => {
             one.abs_diff(other) <= MAX_DIFFERENCE

@@ -212,9 +212,9 @@ proptest! {
                 clock.advance(Duration::from_micros(micros));
                 let charge = [Charge::new(&policy, "k").cost(quantity)];
                 let decision = store.decide_now(&Call::acquire(&charge)).unwrap();
-                let it = decision.verdicts()[0];
-                let (limit, left, reset) = (it.limit(), it.remaining(), up(it.reset_after()));
-                let wait = it.retry_after().map_or("-1".to_owned(), |it| up(it).to_string());
+                let verdict = decision.verdicts()[0];
+                let (limit, left, reset) = (verdict.limit(), verdict.remaining(), up(verdict.reset_after()));
+                let wait = verdict.retry_after().map_or("-1".to_owned(), |wait| up(wait).to_string());
                 let (command, expected) = match (is_crab, decision.is_allowed()) {
                     (true, true) => (format!("THROTTLE k {}", burst + 1), format!("[1 {limit} {left} {reset} 0]")),
                     (true, false) => (format!("THROTTLE k {}", burst + 1), format!("[0 {limit} {left} {reset} {wait}]")),

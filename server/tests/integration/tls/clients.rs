@@ -37,9 +37,10 @@ async fn a_client_has_to_show_a_certificate_of_the_given_roots() {
     let (root, clients, files) = two_roots();
     let server = Server::start(with_clients(&files)).await;
     let known = clients.issue("envoy");
-    let expired = clients.issue_with("envoy", |it| it.not_after = rcgen::date_time_ymd(2001, 1, 1));
-    let of_server = clients.issue_with("envoy", |it| {
-        it.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
+    let expired =
+        clients.issue_with("envoy", |params| params.not_after = rcgen::date_time_ymd(2001, 1, 1));
+    let server_only = clients.issue_with("envoy", |params| {
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
     });
     let other = root.issue("envoy");
     for versions in [&[&TLS12], &[&TLS13]] {
@@ -49,7 +50,7 @@ async fn a_client_has_to_show_a_certificate_of_the_given_roots() {
             ("none", None),
             ("of another root", Some(&other)),
             ("expired", Some(&expired)),
-            ("for servers only", Some(&of_server)),
+            ("for servers only", Some(&server_only)),
         ] {
             assert!(call(identity).await.is_err(), "{why} {versions:?}");
         }

@@ -70,7 +70,8 @@ fn a_name_of_clients_has_to_be_one_and_needs_roots() {
 #[tokio::test]
 async fn a_certificate_that_has_expired_is_used_with_a_warning() {
     let root = Root::new();
-    let issued = root.issue_with("localhost", |it| it.not_after = rcgen::date_time_ymd(2001, 1, 1));
+    let issued =
+        root.issue_with("localhost", |params| params.not_after = rcgen::date_time_ymd(2001, 1, 1));
     let files = Files::of(&issued, "");
     let server = Server::start(settings(&files)).await;
     let warning = server.tls.warning().unwrap();

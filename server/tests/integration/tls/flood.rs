@@ -1,4 +1,4 @@
-//! As many incomplete handshakes as the server has places.
+//! A flood of incomplete handshakes that takes all places of the server.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

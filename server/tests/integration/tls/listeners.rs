@@ -139,6 +139,8 @@ async fn resp_closes_encrypted_connections_beyond_the_bound() {
     assert!(read.is_ok() && said.is_empty(), "{said:?}");
     assert!(connect(resp.address, root.client(None)).await.is_err());
     drop(first);
-    until(async || answer(resp.address, root.client(None), PING).await.is_ok_and(|it| it == PONG))
-        .await;
+    until(async || {
+        answer(resp.address, root.client(None), PING).await.is_ok_and(|answer| answer == PONG)
+    })
+    .await;
 }

@@ -60,7 +60,9 @@ pub(crate) fn validate(
     {
         return fail("not one of the values");
     }
-    if all("oneOf").count() > 0 && all("oneOf").filter(|it| is_valid(it)).count() != 1 {
+    if all("oneOf").count() > 0
+        && all("oneOf").filter(|alternative| is_valid(alternative)).count() != 1
+    {
         return fail("not one of the alternatives");
     }
     if all("anyOf").count() > 0 && !all("anyOf").any(is_valid) {

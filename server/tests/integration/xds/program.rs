@@ -54,7 +54,7 @@ async fn g18_the_program_decides_by_the_limits_of_a_management_server() {
         "ratelimit_service_config_load_error 1",
         "tidegate_server_xds_connected 1",
     ] {
-        assert!(metrics.lines().any(|it| it == line), "{line}: {metrics}");
+        assert!(metrics.lines().any(|printed| printed == line), "{line}: {metrics}");
     }
 
     child.start_kill().unwrap();
@@ -66,7 +66,7 @@ async fn g18_the_program_decides_by_the_limits_of_a_management_server() {
         "1 limits in 1 domains".to_owned(),
         format!("tidegate-server: the limits stay as they were: {BAD}"),
     ] {
-        assert!(stderr.lines().any(|it| it == line), "{line}: {stderr}");
+        assert!(stderr.lines().any(|printed| printed == line), "{line}: {stderr}");
     }
     assert!(!stderr.contains("S3CRET"), "{stderr}");
 }

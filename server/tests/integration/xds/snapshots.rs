@@ -41,7 +41,8 @@ async fn decides_as_by_files(client: &Client) {
     for hit in 1..=15 {
         let both = vec![descriptor(&[("key2", "r")]), descriptor(&[("key3", "r")])];
         let answer = client.service.should_rate_limit(&request("another", both)).await.unwrap();
-        let remaining: Vec<_> = answer.statuses.iter().map(|it| it.limit_remaining).collect();
+        let remaining: Vec<_> =
+            answer.statuses.iter().map(|status| status.limit_remaining).collect();
         assert_eq!(remaining, [20 - hit, 10_u32.saturating_sub(hit)], "hit {hit}");
         assert_eq!(is_ok(&answer), hit <= 10, "hit {hit}");
     }
@@ -149,8 +150,10 @@ async fn the_limits_in_force_are_listed_with_their_resources() {
     peer.send("1", "n1", &basic());
     peer.accepted("1", "n1").await;
     let list = client.service.decider().config().unwrap().list();
-    let list: Vec<_> =
-        list.iter().map(|it| format!("{} {} {}", it.key, it.limit, it.place)).collect();
+    let list: Vec<_> = list
+        .iter()
+        .map(|listed| format!("{} {} {}", listed.key, listed.limit, listed.place))
+        .collect();
     assert_eq!(
         list,
         [

@@ -22,18 +22,19 @@ fn list(descriptors: &[RateLimitDescriptor]) -> Vec<Value> {
     descriptors.iter().map(descriptor_json).collect()
 }
 
-fn descriptor_json(it: &RateLimitDescriptor) -> Value {
+fn descriptor_json(descriptor: &RateLimitDescriptor) -> Value {
     let mut fields = Map::new();
-    fields.insert("key".into(), json!(it.key));
-    fields.insert("value".into(), json!(it.value));
-    fields.insert("shadow_mode".into(), json!(it.shadow_mode));
-    fields.insert("quota_mode".into(), json!(it.quota_mode));
-    fields.insert("detailed_metric".into(), json!(it.detailed_metric));
-    if !it.descriptors.is_empty() {
-        fields.insert("descriptors".into(), json!(list(&it.descriptors)));
+    fields.insert("key".into(), json!(descriptor.key));
+    fields.insert("value".into(), json!(descriptor.value));
+    fields.insert("shadow_mode".into(), json!(descriptor.shadow_mode));
+    fields.insert("quota_mode".into(), json!(descriptor.quota_mode));
+    fields.insert("detailed_metric".into(), json!(descriptor.detailed_metric));
+    if !descriptor.descriptors.is_empty() {
+        fields.insert("descriptors".into(), json!(list(&descriptor.descriptors)));
     }
-    if let Some(limit) = &it.rate_limit {
-        let replaces: Vec<_> = limit.replaces.iter().map(|it| json!({"name": it.name})).collect();
+    if let Some(limit) = &descriptor.rate_limit {
+        let replaces: Vec<_> =
+            limit.replaces.iter().map(|replaced| json!({"name": replaced.name})).collect();
         let unit = usize::try_from(limit.unit).ok().and_then(|unit| UNITS.get(unit));
         let limit = json!({
             "unit": unit.map_or(limit.unit.to_string(), |unit| (*unit).to_owned()),
@@ -44,24 +45,26 @@ fn descriptor_json(it: &RateLimitDescriptor) -> Value {
         });
         fields.insert("rate_limit".into(), limit);
     }
-    if let Some(metadata) = &it.metadata {
+    if let Some(metadata) = &descriptor.metadata {
         fields.insert("metadata".into(), struct_json(metadata));
     }
     Value::Object(fields)
 }
 
-fn struct_json(it: &Struct) -> Value {
-    Value::Object(it.fields.iter().map(|(key, value)| (key.clone(), value_json(value))).collect())
+fn struct_json(object: &Struct) -> Value {
+    Value::Object(
+        object.fields.iter().map(|(key, value)| (key.clone(), value_json(value))).collect(),
+    )
 }
 
-fn value_json(it: &JsonValue) -> Value {
-    match it.kind.as_ref() {
+fn value_json(value: &JsonValue) -> Value {
+    match value.kind.as_ref() {
         None | Some(Kind::NullValue(_)) => Value::Null,
-        Some(Kind::BoolValue(it)) => json!(it),
-        Some(Kind::NumberValue(it)) => json!(it),
-        Some(Kind::StringValue(it)) => json!(it),
-        Some(Kind::ListValue(it)) => it.values.iter().map(value_json).collect(),
-        Some(Kind::StructValue(it)) => struct_json(it),
+        Some(Kind::BoolValue(value)) => json!(value),
+        Some(Kind::NumberValue(value)) => json!(value),
+        Some(Kind::StringValue(value)) => json!(value),
+        Some(Kind::ListValue(list)) => list.values.iter().map(value_json).collect(),
+        Some(Kind::StructValue(object)) => struct_json(object),
     }
 }
 
@@ -78,7 +81,7 @@ fn values() -> impl Strategy<Value = JsonValue> {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..3)
                 .prop_map(|values| value(Kind::ListValue(ListValue { values }))),
-            structs(inner).prop_map(|it| value(Kind::StructValue(it))),
+            structs(inner).prop_map(|object| value(Kind::StructValue(object))),
         ]
     })
 }
@@ -157,7 +160,7 @@ fn requests() -> impl Strategy<Value = Vec<Vec<Entries>>> {
 /// Returns the limits, and the answers to the same requests in each domain.
 fn outcome(config: Config, requests: &[Vec<Entries>]) -> impl PartialEq + std::fmt::Debug {
     let domains: Vec<String> = config.domains().into_iter().map(str::to_owned).collect();
-    let list: Vec<_> = config.list().into_iter().map(|it| (it.key, it.limit)).collect();
+    let list: Vec<_> = config.list().into_iter().map(|listed| (listed.key, listed.limit)).collect();
     let mut behaviour = Behaviour::default();
     behaviour.has_metadata = true;
     let (decider, _clock) = decider(behaviour);
@@ -173,7 +176,7 @@ fn outcome(config: Config, requests: &[Vec<Entries>]) -> impl PartialEq + std::f
         }
     }
     let answers: Vec<_> =
-        answers.into_iter().map(|it| it.map_err(|error| error.to_string())).collect();
+        answers.into_iter().map(|answer| answer.map_err(|error| error.to_string())).collect();
     (domains, list, answers)
 }
 
@@ -216,16 +219,16 @@ fn read(resource: RateLimitConfig) -> Result<Config, ConfigError> {
 #[test]
 fn errors_are_those_of_files() {
     let replaced = |name: &str| {
-        let mut it = limited("a", 1, DAY);
-        let limit = it.rate_limit.as_mut().unwrap();
+        let mut descriptor = limited("a", 1, DAY);
+        let limit = descriptor.rate_limit.as_mut().unwrap();
         limit.name = "n".into();
         limit.replaces = vec![RateLimitReplace { name: name.into() }];
-        it
+        descriptor
     };
     let unlimited = |unit| {
-        let mut it = limited("a", 0, unit);
-        it.rate_limit.as_mut().unwrap().unlimited = true;
-        it
+        let mut descriptor = limited("a", 0, unit);
+        descriptor.rate_limit.as_mut().unwrap().unlimited = true;
+        descriptor
     };
     for (descriptors, message) in [
         (vec![limited("a", 1, 0)], "invalid rate limit unit 'UNKNOWN'"),
