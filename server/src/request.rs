@@ -2,7 +2,7 @@
 //!
 //! The messages have the fields and the wire format of `envoy.service.ratelimit.v3`. The protocol
 //! declares the domain, keys and values as `string`, but Envoy copies the bytes of HTTP header
-//! fields into them, and those may be invalid UTF-8. If the server rejected such a request, Envoy
+//! fields into them. Such bytes can be invalid UTF-8. If the server rejected such a request, Envoy
 //! would admit it without counting it.
 //!
 //! ```
@@ -40,7 +40,7 @@ pub struct RateLimitDescriptor {
     /// The entries, in the order of the configured levels.
     #[prost(message, repeated, tag = "1")]
     pub entries: Vec<Entry>,
-    /// A limit that replaces the configured one.
+    /// A limit that replaces the configured limit.
     #[prost(message, optional, tag = "2")]
     pub limit: Option<RateLimitOverride>,
     /// The number of hits of this descriptor.

@@ -1,5 +1,5 @@
-//! The service that all protocols of Envoy share: decisions, their statistics, and the handling of
-//! store failures.
+//! The service that gRPC and `/json` share. It decides Envoy's requests, counts them, and handles
+//! failures of the store.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -280,14 +280,14 @@ impl Service {
         }
     }
 
-    /// Counts and logs a request of gRPC whose message cannot be read.
+    /// Counts and logs a gRPC request whose message cannot be read.
     pub(crate) fn unreadable(&self, peer: Option<SocketAddr>, reason: &str) {
         self.count_unreadable(reason);
         self.stats.unreadable();
         self.unreadable.add(peer, reason);
     }
 
-    /// Counts and logs a request of `/json` whose body cannot be read.
+    /// Counts and logs a request to `/json` whose body cannot be read.
     pub(crate) fn unreadable_json(&self, reason: &str) {
         self.count_unreadable(reason);
         self.stats.unreadable_json();

@@ -93,12 +93,12 @@ impl Stats {
         self.is_last_load_in_force.set(f64::from(u8::from(is_in_force)));
     }
 
-    /// Counts a request of gRPC whose message cannot be read.
+    /// Counts a gRPC request whose message cannot be read.
     pub(crate) fn unreadable(&self) {
         self.unreadable.increment(1);
     }
 
-    /// Counts a request of `/json` whose body cannot be read.
+    /// Counts a request to `/json` whose body cannot be read.
     pub(crate) fn unreadable_json(&self) {
         self.unreadable_json.increment(1);
     }
@@ -130,7 +130,7 @@ impl Stats {
     }
 }
 
-/// Returns the counter of requests of `/json` and `/v1` whose body cannot be read.
+/// Returns the counter of requests to `/json` and `/v1` whose body cannot be read.
 pub(crate) fn unreadable_over_http() -> Counter {
     counter!("tidegate_server_http_unreadable_requests_total")
 }

@@ -16,7 +16,7 @@ pub const MEMORY: &str = "memory";
 /// Opens the store at `url`, which is `memory` or a URL that [`StoreBuilder`] supports. The store
 /// connects later.
 ///
-/// Calls to a server have a timeout, and a circuit breaker and metrics are added.
+/// Every store has metrics. A store on a server also has a timeout and a circuit breaker.
 ///
 /// ```
 /// use std::time::Duration;

@@ -5,10 +5,10 @@ use super::{cut_text, shown};
 use crate::config::Config;
 use crate::service::LoadError;
 
-/// The maximum number of names of files and domains that are kept.
+/// The maximum number of kept names, for files and for domains each.
 const MAX_NAMES: usize = 50;
 
-/// The maximum length of an error that is kept.
+/// The maximum number of kept characters of an error.
 const MAX_ERROR_CHARS: usize = 1_000;
 
 /// The configurations that the server loaded or refused.

@@ -9,7 +9,7 @@ use super::{LimitName, Source, lock};
 /// The maximum number of calls kept per minute.
 const CAPACITY: usize = 10;
 
-/// A call that took long.
+/// A slow call, or several calls that were decided together.
 #[derive(Debug, Clone)]
 pub(super) struct SlowCall {
     pub(super) took: Duration,

@@ -120,8 +120,8 @@ impl Activity {
         (rows, Value::Object(fields))
     }
 
-    /// Calls `see` for each limit, and once per table without a name for the limits beyond its
-    /// bound.
+    /// Calls `see` for each limit. For limits beyond the bound, calls `see` without a name: once
+    /// for the files and once for calls.
     fn for_each_limit(&self, mut see: impl FnMut(Option<&LimitName>, &History)) {
         self.limits.for_each(|key, history| {
             see(key.map(|key| LimitName::Key(key.clone())).as_ref(), history);

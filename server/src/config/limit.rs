@@ -125,7 +125,7 @@ pub(crate) struct PolicyLimit {
 }
 
 impl Limit {
-    /// Returns the line of `GET /rlconfig`.
+    /// Returns the line about this limit in the answer to `GET /rlconfig`.
     pub(super) fn dump(&self) -> String {
         // A value can contain line breaks, but each limit has only one line.
         let key = self.stat_key.to_string().replace(char::is_control, " ");

@@ -105,8 +105,8 @@ impl Map {
         }
     }
 
-    /// Returns the map with the entries of the maps under the key `<<`. The own entries of the map
-    /// take precedence.
+    /// Returns the map with the entries of the maps under the key `<<`. The map's own entries take
+    /// precedence.
     fn merged(mut self) -> Result<Self, Problem> {
         let Some(node) = self.get("<<").cloned() else { return Ok(self) };
         self.entries.retain(|(key, _)| &*key.scalar.text != "<<");

@@ -119,8 +119,8 @@ fn replaced_names<'m>(matches: &'m [Option<Match<'_>>]) -> HashSet<&'m str> {
 }
 
 fn limited(found: &Match<'_>, subject: Vec<u8>, behaviour: &Behaviour) -> Target {
-    // If the server or the limit is a shadow, its policy becomes a shadow, so that it does not
-    // affect other policies of the call.
+    // If the server or the limit is a shadow, its policy becomes a shadow, so that a denial does
+    // not refuse the other policies of the call.
     let in_force = |policy: &Policy| match behaviour.is_shadow || found.limit.is_shadow {
         true if !policy.is_shadow() => policy.clone().shadow(),
         _ => policy.clone(),

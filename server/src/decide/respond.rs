@@ -73,8 +73,8 @@ fn wait(verdict: &Verdict, limited: &Limited, is_refused: bool) -> DurationMessa
     if !is_refused {
         return whole_seconds(verdict.reset_after());
     }
-    // If the request is larger than the limit, waiting does not help. The window is a reasonable
-    // time to return.
+    // If the request is larger than the limit, waiting does not help. The window is returned
+    // instead.
     let wait = verdict.retry_after().unwrap_or_else(|| limited.policy().window());
     whole_seconds(wait.max(Duration::from_secs(1)))
 }

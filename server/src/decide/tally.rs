@@ -90,8 +90,8 @@ impl Tally {
             tally.shadow = if is_shadow { tally.over } else { 0 };
         } else {
             tally.within = hits;
-            // The count can be lower than expected, because a refund may have been executed
-            // concurrently.
+            // The count can be lower than expected, because a concurrent refund may have reduced
+            // it.
             tally.near = after.saturating_sub(near_limit.max(before));
         }
         tally

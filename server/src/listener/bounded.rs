@@ -22,9 +22,9 @@ pub(crate) struct Bounded<F> {
     may_read: MayRead,
 }
 
-/// Whether the task of a connection may read. The first read that has to wait clears it until the
-/// task runs again. Without this, HTTP/2 would use many turns at a time, because it polls the
-/// connection once more for each request that it has received.
+/// Whether the task of a connection may read. The first read that has to wait clears this flag
+/// until the task runs again. Without this, HTTP/2 would use many turns at a time, because it polls
+/// the connection once more for each request that it has received.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MayRead(Arc<AtomicBool>);
 

@@ -127,8 +127,8 @@ async fn send(stream: &mut (impl AsyncWrite + Unpin), output: &[u8]) -> io::Resu
     stream.flush().await
 }
 
-/// Closes a connection. The shutdown of an encrypted stream sends a message, which waits if the
-/// client does not read.
+/// Closes a connection. The shutdown of an encrypted stream sends a message. This can block if the
+/// client does not read, so it has a timeout.
 async fn end(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     within: Duration,
@@ -206,7 +206,7 @@ async fn answer(commands: Vec<Planned>, shared: &Shared, output: &mut Vec<u8>) {
     let mut decisions = decisions.into_iter();
     for Planned { command, protocol, step } in commands {
         let (reply, is_refused) = match step {
-            // `EXEC` executes the command, which is counted then.
+            // `EXEC` executes the command later, and only then counts it.
             Step::Queued => {
                 Reply::Status("QUEUED").write(protocol, output);
                 continue;

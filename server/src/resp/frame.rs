@@ -356,7 +356,7 @@ mod tests {
         bytes
     }
 
-    /// Returns all commands up to the first error, if the bytes arrive in these parts.
+    /// Reads bytes in the given parts. Returns all commands up to the first error, and the error.
     fn read<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> (Vec<Vec<Vec<u8>>>, Option<String>) {
         let (mut frames, mut buffer, mut commands) =
             (Frames::default(), BytesMut::new(), Vec::new());

@@ -149,8 +149,8 @@ pub(super) fn reply(request: &CallRequest, decision: &Decision) -> Reply {
     Reply::List(replies)
 }
 
-/// Returns the elements of a charge. The last one depends on the command: the unspent amount of a
-/// peek, or 1 if a settlement did not find its hold in a log.
+/// Returns the elements of a charge. An additional last element is the unspent amount after a peek,
+/// or 1 if a settlement did not find its hold in a log.
 fn charge(verdict: &Verdict, amount: u64, last: Option<u64>) -> Reply {
     let mut elements = vec![
         Reply::text(verdict.outcome().as_str()),

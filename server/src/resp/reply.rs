@@ -37,7 +37,7 @@ pub(super) enum Reply {
     Text(Cow<'static, str>),
     Null,
     List(Vec<Reply>),
-    /// The header of a list of this length, whose elements are separate replies.
+    /// The header of a list with this length. The elements follow as separate replies.
     ListHeader(usize),
     /// A map. RESP2 has no maps, so it is sent as a list of alternating keys and values.
     Map(Vec<(&'static str, Reply)>),

@@ -61,7 +61,7 @@ pub(super) struct Planned {
 #[derive(Debug)]
 pub(super) enum Step {
     Reply(Reply),
-    /// The command was queued in a transaction. `EXEC` plans it again.
+    /// The command was queued in a transaction. `EXEC` plans the command again.
     Queued,
     /// The server sends the reply and closes the connection.
     End(Reply),
@@ -206,8 +206,8 @@ impl Session {
         if is_end { Step::End(reply) } else { Step::Reply(reply) }
     }
 
-    /// Queues a command. A command that cannot succeed aborts the transaction, so that none of the
-    /// others is charged.
+    /// Queues a command. A command that cannot succeed aborts the transaction, so that no command
+    /// of the transaction is charged.
     fn queue(&mut self, kind: Kind, arguments: &Arguments) -> Step {
         let checked = self.check_queued(kind, arguments);
         let transaction = self.transaction.get_or_insert_default();

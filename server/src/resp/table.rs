@@ -43,7 +43,8 @@ impl Kind {
         matches!(self, Self::Hello | Self::Auth | Self::Quit | Self::Reset)
     }
 
-    /// Returns `true` if the command is executed immediately after `MULTI`, as in Redis.
+    /// Returns `true` if the command is executed immediately and not queued in a transaction, as in
+    /// Redis.
     pub(super) fn runs_in_transactions(self) -> bool {
         use Kind::{Discard, Exec, Multi, Quit, Reset, Watch};
         matches!(self, Multi | Exec | Discard | Watch | Quit | Reset)

@@ -243,7 +243,8 @@ mod tests {
     #[test]
     fn what_is_refused_takes_no_memory() {
         let descriptors = b"\x12\0".repeat(MAX_MESSAGE_BYTES / 2);
-        // One descriptor of 4 MiB less six bytes, with a length of four bytes.
+        // The message contains one descriptor. The key and the length of the descriptor take six
+        // bytes.
         let len = MAX_MESSAGE_BYTES - 6;
         let mut entries = vec![0x12];
         prost::encode_length_delimiter(len, &mut entries).unwrap();

@@ -64,7 +64,7 @@ enum Item {
 }
 
 impl Table {
-    /// Returns the widths of the columns with numbers, each with a space before it.
+    /// Returns the widths of the columns with numbers, including a space before the number.
     fn columns(&self) -> Vec<usize> {
         let mut widths = Vec::new();
         for item in &self.0 {

@@ -185,8 +185,7 @@ async fn a_request_that_lasts_longer_than_the_grace_is_cut_off() {
     let Begun { response, message: _kept } = client.begin("Check").await;
     timeout(SOON, response).await.unwrap().unwrap_err();
     assert!(start.elapsed() >= age + SHORT);
-    // The server has announced the end before, so the client can see it as an orderly end or as an
-    // error.
+    // The server has sent GOAWAY before, so the client can see an orderly end or an error.
     let _ = client.end().await;
 }
 
@@ -245,8 +244,7 @@ async fn a_server_ends_though_a_request_never_does() {
     server.stop();
     server.end().await;
     timeout(SOON, response).await.unwrap().unwrap_err();
-    // The server has announced the end before, so the client can see it as an orderly end or as an
-    // error.
+    // The server has sent GOAWAY before, so the client can see an orderly end or an error.
     let _ = client.end().await;
 }
 

@@ -66,7 +66,8 @@ fn a_long_key_above_many_descriptors_is_refused() {
     }
 }
 
-/// Returns the processor time of a function. It is independent of the load of the machine.
+/// Returns the processor time of a function. Processor time is independent of the load of the
+/// machine.
 #[cfg(target_os = "linux")]
 fn time_of(function: impl FnOnce()) -> Duration {
     use rustix::time::{ClockId, clock_gettime};

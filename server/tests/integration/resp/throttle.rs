@@ -137,7 +137,7 @@ async fn keys_are_any_bytes() {
 #[tokio::test]
 async fn a_pipeline_is_answered_in_order_however_it_is_cut() {
     let server = Server::start().await;
-    // The commands are more than a batch, use two keys, and include commands that are not calls.
+    // The commands exceed one batch, use two keys, and include commands that are not calls.
     let (mut sent, mut expected) = (Vec::new(), String::new());
     for index in 0..1_000_i64 {
         sent.extend(format!("CL.THROTTLE k{} 499 1 3600\r\n", index % 2).bytes());

@@ -1,4 +1,5 @@
-//! Checks answers against the schemas of the document, as far as it uses JSON Schema.
+//! Checks answers against the schemas of the document. Only the keywords of JSON Schema that the
+//! document uses are supported.
 
 use serde_json::{Map, Value};
 
@@ -36,7 +37,7 @@ pub(crate) fn resolve<'v>(document: &'v Value, value: &'v Value) -> &'v Value {
     }
 }
 
-/// Validates a value by a schema. Other keywords than the ones below are ignored.
+/// Validates a value by a schema. Keywords that are not listed below are ignored.
 pub(crate) fn validate(
     document: &Value,
     schema: &Value,
