@@ -233,7 +233,7 @@ fn a_long_cell_widens_its_column_and_cuts_no_other() {
     let shown = text(&snapshot, 60);
     let rows: Vec<&str> = shown.lines().skip_while(|line| !line.starts_with("SLOWEST")).collect();
     let expected = [
-        "SLOWEST CALLS, OF THIS MINUTE…             outcome      took",
+        "SLOWEST CALLS IN THIS AND THE…             outcome      took",
         "1 s ago  v1  d.a  s                        refused     2.3 s",
         "1 s ago  v1  (no limit)         unsupported-server   12.3 ms",
         "1 s ago  v1  d.a                          admitted    999 µs",

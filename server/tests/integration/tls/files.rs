@@ -64,7 +64,7 @@ fn a_name_of_clients_has_to_be_one_and_needs_roots() {
     named.client_name = Some("envoy".to_owned());
     assert!(Tls::open(Protocol::Grpc, named.clone()).is_ok());
     named.client_roots = None;
-    assert!(error(named).contains("there are no roots"));
+    assert!(error(named).contains("there are no root certificates of clients"));
 }
 
 #[tokio::test]
