@@ -1,5 +1,6 @@
-//! Lines on standard error and standard output. Where one cannot be written, as on a full disk or to a program that has
-//! ended, the server goes on without: `eprintln!` panics then, and would end the task that follows the limits.
+//! Macros that write lines to standard error and standard output. If a line cannot be written, for
+//! example to a full disk or a closed pipe, the server continues without it. `eprintln!` would
+//! panic and end the task that follows the limits.
 
 macro_rules! stderr {
     ($($text:tt)*) => {{

@@ -1,4 +1,4 @@
-//! Limits that follow the files of a directory.
+//! Reloads limits when the files of a directory change.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,19 +7,21 @@ use std::time::Duration;
 use crate::config::{ConfigError, ConfigFile, read_directory};
 use crate::service::{LoadError, Service};
 
-/// How often the directory is read.
+/// The interval at which the directory is read.
 pub const INTERVAL: Duration = Duration::from_millis(250);
 
 type Files = Result<Vec<ConfigFile>, ConfigError>;
 
-/// Puts the limits of a directory in force whenever a file has changed, was added or removed, and calls `report` with the
-/// outcome. `loaded` is what is in force now. A directory that is not valid changes nothing.
+/// Loads the files of a directory whenever a file was changed, added or removed, and calls `report`
+/// with the result. `loaded` contains the files in force. If the directory is not valid, the limits
+/// stay as they are.
 ///
-/// The contents are read and compared, twice: so a change is seen on all file systems and behind any link, such as
-/// those of a ConfigMap of Kubernetes; and a file that is being written is not read in part, if it is written within
-/// [`INTERVAL`]. A change is in force within three intervals.
+/// The function compares the contents of two successive reads with the files in force. Reading
+/// detects changes on all file systems and through all links, such as the links of a Kubernetes
+/// ConfigMap. Requiring two equal reads prevents that a partly written file is loaded, if it is
+/// written within [`INTERVAL`]. A change is in force within three intervals.
 ///
-/// Never returns: drop the future to end it.
+/// This function never returns; drop the future to stop it.
 pub async fn follow(
     directory: PathBuf,
     service: Arc<Service>,
@@ -33,7 +35,7 @@ pub async fn follow(
     loop {
         ticks.tick().await;
         let path = directory.clone();
-        // The task is only cancelled when the runtime ends.
+        // The blocking task is cancelled only when the runtime shuts down.
         let Ok(now) = tokio::task::spawn_blocking(move || read_directory(&path)).await else {
             continue;
         };

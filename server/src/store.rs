@@ -1,4 +1,5 @@
-//! The store that a server keeps its counts in: by a URL, or by the environment variables of envoyproxy/ratelimit.
+//! Opens the store in which a server keeps its counts. The store is given by a URL or by the
+//! environment variables of envoyproxy/ratelimit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +10,13 @@ use tidegate_core::layers::BreakerWatch;
 use tidegate_core::{Breaker, Error, ErrorKind, Store, StoreExt};
 use tidegate_memory::MemoryStore;
 
-/// The URL of this process's memory.
+/// The URL of the store in the memory of this process.
 pub const MEMORY: &str = "memory";
 
-/// Opens the store at `url`: `memory`, or one of the forms of [`StoreBuilder`]. It does not connect yet.
+/// Opens the store at `url`, which is `memory` or a URL that [`StoreBuilder`] supports. The store
+/// connects later.
 ///
-/// A server's calls have a timeout, a circuit breaker and metrics around them.
+/// Every store has metrics. A store on a server also has a timeout and a circuit breaker.
 ///
 /// ```
 /// use std::time::Duration;
@@ -28,16 +30,17 @@ pub const MEMORY: &str = "memory";
 ///
 /// # Errors
 ///
-/// If the URL is not of these forms.
+/// Returns an error if the URL has none of these forms.
 pub fn open(url: &str, settings: &StoreSettings) -> Result<Arc<dyn Store>, Error> {
     open_watched(url, settings).map(|(store, _)| store)
 }
 
-/// The same, with a handle that shows the state of the circuit breaker, if the store has one.
+/// Like [`open`], but also returns a handle that shows the state of the circuit breaker, if the
+/// store has one.
 ///
 /// # Errors
 ///
-/// Those of [`open`].
+/// Returns the same errors as [`open`].
 pub fn open_watched(
     url: &str,
     settings: &StoreSettings,
@@ -68,16 +71,17 @@ pub fn open_watched(
     Ok((Arc::new(store.observed()), Some(breaker)))
 }
 
-/// How to talk to the server of a store.
+/// The settings of connections to a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreSettings {
-    /// What all keys begin with; empty for `tidegate` (`CACHE_KEY_PREFIX`).
+    /// The prefix of all keys; empty for `tidegate` (`CACHE_KEY_PREFIX`).
     pub prefix: String,
-    /// How long to wait for an answer (`REDIS_TIMEOUT`).
+    /// The timeout of calls (`REDIS_TIMEOUT`).
     pub timeout: Duration,
-    /// How many connections to use in turn, each for any number of calls at the same time.
+    /// The number of connections, which are used in turn. Each connection carries any number of
+    /// concurrent calls.
     pub connections: usize,
-    /// The login at Sentinels (`REDIS_SENTINEL_AUTH`).
+    /// The login for Sentinels (`REDIS_SENTINEL_AUTH`).
     pub sentinel_auth: Auth,
     /// The certificates of encrypted connections.
     #[cfg(feature = "tls")]
@@ -89,7 +93,7 @@ pub struct StoreSettings {
 pub struct Auth(pub String);
 
 impl Auth {
-    /// The user, if there is one, and the password.
+    /// Returns the user, if there is one, and the password.
     fn parts(&self) -> Option<(Option<&str>, &str)> {
         match self.0.split_once(':') {
             _ if self.0.is_empty() => None,
@@ -100,7 +104,7 @@ impl Auth {
     }
 }
 
-/// Only whether there is one.
+/// Formats only whether there is a password.
 impl std::fmt::Debug for Auth {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(if self.0.is_empty() { "none" } else { "***" })
@@ -111,9 +115,10 @@ impl std::fmt::Debug for Auth {
 #[cfg(feature = "tls")]
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Certificates {
-    /// The roots to trust in place of those of the system (`REDIS_TLS_CACERT`).
+    /// The trusted root certificates; `None` for the roots of the system (`REDIS_TLS_CACERT`).
     pub roots: Option<Vec<u8>>,
-    /// The certificate that the store is shown, and its key (`REDIS_TLS_CLIENT_CERT`, `REDIS_TLS_CLIENT_KEY`).
+    /// The client certificate that is presented to the store, and its private key
+    /// (`REDIS_TLS_CLIENT_CERT`, `REDIS_TLS_CLIENT_KEY`).
     pub client: Option<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -130,7 +135,7 @@ impl Certificates {
     }
 }
 
-/// Without the key.
+/// Formats the certificates without the key.
 #[cfg(feature = "tls")]
 impl std::fmt::Debug for Certificates {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -138,7 +143,7 @@ impl std::fmt::Debug for Certificates {
     }
 }
 
-/// Whether connections to the store at `url` are encrypted.
+/// Returns `true` if connections to the store at `url` are encrypted.
 #[must_use]
 pub fn is_encrypted(url: &str) -> bool {
     url.starts_with("rediss") || url.starts_with("valkeys:")
@@ -157,23 +162,23 @@ impl Default for StoreSettings {
     }
 }
 
-/// A server of Redis, as the environment variables of envoyproxy/ratelimit name it.
+/// A Redis server, as the environment variables of envoyproxy/ratelimit describe it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisVariables<'a> {
     /// `REDIS_TYPE`: `SINGLE`, `SENTINEL` or `CLUSTER`.
     pub kind: &'a str,
     /// `REDIS_SOCKET_TYPE`: `tcp` or `unix`.
     pub socket: &'a str,
-    /// `REDIS_URL`: one `host:port`, a path, or several of them with commas between; before those of Sentinels the
-    /// name of the group.
+    /// `REDIS_URL`: a `host:port` or the path of a socket. Several addresses are separated by
+    /// commas. For Sentinels, the name of the group precedes the addresses.
     pub url: &'a str,
-    /// `REDIS_AUTH`: a password, or `user:password`; empty for none.
+    /// `REDIS_AUTH`: a password or `user:password`; empty for no login.
     pub auth: &'a str,
-    /// `REDIS_TLS`.
+    /// `REDIS_TLS`: whether connections are encrypted.
     pub is_tls: bool,
 }
 
-/// Without the login.
+/// Formats the variables without the login.
 impl std::fmt::Debug for RedisVariables<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RedisVariables").field("kind", &self.kind).finish_non_exhaustive()
@@ -181,7 +186,7 @@ impl std::fmt::Debug for RedisVariables<'_> {
 }
 
 impl RedisVariables<'_> {
-    /// The URL that [`open`] takes.
+    /// Returns the URL for [`open`].
     ///
     /// ```
     /// use tidegate_server::store::RedisVariables;
@@ -198,7 +203,7 @@ impl RedisVariables<'_> {
     ///
     /// # Errors
     ///
-    /// If a variable has a value that is not possible. The message shows no login.
+    /// Returns an error if a variable has an invalid value. The message contains no login.
     pub fn to_url(&self) -> Result<String, Error> {
         let invalid = |message: String| Error::new(ErrorKind::InvalidConfig, message);
         let is_unix = match self.socket.to_ascii_lowercase().as_str() {
@@ -212,9 +217,9 @@ impl RedisVariables<'_> {
         let tls = if self.is_tls { "s" } else { "" };
         let login = self.login();
         match self.kind.to_ascii_uppercase().as_str() {
-            // With a login, if it has to have one.
+            // A URL contains its own login, if one is needed.
             "SINGLE" if self.url.contains("://") => Ok(self.url.to_owned()),
-            // It may have a login, and is not shown.
+            // The message does not contain the value, because it may contain a login.
             "SINGLE" if is_unix && !self.url.starts_with('/') => Err(invalid(
                 "REDIS_URL does not begin with `/`, as the path of a socket does; for a host and a port, \
                  REDIS_SOCKET_TYPE must be tcp, and its default is unix"
@@ -234,8 +239,8 @@ impl RedisVariables<'_> {
             "SENTINEL" => match self.url.split_once(',') {
                 Some((name, hosts)) => Ok(format!("redis{tls}-sentinel://{login}{hosts}#{name}")),
                 None => Err(invalid(
-                    "REDIS_URL of Sentinels is the name of the group, then their addresses, with \
-                     commas between"
+                    "REDIS_URL does not have the form for REDIS_TYPE SENTINEL; it must be the name of the group and \
+                     the addresses of the Sentinels, separated by commas"
                         .to_owned(),
                 )),
             },
@@ -254,7 +259,8 @@ impl RedisVariables<'_> {
     }
 }
 
-/// Letters, digits and what is never special.
+/// The characters that are percent-encoded: all except letters, digits and characters that are
+/// never special.
 const SPECIAL: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 fn encoded(text: &str) -> String {

@@ -1,10 +1,11 @@
-//! The check of all keys, before anything is read: as envoyproxy/ratelimit does it, so that its messages are the same.
+//! Checks all keys before any value is read. envoyproxy/ratelimit does the same, so that both
+//! report the same error first.
 
 use super::error::Problem;
 use super::scalar::Kind;
 use super::yaml::{Map, Node, Value};
 
-/// The keys that are possible anywhere in a file of envoyproxy/ratelimit.
+/// The keys that are allowed anywhere in a file of envoyproxy/ratelimit.
 const KEYS: [&str; 16] = [
     "domain",
     "key",
@@ -24,7 +25,7 @@ const KEYS: [&str; 16] = [
     "metadata",
 ];
 
-/// Keys that only we have.
+/// The keys that only Tidegate has.
 pub(super) const OWN_KEYS: [&str; 4] = ["policy", "period", "charge_afterwards", "refunds"];
 
 pub(super) fn check(map: &Map) -> Result<(), Problem> {
@@ -38,7 +39,7 @@ pub(super) fn check(map: &Map) -> Result<(), Problem> {
             let message = format!("config error, unknown key '{}'", shown(name));
             return Err(Problem::new(key.at, message));
         }
-        // What is in there is the user's own.
+        // The keys of `metadata` are chosen by the user.
         if name != "metadata" {
             check_value(node)?;
         }
@@ -69,7 +70,7 @@ fn not_a_map(node: &Node, what: &str) -> Problem {
     Problem::new(node.at, message)
 }
 
-/// A text as a message repeats it: without control characters, and cut if it is long.
+/// Returns a text for use in messages. Control characters are escaped, and a long text is cut.
 pub(crate) fn shown(text: &str) -> String {
     const MAX: usize = 100;
     let mut shown: String = text.chars().take(MAX).flat_map(char::escape_debug).collect();

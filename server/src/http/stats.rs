@@ -1,6 +1,7 @@
 use metrics::{Counter, Gauge, counter, gauge};
 
-/// Metrics of the recorder that is installed when they are made.
+/// The metrics of HTTP connections. They belong to the recorder that is installed when they are
+/// created.
 pub(super) struct HttpStats {
     pub(super) connections: Gauge,
     pub(super) refused_connections: Counter,

@@ -6,11 +6,12 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// A stream that fails if its first bytes do not come in time. Bytes do not prolong the time.
+/// A stream that fails if its first bytes do not arrive in time. Bytes that arrive do not extend
+/// the time.
 pub(crate) struct Beginning<S> {
     stream: S,
     missing: usize,
-    /// `None` once all have come.
+    /// The end of the time, or `None` after all expected bytes have arrived.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 

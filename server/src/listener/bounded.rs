@@ -10,21 +10,21 @@ use tokio::time::{Sleep, sleep};
 
 use super::Stream;
 
-/// A connection that fails when a future is ready, or when the peer does not read for some time. It
+/// A connection that fails when a future completes, or if the peer does not read for some time. It
 /// fails regardless of the requests in flight.
 pub(crate) struct Bounded<F> {
     stream: Stream,
-    /// `None` once it was ready.
+    /// The future that ends the connection, or `None` after it has completed.
     end: Option<Pin<Box<F>>>,
     write_timeout: Duration,
-    /// The time at which a write that waits fails. `None` if no write waits.
+    /// The time at which a waiting write fails, or `None` if no write waits.
     write_deadline: Option<Pin<Box<Sleep>>>,
     may_read: MayRead,
 }
 
-/// Whether the task of a connection may read. Reading ends with the first read that waits, until
-/// the task runs again. HTTP/2 polls the connection once more for each request that it has
-/// received, and would otherwise use many turns at a time.
+/// Whether the task of a connection may read. The first read that has to wait clears this flag
+/// until the task runs again. Without this, HTTP/2 would use many turns at a time, because it polls
+/// the connection once more for each request that it has received.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MayRead(Arc<AtomicBool>);
 
@@ -44,7 +44,7 @@ impl<F: Future<Output = ()>> Bounded<F> {
         Self { stream, end, write_timeout, write_deadline: None, may_read }
     }
 
-    /// Fails a write that has waited for too long.
+    /// Calls `write`, and fails if writes have had to wait for longer than the timeout.
     fn timed<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -63,8 +63,8 @@ impl<F: Future<Output = ()>> Bounded<F> {
         }
     }
 
-    /// The stream, unless it has ended. Registers the task for the end too: a connection that only waits to be written
-    /// to ends as well.
+    /// Returns the stream, or an error if the connection must end. Polling `end` also wakes the
+    /// task at the end, so that a connection that only waits to write ends as well.
     fn stream(&mut self, cx: &mut Context<'_>) -> io::Result<Pin<&mut Stream>> {
         let is_over = match &mut self.end {
             Some(end) => end.as_mut().poll(cx).is_ready(),
@@ -87,7 +87,7 @@ impl<F: Future<Output = ()>> AsyncRead for Bounded<F> {
         let this = self.get_mut();
         let may_read = this.may_read.get();
         let stream = this.stream(cx)?;
-        // The read that waited wakes the task.
+        // A previous read has to wait, and will wake the task.
         if !may_read {
             return Poll::Pending;
         }
@@ -138,7 +138,7 @@ mod tests {
 
     const WRITE_TIMEOUT: Duration = Duration::from_secs(3_600);
 
-    /// A connection that ends on demand, and its client.
+    /// Returns a connection, a sender that ends the connection, and the connection's client.
     async fn connect() -> (Bounded<impl Future<Output = ()>>, oneshot::Sender<()>, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -164,7 +164,7 @@ mod tests {
     async fn a_read_and_a_write_that_wait_fail_at_the_end() {
         let (mut stream, end, _client) = connect().await;
         let reading = tokio::spawn(async move { stream.read_u8().await });
-        // The client takes nothing, and the system not all of it.
+        // The client reads nothing, and the buffers of the operating system cannot hold all bytes.
         let (mut stream, other_end, _other_client) = connect().await;
         let writing = tokio::spawn(async move { stream.write_all(&vec![0; 64 << 20]).await });
         tokio::task::yield_now().await;

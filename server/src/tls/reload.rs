@@ -6,7 +6,7 @@ use super::contents::Contents;
 use super::{Inner, Loaded, TlsError};
 use crate::reload::INTERVAL;
 
-/// See [`super::Tls::follow`].
+/// Loads the files whenever they have changed: see [`super::Tls::follow`].
 pub(super) async fn follow(inner: &Arc<Inner>, report: impl Fn(Result<(), TlsError>)) {
     let mut handled: Result<Contents, TlsError> = Ok(inner.current.load().contents.clone());
     let mut before: Option<Result<Contents, TlsError>> = None;
@@ -16,7 +16,7 @@ pub(super) async fn follow(inner: &Arc<Inner>, report: impl Fn(Result<(), TlsErr
         ticks.tick().await;
         let settings = inner.settings.clone();
         let read = tokio::task::spawn_blocking(move || Contents::read(&settings));
-        // The task is only cancelled when the runtime ends.
+        // The blocking task is cancelled only when the runtime shuts down.
         let Ok(now) = read.await else { continue };
         let is_settled = before.as_ref() == Some(&now);
         if is_settled && handled != now {
@@ -28,7 +28,8 @@ pub(super) async fn follow(inner: &Arc<Inner>, report: impl Fn(Result<(), TlsErr
 }
 
 fn load(inner: &Inner, contents: Result<Contents, TlsError>) -> Result<(), TlsError> {
-    let loaded = contents.and_then(|it| Loaded::new(inner.protocol, &inner.settings, it));
+    let loaded =
+        contents.and_then(|contents| Loaded::new(inner.protocol, &inner.settings, contents));
     inner.stats.reload(loaded.is_ok());
     let loaded = loaded?;
     inner.stats.expires(loaded.expires);

@@ -14,20 +14,21 @@ use crate::login::{DEFAULT_USER, Login};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Access {
-    /// All.
+    /// All clients.
     Open,
-    /// Those with this login.
+    /// Clients with this login.
     Login(Login),
-    /// None, as there is no login on an address that other machines reach.
+    /// No client, because no login is configured and other machines can reach the address.
     Closed,
 }
 
-/// What the field `Authorization` has to be, after the name of the scheme.
+/// Checks the header field `Authorization`. `basic` and `bearer` are the expected credentials,
+/// which follow the name of the scheme.
 #[derive(Clone)]
 pub(crate) struct Guard {
     access: Access,
     basic: String,
-    /// A token has no user, and is of the default one.
+    /// The expected token, if the user is the default user. A token contains no user.
     bearer: Option<String>,
     refused: Counter,
 }
@@ -47,8 +48,8 @@ impl Guard {
         &self.access
     }
 
-    /// Returns `true` if the fields have the login, which is compared byte by byte. A wrong login
-    /// is counted.
+    /// Returns `true` if the fields contain the login. The comparison takes constant time. A wrong
+    /// login is counted.
     pub(crate) fn admits(&self, headers: &HeaderMap) -> bool {
         let is_admitted = self.has_login(headers);
         self.refused.increment(u64::from(!is_admitted));
@@ -70,25 +71,26 @@ impl Guard {
     }
 }
 
-/// Passes on the requests of clients that may send calls; their bodies are not read before.
+/// Passes on requests of clients that may send calls. The body of a request is read only after this
+/// check.
 pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     match &guard.access {
         Access::Open => next.run(request).await,
         Access::Login(_) if guard.admits(request.headers()) => next.run(request).await,
         Access::Login(_) => {
-            let message = "the field Authorization must have the user and the password (Basic), or the password of the \
-                           user `default` (Bearer)";
+            let message = "the header field Authorization must contain the user and the password (Basic), or the \
+                           password of the user `default` (Bearer)";
             let mut response = not_done(StatusCode::UNAUTHORIZED, "unauthorized", message);
             let headers = response.headers_mut();
             let challenge = HeaderValue::from_static("Basic realm=\"tidegate\", charset=\"UTF-8\"");
             headers.insert(header::WWW_AUTHENTICATE, challenge);
-            // Each further guess costs a connection.
+            // Closing the connection makes each further guess cost a connection.
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
             response
         }
         Access::Closed => {
-            let message = "other machines reach this address, so that /v1 needs a password (TIDEGATE_HTTP_PASSWORD), or \
-                           to be told that it needs none (TIDEGATE_HTTP_WITHOUT_PASSWORD)";
+            let message = "other machines can reach this address; set a password (TIDEGATE_HTTP_PASSWORD) or allow \
+                           calls without one (TIDEGATE_HTTP_WITHOUT_PASSWORD)";
             not_done(StatusCode::FORBIDDEN, "forbidden", message)
         }
     }

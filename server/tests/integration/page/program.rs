@@ -1,4 +1,4 @@
-//! The page of the program, and `top`.
+//! The page of the program, and the subcommand `top`.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -41,7 +41,7 @@ async fn start(change: impl FnOnce(&mut Command)) -> Server {
             Some(url) => {
                 break url.split_once("://").map(|(a, b)| (a.to_owned(), b.parse())).unwrap();
             }
-            None => resp = line.strip_prefix("RESP on ").map(|it| it.parse().unwrap()),
+            None => resp = line.strip_prefix("RESP on ").map(|address| address.parse().unwrap()),
         }
     };
     Server { child, json, resp, page: page.unwrap(), scheme, _directory: directory }
@@ -57,8 +57,8 @@ async fn get(address: SocketAddr, path: &str) -> (u16, String) {
 
 #[tokio::test]
 async fn the_program_shows_what_it_does_in_the_page_and_in_top() {
-    let server = start(|it| {
-        it.env("TIDEGATE_RESP_PORT", "0");
+    let server = start(|program| {
+        program.env("TIDEGATE_RESP_PORT", "0");
     })
     .await;
     let mut resp = Client::connect(server.resp.unwrap()).await;
@@ -81,9 +81,10 @@ async fn the_program_shows_what_it_does_in_the_page_and_in_top() {
             let activity: serde_json::Value = serde_json::from_str(&body).unwrap();
             let refused = |limit: &str| {
                 let limits = activity["limits"].as_array().unwrap();
-                let limit = limits.iter().find(|it| it["limit"] == limit);
-                let history = limit.map_or(&[][..], |it| it["refused_history"].as_array().unwrap());
-                history.iter().any(|it| it.as_f64().unwrap() > 0.0)
+                let limit = limits.iter().find(|row| row["limit"] == limit);
+                let history =
+                    limit.map_or(&[][..], |row| row["refused_history"].as_array().unwrap());
+                history.iter().any(|rate| rate.as_f64().unwrap() > 0.0)
             };
             let is_asked = activity["stores"][0]["answers"] == true;
             if refused("d.a") && refused("p: fixed-window 1/365d") && is_asked {
@@ -111,7 +112,7 @@ async fn the_program_shows_what_it_does_in_the_page_and_in_top() {
     let one: serde_json::Value = serde_json::from_str(&one).unwrap();
     let limits = one["limits"].as_array().unwrap();
     assert!(limits.iter().all(|limit| limit["limit"] == "d.a") && limits.len() == 1, "{one}");
-    // The port of JSON has no page, and that of the page no limits.
+    // The JSON port does not serve the page, and the port of the page does not serve metrics.
     assert_eq!(get(server.json, "/activity").await.0, 404);
     assert_eq!(get(server.page, "/metrics").await.0, 404);
 
@@ -151,20 +152,20 @@ async fn top(arguments: &[&str], password: &str) -> std::process::Output {
 
 #[tokio::test]
 async fn the_page_of_other_machines_needs_a_password() {
-    let mut open = start(|it| {
-        it.env("TIDEGATE_PAGE_HOST", "0.0.0.0");
+    let mut open = start(|program| {
+        program.env("TIDEGATE_PAGE_HOST", "0.0.0.0");
     })
     .await;
     let address = SocketAddr::from(([127, 0, 0, 1], open.page.port()));
     assert_eq!(get(address, "/").await.0, 403);
-    let open_to_all = start(|it| {
-        it.env("TIDEGATE_PAGE_HOST", "0.0.0.0").env("TIDEGATE_PAGE_WITHOUT_PASSWORD", "1");
+    let open_to_all = start(|program| {
+        program.env("TIDEGATE_PAGE_HOST", "0.0.0.0").env("TIDEGATE_PAGE_WITHOUT_PASSWORD", "1");
     })
     .await;
     let told = SocketAddr::from(([127, 0, 0, 1], open_to_all.page.port()));
-    let guarded = start(|it| {
-        it.env("TIDEGATE_PAGE_PASSWORD", "s3cret").env("TIDEGATE_PAGE_HOST", "0.0.0.0");
-        it.env("TIDEGATE_PAGE_USER", "ops");
+    let guarded = start(|program| {
+        program.env("TIDEGATE_PAGE_PASSWORD", "s3cret").env("TIDEGATE_PAGE_HOST", "0.0.0.0");
+        program.env("TIDEGATE_PAGE_USER", "ops");
     })
     .await;
     let closed = SocketAddr::from(([127, 0, 0, 1], guarded.page.port()));
@@ -187,12 +188,12 @@ async fn the_page_of_other_machines_needs_a_password() {
 
 #[tokio::test]
 async fn the_page_shows_both_stores_the_settings_and_subjects_if_it_may() {
-    let server = start(|it| {
-        // None is there.
-        it.env("REDIS_SOCKET_TYPE", "tcp").env("REDIS_URL", "127.0.0.1:1");
-        it.env("REDIS_PERSECOND", "true").env("REDIS_PERSECOND_SOCKET_TYPE", "tcp");
-        it.env("REDIS_PERSECOND_URL", "127.0.0.1:2");
-        it.env("TIDEGATE_ON_STORE_ERROR", "deny").env("TIDEGATE_PAGE_SUBJECTS", "true");
+    let server = start(|program| {
+        // No store listens at these addresses.
+        program.env("REDIS_SOCKET_TYPE", "tcp").env("REDIS_URL", "127.0.0.1:1");
+        program.env("REDIS_PERSECOND", "true").env("REDIS_PERSECOND_SOCKET_TYPE", "tcp");
+        program.env("REDIS_PERSECOND_URL", "127.0.0.1:2");
+        program.env("TIDEGATE_ON_STORE_ERROR", "deny").env("TIDEGATE_PAGE_SUBJECTS", "true");
     })
     .await;
     let activity = async {
@@ -200,7 +201,7 @@ async fn the_page_shows_both_stores_the_settings_and_subjects_if_it_may() {
             let (_, body) = get(server.page, "/activity").await;
             let activity: serde_json::Value = serde_json::from_str(&body).unwrap();
             let stores = activity["stores"].as_array().unwrap();
-            if stores.iter().all(|it| it["answers"] == false) {
+            if stores.iter().all(|store| store["answers"] == false) {
                 break activity;
             }
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
@@ -208,7 +209,7 @@ async fn the_page_shows_both_stores_the_settings_and_subjects_if_it_may() {
     };
     let activity = timeout(PATIENCE, activity).await.unwrap();
     let roles: Vec<_> =
-        activity["stores"].as_array().unwrap().iter().map(|it| &it["role"]).collect();
+        activity["stores"].as_array().unwrap().iter().map(|store| &store["role"]).collect();
     assert_eq!(roles, ["store", "limits per second"]);
     assert_eq!(activity["on_store_error"], "deny");
     assert_eq!(activity["refused_subjects"]["are_shown"], true);
@@ -216,8 +217,8 @@ async fn the_page_shows_both_stores_the_settings_and_subjects_if_it_may() {
 
 #[tokio::test]
 async fn the_page_has_few_connections_and_ends_with_the_program() {
-    let mut server = start(|it| {
-        it.env("USE_PROMETHEUS", "true").env("PROMETHEUS_ADDR", "127.0.0.1:0");
+    let mut server = start(|program| {
+        program.env("USE_PROMETHEUS", "true").env("PROMETHEUS_ADDR", "127.0.0.1:0");
     })
     .await;
     let get = "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
@@ -247,10 +248,10 @@ async fn the_page_is_encrypted_by_settings_of_its_own() {
     let root = Root::new();
     let issued = root.issue("localhost");
     let files = Files::of(&issued, &root.pem());
-    let server = start(|it| {
-        it.env("TIDEGATE_PAGE_TLS_CERT", files.path("tls.crt"));
-        it.env("TIDEGATE_PAGE_TLS_KEY", files.path("tls.key"));
-        it.env("TIDEGATE_PAGE_TLS_CLIENT_CACERT", files.path("ca.crt"));
+    let server = start(|program| {
+        program.env("TIDEGATE_PAGE_TLS_CERT", files.path("tls.crt"));
+        program.env("TIDEGATE_PAGE_TLS_KEY", files.path("tls.key"));
+        program.env("TIDEGATE_PAGE_TLS_CLIENT_CACERT", files.path("ca.crt"));
     })
     .await;
     assert_eq!(server.scheme, "https");
@@ -271,12 +272,13 @@ async fn the_page_is_encrypted_by_settings_of_its_own() {
         };
         let (is_ok, text) = run(&[&[&*name][..], &trusted].concat()).await;
         assert!(is_ok && text.contains("LIMITS"), "{text}");
-        // The certificate is for the name, and not for the address.
+        // The certificate is for the name, not for the address.
         let (is_ok, text) = run(&[&[&*ip][..], &trusted].concat()).await;
         assert!(!is_ok && text.contains("certificate"), "{text}");
         let san = [&[&*ip, "--tls-san", "localhost"][..], &trusted].concat();
         assert!(run(&san).await.0);
-        // The roots of the system have not signed it, and the page asks for a certificate.
+        // No root of the system has signed the certificate, and the page requires a client
+        // certificate.
         for (arguments, why) in [
             (&[&[&*name][..], &client].concat()[..], "UnknownIssuer"),
             (&[&*name, "--tls-ca", &ca], ""),
@@ -293,7 +295,7 @@ async fn the_page_is_encrypted_by_settings_of_its_own() {
     let mut plain = Client::connect(server.page).await;
     plain.send("GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").await;
     let mut answer = Vec::new();
-    // An alert, or a reset.
+    // The answer is a TLS alert or a reset.
     let _ = timeout(PATIENCE, plain.0.read_to_end(&mut answer)).await.unwrap();
     assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
 }

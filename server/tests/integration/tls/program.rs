@@ -1,4 +1,5 @@
-//! The program with the variables of envoyproxy/ratelimit, and those of its other ports.
+//! The program with the TLS variables of envoyproxy/ratelimit, and with the TLS variables of the
+//! other ports.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +10,7 @@ use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use super::*;
 use crate::program::program;
 
-/// The program, with limits and ports of its own.
+/// Returns the program with limits and free ports.
 pub(super) fn with_limits(directory: &Path) -> Command {
     fs::write(directory.join("a.yaml"), CONFIG).unwrap();
     let mut program = program();
@@ -19,7 +20,7 @@ pub(super) fn with_limits(directory: &Path) -> Command {
     program
 }
 
-/// What it says before it ends with the code 1.
+/// Returns the output on standard error of a program that ends with exit code 1.
 pub(super) async fn failure(mut program: Command) -> String {
     let output = timeout(PATIENCE, program.output()).await.unwrap().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
@@ -104,7 +105,7 @@ impl Running {
         }
     }
 
-    /// The next line that has a text.
+    /// Returns the next line that contains `text`.
     async fn says(&mut self, text: &str) -> String {
         loop {
             let line = timeout(PATIENCE, self.errors.next_line()).await.unwrap().unwrap();
@@ -115,7 +116,7 @@ impl Running {
         }
     }
 
-    /// The next lines about certificates, of each listener, in order of their names.
+    /// Returns the next lines about certificates, one of each listener, sorted by name.
     async fn says_of_each(&mut self) -> [String; 3] {
         let mut lines = [(); 3].map(|()| String::new());
         for line in &mut lines {
@@ -132,10 +133,10 @@ async fn all_ports_are_encrypted_by_the_environment_and_certificates_are_loaded_
     let (root, clients) = (Root::new(), Root::new());
     let mut program = with_limits(directory.path());
     program.env("GRPC_SERVER_USE_TLS", "true");
-    // Each port has files and a name of its own.
+    // Each port has separate files and a separate name.
     let names = ["grpc", "http", "resp"];
     let issued = names.map(|_| root.issue("localhost"));
-    let files = issued.each_ref().map(|it| Files::of(it, &clients.pem()));
+    let files = issued.each_ref().map(|issued| Files::of(issued, &clients.pem()));
     for (files, (port, clients, name)) in files.iter().zip([
         ("GRPC_SERVER_TLS", "GRPC_CLIENT_TLS", "grpc"),
         ("TIDEGATE_HTTP_TLS", "TIDEGATE_HTTP_TLS_CLIENT", "http"),
@@ -146,24 +147,25 @@ async fn all_ports_are_encrypted_by_the_environment_and_certificates_are_loaded_
         program.env(format!("{clients}_CACERT"), files.path("ca.crt"));
         program.env(format!("{clients}_SAN"), name);
     }
-    let mut it = Running::start(program).await;
-    assert!(it.is_https);
+    let mut running = Running::start(program).await;
+    assert!(running.is_https);
 
     let [grpc, http, resp] = names.map(|name| root.client(Some(&clients.issue(name))));
-    let channel = channel(it.grpc, grpc.clone()).await.unwrap();
+    let channel = channel(running.grpc, grpc.clone()).await.unwrap();
     let mut limits = RateLimitServiceClient::new(channel);
     call(&mut limits).await.unwrap();
     let ask = "PING\r\nQUIT\r\n";
-    assert_eq!(answer(it.resp, resp.clone(), ask).await.unwrap(), "+PONG\r\n+OK\r\n");
-    for (address, other) in [(it.grpc, &http), (it.http, &resp), (it.resp, &grpc)] {
+    assert_eq!(answer(running.resp, resp.clone(), ask).await.unwrap(), "+PONG\r\n+OK\r\n");
+    for (address, other) in [(running.grpc, &http), (running.http, &resp), (running.resp, &grpc)] {
         assert!(answer(address, other.clone(), ask).await.is_err());
     }
-    let ports = [(it.grpc, grpc), (it.http, http.clone()), (it.resp, resp)];
+    let ports = [(running.grpc, grpc), (running.http, http.clone()), (running.resp, resp)];
     for ((address, client), issued) in ports.iter().zip(&issued) {
         assert_eq!(certificate(*address, client.clone()).await, issued.der());
     }
 
-    let new = root.issue_with("localhost", |it| it.not_after = rcgen::date_time_ymd(2041, 2, 3));
+    let new =
+        root.issue_with("localhost", |params| params.not_after = rcgen::date_time_ymd(2041, 2, 3));
     for files in &files {
         files.swap(&new.certificate, "", &clients.pem());
     }
@@ -173,19 +175,19 @@ async fn all_ports_are_encrypted_by_the_environment_and_certificates_are_loaded_
         let key = files.path("tls.key");
         *text += &format!(": {}: there is no private key in it (PEM)", key.display());
     }
-    assert_eq!(it.says_of_each().await, expected);
+    assert_eq!(running.says_of_each().await, expected);
     for files in &files {
         files.swap(&new.certificate, &new.key, &clients.pem());
     }
     let expected = names.map(|name| format!("the certificates of {name} were loaded again"));
-    assert_eq!(it.says_of_each().await, expected);
+    assert_eq!(running.says_of_each().await, expected);
     for (address, client) in ports {
         assert_eq!(certificate(address, client).await, new.der());
     }
     call(&mut limits).await.unwrap();
 
     let get = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-    let metrics = answer(it.http, http, get).await.unwrap();
+    let metrics = answer(running.http, http, get).await.unwrap();
     for line in [
         "tidegate_server_tls_handshakes_total{protocol=\"grpc\",outcome=\"done\"} 3",
         "tidegate_server_tls_handshakes_total{protocol=\"grpc\",outcome=\"bad_client_certificate\"} 1",
@@ -204,12 +206,12 @@ async fn certificates_without_the_switch_are_ignored_as_by_envoyproxy_ratelimit(
     let mut program = with_limits(directory.path());
     program.env("GRPC_SERVER_TLS_CERT", files.path("tls.crt"));
     program.env("TIDEGATE_HTTP_TLS_CERT", "");
-    let mut it = Running::start(program).await;
-    assert!(!it.is_https);
-    let warning = it.says("warning").await;
+    let mut running = Running::start(program).await;
+    assert!(!running.is_https);
+    let warning = running.says("warning").await;
     let expected = "GRPC_SERVER_TLS_CERT is set, and has no effect without GRPC_SERVER_USE_TLS";
     assert_eq!(warning, format!("warning: {expected}"));
-    let url = format!("http://{}", it.grpc);
+    let url = format!("http://{}", running.grpc);
     let plain = Endpoint::from_shared(url).unwrap().connect().await.unwrap();
     call(&mut RateLimitServiceClient::new(plain)).await.unwrap();
 }
