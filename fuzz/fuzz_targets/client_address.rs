@@ -1,4 +1,5 @@
-//! Whatever bytes a client sends as `X-Forwarded-For`, `Forwarded` or `X-Real-IP`, it cannot choose its address.
+//! Whatever bytes a client sends as `X-Forwarded-For`, `Forwarded` or `X-Real-IP`, it cannot choose
+//! its address.
 #![no_main]
 
 #[expect(dead_code, reason = "the tests use the rest")]

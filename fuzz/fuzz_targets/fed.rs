@@ -7,8 +7,8 @@ static BYTES: AtomicU64 = AtomicU64::new(0);
 
 const STEP: u64 = 10_000_000;
 
-/// Counts an input, and tells of each 10 million bytes. With the variable `TIDEGATE_FUZZ_BYTES`, the program ends after as
-/// many.
+/// Counts an input, and tells of each 10 million bytes. With the variable `TIDEGATE_FUZZ_BYTES`,
+/// the program ends after as many.
 pub fn count(input: &[u8]) {
     static MAX: OnceLock<Option<u64>> = OnceLock::new();
     let max = MAX.get_or_init(|| std::env::var("TIDEGATE_FUZZ_BYTES").ok()?.parse().ok());

@@ -1,4 +1,5 @@
-//! Any fields of a response are read within all bounds, and what was read is written and read again.
+//! Any fields of a response are read within all bounds, and what was read is written and read
+//! again.
 #![no_main]
 
 #[path = "../../http/tests/fields/bounds.rs"]

@@ -5,9 +5,10 @@
 //! tidegate-instructions      # lists the programs, each with its number of calls
 //! ```
 //!
-//! What is counted is the function `counted_calls` with all that it calls: subjects, store and limiter
-//! are built before. The name must stay, and no function that it calls may have it in its own name:
-//! callgrind switches counting on and off where a function of that name is entered and left.
+//! What is counted is the function `counted_calls` with all that it calls: subjects, store and
+//! limiter are built before. The name must stay, and no function that it calls may have it in its
+//! own name: callgrind switches counting on and off where a function of that name is entered and
+//! left.
 //!
 //! The clock is the system's, as in production. Nothing recovers while a program runs, so each run
 //! makes the same decisions.

@@ -116,7 +116,8 @@ pub(super) async fn migration(kind: Kind, callers: usize, time: Duration) -> Out
     Ok(format!("{per_second} | {} | {} | {unanswered}", seen.errors, seen.timeouts))
 }
 
-/// One call to a node that is held for a second, while others call the other nodes, as cells of a table.
+/// One call to a node that is held for a second, while others call the other nodes, as cells of a
+/// table.
 pub(super) async fn executions(kind: Kind) -> Outcome<String> {
     let cluster = Cluster::start().await?;
     let client = kind.connect(&cluster, Duration::from_millis(200)).await?;

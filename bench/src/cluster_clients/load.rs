@@ -13,7 +13,8 @@ use crate::Outcome;
 pub(super) struct Load {
     pub(super) keys: Vec<String>,
     pub(super) time: Duration,
-    /// How long a caller rests after each answer: with a rest, latencies are the client's and not the queue's.
+    /// How long a caller rests after each answer: with a rest, latencies are the client's and not
+    /// the queue's.
     pub(super) rest: Option<Duration>,
 }
 

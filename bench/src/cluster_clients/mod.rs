@@ -1,5 +1,5 @@
-//! How clients of a Redis Cluster fare while something is wrong with it: the cluster connection of the
-//! `redis` crate, beside one connection per node. Each measurement has a cluster of its own.
+//! How clients of a Redis Cluster fare while something is wrong with it: the cluster connection of
+//! the `redis` crate, beside one connection per node. Each measurement has a cluster of its own.
 
 mod client;
 mod client_compare;

@@ -9,13 +9,13 @@ use crate::Outcome;
 /// Callers, their rate, and their policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Scenario {
-    /// A tenth of the requests are by many callers within their limits, the rest by a hundred callers
-    /// that are blocked.
+    /// A tenth of the requests are by many callers within their limits, the rest by a hundred
+    /// callers that are blocked.
     Blocked,
     /// Every caller asks for ten times what its window admits.
     Window,
-    /// Every caller asks ten times as often as its bucket refills: after each request that is admitted
-    /// one has to ask when the next will be.
+    /// Every caller asks ten times as often as its bucket refills: after each request that is
+    /// admitted one has to ask when the next will be.
     Bucket,
 }
 

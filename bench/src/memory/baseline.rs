@@ -1,6 +1,6 @@
-//! Baseline: the simplest limiter, a number for each subject in hash tables of hashbrown, behind the same
-//! kind of lock, hash and clock as ours. No bound on memory, one policy, subjects of at most 20 bytes, and
-//! no answer but yes or no.
+//! Baseline: the simplest limiter, a number for each subject in hash tables of hashbrown, behind
+//! the same kind of lock, hash and clock as ours. No bound on memory, one policy, subjects of at
+//! most 20 bytes, and no answer but yes or no.
 
 use std::hash::{BuildHasher, Hasher};
 

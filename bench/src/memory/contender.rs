@@ -194,8 +194,9 @@ fn trypema(Setup { burst, .. }: Setup) -> Built<String> {
     })))
 }
 
-/// With the store that looks for what has expired once in a while: its `AdaptiveStore` looks through all
-/// that it keeps every few thousand calls, and so takes many minutes for a million subjects.
+/// With the store that looks for what has expired once in a while: its `AdaptiveStore` looks
+/// through all that it keeps every few thousand calls, and so takes many minutes for a million
+/// subjects.
 fn throttlecrab(Setup { burst, .. }: Setup) -> Built<String> {
     let limiter = Mutex::new(throttlecrab::RateLimiter::new(throttlecrab::PeriodicStore::new()));
     let burst = i64::from(burst);

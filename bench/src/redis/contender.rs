@@ -8,9 +8,9 @@ use tidegate_redis::core::layers::CoalescedStore;
 use tidegate_redis::wire::{Batch, Keys, Reply, Tier, no_reply};
 use tidegate_redis::{Call, Charge, Decision, Error, Policy, RedisStore, Store};
 
-use super::Outcome;
 use super::peer::Peer;
 use super::warmup::Warmup;
+use crate::{Outcome, harness};
 
 /// Name of a contender. Scripts of other projects keep the same state in another form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -148,9 +148,10 @@ impl Contender {
         String::from_utf8_lossy(&Keys::new("tidegate").key(&Charge::new(&self.policy, subject)))
             .into_owned()
     }
+}
 
-    /// Makes call `number`, and returns the number of decisions that allow.
-    pub(crate) async fn call(&self, number: usize) -> Outcome<usize> {
+impl harness::Load for Contender {
+    async fn call(&self, number: usize) -> Outcome<usize> {
         match &self.form {
             Form::Store(store) => self.call_one(store, number).await,
             Form::Coalesced(store) => self.call_one(store, number).await,
@@ -172,7 +173,9 @@ impl Contender {
             }
         }
     }
+}
 
+impl Contender {
     async fn call_one(&self, store: &impl Store, number: usize) -> Outcome<usize> {
         let subject = self.subject(number);
         let charges = [Charge::new(&self.policy, &subject)];

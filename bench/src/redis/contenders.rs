@@ -6,9 +6,10 @@ use tidegate_redis::{Policy, StoreExt};
 
 use super::contender::{Answers, Contender, Form, Id, Name, Way};
 use super::peer::Peer;
-use super::server::Server;
 use super::warmup::Warmup;
-use super::{BATCH, Options, Outcome};
+use super::{BATCH, Options};
+use crate::Outcome;
+use crate::harness::Server;
 
 const HOUR: u64 = 3_600_000_000;
 const DAY: u64 = 24 * HOUR;

@@ -4,11 +4,10 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use super::contender::{Answers, Contender, Id, Name, Way};
-use super::server::Server;
-use super::targets::{self, PAIRS};
-use super::{BATCH, CALLERS, Options, Outcome, Results};
-use crate::figures::Thousandths;
-use crate::verdict::{self, Verdict};
+use super::targets::{self, PAIRS, cpu_ratio};
+use super::{BATCH, CALLERS, Options, Results};
+use crate::Outcome;
+use crate::harness::{Cost, Server, Thousandths};
 
 /// What was measured, and how.
 pub(crate) fn head(server: &Server, options: &Options) -> String {
@@ -54,7 +53,7 @@ pub(crate) fn batches(results: &Results, contenders: &[Arc<Contender>]) -> Outco
     );
     for contender in contenders {
         let alone = Id { way: Way::Single, ..contender.id };
-        let ratio = results.cpu_ratio((contender.id, 1), (alone, single))?;
+        let ratio = cpu_ratio(results, (contender.id, 1), (alone, single))?;
         writeln!(table, "{} {ratio} |", row(results, contender.id, 1)?)?;
     }
     Ok(table)
@@ -79,17 +78,10 @@ pub(crate) fn memory(results: &Results, contenders: &[Arc<Contender>]) -> Outcom
     Ok(table)
 }
 
-/// The targets, and whether they are met.
-pub(crate) fn targets(verdicts: &[Verdict]) -> String {
-    let (callers, list) = (CALLERS[0], verdict::list(verdicts));
-    format!(
-        "\n## Targets\n\nOf the server's CPU time, at {callers} callers, if nothing else is said:\n\n{list}"
-    )
-}
-
 /// All cells but the last.
 fn row(results: &Results, id: Id, callers: usize) -> Outcome<String> {
-    let median = |figure: fn(&super::Sample) -> u64| results.median(id, callers, figure);
+    let median =
+        |figure: fn(&Cost) -> u64| results.median(&(id, callers), |sample| figure(&sample.cost));
     let incr = Id { name: Name::Incr, answers: Answers::Allowed, way: Way::Single };
     // A batch is compared with commands as many at once.
     let incr_callers = if id.way.is_batch() { CALLERS[0] } else { callers };
@@ -98,18 +90,18 @@ fn row(results: &Results, id: Id, callers: usize) -> Outcome<String> {
         id.name,
         id.way,
         id.answers,
-        median(|sample| sample.per_second)?,
-        Thousandths(median(|sample| sample.p50)?),
-        Thousandths(median(|sample| sample.p99)?),
-        Thousandths(median(|sample| sample.cpu)?),
-        results.cpu_ratio((id, callers), (incr, incr_callers))?,
+        median(|cost| cost.per_second)?,
+        Thousandths(median(|cost| cost.p50)?),
+        Thousandths(median(|cost| cost.p99)?),
+        Thousandths(median(|cost| cost.cpu)?),
+        cpu_ratio(results, (id, callers), (incr, incr_callers))?,
     ))
 }
 
 /// How ours compares with the other forms, in CPU time.
 fn others(results: &Results, id: Id, callers: usize) -> Outcome<String> {
     let other = |name| Id { name, way: Way::Single, ..id };
-    beside(id.name, |name| results.cpu_ratio((id, callers), (other(name), callers)))
+    beside(id.name, |name| cpu_ratio(results, (id, callers), (other(name), callers)))
 }
 
 fn beside(ours: Name, ratio: impl Fn(Name) -> Outcome<Thousandths>) -> Outcome<String> {

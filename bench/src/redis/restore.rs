@@ -9,11 +9,11 @@ use tidegate_redis::{
 };
 use tokio::task::JoinSet;
 
-use super::Outcome;
 use super::contender::{Contender, Form};
 use super::peer::Keeps;
-use super::server::{Server, TIMEOUT};
 use super::warmup::Warmup;
+use crate::Outcome;
+use crate::harness::{Server, TIMEOUT};
 
 /// The subject whose state is copied to all others.
 const TEMPLATE: &str = "template";

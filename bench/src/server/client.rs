@@ -12,7 +12,8 @@ use crate::Outcome;
 /// How long no connection may have anything to read.
 const PATIENCE: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
-/// The maximum number of requests in flight on a connection at a fixed rate. Others wait, and their time runs.
+/// The maximum number of requests in flight on a connection at a fixed rate. Others wait, and their
+/// time runs.
 const MAX_AT_RATE: usize = 100;
 
 /// When requests are sent.
@@ -39,7 +40,8 @@ pub(super) struct Run {
     pub(super) took: Duration,
     pub(super) requests: u64,
     pub(super) allowed: u64,
-    /// Of each request in nanoseconds, from when it was sent; at a fixed rate, from when it was due.
+    /// Of each request in nanoseconds, from when it was sent; at a fixed rate, from when it was
+    /// due.
     pub(super) latencies: Vec<u64>,
 }
 

@@ -25,7 +25,8 @@ pub(super) trait Exchange {
     /// Writes a request, of which the bytes were made before.
     fn request(&mut self, request: &[u8], out: &mut Vec<u8>);
 
-    /// Reads the whole replies in front of `input`, writes what has to be answered, and returns how many bytes it has read.
+    /// Reads the whole replies in front of `input`, writes what has to be answered, and returns how
+    /// many bytes it has read.
     ///
     /// # Errors
     ///

@@ -14,6 +14,7 @@ use super::client::{Client, Pace, Until};
 use super::exchange::exchange;
 use super::load::Load;
 use super::process::{Cores, Process, memory};
+use crate::harness::{middle, percentile, rounds};
 use crate::{Outcome, at_least_one};
 
 /// The time for which a client that does not read waits until the server takes more requests.
@@ -66,11 +67,11 @@ pub(crate) fn run(options: &FloodOptions) -> Outcome<()> {
     for flood in [Protocol::Grpc, Protocol::Resp] {
         for polite in [Protocol::Grpc, Protocol::Resp] {
             let (mut idle, mut beside) = (vec![], vec![]);
-            for _ in 0..options.rounds {
+            for _ in rounds(options.rounds) {
                 idle.push(p99(&process, polite, duration)?);
                 beside.push(flooded(&process, flood, polite, options, duration)?);
             }
-            let [idle, beside] = [idle, beside].map(median);
+            let [idle, beside] = [idle, beside].map(middle);
             let tenths = beside * 10 / idle.max(1);
             let [idle, beside] = [idle, beside].map(Duration::from_nanos);
             println!(
@@ -100,7 +101,7 @@ fn p99(process: &Process, protocol: Protocol, duration: Duration) -> Outcome<u64
     let run = client(process, protocol, 1)?.run(&requests, Pace::Each(1), Until::Time(duration))?;
     let mut latencies = run.latencies;
     latencies.sort_unstable();
-    Ok(latencies.get(latencies.len() * 99 / 100).copied().unwrap_or_default())
+    Ok(percentile(&latencies, 99))
 }
 
 fn flooded(
@@ -121,11 +122,6 @@ fn flooded(
         flooding.join().map_err(|_| "the flood has panicked")??;
         measured
     })
-}
-
-fn median(mut values: Vec<u64>) -> u64 {
-    values.sort_unstable();
-    values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
 /// Measures a server that is started for it.

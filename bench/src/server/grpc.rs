@@ -1,13 +1,15 @@
 //! gRPC over HTTP/2, with no more of it than one kind of call needs.
 //!
-//! Not by a crate: a client such as tonic's takes more CPU for a call than a server does, and would be what is measured.
+//! Not by a crate: a client such as tonic's takes more CPU for a call than a server does, and would
+//! be what is measured.
 
 use super::exchange::{Exchange, MAX_IN_FLIGHT, Reply};
 use crate::Outcome;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The maximum window of a connection, less the one that it has from the start. No measurement receives as much.
+/// The maximum window of a connection, less the one that it has from the start. No measurement
+/// receives as much.
 const WINDOW: u32 = (1 << 31) - 1 - 65_535;
 
 /// Kinds of frames.

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -18,7 +18,10 @@ use crate::Outcome;
 /// The version of throttlecrab-server that `.ci/install-throttlecrab` builds.
 const THROTTLECRAB: &str = "throttlecrab-server-0.4.40";
 
-/// How long a server may take to start.
+/// The directory of the programs that the workspace built.
+const TARGET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target");
+
+/// The maximum time that a server takes to start.
 const START: Duration = Duration::from_secs(60);
 
 /// The cores that programs run on, if there are two, and `taskset` to choose them.
@@ -163,34 +166,32 @@ impl Process {
     }
 }
 
-/// The program beside this one, or the one that TIDEGATE_SERVER names.
+/// Returns the tidegate-server that TIDEGATE_SERVER names, or that the workspace built with the
+/// profile of this program.
 fn tidegate_server() -> Outcome<PathBuf> {
     if let Some(path) = env::var_os("TIDEGATE_SERVER") {
         return Ok(path.into());
     }
-    let path = env::current_exe()?.with_file_name("tidegate-server");
+    let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
+    let path = Path::new(TARGET).join(profile).join("tidegate-server");
     if path.exists() {
         return Ok(path);
     }
+    let path = path.display();
     Err(format!(
-        "{} is missing; build it as this program was built (cargo build --release -p tidegate-server), or name one by \
-         TIDEGATE_SERVER",
-        path.display()
+        "{path} is missing; build it with `cargo build --release -p tidegate-server`, or set TIDEGATE_SERVER"
     )
     .into())
 }
 
-/// The program that TIDEGATE_THROTTLECRAB names, or that `.ci/install-throttlecrab` has built; `None` if there is none.
-pub(super) fn throttlecrab_server() -> Outcome<Option<PathBuf>> {
+/// Returns the throttlecrab-server that TIDEGATE_THROTTLECRAB names, or that
+/// `.ci/install-throttlecrab` built.
+pub(super) fn throttlecrab_server() -> Option<PathBuf> {
     if let Some(path) = env::var_os("TIDEGATE_THROTTLECRAB") {
-        return Ok(Some(path.into()));
+        return Some(path.into());
     }
-    let program = env::current_exe()?;
-    let built = program
-        .ancestors()
-        .nth(2)
-        .map(|target| target.join("tools").join(THROTTLECRAB).join("bin/throttlecrab-server"));
-    Ok(built.filter(|path| path.exists()))
+    let path = Path::new(TARGET).join("tools").join(THROTTLECRAB).join("bin/throttlecrab-server");
+    path.exists().then_some(path)
 }
 
 /// The CPU time of all threads of a process, user and system.

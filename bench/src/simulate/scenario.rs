@@ -1,4 +1,4 @@
-//! What is simulated for a number of nodes.
+//! The simulations for a number of nodes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,23 +21,24 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// The length of the windows that end.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// How many of them end, after a first one in which the leases begin.
+/// The number of measured windows. The leases begin in a window before them.
 const WINDOWS: usize = 5;
 
-/// What was found. Shares are in millionths of the limit.
+/// The results of the simulations. Shares are in millionths of the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Figures {
-    /// Requests above the limit, in any window of any run.
+    /// The maximum number of requests above the limit, in any window of any run.
     pub(super) overshoot: u64,
-    /// Requests that are refused when exactly the limit arrives.
+    /// The share of the requests that are refused when exactly the limit arrives.
     pub(super) refused: u64,
-    /// What stays charged and unused until the window ends, after one node was killed.
+    /// The share that stays charged and unused until the window ends, after one node was killed.
     pub(super) stranded: u64,
-    /// What is not admitted of a window while a quarter more than the limit arrives.
+    /// The share of a window that is not admitted, although a quarter more than the limit arrives.
     pub(super) unused: u64,
-    /// Calls to the server, in thousandths for each request: when exactly the limit arrives.
+    /// The calls to the server for each request, in thousandths, when exactly the limit arrives.
     pub(super) calls: u64,
-    /// The same while a quarter more than the limit of each window arrives.
+    /// The calls to the server for each request, in thousandths, while a quarter more than the
+    /// limit of each window arrives.
     pub(super) calls_when_full: u64,
 }
 
@@ -71,14 +72,15 @@ impl Figures {
     }
 }
 
-/// Exactly the limit arrives.
+/// Simulates the arrival of exactly the limit.
 fn exactly(nodes: usize, options: &Options) -> Outcome<Ledger> {
     let policy = Policy::new("hot", FixedWindow::new(options.limit, DAY))?;
     let load = Load::new(&policy).per_second(options.rate).requests(options.limit).lasting(DAY);
     Ok(simulate(nodes, 0, options, async move |world: World| world.run(load).await))
 }
 
-/// A node is killed when about half of the limit is used. Returns what was admitted, and what stays charged and unused.
+/// Kills a node when about half of the limit is used. Returns the admitted amount, and the amount
+/// that stays charged and unused.
 fn killed(nodes: usize, kill: u64, options: &Options) -> Outcome<(u64, u64)> {
     let limit = options.limit;
     let policy = Policy::new("hot", FixedWindow::new(limit, DAY))?;
@@ -88,7 +90,7 @@ fn killed(nodes: usize, kill: u64, options: &Options) -> Outcome<(u64, u64)> {
         let half = Duration::from_millis(limit * 500 / rate);
         let load = Load::new(&policy).per_second(rate).lasting(half + Duration::from_millis(1));
         let load = world.start(load);
-        // Within the last tenth.
+        // The node is killed within the last tenth of that time.
         let before = world.random(kill).below(limit * 50_000 / rate);
         world.sleep(half - Duration::from_micros(before)).await;
         world.nodes()[0].kill();
@@ -107,12 +109,12 @@ fn killed(nodes: usize, kill: u64, options: &Options) -> Outcome<(u64, u64)> {
     Ok((admitted, charged - admitted.min(charged)))
 }
 
-/// The limit of a window that ends, of which a quarter more arrives.
+/// Returns the limit of each window. A quarter more than this limit arrives.
 fn of_window(options: &Options) -> u64 {
     options.rate * 4 / 5
 }
 
-/// Windows end, while more arrives than is admitted.
+/// Simulates several windows in which more requests arrive than are admitted.
 fn full(nodes: usize, options: &Options) -> Outcome<Ledger> {
     let policy = Policy::new("hot", FixedWindow::new(of_window(options), WINDOW))?;
     let windows = u32::try_from(WINDOWS + 1)?;

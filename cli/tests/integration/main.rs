@@ -1,4 +1,5 @@
-//! The tests of the program and its library, in one program: to link one takes much less time than ten.
+//! The tests of the program and its library, in one program: to link one takes much less time than
+//! ten.
 //!
 //! Not among them: `real_traces.rs`, which needs traffic that is not part of the repository.
 
@@ -12,5 +13,4 @@ mod settling;
 mod store_on_cluster;
 mod store_on_redis;
 mod trace_reading;
-mod trace_sample;
 mod trace_suggest;

@@ -154,10 +154,10 @@ fn more_nodes_than_a_cluster_should_have_are_told() {
 #[test]
 fn bad_input_is_named_with_what_would_do() {
     for (bad, says) in [
-        (["--subjects", "many"], "`many` is no count; write 20000, 20k"),
+        (["--subjects", "many"], "`many` is not a count; write 20000, 20k"),
         (["--subjects", "0"], "0 subjects; there is at least 1"),
-        (["--rate", "500k"], "`500k` is no rate; write 500k/s"),
-        (["--node-memory", "16"], "`16` is no number of bytes; write 16GiB"),
+        (["--rate", "500k"], "`500k` is not a rate; write 500k/s"),
+        (["--node-memory", "16"], "`16` is not a number of bytes; write 16GiB"),
         (["--node-memory", "1MiB"], "1048576 bytes are too few for a Redis"),
         (["--policy", "slidng-log 5/1m"], "did you mean `sliding-log`?"),
         (["--replicas", "10"], "10 is not in 0..=9"),

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use tidegate::plan::memory::{Names, of_busy_log, of_state};
+use tidegate::plan::memory::{Names, busy_log, state_bytes};
 use tidegate_core::{Call, Charge, Clock, ManualClock, Policy, Store, SystemClock};
 use tidegate_redis::RedisStore;
 use tidegate_redis::wire::Keys;
@@ -40,8 +40,8 @@ fn charge<'a>(policy: &'a Policy, subject: &'a str, names: &Names) -> Charge<'a>
     Charge::new(policy, subject).tenant(&"tenant"[..names.tenant_bytes])
 }
 
-/// Charges every subject so many times, a tenth of a second apart, and tells the bytes of a state by
-/// MEMORY USAGE, on average, and by what the server takes more than before.
+/// Charges every subject so many times, a tenth of a second apart, and tells the bytes of a state
+/// by MEMORY USAGE, on average, and by what the server takes more than before.
 async fn measure(server: &Redis, policy: &Policy, names: &Names, times: u64) -> (u64, u64) {
     // So many that what else there is counts little, and a log in no time.
     let states = if times > 10 { 2_000 } else { 10_000 };
@@ -94,7 +94,7 @@ async fn a_state_takes_what_is_planned_for_it_within_a_tenth() {
         ("api: sliding-log 150/1h", 150),
     ] {
         let parsed: Policy = policy.parse().unwrap();
-        let planned = of_state(&parsed, &names, None, false);
+        let planned = state_bytes(&parsed, &names, None, false);
         let (told, taken) = measure(&server, &parsed, &names, times).await;
         println!(
             "{policy}: {told} told, {} planned; {taken} taken, {} planned",
@@ -122,7 +122,7 @@ async fn a_state_on_a_node_of_a_cluster_takes_what_is_planned_within_a_tenth() {
     let names = Names { prefix: "tidegate".into(), tenant_bytes: 6, subject_bytes: 20 };
     for policy in ["api: fixed-window 100/1d", "api: token-bucket 10/1h burst 20"] {
         let policy: Policy = policy.parse().unwrap();
-        let planned = of_state(&policy, &names, None, true);
+        let planned = state_bytes(&policy, &names, None, true);
         let (told, taken) = measure(&server, &policy, &names, 3).await;
         println!(
             "{policy}: {told} told, {} planned; {taken} taken, {} planned",
@@ -141,8 +141,8 @@ async fn a_log_that_stays_full_takes_at_most_what_is_said_of_it() {
     // 50 records count at any time, and are all that there is room for.
     let policy: Policy = "api: sliding-log 50/5s".parse().unwrap();
     let (planned, busy) = (
-        of_state(&policy, &names, None, false),
-        of_busy_log(&policy, &names, None, false).unwrap(),
+        state_bytes(&policy, &names, None, false),
+        busy_log(&policy, &names, None, false).unwrap(),
     );
     let mut most = 0;
     for times in [60, 75, 90, 99] {

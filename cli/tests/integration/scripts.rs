@@ -47,8 +47,9 @@ async fn a_server_gives_each_printed_script_the_hash_of_the_list() {
         "batch",
         "batch_lapse",
     ];
-    // Each has another one for calls with an id, and one that makes a hold; all but logs have one that settles a hold of a
-    // single charge. One is for the usual batch, and two settle any other hold.
+    // Each has another one for calls with an id, and one that makes a hold; all but logs have one
+    // that settles a hold of a single charge. One is for the usual batch, and two settle any other
+    // hold.
     let all: Vec<_> = ["", "_id", "_hold"]
         .iter()
         .flat_map(|of| plain.iter().map(move |name| format!("{name}{of}")))
@@ -106,8 +107,8 @@ async fn the_printed_command_runs_in_a_shell() {
     }
 }
 
-/// Runs the command, and returns whether the call was admitted: the value that was written, or (behind a
-/// byte 0, the time and another 0) an outcome of 0.
+/// Runs the command, and returns whether the call was admitted: the value that was written, or
+/// (behind a byte 0, the time and another 0) an outcome of 0.
 fn outcome(folder: &Path, command: &str) -> bool {
     let output = Command::new("sh").args(["-c", command]).current_dir(folder).output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{}", text(&output.stderr));

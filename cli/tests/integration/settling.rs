@@ -1,4 +1,5 @@
-//! Costs that are known only when a request ends: what the three ways to charge them admit, and how exactly they limit.
+//! Costs that are known only when a request ends: what the three ways to charge them admit, and how
+//! exactly they limit.
 
 #![allow(
     clippy::unwrap_used,
@@ -62,7 +63,8 @@ fn ways(requests: &[Request], policy: &str, settling: Settling) -> [SettlingRun;
     runs.try_into().expect("three")
 }
 
-/// Admitted and denied requests and their costs; overshoot and the part of it by overage; falsely denied; idle.
+/// Admitted and denied requests and their costs; overshoot and the part of it by overage; falsely
+/// denied; idle.
 fn numbers(run: &SettlingRun) -> [u64; 9] {
     [
         run.admitted,
@@ -86,19 +88,20 @@ fn four() -> Vec<Request> {
 #[test]
 fn an_example_that_can_be_followed_by_hand() {
     let [check, fixed, _] = ways(&four(), "fixed-window 100/1m", settling(None));
-    // Charged are 30 at 2 s, 60 at 5 s, 10 at 6.5 s and 50 at 7 s: something is left each time, but 150 are used.
+    // Charged are 30 at 2 s, 60 at 5 s, 10 at 6.5 s and 50 at 7 s: something is left each time, but
+    // 150 are used.
     assert_eq!(numbers(&check), [4, 0, 150, 0, 50, 0, 0, 0, 0]);
-    // 50 of 100 are held for the first, so there is no room for the 60 of the second, though only 30 of them will be
-    // used. After 2 s, 30 are taken, and 50 are held for the third; then 45 do not fit, though 10 would.
-    // The first held 20 too much for 2 s, and all ended after 7 s.
+    // 50 of 100 are held for the first, so there is no room for the 60 of the second, though only
+    // 30 of them will be used. After 2 s, 30 are taken, and 50 are held for the third; then 45 do
+    // not fit, though 10 would. The first held 20 too much for 2 s, and all ended after 7 s.
     assert_eq!(numbers(&fixed), [2, 2, 80, 70, 0, 0, 2, 40, 6]);
 }
 
 #[test]
 fn estimates_that_are_too_low_are_charged_later_and_overshoot_by_as_much() {
     let [_, fixed, _] = ways(&four(), "fixed-window 100/1m", settling(Some(10)));
-    // Held are 20, 30 and 20, of which 30, 60 and 50 are used. What is missing is charged at 2 s and 5 s, so that there is
-    // no room for the fourth.
+    // Held are 20, 30 and 20, of which 30, 60 and 50 are used. What is missing is charged at 2 s
+    // and 5 s, so that there is no room for the fourth.
     assert_eq!((fixed.admitted, fixed.overshoot, fixed.overshoot_of_overage), (3, 40, 40));
     assert_eq!((fixed.overage, fixed.idle_cost_seconds), (10 + 30 + 30, 0));
 }
@@ -205,14 +208,16 @@ proptest! {
                 match run.way {
                     Way::Check => prop_assert_eq!((run.overage, run.idle_cost_seconds), (0, 0)),
                     Way::Fixed if is_upper_bound => {
-                        // Intervals begin when a full bucket is taken from. What is used of it leaves it full more often,
-                        // so that a refill may come later than that of the policy.
+                        // Intervals begin when a full bucket is taken from. What is used of it
+                        // leaves it full more often, so that a refill may come later than that of
+                        // the policy.
                         let is_by_interval = run.policy.ends_with("by-interval");
                         let max_overshoot = if is_by_interval { 300 } else { 0 };
                         prop_assert!(run.overshoot <= max_overshoot, "{}: {}", run.policy, run.overshoot);
                         prop_assert_eq!(run.overage, 0);
                     }
-                    // An overage may begin a window or an interval, so that they differ from those of what is used.
+                    // An overage may begin a window or an interval, so that they differ from those
+                    // of what is used.
                     _ if run.policy.ends_with("anchored") || run.policy.ends_with("by-interval") => {}
                     _ => {
                         prop_assert_eq!(run.overshoot, run.overshoot_of_overage, "{}", run.policy);
@@ -224,8 +229,8 @@ proptest! {
     }
 }
 
-/// Ten minutes of three users of a language model. The file is generated, in the format of the traces of the Azure Public
-/// Dataset, with one more column.
+/// Ten minutes of three users of a language model. The file is generated, in the format of the
+/// traces of the Azure Public Dataset, with one more column.
 #[test]
 fn the_sample_of_a_language_model_is_replayed_like_this() {
     let sample = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../samples");

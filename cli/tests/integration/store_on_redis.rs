@@ -131,7 +131,8 @@ async fn a_server_that_is_gone_is_not_waited_for_to_clean_up() {
     let server = Redis::start().await.unwrap();
     let (child, mut pipe) = begin(&server).await;
     server.kill().await.unwrap();
-    pipe.write_all(b"99,c,\n").unwrap();
+    // The program may have ended before it reads this line.
+    let _ = pipe.write_all(b"99,c,\n");
     drop(pipe);
     let start = std::time::Instant::now();
     let redis = child.wait_with_output().unwrap();

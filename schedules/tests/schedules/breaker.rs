@@ -1,4 +1,5 @@
-//! Circuit breaker: no more probes than may, no place lost, and answers count in the round of their call alone.
+//! Circuit breaker: no more probes than may, no place lost, and answers count in the round of their
+//! call alone.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -125,7 +126,8 @@ fn is_refused(answer: &Option<ErrorKind>) -> bool {
     *answer == Some(ErrorKind::CircuitOpen)
 }
 
-/// All places of probes are free: as many calls as there are places are sent at once, and close the circuit.
+/// All places of probes are free: as many calls as there are places are sent at once, and close the
+/// circuit.
 async fn assert_no_place_is_lost(store: &Guarded) {
     scheduled::advance(OPEN_FOR);
     assert_eq!(store.state(), CircuitState::HalfOpen);

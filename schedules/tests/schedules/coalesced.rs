@@ -1,4 +1,5 @@
-//! Coalescing: each call is carried out once and has its own answer, in order, whatever other callers do.
+//! Coalescing: each call is carried out once and has its own answer, in order, whatever other
+//! callers do.
 
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
@@ -12,7 +13,8 @@ use tidegate_core::{
 
 use crate::explore::{Seen, cancel, explore, idle, join, some_time};
 
-/// A store that answers each call with its cost, by which calls are told apart. Clones are the same store.
+/// A store that answers each call with its cost, by which calls are told apart. Clones are the same
+/// store.
 #[derive(Debug, Clone, Default)]
 struct Echo(Arc<Mutex<Ledger>>);
 

@@ -1,4 +1,5 @@
-//! Deny cache: a denial is one that the store could have given between the begin of the call and its end.
+//! Deny cache: a denial is one that the store could have given between the begin of the call and
+//! its end.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +18,8 @@ struct Node {
     server: Server,
     limiter: Limiter<DenyCacheStore<Server, VirtualClock>>,
     stats: DenyCacheStats,
-    /// While a refund or reset is in flight: how many calls the server had carried out when it began.
+    /// While a refund or reset is in flight: how many calls the server had carried out when it
+    /// began.
     freeing: Arc<Mutex<Option<usize>>>,
 }
 

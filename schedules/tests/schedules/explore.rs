@@ -26,8 +26,9 @@ const DEPTH: usize = 3;
 
 /// Runs the scenario in many schedules: it must end in each, and break no assertion.
 ///
-/// In half of them each step is of any task at random. In the others, each task has a priority, which changes at few
-/// random steps (PCT): so tasks also wait for long at one place, while others go on.
+/// In half of them each step is of any task at random. In the others, each task has a priority,
+/// which changes at few random steps (PCT): so tasks also wait for long at one place, while others
+/// go on.
 pub(crate) fn explore<F: Future<Output = ()> + 'static>(scenario: fn() -> F) {
     let _help = ReplayHelp;
     let run = move || {

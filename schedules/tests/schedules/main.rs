@@ -1,4 +1,5 @@
-//! Layers and waiting in many interleavings of their tasks: see `docs/testing.md`, section "Schedules".
+//! Layers and waiting in many interleavings of their tasks: see `docs/testing.md`, section
+//! "Schedules".
 
 mod breaker;
 mod coalesced;

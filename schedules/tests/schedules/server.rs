@@ -36,8 +36,8 @@ impl Clock for ServerClock {
     }
 }
 
-/// A store that carries out each call at some time between its begin and its answer, during which other tasks go on.
-/// Clones are the same store.
+/// A store that carries out each call at some time between its begin and its answer, during which
+/// other tasks go on. Clones are the same store.
 #[derive(Debug, Clone)]
 pub(crate) struct Server(Arc<Shared>);
 

@@ -179,14 +179,14 @@ fn lines_that_are_not_whole_are_malformed_and_say_why() {
         (COMBINED.replace("17/May", "31/Jun"), "`31/Jun/2015:10:05:03 +0000` is not a valid time"),
         (COMBINED.replace(":03 ", ":61 "), "`17/May/2015:10:05:61 +0000` is not a valid time"),
         (COMBINED.replace("2015", "1969"), "the time `17/May/1969:10:05:03 +0000` is before 1970"),
-        (COMBINED.replace("] \"GET", "] GET"), "there is no quoted request behind the time"),
+        (COMBINED.replace("] \"GET", "] GET"), "there is no quoted request after the time"),
         (
             COMBINED.replace(" 200 ", " 20 "),
-            "there is no status and number of bytes behind the request",
+            "there is no status and number of bytes after the request",
         ),
         (
             COMBINED.replace("203023", "-203"),
-            "there is no status and number of bytes behind the request",
+            "there is no status and number of bytes after the request",
         ),
         (COMBINED[..60].to_owned(), "the quote around the request is never closed"),
     ] {

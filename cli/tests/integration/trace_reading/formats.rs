@@ -7,7 +7,8 @@ use super::*;
 /// 2026-05-01 10:00:00 UTC.
 const TEN: u64 = 1_777_629_600_000_000;
 
-/// The format, the field taken for the subject, and the records of a text in which nothing is wrong.
+/// The format, the field taken for the subject, and the records of a text in which nothing is
+/// wrong.
 fn found(text: impl AsRef<[u8]>, options: &Options) -> (Format, String, Vec<(u64, String, u64)>) {
     let (kept, summary) = read(text, options).unwrap();
     assert_eq!(summary.first_malformed, []);

@@ -111,8 +111,8 @@ pub(super) fn crawler(random: &mut Random, requests: &mut Vec<Request>) {
     }
 }
 
-/// A person in an office that has one address. All start work at the same time, which looks like one fast
-/// client to a limit by address.
+/// A person in an office that has one address. All start work at the same time, which looks like
+/// one fast client to a limit by address.
 pub(super) fn office(random: &mut Random, requests: &mut Vec<Request>) {
     let address = Client::v4([203, 0, 113], 128);
     let user = if random.chance(700) { random.pick(USERS) } else { "-" };

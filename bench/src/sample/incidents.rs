@@ -34,8 +34,8 @@ pub(super) fn viral_link(random: &mut Random, requests: &mut Vec<Request>) {
     }
 }
 
-/// A password guesser sends waves from a few addresses, and through a network in which each try has another
-/// address, which a limit by address cannot detect.
+/// A password guesser sends waves from a few addresses, and through a network in which each try has
+/// another address, which a limit by address cannot detect.
 pub(super) fn password_guesser(random: &mut Random, requests: &mut Vec<Request>) {
     let begin = random.between(120, 1_300) * MINUTE;
     let network = u32::try_from(0x0bad_0000 + random.below(16)).unwrap_or_default();
