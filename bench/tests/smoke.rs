@@ -5,7 +5,7 @@
 
 use std::process::Command;
 
-/// What the program prints with these arguments.
+/// Returns the output of the program with these arguments.
 fn report_of(arguments: &[&str]) -> String {
     let mut program = Command::new(env!("CARGO_BIN_EXE_tidegate-bench"));
     let output = program.args(arguments).output().expect("it starts");
@@ -100,7 +100,8 @@ fn the_benchmark_of_memory_measures_everybody_and_judges_every_ratio() {
     let tiny = ["memory", "--rounds", "1", "--calls", "300", "--subjects", "100", "--many", "5000"];
     let report = report_of(&tiny);
     let rows = |text: &str| report.lines().filter(|line| line.starts_with(text)).count();
-    // In each of six workloads, and once for its memory; some in the workload of numbers too.
+    // Each contender has a row in each of six workloads, and a row for its memory. Some contenders
+    // also have a row in the workload of numbers.
     for (name, times) in [
         ("**tidegate**, token bucket", 8),
         ("governor", 8),

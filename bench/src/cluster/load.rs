@@ -29,7 +29,7 @@ pub(crate) async fn sample(
     scenario: Scenario,
     options: &Options,
 ) -> Outcome<Sample> {
-    let site = sites.of(scenario.nodes())?;
+    let site = sites.site(scenario.nodes())?;
     let (store, policy) = (site.store.clone(), scenario.policy()?);
     let load = Arc::new(Load { store, scenario, policy, tenants: options.tenants });
     let calls = options.decisions.div_ceil(scenario.batch());

@@ -38,7 +38,7 @@ async fn compare(options: &Options) -> Outcome<()> {
             samples.add(scenario, sample(&sites, scenario, options).await?);
         }
     }
-    let node = sites.of(1)?.cluster.nodes().first().ok_or("a cluster without nodes")?;
+    let node = sites.site(1)?.cluster.nodes().first().ok_or("a cluster without nodes")?;
     let Options { rounds, decisions, callers, tenants } = options;
     println!(
         "{}, clusters of 1, 2 and 3 primaries on this machine. Medians of {rounds} \
@@ -65,7 +65,8 @@ fn tenants_table(samples: &Samples<Scenario, Sample>) -> Outcome<()> {
             Ok(1_000_000_000 / samples.median(&scenario, |sample| sample.nodes)?.max(1))
         };
         let (all, one) = (per_cpu_second(nodes)?, per_cpu_second(1)?);
-        let relative = Thousandths::of(all, one).map_or_else(String::new, |it| it.to_string());
+        let relative =
+            Thousandths::of(all, one).map_or_else(String::new, |ratio| ratio.to_string());
         let row = row(samples, scenario)?;
         println!(
             "| {drawn} | {batch} | {nodes} | {} | {all} | {relative} | {} % |",

@@ -31,8 +31,8 @@ impl fmt::Display for Thousandths {
     }
 }
 
-/// Returns the median. Of an even number of figures, this is the lower one of the middle two. There
-/// must be at least one figure.
+/// Returns the median. For an even number of figures, this is the lower one of the middle two.
+/// There must be at least one figure.
 pub(crate) fn middle<T: Ord + Copy>(mut figures: Vec<T>) -> T {
     figures.sort_unstable();
     figures[(figures.len() - 1) / 2]

@@ -42,7 +42,7 @@ impl Server {
         Ok(Self { redis, store, connection, reading: middle(readings) })
     }
 
-    /// Returns the output of `work`, and the CPU time that the server spends meanwhile.
+    /// Returns the output of `work`, and the CPU time that the server spends during `work`.
     pub(crate) async fn cpu_of<T>(
         &self,
         work: impl Future<Output = Outcome<T>>,

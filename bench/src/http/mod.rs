@@ -1,5 +1,5 @@
-//! A web server that answers with a greeting: without a limiter, with a limiter in its handler, and
-//! behind layers.
+//! Measures a web server that answers with a greeting: without a limiter, with a limiter in its
+//! handler, and with layers.
 
 mod load;
 mod server;

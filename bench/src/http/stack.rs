@@ -204,7 +204,8 @@ pub(super) fn measure(options: &Options) -> Outcome<String> {
         for (costs, none) in costs.iter().zip(none) {
             for figure in [(|cost| cost.nanos) as fn(&Cost) -> u64, |cost| cost.allocations] {
                 let more = costs.iter().zip(none).map(|(cost, none)| {
-                    i64::try_from(figure(cost)).and_then(|it| Ok(it - i64::try_from(figure(none))?))
+                    i64::try_from(figure(cost))
+                        .and_then(|cost| Ok(cost - i64::try_from(figure(none))?))
                 });
                 let more = middle(more.collect::<Result<Vec<_>, _>>()?);
                 write!(table, " {} | {more} |", middle(costs.iter().map(figure).collect()))?;

@@ -9,7 +9,7 @@ mod subjects;
 
 use std::collections::BTreeMap;
 
-use contender::{Contender, contenders, of_numbers};
+use contender::{Contender, contenders, number_contenders};
 use measure::{Footprint, footprint, time};
 use subjects::{Size, Workload, numbered, workloads};
 
@@ -57,7 +57,7 @@ pub(crate) fn run(options: &Options) -> Outcome<bool> {
     contenders.retain(|one| {
         options.only.is_empty() || one.name == contender::GOVERNOR || is_wanted(one.name)
     });
-    let mut numbers = of_numbers();
+    let mut numbers = number_contenders();
     numbers.retain(|one| contenders.iter().any(|other| other.name == one.name));
     let mut workloads = workloads(size);
     let insert = workloads.iter().find(|workload| workload.id == "insert");

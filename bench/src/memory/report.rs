@@ -111,7 +111,8 @@ pub(super) fn judge(
 /// Returns how many nanoseconds more the one takes than the other for one hot subject on one
 /// thread. This is the median of the rounds' differences.
 fn more(samples: &Samples, one: &'static str, other: &'static str) -> Option<Thousandths> {
-    let of = |name| samples.get(&(name, "hot", 1)).ok();
-    let more = of(one)?.iter().zip(of(other)?).map(|(one, other)| one.saturating_sub(*other));
+    let tenths = |name| samples.get(&(name, "hot", 1)).ok();
+    let more =
+        tenths(one)?.iter().zip(tenths(other)?).map(|(one, other)| one.saturating_sub(*other));
     Some(Thousandths(middle(more.collect()) * 100))
 }

@@ -1,19 +1,19 @@
-//! Targets: ratios to the commands and scripts that ours are compared with.
+//! The targets, which are ratios to the commands and scripts of others.
 
 use super::contender::{Answers, Id, Name, Way};
 use super::{BATCH, CALLERS, Results};
 use crate::Outcome;
 use crate::harness::{Cost, Thousandths, Verdict};
 
-/// Ours, and another that keeps the same state in another form.
+/// An algorithm of Tidegate, and a contender that stores the same state in another form.
 pub(crate) struct Pair {
     pub(crate) ours: Name,
     pub(crate) other: Name,
-    /// Maximum ratio of the server's CPU times.
+    /// The maximum ratio of the server's CPU times.
     max: Option<Thousandths>,
 }
 
-/// Two contenders that are compared.
+/// The contenders that are compared.
 pub(crate) const PAIRS: [Pair; 6] = [
     pair(Name::SlidingCounter, Name::HashSlidingCounter, Some(800)),
     pair(Name::TokenBucket, Name::HashTokenBucket, Some(700)),
@@ -23,10 +23,10 @@ pub(crate) const PAIRS: [Pair; 6] = [
     pair(Name::Log10000, Name::SortedSet10000, None),
 ];
 
-/// What has a script of its own for batches.
+/// The contenders that have their own script for batches.
 const IN_BATCHES: [Name; 3] = [Name::FixedWindow, Name::SlidingCounter, Name::TokenBucket];
 
-/// Maximum CPU time of a decision in a batch, relative to a single one.
+/// Returns the maximum CPU time of a decision in a batch, relative to a single decision.
 const fn max_in_batch(answers: Answers) -> Thousandths {
     match answers {
         Answers::Allowed => Thousandths(450),
@@ -34,14 +34,12 @@ const fn max_in_batch(answers: Answers) -> Thousandths {
     }
 }
 
-/// Of coalesced calls, relative to single ones: the maximum of their number in a second at 512
-/// callers, of single calls relative to coalesced ones; of the median latency of one caller; and of
-/// the 99th percentile at 64 callers.
+/// The maximum rate of single calls of 512 callers, relative to coalesced calls.
 const MAX_RATE_AT_512: Thousandths = Thousandths(555);
 const MAX_LATENCY_OF_ONE: Thousandths = Thousandths(1_050);
 const MAX_P99_AT_64: Thousandths = Thousandths(1_000);
 
-/// What a log of 10,000 may take of the memory of a sorted set.
+/// The maximum memory of a log of 10,000, relative to a sorted set.
 const MAX_MEMORY: Thousandths = Thousandths(150);
 
 const fn pair(ours: Name, other: Name, max: Option<u64>) -> Pair {
@@ -79,7 +77,7 @@ pub(crate) fn judge(results: &Results) -> Outcome<Vec<Verdict>> {
         }
         let single = id(Name::TokenBucket);
         let coalesced = Id { way: Way::Coalesced, ..single };
-        for (what, max, (one, other), callers, figure) in [
+        for (what, max, (one, other), callers, of_cost) in [
             (
                 "single / coalesced calls a second of 512 callers",
                 MAX_RATE_AT_512,
@@ -102,8 +100,8 @@ pub(crate) fn judge(results: &Results) -> Outcome<Vec<Verdict>> {
                 |cost| cost.p99,
             ),
         ] {
-            let of = |id| results.median(&(id, callers), |sample| figure(&sample.cost));
-            let measured = Thousandths::of(of(one)?, of(other)?).ok_or("no calls")?;
+            let figure = |id| results.median(&(id, callers), |sample| of_cost(&sample.cost));
+            let measured = Thousandths::of(figure(one)?, figure(other)?).ok_or("no calls")?;
             let what = format!("{}: {what}, {answers}", single.name);
             verdicts.push(Verdict::new(what, measured, max));
         }
@@ -114,14 +112,15 @@ pub(crate) fn judge(results: &Results) -> Outcome<Vec<Verdict>> {
     Ok(verdicts)
 }
 
-/// Of full logs, as all are that deny.
+/// Returns the ratio of the memory of two contenders. Logs are full, because logs that deny are
+/// full.
 pub(crate) fn memory_ratio(results: &Results, ours: Name, other: Name) -> Outcome<Thousandths> {
     let bytes = |name| memory(results, name);
     let ratio = Thousandths::of(bytes(ours)?, bytes(other)?);
     ratio.ok_or_else(|| format!("{other} takes no memory").into())
 }
 
-/// Bytes of a key: of a full log, else of a state that allows.
+/// Returns the bytes of a key: of a full log, or of a state that allows.
 pub(crate) fn memory(results: &Results, name: Name) -> Outcome<u64> {
     let is_log =
         matches!(name, Name::Log100 | Name::SortedSet100 | Name::Log10000 | Name::SortedSet10000);

@@ -3,7 +3,7 @@
 use super::random::Random;
 use super::request::{Client, Request};
 
-/// The shop's own address, as it stands in referers.
+/// The address of the shop in referers.
 pub(super) const HOME: &str = "https://shop.example.com/";
 
 const PAGES: &[&str] = &[
@@ -34,12 +34,12 @@ const ASSETS: &[&str] = &[
     "/favicon.ico",
 ];
 
-/// A random page.
+/// Returns a random page.
 pub(super) fn page(random: &mut Random) -> String {
     if random.chance(400) { item(random.below(2_000)) } else { random.pick(PAGES).to_owned() }
 }
 
-/// The page of one thing that is sold.
+/// Returns the page of one article.
 pub(super) fn item(number: u64) -> String {
     format!("/catalog/item/{number}")
 }

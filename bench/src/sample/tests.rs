@@ -50,9 +50,9 @@ fn read(log: &str) -> (Counts, trace::Summary) {
 
 #[test]
 fn the_same_seed_gives_the_same_log_and_another_another() {
-    let of = |seed| log(&Options { seed, lines: 500 });
-    assert_eq!(of(7), of(7));
-    assert_ne!(of(7), of(8));
+    let seeded = |seed| log(&Options { seed, lines: 500 });
+    assert_eq!(seeded(7), seeded(7));
+    assert_ne!(seeded(7), seeded(8));
 }
 
 #[test]

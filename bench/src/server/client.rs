@@ -9,39 +9,40 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::exchange::{Exchange, MAX_IN_FLIGHT, Reply};
 use crate::Outcome;
 
-/// How long no connection may have anything to read.
+/// The maximum time without data on any connection.
 const PATIENCE: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
-/// The maximum number of requests in flight on a connection at a fixed rate. Others wait, and their
-/// time runs.
+/// The maximum number of requests in flight on a connection at a fixed rate. Further requests wait,
+/// and their latency includes this wait.
 const MAX_AT_RATE: usize = 100;
 
-/// When requests are sent.
+/// The times at which requests are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pace {
-    /// As many at once on each connection, each after the reply to another.
+    /// This number of requests is in flight on each connection. Each reply causes one request.
     Each(usize),
-    /// As many at once on each connection, after the replies to all.
+    /// This number of requests is sent on each connection after the replies to all previous
+    /// requests.
     Together(usize),
-    /// As many a second, whether others are answered or not.
+    /// This number of requests is sent per second, regardless of replies.
     Rate(u64),
 }
 
-/// When no more requests are sent.
+/// The end of sending.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Until {
     Time(Duration),
     Requests(u64),
 }
 
-/// What came of requests.
+/// The result of requests.
 #[derive(Debug, Default)]
 pub(super) struct Run {
     pub(super) took: Duration,
     pub(super) requests: u64,
     pub(super) allowed: u64,
-    /// Of each request in nanoseconds, from when it was sent; at a fixed rate, from when it was
-    /// due.
+    /// The latencies in nanoseconds. A latency begins when the request is sent, or at a fixed rate,
+    /// when the request is due.
     pub(super) latencies: Vec<u64>,
 }
 
@@ -60,7 +61,7 @@ struct Line {
     output: Vec<u8>,
     requests: usize,
     in_flight: usize,
-    /// When the last requests were sent, by their numbers.
+    /// The times at which the last requests were sent, by the numbers of the requests.
     sent: Vec<Instant>,
 }
 
@@ -84,7 +85,7 @@ impl Client {
     /// Sends requests, and returns once all are answered. They are taken from `requests` in turn.
     pub(super) fn run(&mut self, requests: &[Vec<u8>], pace: Pace, until: Until) -> Outcome<Run> {
         let until = match (pace, until) {
-            // All that are due, however late.
+            // All due requests are sent, even if they are late.
             (Pace::Rate(rate), Until::Time(time)) => {
                 Until::Requests(u64::try_from(time.as_nanos() * u128::from(rate) / 1_000_000_000)?)
             }
@@ -236,7 +237,7 @@ mod tests {
     use super::super::resp::{Resp, command};
     use super::*;
 
-    /// A server that answers requests of a connection together, `held` at a time.
+    /// Starts a server that answers the requests of a connection in groups of `held`.
     fn server(held: usize) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

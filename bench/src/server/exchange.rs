@@ -1,4 +1,4 @@
-//! What a client sends and reads on a connection, without the connection.
+//! The protocol of a client on a connection, without the connection.
 
 use super::call::{Call, Protocol};
 use super::grpc::Grpc;
@@ -6,13 +6,13 @@ use super::http::Http;
 use super::resp::Resp;
 use crate::Outcome;
 
-/// How many requests a connection may have in flight.
+/// The maximum number of requests in flight on a connection.
 pub(super) const MAX_IN_FLIGHT: usize = 1 << 12;
 
 /// A reply to one of the requests of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Reply {
-    /// Which of its requests, from 0.
+    /// The number of the request on its connection, counted from 0.
     pub(super) index: usize,
     pub(super) is_allowed: bool,
 }
@@ -22,7 +22,7 @@ pub(super) trait Exchange {
     /// Writes what a connection begins with.
     fn begin(&mut self, out: &mut Vec<u8>);
 
-    /// Writes a request, of which the bytes were made before.
+    /// Writes a request whose bytes were created before.
     fn request(&mut self, request: &[u8], out: &mut Vec<u8>);
 
     /// Reads the whole replies in front of `input`, writes what has to be answered, and returns how

@@ -1,7 +1,7 @@
 //! gRPC over HTTP/2, with no more of it than one kind of call needs.
 //!
-//! Not by a crate: a client such as tonic's takes more CPU for a call than a server does, and would
-//! be what is measured.
+//! A client such as the one of tonic takes more CPU for a call than a server, so it would determine
+//! the figures. This client therefore uses no crate.
 
 use super::exchange::{Exchange, MAX_IN_FLIGHT, Reply};
 use crate::Outcome;
@@ -29,7 +29,8 @@ const END_HEADERS: u8 = 4;
 /// `POST` and `http`, of the static table.
 const METHOD_AND_SCHEME: [u8; 2] = [0x83, 0x86];
 
-/// What the first request has put into the dynamic table: the path, the authority, the type, `te`.
+/// The indices of the entries that the first request has added to the dynamic table: the path, the
+/// authority, the type, `te`.
 const KNOWN_FIELDS: [u8; 4] = [0xc1, 0xc0, 0xbf, 0xbe];
 
 #[derive(Debug)]
@@ -65,7 +66,7 @@ impl Grpc {
     }
 }
 
-/// A text of less than 127 bytes, as HPACK has it.
+/// Returns a text of less than 127 bytes in the encoding of HPACK.
 fn text(text: &str, out: &mut Vec<u8>) {
     out.extend(u8::try_from(text.len()).ok().filter(|len| *len < 0x7f));
     out.extend_from_slice(text.as_bytes());
@@ -78,19 +79,19 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(payload);
 }
 
-/// A message with its length, as gRPC has it.
+/// Returns a message with its length in the encoding of gRPC.
 pub(super) fn message(bytes: &[u8]) -> Vec<u8> {
     let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     [&[0], &len.to_be_bytes()[..], bytes].concat()
 }
 
-/// A field of Protocol Buffers with a text or a message of less than 128 bytes.
+/// Returns a field of Protocol Buffers with a text or a message of less than 128 bytes.
 pub(super) fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let len = u8::try_from(bytes.len()).unwrap_or(u8::MAX).min(0x7f);
     [&[(number << 3) | 2, len], bytes].concat()
 }
 
-/// A field of Protocol Buffers with a number.
+/// Returns a field of Protocol Buffers with a number.
 pub(super) fn number(number: u8, mut value: u64) -> Vec<u8> {
     let mut field = vec![number << 3];
     loop {

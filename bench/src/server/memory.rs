@@ -15,7 +15,7 @@ use crate::Outcome;
 /// The limits that the guides begin with.
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/server");
 
-/// How long a server rests before it is measured.
+/// The time without requests before the memory is measured.
 const REST: Duration = Duration::from_secs(1);
 
 /// The memory of one server over its life.
@@ -23,7 +23,7 @@ const REST: Duration = Duration::from_secs(1);
 pub(super) struct Footprint {
     pub(super) peer: Peer,
     pub(super) at_rest: Memory,
-    /// After requests for one subject, and for many of which no state is kept for long.
+    /// The memory after requests for one subject, and for many subjects whose states expire soon.
     pub(super) after_load: Memory,
     /// With all subjects stored.
     pub(super) full: Memory,

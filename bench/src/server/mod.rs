@@ -36,7 +36,8 @@ pub(crate) struct Options {
     /// Number of rounds; the medians of the rounds are printed.
     #[arg(long, default_value_t = 7, value_parser = at_least_one)]
     rounds: usize,
-    /// Milliseconds of each measurement. Before it, the same requests are sent for half of that time.
+    /// Milliseconds of each measurement. Before it, the same requests are sent for half of that
+    /// time.
     #[arg(long, default_value_t = 1_000, value_parser = at_least_one)]
     millis: usize,
     /// Protocol to measure. The option can be repeated. Default: all protocols.
@@ -130,7 +131,8 @@ impl Servers {
         let redis = block_on(async { Ok(Redis::start().await?) })?;
         cores.place(redis.pid().ok_or("redis-server has ended")?)?;
         let program = throttlecrab_server();
-        let throttlecrab = program.as_ref().map(|it| Process::throttlecrab(cores, it)).transpose();
+        let throttlecrab =
+            program.as_ref().map(|program| Process::throttlecrab(cores, program)).transpose();
         Ok(Self {
             cores,
             tidegate: Process::tidegate(cores, "memory", LIMITS)?,
@@ -143,9 +145,9 @@ impl Servers {
 
     fn contenders(&self, scenario: Scenario) -> impl Iterator<Item = Contender> + '_ {
         let all = scenario.protocol.contenders().iter().copied();
-        all.filter(move |it| {
-            let is_there = it.peer != Peer::Throttlecrab || self.throttlecrab.is_some();
-            is_there && scenario.is_of(it.peer)
+        all.filter(move |contender| {
+            let is_there = contender.peer != Peer::Throttlecrab || self.throttlecrab.is_some();
+            is_there && scenario.is_of(contender.peer)
         })
     }
 

@@ -1,4 +1,4 @@
-//! The servers as processes: how they start, and what they take.
+//! The processes of the servers.
 
 use std::env;
 use std::ffi::OsStr;
@@ -124,7 +124,7 @@ impl Process {
         })
     }
 
-    /// The server of throttlecrab, with its own defaults, and without logs of requests.
+    /// Starts the server of throttlecrab with its default settings, and without logs of requests.
     pub(super) fn throttlecrab(cores: Cores, program: &PathBuf) -> Outcome<Self> {
         let ports = [free_port()?, free_port()?, free_port()?];
         let [grpc, http, resp] = ports.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
@@ -194,7 +194,7 @@ pub(super) fn throttlecrab_server() -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// The CPU time of all threads of a process, user and system.
+/// Returns the CPU time of all threads of a process, user and system.
 pub(super) fn cpu_time(pid: u32) -> Outcome<Duration> {
     let mut nanos = 0_u64;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
@@ -215,9 +215,9 @@ pub(super) fn cpu_time(pid: u32) -> Outcome<Duration> {
 pub(super) struct Memory {
     /// All of it, files of programs included.
     pub(super) resident: u64,
-    /// The same, without the share of other processes.
+    /// The resident memory without the shares of other processes.
     pub(super) proportional: u64,
-    /// What is not a part of files.
+    /// The memory that is not part of files.
     pub(super) anonymous: u64,
 }
 

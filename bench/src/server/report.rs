@@ -9,7 +9,7 @@ use super::{Options, Results, Sample, Servers};
 use crate::Outcome;
 use crate::harness::{Thousandths, middle};
 
-/// What was measured, and how.
+/// Returns the conditions of the measurement.
 pub(super) fn head(servers: &Servers, options: &Options) -> String {
     let cores = match servers.cores {
         Cores::Two => "All servers run on one core, the client on another one.",
@@ -33,7 +33,7 @@ pub(super) fn head(servers: &Servers, options: &Options) -> String {
     )
 }
 
-/// The table of a scenario.
+/// Returns the table of a scenario.
 pub(super) fn table(results: &Results, scenario: Scenario, options: &Options) -> Outcome<String> {
     let mut table = format!(
         "\n## {}\n\n\
@@ -66,7 +66,7 @@ pub(super) fn table(results: &Results, scenario: Scenario, options: &Options) ->
     Ok(table)
 }
 
-/// The table of memory.
+/// Returns the table of memory.
 pub(super) fn memory(footprints: &[Footprint], options: &Options) -> String {
     let mut table = format!(
         "\n## Memory\n\n\

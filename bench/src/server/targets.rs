@@ -18,8 +18,8 @@ const MAX_P99: u64 = 1_000_000;
 /// The maximum memory at rest in bytes.
 const MAX_AT_REST: u64 = 20 << 20;
 
-/// The maximum memory of a subject in bytes: what the memory store takes when its table has just
-/// grown.
+/// The maximum memory of a subject in bytes. The memory store takes this amount when its table has
+/// just grown.
 const MAX_PER_SUBJECT: u64 = 105;
 
 const ONE: Thousandths = Thousandths(1_000);
@@ -80,11 +80,11 @@ fn at_rate(results: &Results, options: &Options) -> Option<Verdict> {
 
 /// Compares the memory of our server with its targets.
 pub(super) fn judge_memory(footprints: &[Footprint]) -> Vec<Verdict> {
-    let ours = footprints.iter().filter(|it| it.peer == Peer::Tidegate);
-    let verdicts = |it: &Footprint| {
+    let ours = footprints.iter().filter(|footprint| footprint.peer == Peer::Tidegate);
+    let verdicts = |footprint: &Footprint| {
         [
-            ("resident at rest, of 20 MiB", it.at_rest.resident, MAX_AT_REST),
-            ("bytes a subject, of 105", it.per_subject(), MAX_PER_SUBJECT),
+            ("resident at rest, of 20 MiB", footprint.at_rest.resident, MAX_AT_REST),
+            ("bytes a subject, of 105", footprint.per_subject(), MAX_PER_SUBJECT),
         ]
     };
     ours.flat_map(verdicts)

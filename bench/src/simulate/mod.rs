@@ -1,5 +1,5 @@
-//! Simulates leases on many nodes in virtual time. The simulation shows how leases affect a limit,
-//! and how many calls to the server they save. The results do not depend on the machine.
+//! Simulates leases on many nodes in virtual time. The simulation shows the effect of leases on a
+//! limit, and the number of calls to the server. The results do not depend on the machine.
 
 mod scenario;
 
@@ -54,7 +54,7 @@ pub(crate) fn run(options: &Options) -> Outcome<bool> {
     let mut rows = vec![];
     for &nodes in &options.nodes {
         eprintln!("{nodes} nodes");
-        rows.push((nodes, Figures::of(nodes, options)?));
+        rows.push((nodes, Figures::simulated(nodes, options)?));
     }
     print_table(&rows, options);
     Ok(finish(&judge(&rows), options.check))

@@ -43,7 +43,7 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    pub(super) fn of(nodes: usize, options: &Options) -> Outcome<Self> {
+    pub(super) fn simulated(nodes: usize, options: &Options) -> Outcome<Self> {
         let limit = options.limit;
         let exactly = exactly(nodes, options)?;
         let mut overshoot = exactly.admissions().total().saturating_sub(limit);
@@ -54,18 +54,20 @@ impl Figures {
             stranded = stranded.max(millionths(lost, limit));
         }
         let full = full(nodes, options)?;
-        let per_window = of_window(options);
+        let per_window = window_limit(options);
         let windows = full.admissions().in_windows(WINDOW);
         let most = windows.iter().copied().max().unwrap_or(0);
         let windows: Vec<_> = windows.into_iter().skip(1).take(WINDOWS).collect();
-        let unused: u64 = windows.iter().map(|it| per_window.saturating_sub(*it)).sum();
-        let of_all = per_window.saturating_mul(WINDOWS as u64);
-        let calls = |it: &Ledger| it.sent() as u64 * 1_000 / (it.requests().len() as u64).max(1);
+        let unused: u64 = windows.iter().map(|admitted| per_window.saturating_sub(*admitted)).sum();
+        let all_windows = per_window.saturating_mul(WINDOWS as u64);
+        let calls = |ledger: &Ledger| {
+            ledger.sent() as u64 * 1_000 / (ledger.requests().len() as u64).max(1)
+        };
         Ok(Self {
             overshoot: overshoot.max(most.saturating_sub(per_window)),
             refused: millionths(exactly.refused() as u64, limit),
             stranded,
-            unused: millionths(unused, of_all),
+            unused: millionths(unused, all_windows),
             calls: calls(&exactly),
             calls_when_full: calls(&full),
         })
@@ -95,12 +97,14 @@ fn killed(nodes: usize, kill: u64, options: &Options) -> Outcome<(u64, u64)> {
         world.sleep(half - Duration::from_micros(before)).await;
         world.nodes()[0].kill();
         load.await;
-        for node in world.nodes().iter().filter(|it| !it.is_killed()) {
+        for node in world.nodes().iter().filter(|node| !node.is_killed()) {
             node.store().close().await;
         }
         let charges = [Charge::new(&policy, "s0").cost(0)];
         let peek = world.server().decide_now(&Call::new(Operation::Peek, &charges));
-        let remaining = peek.ok().and_then(|it| it.verdicts().first().map(|it| it.remaining()));
+        let remaining = peek
+            .ok()
+            .and_then(|decision| decision.verdicts().first().map(|verdict| verdict.remaining()));
         let mut charged = result.lock().unwrap_or_else(PoisonError::into_inner);
         *charged = limit - remaining.unwrap_or(0);
     });
@@ -110,13 +114,13 @@ fn killed(nodes: usize, kill: u64, options: &Options) -> Outcome<(u64, u64)> {
 }
 
 /// Returns the limit of each window. A quarter more than this limit arrives.
-fn of_window(options: &Options) -> u64 {
+fn window_limit(options: &Options) -> u64 {
     options.rate * 4 / 5
 }
 
 /// Simulates several windows in which more requests arrive than are admitted.
 fn full(nodes: usize, options: &Options) -> Outcome<Ledger> {
-    let policy = Policy::new("hot", FixedWindow::new(of_window(options), WINDOW))?;
+    let policy = Policy::new("hot", FixedWindow::new(window_limit(options), WINDOW))?;
     let windows = u32::try_from(WINDOWS + 1)?;
     let load = Load::new(&policy).per_second(options.rate).lasting(WINDOW * windows);
     Ok(simulate(nodes, 1_000, options, async move |world: World| world.run(load).await))
