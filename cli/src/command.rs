@@ -75,7 +75,7 @@ pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
     let suggest = args.suggest.map(|share| Suggest { share, window });
     let bar = progress_bar();
     let replay = Replay::new(&policies, backend, suggest, args.decisions.is_some(), |progress| {
-        show(&bar, progress)
+        show(&bar, progress);
     });
     let replay = replay.map_err(|error| Failure::Usage(format!("{error:#}")))?;
     let mut replay = replay.settling(args.settling()).leased(args.leasing());

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A Redis, a Sentinel group or a Redis Cluster.
 #[derive(Clone)]
 pub struct Server {
-    builder: StoreBuilder,
+    builder: Box<StoreBuilder>,
     /// The runtime of all connections.
     runtime: Rc<Runtime>,
 }
@@ -34,13 +34,13 @@ impl Server {
         builder.clone().build().map_err(|error| format!("{error:#}"))?;
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| format!("the runtime cannot start: {error}"))?;
-        Ok(Self { builder, runtime: Rc::new(runtime) })
+        Ok(Self { builder: Box::new(builder), runtime: Rc::new(runtime) })
     }
 
     /// Opens a store whose keys begin with `prefix`, and that has the time of `clock`.
     pub(super) fn open(&self, prefix: &str, clock: ManualClock) -> Result<Box<dyn Store>, Error> {
-        let builder = self.builder.clone().prefix(prefix).response_timeout(PATIENCE);
-        Ok(Box::new(builder.clock(clock).build()?))
+        let builder = StoreBuilder::clone(&self.builder).prefix(prefix);
+        Ok(Box::new(builder.response_timeout(PATIENCE).clock(clock).build()?))
     }
 
     /// Waits for an answer.

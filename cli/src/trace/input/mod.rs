@@ -235,3 +235,54 @@ impl Read for Counted {
         Ok(read)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A reader that returns one byte at a time.
+    struct Drip(Cursor<Vec<u8>>);
+
+    impl Read for Drip {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            let one = into.len().min(1);
+            self.0.read(&mut into[..one])
+        }
+    }
+
+    /// Returns the text of an input, without its byte-order mark.
+    fn text(reader: impl Read + Send + 'static) -> String {
+        let unpacked = Input::once("input", reader).open(&Rc::default()).unwrap();
+        let mut text = String::new();
+        BufReader::new(unpacked.reader).read_to_string(&mut text).unwrap();
+        text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned()
+    }
+
+    proptest! {
+        #[test]
+        fn utf_16_is_converted_in_whatever_pieces_it_arrives(
+            rest in "\\PC{0,50}",
+            is_big in any::<bool>(),
+        ) {
+            let expected = format!("a{rest}");
+            let bytes: Vec<u8> = format!("\u{feff}{expected}")
+                .encode_utf16()
+                .flat_map(|unit| if is_big { unit.to_be_bytes() } else { unit.to_le_bytes() })
+                .collect();
+            prop_assert_eq!(&text(Cursor::new(bytes.clone())), &expected);
+            prop_assert_eq!(&text(Drip(Cursor::new(bytes))), &expected);
+        }
+    }
+
+    #[test]
+    fn truncated_or_invalid_utf_16_becomes_the_replacement_character() {
+        for (bytes, expected) in [
+            (&b"\xff\xfea\0\x3d\xd8"[..], "a\u{fffd}"),
+            (b"\xff\xfea\0b", "a\u{fffd}"),
+            (b"\xff\xfe\x00\xdca\0", "\u{fffd}a"),
+        ] {
+            assert_eq!(text(bytes), expected);
+        }
+    }
+}
