@@ -22,7 +22,8 @@ fn the_benchmark_of_redis_measures_everybody_and_judges_every_ratio() {
     {
         assert_eq!(rows(heading), 1, "{heading} in {report}");
     }
-    // At 1, 64 and 512 callers, each allowed and denied; then once for its memory.
+    // Each contender has an allowed and a denied row at 1, 64 and 512 callers, and a row for its
+    // memory.
     for name in ["**sliding log** of 100 ", "sorted set of 10,000 ", "widely used GCRA script "] {
         assert_eq!(rows(&format!("| {name}|")), 7, "{name} in {report}");
     }

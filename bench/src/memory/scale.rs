@@ -93,7 +93,7 @@ fn grown(subjects: u64) -> Outcome<()> {
     Ok(())
 }
 
-/// The number of checks of new subjects before the same number of checks of regular subjects.
+/// The number of checks in a group. Groups of new subjects and of regular subjects alternate.
 const TURN: u64 = 100;
 
 /// The times of checks on a full store, in nanoseconds.

@@ -1,4 +1,4 @@
-//! The shop's ordinary guests.
+//! The ordinary visitors of the shop.
 
 use super::random::Random;
 use super::request::{Client, Request};
@@ -46,7 +46,7 @@ fn moment(random: &mut Random) -> u64 {
     0
 }
 
-/// A visitor with a browser: two in five have an IPv6 address.
+/// Returns a visitor with a browser. Two of five visitors have an IPv6 address.
 pub(super) fn browser(random: &mut Random) -> Client {
     let address = match random.below(5) {
         0 | 1 => {
@@ -60,7 +60,7 @@ pub(super) fn browser(random: &mut Random) -> Client {
     Client { address, user: "-", agent: random.pick(BROWSERS) }
 }
 
-/// One visit: some pages with what belongs to them, and time to read each.
+/// Adds one visit: some pages with their files, and time to read each page.
 pub(super) fn visitor(random: &mut Random, requests: &mut Vec<Request>) {
     let client = browser(random);
     let at = moment(random);

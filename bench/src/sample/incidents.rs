@@ -1,4 +1,4 @@
-//! Incidents that limits are for.
+//! Incidents that limits should stop, and one that they should not.
 
 use super::clients::browser;
 use super::random::Random;
@@ -23,7 +23,7 @@ pub(super) fn scraper(random: &mut Random, requests: &mut Vec<Request>) {
     }
 }
 
-/// Many visitors open the same page within minutes. None of them misbehaves.
+/// Adds many visitors that open the same page within minutes. All of them behave well.
 pub(super) fn viral_link(random: &mut Random, requests: &mut Vec<Request>) {
     let begin = random.between(700, 1_200) * MINUTE;
     for _ in 0..400 {

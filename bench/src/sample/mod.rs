@@ -35,7 +35,7 @@ pub(crate) struct Options {
     /// Seed. The same seed generates the same log on every machine.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Number of lines. They fill one day, regardless of their number.
+    /// Number of lines. The log covers one day, regardless of this number.
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(..=MAX_LINES))]
     pub(crate) lines: u64,
 }

@@ -1,4 +1,4 @@
-//! The shop that is visited.
+//! The pages of the shop.
 
 use super::random::Random;
 use super::request::{Client, Request};
@@ -44,8 +44,8 @@ pub(super) fn item(number: u64) -> String {
     format!("/catalog/item/{number}")
 }
 
-/// Opens a page and fetches what belongs to it, all of it where nothing is in the browser's cache;
-/// says when the page is there.
+/// Adds the requests for a page and its files. On a first visit the browser has no files in its
+/// cache, and requests all of them. Returns the time when the page has arrived.
 pub(super) fn open_page(
     random: &mut Random,
     client: Client,
@@ -63,7 +63,7 @@ pub(super) fn open_page(
     let assets = if is_first { ASSETS.len() as u64 } else { random.below(3) };
     for (asset, _) in ASSETS.iter().zip(0..assets) {
         let (status, bytes) = if is_first { (200, random.between(900, 90_000)) } else { (304, 0) };
-        // Slow lines are what makes a log late: the request came long before it is done.
+        // Slow lines cause late records, because a request begins long before its line is written.
         let took =
             if random.chance(12) { random.between(2_000, 25_000) } else { 3 + random.pause(25) };
         let at = there + random.between(10, 600);

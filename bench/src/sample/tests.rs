@@ -9,7 +9,7 @@ use super::{Options, START, write};
 
 const USUAL: Options = Options { seed: 1, lines: 20_000 };
 
-/// Counts, by subject, the requests and those that a fixed window of 60 a minute refuses.
+/// Counts the requests, and the requests that a fixed window of 60 per minute refuses.
 #[derive(Default)]
 struct Counts {
     minute: HashMap<(u32, u64), u64>,

@@ -23,7 +23,7 @@ pub(super) enum Peer {
 /// A kind of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Call {
-    /// `THROTTLE`: the same bytes for tidegate-server and for throttlecrab.
+    /// `THROTTLE`, with the same bytes for tidegate-server and for throttlecrab.
     Throttle,
     Incr,
     /// `POST /v1/acquire`
@@ -38,7 +38,7 @@ pub(super) enum Call {
     GrpcThrottle,
 }
 
-/// A server, and a kind of request to it.
+/// A server, and a kind of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Contender {
     pub(super) peer: Peer,

@@ -1,4 +1,4 @@
-//! Connections from one thread, for all protocols alike.
+//! The connections of one thread, for all protocols.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -28,7 +28,7 @@ pub(super) enum Pace {
     Rate(u64),
 }
 
-/// The end of sending.
+/// The condition that ends sending.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Until {
     Time(Duration),
@@ -82,7 +82,8 @@ impl Client {
         Ok(Self { streams, lines, next: 0 })
     }
 
-    /// Sends requests, and returns once all are answered. They are taken from `requests` in turn.
+    /// Sends requests, in the order of `requests` and then from its start again. Returns after the
+    /// last reply.
     pub(super) fn run(&mut self, requests: &[Vec<u8>], pace: Pace, until: Until) -> Outcome<Run> {
         let until = match (pace, until) {
             // All due requests are sent, even if they are late.
@@ -126,7 +127,8 @@ impl Client {
         }
     }
 
-    /// Sends until as many are in flight on each connection; if `is_together`, only where none is.
+    /// Sends requests until `depth` requests are in flight on each connection. With `is_together`,
+    /// skips connections with requests in flight.
     fn fill(&mut self, requests: &[Vec<u8>], depth: usize, is_together: bool, max: u64) -> u64 {
         let (now, mut sent) = (Instant::now(), 0);
         for line in &mut self.lines {
@@ -142,7 +144,7 @@ impl Client {
         sent
     }
 
-    /// Sends those that are due, on the connections in turn.
+    /// Sends the requests that are due, on the connections in turn.
     fn send_due(
         &mut self,
         requests: &[Vec<u8>],
@@ -165,7 +167,7 @@ impl Client {
         sent
     }
 
-    /// Writes what there is, and waits. Returns the connections that are ready.
+    /// Writes the pending output, and waits. Returns the connections that are ready.
     fn wait(&mut self, timeout: &Timespec) -> Outcome<Vec<usize>> {
         let mut polled = vec![];
         for (stream, line) in self.streams.iter().zip(&mut self.lines) {
@@ -208,7 +210,7 @@ impl Line {
         Ok(())
     }
 
-    /// Reads once.
+    /// Reads from the connection once.
     fn read(
         &mut self,
         mut stream: &TcpStream,
@@ -241,7 +243,7 @@ mod tests {
     fn server(held: usize) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        // Its threads end with their connections, or with the program.
+        // The threads of the server end with their connections, or with the program.
         thread::spawn(move || {
             while let Ok((mut stream, _)) = listener.accept() {
                 thread::spawn(move || {
@@ -279,7 +281,7 @@ mod tests {
 
     #[test]
     fn at_a_fixed_rate_the_time_of_a_request_runs_from_when_it_was_due() {
-        // The first reply comes when the last request has come, which is due 19 ms later.
+        // The first reply is sent when the last request arrives, which is due 19 ms later.
         let mut run = run(20, 1, Pace::Rate(1_000), Until::Time(Duration::from_millis(20)));
         assert_eq!((run.requests, run.latencies.len()), (20, 20));
         run.latencies.sort_unstable();

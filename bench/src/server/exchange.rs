@@ -19,18 +19,18 @@ pub(super) struct Reply {
 
 /// A protocol on one connection.
 pub(super) trait Exchange {
-    /// Writes what a connection begins with.
+    /// Writes the beginning of a connection.
     fn begin(&mut self, out: &mut Vec<u8>);
 
     /// Writes a request whose bytes were created before.
     fn request(&mut self, request: &[u8], out: &mut Vec<u8>);
 
-    /// Reads the whole replies in front of `input`, writes what has to be answered, and returns how
-    /// many bytes it has read.
+    /// Reads the complete replies at the beginning of `input`, and writes required answers to
+    /// `out`. Returns the number of read bytes.
     ///
     /// # Errors
     ///
-    /// If it is not a reply, or an error.
+    /// Returns an error if the input is not a reply, or if the reply is an error.
     fn read(&mut self, input: &[u8], replies: &mut Vec<Reply>, out: &mut Vec<u8>)
     -> Outcome<usize>;
 }

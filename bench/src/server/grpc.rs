@@ -1,4 +1,4 @@
-//! gRPC over HTTP/2, with no more of it than one kind of call needs.
+//! gRPC over HTTP/2, with the parts that one kind of call needs.
 //!
 //! A client such as the one of tonic takes more CPU for a call than a server, so it would determine
 //! the figures. This client therefore uses no crate.
@@ -8,8 +8,8 @@ use crate::Outcome;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The maximum window of a connection, less the one that it has from the start. No measurement
-/// receives as much.
+/// The amount by which the window of a connection grows to its maximum. No measurement receives
+/// this amount.
 const WINDOW: u32 = (1 << 31) - 1 - 65_535;
 
 /// Kinds of frames.
@@ -26,7 +26,7 @@ const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// `POST` and `http`, of the static table.
+/// `POST` and `http` in the static table.
 const METHOD_AND_SCHEME: [u8; 2] = [0x83, 0x86];
 
 /// The indices of the entries that the first request has added to the dynamic table: the path, the
@@ -35,18 +35,18 @@ const KNOWN_FIELDS: [u8; 4] = [0xc1, 0xc0, 0xbf, 0xbe];
 
 #[derive(Debug)]
 pub(super) struct Grpc {
-    /// The header fields of the first request, and of all others.
+    /// The header fields of the first request.
     first: Vec<u8>,
     later: Vec<u8>,
     requests: u32,
-    /// Whether the response of a stream allows, once its message has come.
+    /// Whether the response of each stream allows the call, after its message arrived.
     answers: Vec<Option<bool>>,
 }
 
 impl Grpc {
     pub(super) fn new(path: &str, authority: &str) -> Self {
         let mut first = METHOD_AND_SCHEME.to_vec();
-        // With a name of the static table, and to be added to the dynamic one.
+        // These fields have a name in the static table, and are added to the dynamic table.
         for (name, value) in [(4, path), (1, authority), (31, "application/grpc")] {
             first.push(0x40 | name);
             text(value, &mut first);
@@ -132,7 +132,7 @@ impl Exchange for Grpc {
             let Some(payload) = rest.get(..len) else { break };
             let stream = u32::from_be_bytes([*a, *b, *c, *d]);
             match *kind {
-                // Both services have 1 in their first field if they allow.
+                // The first field of both services is 1 if they allow the call.
                 DATA if len > 0 => {
                     *self.answer(stream)?.1 = Some(payload.get(5..7) == Some(&[0x08, 0x01]));
                 }

@@ -1,4 +1,4 @@
-//! HTTP/1.1, as far as the answers of these servers go.
+//! HTTP/1.1, with the parts that the responses of these servers need.
 
 use super::exchange::{Exchange, Reply};
 use crate::Outcome;

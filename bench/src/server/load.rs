@@ -84,7 +84,7 @@ impl Shape {
     pub(super) fn pace(self, options: &Options) -> Pace {
         match self {
             Self::One | Self::Many => Pace::Each(1),
-            // As clients of Redis do: all are sent, then all replies are read.
+            // Like clients of Redis, this client sends all requests, and then reads all replies.
             Self::Pipelined => Pace::Together(64),
             Self::Streams => Pace::Each(16),
             Self::Arrivals => Pace::Rate(options.rate),

@@ -25,19 +25,19 @@ pub(super) struct Footprint {
     pub(super) at_rest: Memory,
     /// The memory after requests for one subject, and for many subjects whose states expire soon.
     pub(super) after_load: Memory,
-    /// With all subjects stored.
+    /// The memory with all stored subjects.
     pub(super) full: Memory,
     pub(super) subjects: u64,
 }
 
 impl Footprint {
-    /// Bytes for each subject.
+    /// Returns the bytes per subject.
     pub(super) fn per_subject(&self) -> u64 {
         self.full.anonymous.saturating_sub(self.after_load.anonymous) / self.subjects.max(1)
     }
 }
 
-/// Measures servers that are started for it.
+/// Measures new servers.
 pub(super) fn measure(
     cores: Cores,
     throttlecrab: Option<&PathBuf>,

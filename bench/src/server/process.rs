@@ -24,16 +24,16 @@ const TARGET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target");
 /// The maximum time that a server takes to start.
 const START: Duration = Duration::from_secs(60);
 
-/// The cores that programs run on, if there are two, and `taskset` to choose them.
+/// The cores of the programs. They are chosen with `taskset`, if there are two cores.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Cores {
     Any,
-    /// All servers on the first one, the client on the second one.
+    /// All servers run on the first core, and the client runs on the second core.
     Two,
 }
 
 impl Cores {
-    /// Puts the client, this thread, in its place.
+    /// Moves this thread, which is the client, to its core.
     pub(super) fn choose() -> Outcome<Self> {
         if std::thread::available_parallelism()?.get() < 2 {
             return Ok(Self::Any);
@@ -55,7 +55,7 @@ impl Cores {
         }
     }
 
-    /// Puts a server that runs already in its place.
+    /// Moves a running server to its core.
     pub(super) fn place(self, pid: u32) -> Outcome<()> {
         match self {
             Self::Any => Ok(()),
@@ -64,7 +64,7 @@ impl Cores {
     }
 }
 
-/// Lets all threads of a process run on one core alone.
+/// Restricts all threads of a process to one core.
 fn pin(core: usize, pid: u32) -> Outcome<()> {
     let mut command = Command::new("taskset");
     command.args(["--all-tasks", "--cpu-list", "--pid", &core.to_string(), &pid.to_string()]);
@@ -75,11 +75,11 @@ fn pin(core: usize, pid: u32) -> Outcome<()> {
     Err(String::from_utf8_lossy(&output.stderr).into_owned().into())
 }
 
-/// A server, which ends when this is dropped.
+/// The process of a server, which ends when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
-    /// Not closed, so that the server may write to it.
+    /// The output of the server stays open, so that the server can write to it.
     _output: Option<BufReader<ChildStdout>>,
     grpc: SocketAddr,
     http: SocketAddr,
@@ -88,14 +88,14 @@ pub(super) struct Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 impl Process {
-    /// Our server, with its store and the directory of its limits.
+    /// Starts tidegate-server with its store and the directory of its limits.
     pub(super) fn tidegate(cores: Cores, store: &str, limits: &str) -> Outcome<Self> {
         let program = tidegate_server()?;
         let mut command = cores.command(&program);
@@ -200,7 +200,7 @@ pub(super) fn cpu_time(pid: u32) -> Outcome<Duration> {
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
         let text = match fs::read_to_string(thread?.path().join("schedstat")) {
             Ok(text) => text,
-            // It has ended.
+            // The thread has ended.
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             Err(error) => return Err(error.into()),
         };
@@ -210,10 +210,10 @@ pub(super) fn cpu_time(pid: u32) -> Outcome<Duration> {
     Ok(Duration::from_nanos(nanos))
 }
 
-/// Memory of a process in bytes.
+/// The memory of a process, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Memory {
-    /// All of it, files of programs included.
+    /// The resident memory, including files of programs.
     pub(super) resident: u64,
     /// The resident memory without the shares of other processes.
     pub(super) proportional: u64,

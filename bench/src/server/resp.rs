@@ -1,4 +1,4 @@
-//! The protocol of Redis, as far as replies to `THROTTLE` and `INCR` go.
+//! The protocol of Redis, with the parts that replies to `THROTTLE` and `INCR` need.
 
 use super::exchange::{Exchange, Reply};
 use crate::Outcome;
