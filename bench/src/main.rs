@@ -1,110 +1,104 @@
-//! Benchmarks: the cost of a decision, beside other limiters. Not published.
+//! Benchmarks of the cost of a decision, next to other limiters. This package is not published, and
+//! it is not a member of the workspace.
 //!
 //! ```sh
-//! cargo run --release -p tidegate-bench # all of them, one after another
-//! cargo run --release -p tidegate-bench -- memory
-//! cargo run --release -p tidegate-bench -- redis
-//! cargo run --release -p tidegate-bench -- throughput
-//! cargo run --release -p tidegate-bench -- holds
-//! cargo run --release -p tidegate-bench -- cluster
-//! cargo run --release -p tidegate-bench -- denied
-//! cargo run --release -p tidegate-bench -- http
-//! cargo run --release -p tidegate-bench -- observed
-//! cargo run --release -p tidegate-bench -- cluster-clients
-//! cargo run --release -p tidegate-bench -- server
-//! cargo run --release -p tidegate-bench -- flood
-//! cargo run --release -p tidegate-bench -- shards
-//! cargo run --release -p tidegate-bench -- simulate
+//! cargo run --release --manifest-path bench/Cargo.toml           # all benchmarks, one after another
+//! cargo run --release --manifest-path bench/Cargo.toml -- memory # one benchmark
+//! cargo run --release --manifest-path bench/Cargo.toml -- --help # their names
 //! ```
 
 mod cluster;
 mod cluster_clients;
 mod denied;
-mod figures;
+mod harness;
 mod holds;
 mod http;
 mod memory;
-mod observed;
-mod picture;
 mod random;
 mod redis;
+mod replay;
+mod sample;
 mod server;
-mod shards;
 mod simulate;
 mod throughput;
-mod verdict;
 
 use std::error::Error;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Any error ends the benchmark; its kind does not matter.
+/// Any error ends the benchmark. The kind of the error does not matter.
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Measures the cost of a decision, beside other limiters. Without a command, runs all benchmarks.
+/// Measure the cost of a decision, next to other limiters. Without a command, run all benchmarks.
 #[derive(Debug, Parser)]
 struct Args {
     #[command(subcommand)]
-    what: Option<What>,
+    command: Option<Command>,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
-    /// This process's memory: `tidegate-memory` beside other limiters.
+enum Command {
+    /// Measure `tidegate-memory` and other limiters for one process.
     Memory(memory::Options),
-    /// One Redis: the scripts of `tidegate-redis` beside plain commands and the usual scripts.
+    /// Measure the scripts of `tidegate-redis` on one Redis, next to plain commands and common
+    /// scripts.
     ///
-    /// Starts a server of its own: `redis-server` from the PATH, or what TIDEGATE_REDIS_SERVER names.
+    /// The benchmark starts its own server: `redis-server` from the PATH, or the program that
+    /// TIDEGATE_REDIS_SERVER names.
     Redis(redis::Options),
-    /// The ways to a decision on one Redis, side by side: single calls, batches, coalesced, leased, the deny cache.
+    /// Measure each way to a decision on one Redis: single calls, batches, coalesced calls, leases
+    /// and the deny cache.
     ///
-    /// Starts a server of its own, as `redis` does.
+    /// The benchmark starts its own server, like `redis`.
     Throughput(throughput::Options),
-    /// Calls with an id, and holds with their settlement, on one Redis, beside calls without.
+    /// Measure calls with an id, and holds with their settlement, on one Redis.
     ///
-    /// Starts a server of its own, as `redis` does.
+    /// The benchmark starts its own server, like `redis`.
     Holds(holds::Options),
-    /// A Redis Cluster: decisions for many tenants on one, two and three nodes, and for a hot one in shards.
+    /// Measure clusters of one, two and three nodes, with many tenants and with one busy tenant in
+    /// shards.
     ///
-    /// Starts its nodes as `redis` does its server.
+    /// The benchmark starts its own nodes, like `redis`.
     Cluster(cluster::Options),
-    /// A load of which nine tenths are denied, on one Redis, with and without the deny cache.
+    /// Measure loads that are mostly denied, on one Redis, with and without the deny cache.
     ///
-    /// Starts a server of its own, as `redis` does.
+    /// The benchmark starts its own server, like `redis`.
     Denied(denied::Options),
-    /// A web server that says hello: without a limiter, behind the layers of `tidegate-http` and of
-    /// tower_governor, and with a limiter in its handler, in memory and on Redis.
+    /// Measure the HTTP layer, tower_governor, and limiters in the handler of a web server.
     ///
-    /// First a request through the layers without a network. The rest needs `wrk` (apt-get install wrk), and starts a Redis of its own as `redis` does.
+    /// The first part sends requests through layers without a network. The second part needs `wrk`
+    /// (apt-get install wrk), and starts its own Redis, like `redis`.
     Http(http::Options),
-    /// One of these servers.
+    /// Run one of the web servers of `http`.
     #[command(hide = true)]
     HttpServer(http::ServerOptions),
-    /// `tidegate-server` beside throttlecrab's server and Redis, over RESP, HTTP and gRPC, and its memory.
+    /// Measure `tidegate-server`, throttlecrab's server and Redis, over RESP, HTTP and gRPC.
     ///
-    /// Needs Linux; `tidegate-server` beside this program, or the one that TIDEGATE_SERVER names; and `throttlecrab-server`,
-    /// which `.ci/install-throttlecrab` builds, or the one that TIDEGATE_THROTTLECRAB names. Starts a Redis of its own, as
-    /// `redis` does.
+    /// This needs Linux. It uses the `tidegate-server` that the workspace built, or the program
+    /// that TIDEGATE_SERVER names, and the `throttlecrab-server` that `.ci/install-throttlecrab`
+    /// built, or the program that TIDEGATE_THROTTLECRAB names. It starts its own Redis, like
+    /// `redis`.
     Server(server::Options),
-    /// `tidegate-server` while clients flood it, and its memory while clients do not read.
+    /// Measure `tidegate-server` during a flood of requests, and its memory while clients do not
+    /// read.
     ///
-    /// Needs Linux, and `tidegate-server` as `server` does.
+    /// This needs Linux, and `tidegate-server` as `server` does.
     Flood(server::FloodOptions),
-    /// What `.observed()` adds to a check in memory.
-    Observed(observed::Options),
-    /// Two clients of Redis Cluster while a node is down or a slot moves.
+    /// Measure two clients of a Redis Cluster while a node is down or a slot moves.
     ///
-    /// Starts clusters of its own, as `redis` does.
+    /// The benchmark starts its own clusters, like `redis`.
     ClusterClients(cluster_clients::Options),
-    /// How often a limit in shards denies too early, if exactly the limit arrives.
-    Shards(shards::Options),
-    /// What leases cost a limit and save a server, for up to 1,000 nodes, in virtual time.
+    /// Simulate leases on up to 1,000 nodes, in virtual time.
     Simulate(simulate::Options),
+    /// Measure how many lines of an access log per second `tidegate replay` reads and decides.
+    Replay,
+    /// Print the access log in `samples/shop.log.zst`, or a longer one.
+    Sample(sample::Options),
 }
 
 fn main() -> ExitCode {
-    match Args::parse().what.map_or_else(everything, measure) {
+    match Args::parse().command.map_or_else(run_all, run) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -114,61 +108,59 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs each benchmark with its defaults. One that cannot run does not keep the next ones from running.
-fn everything() -> Outcome<bool> {
+/// Runs each benchmark with its default options. If a benchmark fails, the next ones still run.
+fn run_all() -> Outcome<bool> {
     let mut failed = vec![];
-    for what in [
+    for name in [
         "memory",
         "redis",
         "throughput",
         "holds",
         "cluster",
         "denied",
-        "observed",
-        "shards",
         "simulate",
+        "replay",
         "cluster-clients",
         "http",
         "server",
         "flood",
     ] {
-        let args = Args::try_parse_from(["tidegate-bench", what])?;
-        if let Some(Err(error)) = args.what.map(measure) {
-            failed.push(format!("{what}: {error}"));
+        let args = Args::try_parse_from(["tidegate-bench", name])?;
+        if let Some(Err(error)) = args.command.map(run) {
+            failed.push(format!("{name}: {error}"));
         }
     }
     if failed.is_empty() { Ok(true) } else { Err(failed.join("; ").into()) }
 }
 
-fn measure(what: What) -> Outcome<bool> {
-    match what {
-        What::Memory(options) => memory::run(&options).map(|all_met| all_met || !options.check),
-        What::Redis(options) => redis::run(&options).map(|all_met| all_met || !options.check),
-        What::Throughput(options) => {
-            throughput::run(&options).map(|all_met| all_met || !options.check)
-        }
-        What::Holds(options) => holds::run(&options).map(|all_met| all_met || !options.check),
-        What::Cluster(options) => cluster::run(&options).map(|()| true),
-        What::Denied(options) => denied::run(&options).map(|all_met| all_met || !options.check),
-        What::Http(options) => http::run(&options).map(|()| true),
-        What::HttpServer(options) => http::serve(&options).map(|()| true),
-        What::Server(options) => server::run(&options).map(|all_met| all_met || !options.check),
-        What::Flood(options) => server::flood(&options).map(|()| true),
-        What::Observed(options) => observed::run(&options).map(|()| true),
-        What::ClusterClients(options) => cluster_clients::run(&options).map(|()| true),
-        What::Shards(options) => shards::run(&options),
-        What::Simulate(options) => simulate::run(&options).map(|all_met| all_met || !options.check),
+/// Runs one command. Returns `false` if `--check` is set and a target is missed.
+fn run(command: Command) -> Outcome<bool> {
+    match command {
+        Command::Memory(options) => memory::run(&options),
+        Command::Redis(options) => redis::run(&options),
+        Command::Throughput(options) => throughput::run(&options),
+        Command::Holds(options) => holds::run(&options),
+        Command::Cluster(options) => cluster::run(&options).map(|()| true),
+        Command::Denied(options) => denied::run(&options),
+        Command::Http(options) => http::run(&options).map(|()| true),
+        Command::HttpServer(options) => http::serve(&options).map(|()| true),
+        Command::Server(options) => server::run(&options),
+        Command::Flood(options) => server::flood(&options).map(|()| true),
+        Command::ClusterClients(options) => cluster_clients::run(&options).map(|()| true),
+        Command::Simulate(options) => simulate::run(&options),
+        Command::Replay => replay::run().map(|()| true),
+        Command::Sample(options) => sample::print(&options).map(|()| true),
     }
 }
 
-/// Runs a benchmark of clients in one thread, as most programs that send few calls do.
+/// Runs a benchmark of clients on one thread, like most programs that send few calls.
 fn block_on<T>(future: impl Future<Output = Outcome<T>>) -> Outcome<T> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {
-        Ok(0) => Err("must be at least 1".to_owned()),
+        Ok(0) => Err("the number is 0; it must be at least 1".to_owned()),
         Ok(number) => Ok(number),
         Err(error) => Err(format!("{error}")),
     }

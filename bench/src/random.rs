@@ -2,8 +2,8 @@
 
 pub(crate) use tidegate_memory::core::no_semver::nth_split_mix as random;
 
-/// A rank that is drawn with a probability of about one over itself: each octave of ranks is as
-/// likely as any other. Ranks are spread over all there are.
+/// Returns a rank with a probability of about one over the rank: each octave of ranks has the same
+/// probability. The ranks are spread over all numbers below `of`.
 pub(crate) fn zipf(random: u64, of: u64) -> u64 {
     let octaves = u64::from(of.ilog2()) + 1;
     let first = 1 << (random % octaves);

@@ -1,5 +1,5 @@
-//! How many lines a second the reader takes in, on one core:
-//! `cargo bench -p tidegate --bench trace_read`. Give paths to read those instead.
+//! Measures the number of lines per second that the reader reads on one core: `cargo bench -p
+//! tidegate --bench trace_read`. The arguments are paths to read instead.
 
 use std::fmt::Write as _;
 use std::io::Cursor;
@@ -15,7 +15,7 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 const LINES: u64 = 2_000_000;
 const RUNS: usize = 5;
 
-/// Adds up what it gets, so that nothing is optimised away.
+/// Adds all values of the records, so that the compiler does not remove the reader.
 #[derive(Default)]
 struct Sum(u64);
 
@@ -86,7 +86,7 @@ fn run(order: Order, inputs: Vec<Input>) -> Result<(Duration, Summary), Error> {
     Ok((begin.elapsed(), summary))
 }
 
-/// A log in the combined format, of a day and 50,000 addresses.
+/// Returns a log in the combined format, of one day and 50,000 addresses.
 fn combined(late: bool) -> String {
     let mut log = String::new();
     let mut random = 1_u64;

@@ -1,4 +1,4 @@
-//! What the subcommands do.
+//! The command `replay`, and the errors of all commands.
 
 use std::error::Error as StdError;
 use std::fs::File;
@@ -9,44 +9,45 @@ use std::process::ExitCode;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args;
+#[cfg(feature = "redis")]
 use crate::interrupt;
 use crate::outputs;
-use tidegate::plan::{self, Plan};
 use tidegate::replay::{Error, Replay, Suggest};
 use tidegate::report::number::{counted, thousands};
 use tidegate::report::{self, Report, Source};
-use tidegate::sample;
-use tidegate::scripts;
-use tidegate::trace::{self, FileSummary, Input, Progress, Summary};
+use tidegate::trace::{self, FileSummary, Input, Progress, Stop, Summary};
 
-/// Reason for an exit code other than 0.
+/// The exit code of a program that Ctrl-C ended: 128 and the number of the signal.
+pub(crate) const INTERRUPTED: u8 = 130;
+
+/// The reason for an exit code other than 0.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The input is bad, or a file cannot be read or written.
+    /// The input is invalid, or a file cannot be read or written.
     Input(String),
-    /// The command line is bad.
+    /// The command line is invalid.
     Usage(String),
-    /// The reader of the output has closed it.
+    /// The reader of the output closed the pipe.
     BrokenPipe,
     /// Ctrl-C.
     Interrupted,
 }
 
 impl Failure {
-    /// Prints the message, and returns the code.
+    /// Prints the message, and returns the exit code.
     pub(crate) fn report(self) -> ExitCode {
         let (message, code) = match self {
             Self::Input(message) => (message, 1),
             Self::Usage(message) => (message, 2),
             Self::BrokenPipe => return ExitCode::SUCCESS,
-            Self::Interrupted => ("interrupted".to_owned(), interrupt::CODE),
+            Self::Interrupted => ("interrupted".to_owned(), INTERRUPTED),
         };
-        // If standard error is closed too, there is nowhere to report it.
+        // If standard error is closed, the message is lost.
         let _ = writeln!(io::stderr(), "tidegate: {message}");
         ExitCode::from(code)
     }
 
-    fn writing(what: &str, error: &io::Error) -> Self {
+    pub(crate) fn writing(what: &str, error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::BrokenPipe,
             _ => Self::Input(format!("{what} cannot be written: {error}")),
@@ -68,17 +69,14 @@ pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
         pattern: args.pattern.clone(),
         strict: args.strict,
     };
-    // A replay in memory leaves nothing behind, so Ctrl-C ends it as it does any program.
-    let listen = || {
-        interrupt::listen()
-            .map_err(|error| Failure::Input(format!("Ctrl-C cannot be listened for: {error}")))
-    };
-    let stop = (!backend.is_memory()).then(listen).transpose()?;
+    // A replay in memory leaves no keys on a server, so Ctrl-C ends the process immediately.
+    let stop = (!backend.is_memory()).then(stop_on_interrupt).transpose()?;
     let window = u64::try_from(args.window.as_micros()).unwrap_or(u64::MAX);
     let suggest = args.suggest.map(|share| Suggest { share, window });
     let bar = progress_bar();
-    let replay =
-        Replay::new(&policies, backend, suggest, args.decisions.is_some(), |it| show(&bar, it));
+    let replay = Replay::new(&policies, backend, suggest, args.decisions.is_some(), |progress| {
+        show(&bar, progress);
+    });
     let replay = replay.map_err(|error| Failure::Usage(format!("{error:#}")))?;
     let mut replay = replay.settling(args.settling()).leased(args.leasing());
     let mut inputs: Vec<Input> = args.files.iter().map(|path| Input::from_arg(path)).collect();
@@ -96,8 +94,8 @@ pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
         }
         Err(error) => Err(Failure::Input(with_causes(&error))),
     };
-    // The keys on a server are deleted even if the replay failed. If that fails, the result is still right:
-    // it is a warning, and no failure.
+    // The keys on a server are deleted even if the replay failed. If that fails, the result is
+    // still correct, so this is only a warning.
     if let Err(error) = replay.clean_up() {
         let _ = writeln!(
             io::stderr(),
@@ -109,7 +107,20 @@ pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
     result
 }
 
-/// An error's message with those of its causes, as far as it does not have them in it.
+#[cfg(feature = "redis")]
+fn stop_on_interrupt() -> Result<Stop, Failure> {
+    interrupt::listen()
+        .map_err(|error| Failure::Input(format!("the handler of Ctrl-C cannot start: {error}")))
+}
+
+/// Returns a stop that is never requested, because every replay is in memory.
+#[cfg(not(feature = "redis"))]
+fn stop_on_interrupt() -> Result<Stop, Failure> {
+    Ok(Stop::default())
+}
+
+/// Returns the message of an error with the messages of its causes, unless it already contains
+/// them.
 fn with_causes(error: &dyn StdError) -> String {
     let mut message = error.to_string();
     let mut cause = error.source();
@@ -175,53 +186,6 @@ fn show_results<P: FnMut(Progress)>(
     Ok(())
 }
 
-pub(crate) fn sample(args: &args::Sample) -> Result<(), Failure> {
-    if args.lines > sample::LINES_MAX {
-        return Err(Failure::Usage(format!(
-            "--lines {} is above {}; make several days with different seeds",
-            args.lines,
-            sample::LINES_MAX,
-        )));
-    }
-    let options =
-        sample::Options { seed: args.seed, lines: args.lines, ..sample::Options::default() };
-    let mut out = BufWriter::new(io::stdout().lock());
-    sample::write(&options, &mut out)
-        .and_then(|()| out.flush())
-        .map_err(|error| Failure::writing("the sample", &error))
-}
-
-pub(crate) fn plan(args: &args::Plan) -> Result<(), Failure> {
-    let plan = Plan::new(args.wanted());
-    let mut out = BufWriter::new(io::stdout().lock());
-    plan::write(&plan, &mut out)
-        .and_then(|()| out.flush())
-        .map_err(|error| Failure::writing("the plan", &error))
-}
-
-pub(crate) fn scripts(args: &args::Scripts) -> Result<(), Failure> {
-    if let Some(folder) = &args.dir {
-        return scripts::write_all(folder)
-            .map_err(|error| Failure::writing(&outputs::shown(folder), &error));
-    }
-    let mut out = BufWriter::new(io::stdout().lock());
-    let written = if let Some(policy) = &args.call {
-        scripts::write_call(&args.prefix, policy, &args.subject, args.cost, &mut out)
-            .map_err(|error| Failure::Usage(format!("--call: {error:#}")))?
-    } else if let Some(name) = &args.name {
-        let Some(script) = scripts::find(name) else {
-            let names = scripts::names().join(", ");
-            return Err(Failure::Usage(format!(
-                "`{name}` is not a script; the scripts are {names}"
-            )));
-        };
-        out.write_all(script.code().as_bytes())
-    } else {
-        scripts::list(&mut out)
-    };
-    written.and_then(|()| out.flush()).map_err(|error| Failure::writing("the output", &error))
-}
-
 fn source(args: &args::Replay, summary: &Summary, cost: u64) -> Source {
     let mut formats: Vec<String> = Vec::new();
     for format in summary.files.iter().filter_map(format_of) {
@@ -246,7 +210,7 @@ fn source(args: &args::Replay, summary: &Summary, cost: u64) -> Source {
     }
 }
 
-/// Description of the cost, with the late part.
+/// Returns the description of the cost, including the late cost.
 fn cost_of(args: &args::Replay) -> String {
     let late = args.late_cost();
     match (&args.cost, late.is_empty()) {
@@ -256,7 +220,7 @@ fn cost_of(args: &args::Replay) -> String {
     }
 }
 
-/// The format of a file, with the envelope of its lines.
+/// Returns the format of a file, with the envelope of its lines.
 fn format_of(file: &FileSummary) -> Option<String> {
     let format = file.format?;
     Some(match file.envelope {
@@ -265,7 +229,7 @@ fn format_of(file: &FileSummary) -> Option<String> {
     })
 }
 
-/// Number of lines that are requests or are malformed.
+/// Returns the number of lines that are requests or malformed.
 fn lines(summary: &Summary) -> u64 {
     summary.records + summary.malformed + summary.without_subject
 }
@@ -285,7 +249,7 @@ fn report_malformed(summary: &Summary) {
     }
 }
 
-/// Reports what is not in the result, or why the result is empty.
+/// Reports the lines that are not part of the result, or that the input is empty.
 fn report_left_out(args: &args::Replay, summary: &Summary) {
     let mut err = io::stderr().lock();
     if summary.without_subject > 0 {
@@ -302,7 +266,7 @@ fn report_left_out(args: &args::Replay, summary: &Summary) {
     }
 }
 
-/// Description of the subject.
+/// Returns the description of the subject.
 fn by(args: &args::Replay, summary: &Summary) -> String {
     let mut by: Vec<&str> = summary.files.iter().filter_map(|f| f.subject.as_deref()).collect();
     by.dedup();
@@ -332,7 +296,7 @@ fn write_file(
 }
 
 fn progress_bar() -> ProgressBar {
-    // Hidden where standard error is no terminal.
+    // The bar is hidden if standard error is not a terminal.
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     let style = ProgressStyle::with_template("{bar:40} {percent}% of {total_bytes}, {eta} left");
     if let Ok(style) = style {

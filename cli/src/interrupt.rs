@@ -7,12 +7,10 @@ use std::thread;
 use tokio::runtime::Builder;
 use tokio::signal::ctrl_c;
 
+use crate::command::INTERRUPTED;
 use tidegate::trace::Stop;
 
-/// The exit code of a program that Ctrl-C ended: 128 and the number of the signal.
-pub(crate) const CODE: u8 = 130;
-
-/// Turns the first Ctrl-C into a request to stop. A second one ends the program at once.
+/// Turns the first Ctrl-C into a request to stop. A second Ctrl-C ends the process immediately.
 pub(crate) fn listen() -> io::Result<Stop> {
     let stop = Stop::default();
     let asked = stop.clone();
@@ -21,7 +19,7 @@ pub(crate) fn listen() -> io::Result<Stop> {
         if ctrl_c().await.is_ok() {
             asked.ask();
             if ctrl_c().await.is_ok() {
-                process::exit(CODE.into());
+                process::exit(INTERRUPTED.into());
             }
         }
     };

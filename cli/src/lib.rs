@@ -1,22 +1,23 @@
-//! The program `tidegate`: replays real traffic against rate-limit policies, and plans what they cost.
+//! The program `tidegate` replays real traffic against rate-limit policies. With the feature
+//! `redis`, it also replays on a server and plans the nodes of a deployment.
 //!
 //! ```sh
 //! cargo install tidegate
 //! tidegate --help
 //! ```
 //!
-//! This library is the inside of the program, for its tests and benchmarks. It is not a public API: nothing
-//! in it is subject to semantic versioning. The library for limiters is `tidegate-core`.
+//! This library contains the parts of the program for its tests and benchmarks. It is not a public
+//! API, and is outside semantic versioning. The library for limiters is `tidegate-core`.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(feature = "redis")]
 #[doc(hidden)]
 pub mod plan;
 #[doc(hidden)]
 pub mod replay;
 #[doc(hidden)]
 pub mod report;
-#[doc(hidden)]
-pub mod sample;
+#[cfg(feature = "redis")]
 #[doc(hidden)]
 pub mod scripts;
 #[doc(hidden)]

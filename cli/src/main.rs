@@ -1,14 +1,18 @@
 //! The `tidegate` program.
 //!
-//! Exit codes: 0 done, 1 bad input or a store that fails, 2 bad usage, 130 ended by Ctrl-C. A broken
-//! pipe ends it quietly. A few malformed lines, or what a replay could not take away again from a
-//! server, are reported on standard error and change no code; if half of all lines or more are
-//! malformed, the code is 1.
+//! The exit codes are 0 for success, 1 for invalid input or a failed store, 2 for invalid usage,
+//! and 130 after Ctrl-C. If the reader of the output closes the pipe, the program ends with 0 and
+//! no message. Malformed lines, and keys that a replay could not delete from a server, are reported
+//! on standard error. They do not change the exit code, unless at least half of all lines are
+//! malformed.
 
 mod args;
 mod command;
+#[cfg(feature = "redis")]
 mod interrupt;
 mod outputs;
+#[cfg(feature = "redis")]
+mod redis_commands;
 
 use std::process::ExitCode;
 
@@ -17,9 +21,8 @@ use clap::Parser;
 fn main() -> ExitCode {
     let result = match args::Cli::parse().command {
         args::Command::Replay(replay) => command::replay(&replay),
-        args::Command::Sample(sample) => command::sample(&sample),
-        args::Command::Plan(plan) => command::plan(&plan),
-        args::Command::Scripts(scripts) => command::scripts(&scripts),
+        #[cfg(feature = "redis")]
+        args::Command::Redis(command) => command.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! The files to be written, held against those that are read.
+//! Compares the output files with the input files.
 
 use std::fs;
 use std::io;
@@ -9,8 +9,8 @@ use same_file::Handle;
 use crate::args;
 use tidegate::report::escape::printable;
 
-/// Refuses to write a file that is an input, or that is written by another option too, under
-/// whatever path or link. Nothing is opened for writing here.
+/// Returns an error if an output file is an input file or the other output file, under any path or
+/// link. This opens no file for writing.
 pub(crate) fn check(args: &args::Replay) -> Result<(), String> {
     let outputs = [("--html", &args.html), ("--decisions", &args.decisions)];
     let outputs: Vec<(&str, &Path)> =
@@ -31,22 +31,23 @@ pub(crate) fn check(args: &args::Replay) -> Result<(), String> {
     Ok(())
 }
 
-/// A path as messages show it.
+/// Returns a path as text for messages.
 pub(crate) fn shown(path: &Path) -> String {
     printable(path.as_os_str().as_encoded_bytes())
 }
 
-/// Whether two paths lead to one regular file; an input may be `-` for standard input. Devices, such
-/// as /dev/null, may be shared.
+/// Returns `true` if two paths lead to one regular file. `-` as an input is standard input.
+/// Devices, such as /dev/null, can be shared.
 fn is_same(output: &Path, other: &Path) -> bool {
     let is_regular = fs::metadata(output).is_ok_and(|metadata| metadata.is_file());
     let handle = |path: &Path| -> io::Result<Handle> {
         if path == Path::new("-") { Handle::stdin() } else { Handle::from_path(path) }
     };
-    is_regular && Handle::from_path(output).is_ok_and(|out| handle(other).is_ok_and(|it| it == out))
+    is_regular
+        && Handle::from_path(output).is_ok_and(|out| handle(other).is_ok_and(|other| other == out))
 }
 
-/// Whether two files that are not there yet would be one.
+/// Returns `true` if two files that do not exist yet would be one file.
 fn will_be_same(one: &Path, other: &Path) -> bool {
     let place = |path: &Path| -> Option<PathBuf> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());

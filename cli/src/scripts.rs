@@ -1,4 +1,4 @@
-//! The Lua scripts as a server gets them.
+//! Prints the Lua scripts that a server executes.
 
 use std::fs;
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use tidegate_redis::scripts::{Script, all};
 
 use crate::report::number::thousands;
 
-/// Name of a script in the list and, with `.lua` behind, of its file.
+/// Returns the name of a script in the list. Its file has this name and `.lua`.
 #[must_use]
 pub fn file_name(script: &Script) -> String {
     match script.variant() {
@@ -19,24 +19,24 @@ pub fn file_name(script: &Script) -> String {
     }
 }
 
-/// Finds a script by its name.
+/// Returns the script with a name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Script> {
     let name = name.strip_suffix(".lua").unwrap_or(name);
     all().into_iter().find(|script| file_name(script) == name)
 }
 
-/// Names of all scripts.
+/// Returns the names of all scripts.
 #[must_use]
 pub fn names() -> Vec<String> {
     all().into_iter().map(file_name).collect()
 }
 
-/// Lists all scripts: name, size, SHA-1.
+/// Lists all scripts with their names, sizes and SHA-1 digests.
 ///
 /// # Errors
 ///
-/// If writing fails.
+/// Returns an error if writing fails.
 pub fn list(out: &mut impl Write) -> io::Result<()> {
     for script in all() {
         let bytes = thousands(script.code().len() as u64);
@@ -49,7 +49,7 @@ pub fn list(out: &mut impl Write) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// If a file cannot be written.
+/// Returns an error if a file cannot be written.
 pub fn write_all(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     for script in all() {
@@ -58,15 +58,16 @@ pub fn write_all(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a shell command that makes one call with `redis-cli`, as a store makes it. The script is read from a
-/// file in the current folder, as [`write_all`] names it.
+/// Writes a shell command that makes one call with `redis-cli`, like a store. The command reads the
+/// script from a file in the current folder. [`write_all`] writes this file.
 ///
-/// Not with `redis-cli --eval`: the argument of a script has zero bytes, which no argument of a program can
-/// have, and `--eval` does not read one from standard input (`-x`).
+/// The command does not use `redis-cli --eval`. The argument of a script has zero bytes, which an
+/// argument of a program cannot have, and `--eval` does not read an argument from standard input
+/// (`-x`).
 ///
 /// # Errors
 ///
-/// As [`Call::check`], or if writing fails.
+/// Returns the error of [`Call::check`], or an error if writing fails.
 pub fn write_call(
     prefix: &str,
     policy: &Policy,
@@ -77,7 +78,7 @@ pub fn write_call(
     let charges = [Charge::new(policy, subject.as_bytes()).cost(cost)];
     let call = Call::acquire(&charges);
     let request = Request::new(&Keys::new(prefix), &call)?;
-    // In octal: what POSIX promises of `printf`.
+    // POSIX specifies octal escapes for `printf`.
     let argument: String = request.arguments().iter().map(|byte| format!("\\{byte:03o}")).collect();
     let keys = request.keys().iter().map(|key| shell_quoted(&String::from_utf8_lossy(key)));
     let keys = keys.collect::<Vec<_>>().join(" ");
@@ -89,7 +90,7 @@ pub fn write_call(
     ))
 }
 
-/// Keys consist of visible ASCII, but a prefix may have quotes.
+/// Quotes a text for a shell. Keys consist of visible ASCII, but a prefix can contain quotes.
 fn shell_quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }

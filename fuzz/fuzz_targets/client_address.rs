@@ -1,4 +1,5 @@
-//! Whatever bytes a client sends as `X-Forwarded-For`, `Forwarded` or `X-Real-IP`, it cannot choose its address.
+//! A client cannot choose its address, regardless of the bytes that it sends as `X-Forwarded-For`,
+//! `Forwarded` or `X-Real-IP`.
 #![no_main]
 
 #[expect(dead_code, reason = "the tests use the rest")]

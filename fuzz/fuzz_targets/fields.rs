@@ -1,4 +1,5 @@
-//! Any fields of a response are read within all bounds, and what was read is written and read again.
+//! Fields of a response with any bytes are parsed within all bounds. The parsed values are written
+//! and parsed again.
 #![no_main]
 
 #[path = "../../http/tests/fields/bounds.rs"]

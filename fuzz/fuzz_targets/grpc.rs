@@ -1,4 +1,4 @@
-//! Any bytes to the gRPC port end their connection, and no other.
+//! Any bytes to the gRPC port end only their own connection.
 #![no_main]
 
 #[expect(dead_code, reason = "other targets use the rest")]

@@ -1,4 +1,4 @@
-//! Any bytes to the HTTP port: well-formed responses with statuses that are documented.
+//! For any bytes, the HTTP port sends well-formed responses with documented statuses.
 #![no_main]
 
 #[expect(dead_code, reason = "other targets use the rest")]

@@ -1,4 +1,4 @@
-//! Any body to `/json` and `/v1`: one response in JSON, or a short reason.
+//! For any body, `/json` and `/v1` send one response in JSON, or a short reason.
 #![no_main]
 
 #[expect(dead_code, reason = "other targets use the rest")]

@@ -1,5 +1,5 @@
-//! The core decides as the oracle does, on any trace: the bytes choose one from all that the
-//! property tests may draw.
+//! The core and the oracle make the same decisions on any trace. The bytes choose a trace from all
+//! traces that the property tests can generate.
 #![no_main]
 
 use std::pin::pin;

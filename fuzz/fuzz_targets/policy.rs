@@ -1,4 +1,5 @@
-//! Any text is a policy that prints and reads back as itself, or an error that points into it.
+//! Any text is a policy whose printed form parses to the same policy, or an error with a position
+//! in the text.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Any bytes to the protocol of Redis: each command has one reply, however the bytes are cut.
+//! For any bytes in the protocol of Redis, each command has one reply, regardless of how the bytes
+//! are split.
 #![no_main]
 
 #[expect(dead_code, reason = "other targets use the rest")]

@@ -1,4 +1,4 @@
-//! Any message of Envoy is decided or refused, and is the same request as JSON.
+//! Any message of Envoy is decided or refused, and its JSON form is the same request.
 #![no_main]
 
 #[expect(dead_code, reason = "other targets use the rest")]

@@ -1,4 +1,4 @@
-//! Any text is a file of limits, or an error that points into it.
+//! Any text is a file of limits, or an error with a position in the text.
 #![no_main]
 
 #[expect(dead_code, reason = "other targets use the rest")]

@@ -5,12 +5,13 @@
 //! tidegate-instructions      # lists the programs, each with its number of calls
 //! ```
 //!
-//! What is counted is the function `counted_calls` with all that it calls: subjects, store and limiter
-//! are built before. The name must stay, and no function that it calls may have it in its own name:
-//! callgrind switches counting on and off where a function of that name is entered and left.
+//! `.ci/instructions` counts the function `counted_calls` with the functions that it calls.
+//! Subjects, store and limiter are created before. The name of this function must not change, and
+//! must not be part of the names of the functions that it calls, because callgrind starts and stops
+//! counting where a function with this name begins and ends.
 //!
-//! The clock is the system's, as in production. Nothing recovers while a program runs, so each run
-//! makes the same decisions.
+//! The clock is the system clock, as in production. No state recovers while a program runs, so each
+//! run makes the same decisions.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -39,7 +40,7 @@ struct Program {
     name: &'static str,
     /// Checks each subject once before counting begins.
     is_known: bool,
-    /// Number of subjects, each of which is checked `rounds` times.
+    /// The number of subjects. Each subject is checked `rounds` times.
     subjects: u32,
     rounds: u32,
     build: fn() -> Outcome<Check>,
@@ -121,7 +122,7 @@ fn store(policy: &str) -> Outcome<Check> {
     Ok(Check::Store(MemoryStore::new(), policy.parse()?))
 }
 
-/// Checks each subject `rounds` times, and returns how many checks were admitted.
+/// Checks each subject `rounds` times. Returns the number of admitted checks.
 #[inline(never)]
 fn counted_calls(check: &Check, subjects: &[String], rounds: u32) -> usize {
     let mut admitted = 0;
@@ -163,7 +164,7 @@ fn main() -> Outcome<()> {
     let program = PROGRAMS.iter().find(|program| program.name == name);
     let program = program.ok_or_else(|| format!("no program is called {name}"))?;
     let check = (program.build)()?;
-    // Of one length, so that each takes as long to hash.
+    // All subjects have the same length, so that each takes the same time to hash.
     let subjects: Vec<_> = (0..program.subjects).map(|n| format!("subject:{n:012}")).collect();
     if program.is_known {
         warm_up(&check, &subjects);
@@ -173,7 +174,7 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// Makes each subject known, by the same check.
+/// Checks each subject once, so that it is known.
 fn warm_up(check: &Check, subjects: &[String]) {
     for subject in subjects {
         black_box(match check {

@@ -1,96 +1,68 @@
-//! Callers on one connection to each node, and what the nodes and the client spend on them.
+//! Callers on one connection to each node, and the CPU time of the nodes and of the client.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use tidegate_cluster::{Call, Charge, ClusterStore, Policy, Store};
 use tidegate_test_servers::Cluster;
-use tokio::task::JoinSet;
 
 use super::Options;
 use super::scenario::{Scenario, Sites};
 use crate::Outcome;
+use crate::harness::{self, drive, nanos, thread_time};
 
-/// One measurement. Times are nanoseconds for each decision.
+/// One measurement. Times are in nanoseconds per decision.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
     pub(crate) per_second: u64,
+    /// The CPU time of the client.
     pub(crate) client: u64,
-    /// Of all nodes together.
+    /// The CPU time of all nodes together.
     pub(crate) nodes: u64,
-    /// Thousandths of that which the busiest node takes.
+    /// The share of the busiest node in `nodes`, in thousandths.
     pub(crate) busiest: u64,
 }
 
-/// Measures one scenario once, after a tenth of it to warm up.
+/// Measures a scenario once, after a tenth of its calls.
 pub(crate) async fn sample(
     sites: &Sites,
     scenario: Scenario,
     options: &Options,
 ) -> Outcome<Sample> {
-    let site = sites.of(scenario.nodes())?;
-    let load = Load { scenario, policy: scenario.policy()?, tenants: options.tenants };
-    let load = Arc::new(load);
+    let site = sites.site(scenario.nodes())?;
+    let (store, policy) = (site.store.clone(), scenario.policy()?);
+    let load = Arc::new(Load { store, scenario, policy, tenants: options.tenants });
     let calls = options.decisions.div_ceil(scenario.batch());
-    drive(&site.store, &load, options.callers, calls.div_ceil(10)).await?;
+    drive(&load, options.callers, 0..calls.div_ceil(10)).await?;
 
-    let nodes_before = cpu_times(&site.cluster).await?;
-    let (client_before, started) = (own_cpu_time()?, Instant::now());
-    drive(&site.store, &load, options.callers, calls).await?;
-    let (took, client) = (started.elapsed(), own_cpu_time()?.saturating_sub(client_before));
+    let (nodes_before, client_before) = (cpu_times(&site.cluster).await?, thread_time());
+    let run = drive(&load, options.callers, 0..calls).await?;
+    // All calls are made on this thread.
+    let client = thread_time().saturating_sub(client_before);
     let nodes_after = cpu_times(&site.cluster).await?;
 
-    let spent = nodes_before.iter().zip(nodes_after);
-    let nodes: Vec<Duration> = spent.map(|(before, after)| after.saturating_sub(*before)).collect();
-    let all: Duration = nodes.iter().sum();
-    let busiest = nodes.into_iter().max().unwrap_or_default();
-    let decisions = u128::try_from(calls * scenario.batch())?;
-    let part = |part: u128, whole: u128| Outcome::Ok(u64::try_from(part / whole.max(1))?);
+    let nodes = nodes_before.iter().zip(nodes_after);
+    let nodes: Vec<Duration> = nodes.map(|(before, after)| after.saturating_sub(*before)).collect();
+    let all = nanos(nodes.iter().sum())?;
+    let busiest = nanos(nodes.into_iter().max().unwrap_or_default())?;
+    let decisions = u64::try_from(calls * scenario.batch())?;
     Ok(Sample {
-        per_second: part(decisions * 1_000_000_000, took.as_nanos())?,
-        client: part(client.as_nanos(), decisions)?,
-        nodes: part(all.as_nanos(), decisions)?,
-        busiest: part(busiest.as_nanos() * 1_000, all.as_nanos())?,
+        per_second: decisions * 1_000_000_000 / nanos(run.took)?.max(1),
+        client: nanos(client)? / decisions,
+        nodes: all / decisions,
+        busiest: busiest * 1_000 / all.max(1),
     })
 }
 
 struct Load {
+    store: ClusterStore,
     scenario: Scenario,
     policy: Policy,
     tenants: usize,
 }
 
-/// Makes so many calls, each caller waiting for its answer before its next call.
-async fn drive(
-    store: &ClusterStore,
-    load: &Arc<Load>,
-    callers: usize,
-    calls: usize,
-) -> Outcome<()> {
-    let next = Arc::new(AtomicUsize::new(0));
-    let mut tasks = JoinSet::new();
-    for _ in 0..callers {
-        let (store, load, next) = (store.clone(), Arc::clone(load), Arc::clone(&next));
-        tasks.spawn(async move {
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                if number >= calls {
-                    return Outcome::Ok(());
-                }
-                load.call(&store, number).await?;
-            }
-        });
-    }
-    while let Some(task) = tasks.join_next().await {
-        task??;
-    }
-    Ok(())
-}
-
-impl Load {
-    async fn call(&self, store: &ClusterStore, number: usize) -> Outcome<()> {
+impl harness::Load for Load {
+    async fn call(&self, number: usize) -> Outcome<usize> {
         let batch = self.scenario.batch();
         let tenant = |place| self.scenario.tenant(number * batch + place, self.tenants);
         let tenants: Vec<String> = (0..batch).map(tenant).collect::<Outcome<_>>()?;
@@ -98,19 +70,18 @@ impl Load {
         let charge = |(tenant, subject)| [Charge::new(&self.policy, subject).tenant(tenant)];
         let charges: Vec<_> = tenants.iter().zip(&subjects).map(charge).collect();
         let decisions = match &charges[..] {
-            [charge] => vec![store.decide(Call::acquire(charge)).await],
+            [charge] => vec![self.store.decide(Call::acquire(charge)).await],
             charges => {
                 let calls: Vec<_> = charges.iter().map(|charge| Call::acquire(charge)).collect();
-                store.decide_many(&calls).await
+                self.store.decide_many(&calls).await
             }
         };
         for decision in decisions {
-            // Figures of other answers than they are said to be of would mislead.
             if decision?.is_denied() {
-                return Err("a limit that cannot be reached has denied".into());
+                return Err("a call was denied; the limit must never be reached".into());
             }
         }
-        Ok(())
+        Ok(batch)
     }
 }
 
@@ -120,10 +91,4 @@ async fn cpu_times(cluster: &Cluster) -> Outcome<Vec<Duration>> {
         times.push(node.cpu_time().await?);
     }
     Ok(times)
-}
-
-/// What this thread, which is the whole client, has had of a processor.
-fn own_cpu_time() -> Outcome<Duration> {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Ok(Duration::new(u64::try_from(time.tv_sec)?, u32::try_from(time.tv_nsec)?))
 }

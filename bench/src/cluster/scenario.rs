@@ -1,4 +1,4 @@
-//! Scenarios: clusters, tenants and policies.
+//! The scenarios: clusters, tenants and policies.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(crate) struct Site {
     pub(crate) store: ClusterStore,
 }
 
-/// Long enough for a busy machine.
+/// The response timeout, which is long enough for a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Sites {
@@ -32,8 +32,8 @@ impl Sites {
         Ok(Self(sites))
     }
 
-    /// The cluster of so many nodes.
-    pub(crate) fn of(&self, nodes: u16) -> Outcome<&Site> {
+    /// Returns the cluster with this number of nodes.
+    pub(crate) fn site(&self, nodes: u16) -> Outcome<&Site> {
         let site = nodes.checked_sub(1).and_then(|place| self.0.get(usize::from(place)));
         site.ok_or_else(|| format!("there is no cluster of {nodes} nodes").into())
     }
@@ -44,20 +44,20 @@ const MAX_NODES: u16 = 3;
 /// A scenario: one row of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Scenario {
-    /// Many tenants on a cluster of so many nodes.
+    /// Many tenants on a cluster with `nodes` nodes.
     Tenants { nodes: u16, drawn: Drawn, batch: usize },
-    /// One tenant with one limit, in so many shards.
+    /// One tenant with one limit in `shards` shards.
     Hot { shards: u32 },
 }
 
-/// Which tenant a request is of.
+/// The distribution of the requests over the tenants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Drawn {
-    /// Each as often as any other.
+    /// Each tenant has the same number of requests.
     Even,
-    /// The n-th about n times less often than the first.
+    /// The n-th tenant has about one n-th of the requests of the first tenant.
     Zipf,
-    /// All requests of a batch are of one tenant, and each is of another subject.
+    /// All requests of a batch have the same tenant and different subjects.
     Batch,
 }
 
@@ -71,7 +71,7 @@ impl fmt::Display for Drawn {
     }
 }
 
-/// The decisions in a batch.
+/// The number of decisions in a batch.
 pub(crate) const BATCH: usize = 64;
 
 impl Scenario {
@@ -91,7 +91,7 @@ impl Scenario {
         }
     }
 
-    /// How many decisions are asked for at once.
+    /// Returns the number of decisions in a batch.
     pub(crate) fn batch(self) -> usize {
         match self {
             Self::Tenants { batch, .. } => batch,
@@ -99,7 +99,7 @@ impl Scenario {
         }
     }
 
-    /// A limit that is never reached, so that each decision charges.
+    /// Returns a policy whose limit is never reached, so that each decision charges.
     pub(crate) fn policy(self) -> Outcome<Policy> {
         let shards = match self {
             Self::Hot { shards } if shards > 1 => format!(" shards {shards}"),
@@ -108,7 +108,7 @@ impl Scenario {
         Ok(format!("bench: token-bucket 1000000/1s burst 10000000{shards}").parse()?)
     }
 
-    /// Tenant of the decision of a number.
+    /// Returns the tenant of the decision with this number.
     pub(crate) fn tenant(self, number: usize, tenants: usize) -> Outcome<String> {
         let (number, tenants) = (u64::try_from(number)?, u64::try_from(tenants)?);
         let tenant = match self {
@@ -122,7 +122,7 @@ impl Scenario {
         Ok(format!("tenant-{tenant:08}"))
     }
 
-    /// Subject of the request at this place of a batch.
+    /// Returns the subject of the request at this position of a batch.
     pub(crate) fn subject(self, place: usize) -> String {
         match self {
             Self::Tenants { drawn: Drawn::Batch, .. } => format!("subject-{place:02}"),

@@ -13,14 +13,15 @@ use tidegate_test_servers::Cluster;
 
 use crate::Outcome;
 
-/// Which client, and how it is set up.
+/// A client with its settings.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
-    /// The cluster connection, as it comes: 16 retries, all within the time for one answer.
+    /// The cluster connection with its default settings: 16 retries, within the response timeout of
+    /// one call.
     Cluster,
-    /// The same, with so much time for all retries together.
+    /// The cluster connection with this time for all retries together.
     ClusterWithTime(Duration),
-    /// The same, told to send nothing twice.
+    /// The cluster connection without retries.
     ClusterWithoutRetries,
     /// A connection for each node, and a table of slots.
     PerNode,
@@ -34,7 +35,7 @@ impl Kind {
         Self::PerNode,
     ];
 
-    /// Connects to a cluster that is well.
+    /// Connects to a healthy cluster.
     pub(super) async fn connect(self, cluster: &Cluster, timeout: Duration) -> Outcome<Client> {
         let builder = ClusterClient::builder(cluster.urls());
         let builder = builder.connection_timeout(timeout).response_timeout(timeout);
@@ -103,7 +104,7 @@ impl PerNode {
         Ok(Client::PerNode(Arc::new(Self { connections, slots })))
     }
 
-    /// Sends a command once, and again only where the answer says that it was not executed.
+    /// Sends a command, and sends it again only if the answer shows that it was not executed.
     async fn send(&self, key: &str, command: &Cmd) -> RedisResult<u64> {
         let slot = Cluster::slot_of(key.as_bytes());
         let node = &self.slots[usize::from(slot)];

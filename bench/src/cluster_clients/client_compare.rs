@@ -1,4 +1,4 @@
-//! What goes wrong, and what is measured then.
+//! The faults of a cluster, and the measurements during a fault.
 
 use std::fmt;
 use std::net::{Ipv4Addr, TcpListener};
@@ -11,22 +11,22 @@ use super::client::Kind;
 use super::load::Load;
 use crate::Outcome;
 
-/// The node that something happens to.
+/// The node with the fault.
 const SICK: usize = 0;
 
 const TIMEOUT: Duration = Duration::from_millis(300);
 
-/// What happens to one of three nodes.
+/// The fault of one of three nodes.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Fault {
     None,
-    /// SIGSTOP: it keeps its connections, and answers nothing.
+    /// SIGSTOP: the node keeps its connections, and does not answer.
     Paused,
-    /// The same, while a slot moves to and fro between the others twice a second.
+    /// SIGSTOP, while a slot moves between the other nodes twice per second.
     PausedAndMoving,
-    /// As if its machine had gone: connections are neither answered nor refused.
+    /// The machine of the node disappears: connections are neither answered nor refused.
     Gone,
-    /// SIGKILL, and there is no replica.
+    /// SIGKILL of a node without a replica.
     Killed,
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Calls to the other two nodes, as cells of a table.
+/// Measures calls to the other two nodes. Returns the cells of a table.
 pub(super) async fn others(kind: Kind, fault: Fault, time: Duration) -> Outcome<String> {
     let cluster = Cluster::start().await?;
     let client = kind.connect(&cluster, TIMEOUT).await?;
@@ -57,7 +57,7 @@ pub(super) async fn others(kind: Kind, fault: Fault, time: Duration) -> Outcome<
     let rest = Some(Duration::from_millis(2));
     let well = Load { keys: keys(16, |node| node != SICK), time, rest };
     let sick = Load { keys: keys(4, |node| node == SICK), time, rest };
-    // All connections are in use before anything happens.
+    // All connections are in use before the fault.
     let both = [&well.keys[..], &sick.keys[..]].concat();
     Load { keys: both, time: Duration::from_millis(200), rest }.run(&client).await?;
     let moving = Cluster::slot_of(well.keys[0].as_bytes());
@@ -68,7 +68,7 @@ pub(super) async fn others(kind: Kind, fault: Fault, time: Duration) -> Outcome<
         Fault::Killed => cluster.node(SICK).kill().await?,
         Fault::Gone => {
             cluster.node(SICK).kill().await?;
-            // Connections are made by the system, and never taken.
+            // The system establishes connections, and no process accepts them.
             silent = Some(TcpListener::bind((Ipv4Addr::LOCALHOST, cluster.node(SICK).port()))?);
         }
     }
@@ -86,14 +86,14 @@ pub(super) async fn others(kind: Kind, fault: Fault, time: Duration) -> Outcome<
     Ok(well.to_string())
 }
 
-/// Keys without end that are at the nodes wanted, of three in the beginning.
+/// Returns keys whose nodes in a fresh cluster of three nodes match `is_wanted`.
 fn keys_at(cluster: &Cluster, is_wanted: fn(usize) -> bool) -> Vec<String> {
     let share = 16_384_usize.div_ceil(cluster.nodes().len());
     let node = |key: &String| usize::from(Cluster::slot_of(key.as_bytes())) / share;
     (0..100).map(|number| format!("key{number}")).filter(|key| is_wanted(node(key))).collect()
 }
 
-/// Calls to a slot that has begun to move, as cells of a table.
+/// Measures calls to a slot that has begun to move. Returns the cells of a table.
 pub(super) async fn migration(kind: Kind, callers: usize, time: Duration) -> Outcome<String> {
     let cluster = Cluster::start().await?;
     let client = kind.connect(&cluster, TIMEOUT).await?;
@@ -103,7 +103,7 @@ pub(super) async fn migration(kind: Kind, callers: usize, time: Duration) -> Out
     cluster.begin_moving_slot(slot, to).await?;
     let keys: Vec<String> = (0..callers).map(|caller| format!("{{tag}}{caller}")).collect();
     let seen = Load { keys: keys.clone(), time, rest: None }.run(&client).await?;
-    // What was sent and not answered is still under way.
+    // Calls without an answer can still be in flight.
     sleep(TIMEOUT).await;
     cluster.finish_moving_slot(slot, to).await?;
     let mut executed = 0;
@@ -116,7 +116,8 @@ pub(super) async fn migration(kind: Kind, callers: usize, time: Duration) -> Out
     Ok(format!("{per_second} | {} | {} | {unanswered}", seen.errors, seen.timeouts))
 }
 
-/// One call to a node that is held for a second, while others call the other nodes, as cells of a table.
+/// Measures one call to a node that is paused for a second, while other callers call the other
+/// nodes. Returns the cells of a table.
 pub(super) async fn executions(kind: Kind) -> Outcome<String> {
     let cluster = Cluster::start().await?;
     let client = kind.connect(&cluster, Duration::from_millis(200)).await?;
@@ -124,7 +125,7 @@ pub(super) async fn executions(kind: Kind) -> Outcome<String> {
     let (key, node) = (keys.first().ok_or("no key")?.as_str(), SICK);
     client.increment(key).await?;
     let (time, rest) = (Duration::from_secs(2), Some(Duration::from_millis(2)));
-    // Without them, what is to be sent again stays where it is.
+    // Without calls to other nodes, the client does not send the call again.
     let keys = keys_at(&cluster, |node| node != SICK).into_iter().take(4).collect();
     let others = Load { keys, time, rest };
     cluster.node(node).pause().await?;

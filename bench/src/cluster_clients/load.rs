@@ -13,16 +13,17 @@ use crate::Outcome;
 pub(super) struct Load {
     pub(super) keys: Vec<String>,
     pub(super) time: Duration,
-    /// How long a caller rests after each answer: with a rest, latencies are the client's and not the queue's.
+    /// The pause of a caller after each answer. With a pause, latencies do not include the time in
+    /// a queue of the client.
     pub(super) rest: Option<Duration>,
 }
 
-/// What the callers saw.
+/// The results of the callers.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// Of all calls, also those that failed.
+    /// The latencies of all calls, including failed calls.
     latencies: Vec<Duration>,
-    /// When answers came.
+    /// The times of the answers.
     answers: Vec<Instant>,
     pub(super) errors: usize,
     pub(super) timeouts: usize,
@@ -83,7 +84,7 @@ impl Seen {
         self.latencies.get(place).copied().unwrap_or_default()
     }
 
-    /// The longest time without an answer to any caller.
+    /// Returns the longest time in which no caller got an answer.
     fn silence(&self) -> Duration {
         let between = self.answers.windows(2).map(|pair| pair[1] - pair[0]);
         between.max().unwrap_or_default()
@@ -91,7 +92,7 @@ impl Seen {
 }
 
 impl fmt::Display for Seen {
-    /// As the cells of a table: calls, errors, latencies in milliseconds.
+    /// Writes the cells of a table: calls, errors, latencies in milliseconds.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let millis = |time: Duration| {
             format!("{}.{:02} ms", time.as_millis(), time.as_micros() % 1_000 / 10)

@@ -1,5 +1,5 @@
-//! How clients of a Redis Cluster fare while something is wrong with it: the cluster connection of the
-//! `redis` crate, beside one connection per node. Each measurement has a cluster of its own.
+//! Measures clients of a Redis Cluster during a fault: the cluster connection of the crate `redis`,
+//! and one connection per node. Each measurement starts its own cluster.
 
 mod client;
 mod client_compare;
@@ -11,13 +11,13 @@ use crate::Outcome;
 use client::Kind;
 use client_compare::{Fault, executions, migration, others};
 
-/// How many callers share the client while a slot moves.
+/// The numbers of callers that share the client while a slot moves.
 const CALLERS: [usize; 3] = [1, 16, 64];
 
-/// How much to measure.
+/// Options of the measurement.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// How many seconds each measurement takes.
+    /// Seconds of each measurement.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
 }

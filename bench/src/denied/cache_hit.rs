@@ -1,4 +1,4 @@
-//! How long an answer from the cache takes, beside a check on the memory store.
+//! The time of a refusal by the deny cache, compared with a check on the memory store.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -6,11 +6,11 @@ use std::time::Instant;
 use tidegate_memory::{Call, Charge, DenyCache, MemoryStore, Policy, Store, StoreExt};
 
 use crate::Outcome;
-use crate::figures::middle;
+use crate::harness::middle;
 
 const CALLS: u32 = 1_000_000;
 
-/// How many subjects are asked for in turn.
+/// The numbers of subjects, which the calls use in turn.
 const SUBJECTS: [usize; 2] = [1, 10_000];
 
 /// Measures and prints.
@@ -34,13 +34,13 @@ pub(crate) fn report(rounds: usize) -> Outcome<()> {
     Ok(())
 }
 
-/// Nanoseconds for each call, of which all but the first few are refused.
+/// Returns the nanoseconds of each refused call.
 fn time(store: &impl Store, policy: &Policy, subjects: &[String]) -> Outcome<u128> {
     let ask = |subject: &String| {
         let charge = [Charge::new(policy, subject)];
         black_box(store.decide(black_box(Call::acquire(&charge))).into_ready().is_ok())
     };
-    // The first is admitted, and the second is told until when no other is.
+    // The first call is admitted. The refusal of the second call enters the cache.
     for _ in 0..2 {
         subjects.iter().for_each(|subject| assert!(ask(subject)));
     }
@@ -51,7 +51,7 @@ fn time(store: &impl Store, policy: &Policy, subjects: &[String]) -> Outcome<u12
     }
     let took = started.elapsed();
     if answered < CALLS {
-        return Err("the memory store does not answer at once".into());
+        return Err("the memory store did not answer immediately".into());
     }
     Ok(took.as_nanos() / u128::from(CALLS))
 }

@@ -1,50 +1,48 @@
-//! One load on the server, and what it cost.
+//! The requests of a scenario.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use tidegate_redis::core::layers::DenyCacheStats;
 use tidegate_redis::{
     Call, Charge, Clock, DenyCache, ManualClock, Policy, RedisStore, Store, StoreExt, SystemClock,
+    Timestamp,
 };
-use tokio::task::JoinSet;
 
+use super::Options;
 use super::scenario::{FEW, Scenario};
 use crate::Outcome;
-use crate::redis::server::{Server, TIMEOUT};
+use crate::harness::{self, Server, TIMEOUT, measure};
 
-/// What was measured; `refused` and `asked` are in thousandths of the requests.
+/// One measurement. `refused` and `asked` are in thousandths of the requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
-    /// The server's CPU time for each request, in nanoseconds.
+    /// The CPU time of the server for each request, in nanoseconds.
     pub(crate) cpu: u64,
     pub(crate) refused: u64,
-    /// Those that the store was asked.
+    /// The requests that the store decided.
     pub(crate) asked: u64,
 }
 
-/// A load, and the store that bears it.
-struct Bearing {
+/// The requests of a scenario, and the store that decides them.
+struct Load {
     store: Box<dyn Store>,
     clock: ManualClock,
-    /// When it starts, by that clock.
+    /// The time of the first request, in microseconds.
     start: u64,
     scenario: Scenario,
     policy: Policy,
     calls: usize,
-    next: AtomicUsize,
 }
 
-/// Measures a scenario once, on a fresh part of the server.
+/// Measures a scenario once, with keys that no other round uses.
 pub(crate) async fn sample(
     server: &Server,
     scenario: Scenario,
-    calls: usize,
-    callers: usize,
+    options: &Options,
     round: usize,
     is_cached: bool,
 ) -> Outcome<Sample> {
+    let Options { calls, callers, .. } = *options;
     let clock = ManualClock::new(SystemClock::new().now());
     let store = RedisStore::builder()
         .url(server.redis.url())
@@ -62,23 +60,11 @@ pub(crate) async fn sample(
     } else {
         (Box::new(store), None)
     };
-    let next = AtomicUsize::new(0);
-    let bearing = Arc::new(Bearing { store, clock, start, scenario, policy, calls, next });
-
-    let before = server.redis.cpu_time().await?;
-    let refused = drive(&bearing, callers).await?;
-    let cpu = server.redis.cpu_time().await?.saturating_sub(before + server.reading);
-    let calls = u64::try_from(calls)?;
+    let load = Arc::new(Load { store, clock, start, scenario, policy, calls });
+    let (cost, allowed) = measure(server, &load, callers, 0..calls, 1).await?;
+    let (calls, refused) = (u64::try_from(calls)?, u64::try_from(calls - allowed)?);
     let asked = stats.map_or(calls, |stats| stats.misses());
-    Ok(Sample {
-        cpu: nanos(cpu)? / calls,
-        refused: refused * 1_000 / calls,
-        asked: asked * 1_000 / calls,
-    })
-}
-
-fn nanos(duration: Duration) -> Outcome<u64> {
-    Ok(u64::try_from(duration.as_nanos())?)
+    Ok(Sample { cpu: cost.cpu, refused: refused * 1_000 / calls, asked: asked * 1_000 / calls })
 }
 
 /// Loads the script, and blocks the callers of the scenario.
@@ -90,51 +76,29 @@ async fn prepare(
 ) -> Outcome<()> {
     let few = if scenario == Scenario::Blocked { FEW } else { 1 };
     for number in 1..=few {
-        let who = match scenario {
+        let subject = match scenario {
             Scenario::Blocked => format!("user-{:06}", number - 1),
             _ => scenario.subject(number, calls) + " before",
         };
-        let all = Charge::new(policy, &who).cost(policy.limit());
-        let taken = store.decide(Call::acquire(&[all])).await?;
+        let all = Charge::new(policy, &subject).cost(policy.limit());
+        let whole = store.decide(Call::acquire(&[all])).await?;
         let more = store.decide(Call::acquire(&[all.cost(1)])).await?;
-        if !taken.is_allowed() || more.is_allowed() {
-            return Err(format!("{who} is not as it should be: {more:?}").into());
+        if !whole.is_allowed() || more.is_allowed() {
+            return Err(format!("{subject} is not at its limit: {more:?}").into());
         }
     }
     Ok(())
 }
 
-/// Makes all requests, and says how many were refused.
-async fn drive(bearing: &Arc<Bearing>, callers: usize) -> Outcome<u64> {
-    let mut tasks = JoinSet::new();
-    for _ in 0..callers {
-        let bearing = Arc::clone(bearing);
-        tasks.spawn(async move {
-            let mut refused = 0;
-            loop {
-                let number = bearing.next.fetch_add(1, Ordering::Relaxed);
-                if number >= bearing.calls {
-                    return Outcome::Ok(refused);
-                }
-                refused += u64::from(request(&bearing, number).await?);
-            }
-        });
+impl harness::Load for Load {
+    async fn call(&self, number: usize) -> Outcome<usize> {
+        let Self { store, clock, start, scenario, policy, calls } = self;
+        let time = Timestamp::from_micros(start + scenario.time(number));
+        if clock.now() < time {
+            clock.set(time);
+        }
+        let subject = scenario.subject(number, *calls);
+        let charge = [Charge::new(policy, &subject)];
+        Ok(usize::from(store.decide(Call::acquire(&charge)).await?.is_allowed()))
     }
-    let mut refused = 0;
-    while let Some(task) = tasks.join_next().await {
-        refused += task??;
-    }
-    Ok(refused)
-}
-
-/// Makes one request, and says whether it was refused.
-async fn request(bearing: &Bearing, number: usize) -> Outcome<bool> {
-    let Bearing { store, clock, start, scenario, policy, calls, .. } = bearing;
-    let time = tidegate_redis::Timestamp::from_micros(start + scenario.time(number));
-    if clock.now() < time {
-        clock.set(time);
-    }
-    let subject = scenario.subject(number, *calls);
-    let charge = [Charge::new(policy, &subject)];
-    Ok(store.decide(Call::acquire(&charge)).await?.is_denied())
 }

@@ -1,4 +1,4 @@
-//! Loads of which nine tenths are denied.
+//! Loads with nine tenths of denied requests.
 
 use std::fmt;
 
@@ -6,25 +6,25 @@ use tidegate_redis::Policy;
 
 use crate::Outcome;
 
-/// Callers, their rate, and their policy.
+/// The callers, their rate, and their policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Scenario {
-    /// A tenth of the requests are by many callers within their limits, the rest by a hundred callers
-    /// that are blocked.
+    /// A tenth of the requests come from many callers within their limits, and the other requests
+    /// from a hundred blocked callers.
     Blocked,
-    /// Every caller asks for ten times what its window admits.
+    /// Every caller sends ten times as many requests as its window admits.
     Window,
-    /// Every caller asks ten times as often as its bucket refills: after each request that is admitted
-    /// one has to ask when the next will be.
+    /// Every caller sends requests ten times as fast as its bucket refills. After each admitted
+    /// request, the store must decide one request before the cache knows the wait.
     Bucket,
 }
 
 pub(crate) const SCENARIOS: [Scenario; 3] = [Scenario::Blocked, Scenario::Window, Scenario::Bucket];
 
-/// Number of callers that are blocked or overrun their buckets.
+/// The number of callers that are blocked or exceed their buckets.
 pub(crate) const FEW: usize = 100;
 
-/// Requests by each caller that overruns a window of a tenth of that.
+/// The number of requests of each caller that exceeds its window.
 const PER_WINDOW: usize = 1_000;
 
 impl Scenario {
@@ -36,7 +36,7 @@ impl Scenario {
         })
     }
 
-    /// Subject of the request of a number.
+    /// Returns the subject of the request with this number.
     pub(crate) fn subject(self, number: usize, calls: usize) -> String {
         let caller = match self {
             Self::Blocked if number.is_multiple_of(10) => FEW + number / 10 % 1_000,
@@ -46,7 +46,7 @@ impl Scenario {
         format!("user-{caller:06}")
     }
 
-    /// Microseconds after the start.
+    /// Returns the time of the request with this number, in microseconds after the start.
     pub(crate) fn time(self, number: usize) -> u64 {
         match self {
             Self::Bucket => number as u64 / FEW as u64 * 1_000,

@@ -1,151 +1,120 @@
-//! One load on the server, and what it cost.
+//! The calls of a scenario.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tidegate_redis::protocol::Keys;
 use tidegate_redis::{Call, CallId, Charge, Operation, Policy, RedisStore, Store};
-use tokio::task::JoinSet;
 
 use super::Options;
 use super::scenario::{Form, Scenario};
 use crate::Outcome;
-use crate::figures::Sample;
-use crate::redis::server::Server;
+use crate::harness::{self, Cost, Server, drive, measure};
 
-/// Time to live of the ids.
+/// The time to live of the ids.
 const TTL: Duration = Duration::from_secs(600);
 
-/// What is held; one less is used.
+/// The estimate of each hold. The actual cost is one less.
 const HELD: u64 = 2;
 
-/// Calls for one scenario.
+/// The calls of one scenario in one form.
 struct Load {
     store: RedisStore,
     policies: Vec<Policy>,
     form: Form,
     subjects: usize,
-    next: AtomicUsize,
 }
 
-/// Measures once, on an empty server.
+/// Measures a scenario once, on an empty server, after one call per subject.
 pub(super) async fn sample(
     server: &Server,
     scenario: &Scenario,
     form: Form,
     options: &Options,
-) -> Outcome<Sample> {
+) -> Outcome<Cost> {
+    let Options { calls, subjects, callers, .. } = *options;
     let _ = server.redis.command(&["FLUSHALL"]).await?;
-    let load = Arc::new(Load::new(server, scenario, form, options.subjects)?);
-    drive(&load, options.subjects, options.callers).await?;
-    let cpu_before = server.redis.cpu_time().await?;
-    let started = Instant::now();
-    drive(&load, options.subjects + options.calls, options.callers).await?;
-    let took = started.elapsed();
-    let cpu = server.redis.cpu_time().await?.saturating_sub(cpu_before + server.reading);
-    Sample::new(options.calls, took, cpu, &[], None)
-}
-
-/// Makes calls up to this number.
-async fn drive(load: &Arc<Load>, end: usize, callers: usize) -> Outcome<()> {
-    let mut running = JoinSet::new();
-    for _ in 0..callers {
-        let load = Arc::clone(load);
-        running.spawn(async move {
-            loop {
-                let number = load.next.fetch_add(1, Ordering::Relaxed);
-                if number >= end {
-                    return Outcome::Ok(());
-                }
-                load.call(number).await?;
-            }
-        });
-    }
-    while let Some(caller) = running.join_next().await {
-        caller??;
-    }
-    load.next.store(end, Ordering::Relaxed);
-    Ok(())
+    let load = Arc::new(Load::new(server, scenario, form, subjects)?);
+    drive(&load, callers, 0..subjects).await?;
+    // Each id is used once.
+    let numbers = subjects..subjects + calls;
+    Ok(measure(server, &load, callers, numbers, 1).await?.0)
 }
 
 impl Load {
     fn new(server: &Server, scenario: &Scenario, form: Form, subjects: usize) -> Outcome<Self> {
         let policies = scenario.policies.iter().map(|text| text.parse());
-        Ok(Self {
-            store: server.store.clone(),
-            policies: policies.collect::<Result<_, _>>()?,
-            form,
-            subjects,
-            next: AtomicUsize::new(0),
-        })
+        let policies = policies.collect::<Result<_, _>>()?;
+        Ok(Self { store: server.store.clone(), policies, form, subjects })
     }
 
     fn subject(&self, number: usize) -> String {
         format!("user-{:06}", number % self.subjects)
     }
 
-    async fn call(&self, number: usize) -> Outcome<()> {
-        let (id, subject) = (id_of(number), self.subject(number));
-        let id = CallId::new(&id, TTL);
-        let of =
-            |cost| self.policies.iter().map(|it| Charge::new(it, &subject).cost(cost)).collect();
-        let (held, used): (Vec<Charge<'_>>, Vec<Charge<'_>>) = (of(HELD), of(HELD - 1));
-        match self.form {
-            Form::Plain => self.make(Call::acquire(&used)).await,
-            Form::WithId => self.make(Call::acquire(&used).with_id(id)).await,
-            Form::HoldAndSettlement => {
-                self.make(Call::new(Operation::Hold, &held).with_id(id)).await?;
-                self.make(Call::new(Operation::Settle, &used).with_id(id)).await
-            }
-        }
+    fn charges<'a>(&'a self, subject: &'a str, cost: u64) -> Vec<Charge<'a>> {
+        self.policies.iter().map(|policy| Charge::new(policy, subject).cost(cost)).collect()
     }
 
     async fn make(&self, call: Call<'_>) -> Outcome<()> {
         match self.store.decide(call).await?.is_allowed() {
             true => Ok(()),
-            false => Err("a call was denied, which costs less".into()),
+            false => {
+                Err("a call was denied; a denial costs less, so it must not be measured".into())
+            }
         }
     }
 }
 
-/// Bytes of the key of an id.
+impl harness::Load for Load {
+    async fn call(&self, number: usize) -> Outcome<usize> {
+        let (id, subject) = (id_of(number), self.subject(number));
+        let id = CallId::new(&id, TTL);
+        let used = self.charges(&subject, HELD - 1);
+        match self.form {
+            Form::Plain => self.make(Call::acquire(&used)).await?,
+            Form::WithId => self.make(Call::acquire(&used).with_id(id)).await?,
+            Form::HoldAndSettlement => {
+                let held = self.charges(&subject, HELD);
+                self.make(Call::new(Operation::Hold, &held).with_id(id)).await?;
+                self.make(Call::new(Operation::Settle, &used).with_id(id)).await?;
+            }
+        }
+        Ok(1)
+    }
+}
+
+/// The bytes of the key of an id.
 pub(super) struct Sizes {
-    /// Of a plain call.
+    /// The size for a plain call.
     pub(super) id: u64,
-    /// Of a hold.
+    /// The size for a hold.
     pub(super) held: u64,
-    /// Of a hold that is settled.
+    /// The size for a settled hold.
     pub(super) settled: u64,
 }
 
 pub(super) async fn sizes(server: &Server, scenario: &Scenario) -> Outcome<Sizes> {
+    use harness::Load as _;
     let _ = server.redis.command(&["FLUSHALL"]).await?;
     let load = Load::new(server, scenario, Form::WithId, 1)?;
     load.call(0).await?;
-    let id = bytes(server, &load, 0).await?;
     let load = Load { form: Form::HoldAndSettlement, ..load };
     let subject = load.subject(1);
-    let held: Vec<_> =
-        load.policies.iter().map(|it| Charge::new(it, &subject).cost(HELD)).collect();
-    let hold = Call::new(Operation::Hold, &held);
+    let hold = load.charges(&subject, HELD);
+    let hold = Call::new(Operation::Hold, &hold);
     load.make(hold.with_id(CallId::new(&id_of(1), TTL))).await?;
     load.call(2).await?;
-    let (held, settled) = (bytes(server, &load, 1).await?, bytes(server, &load, 2).await?);
-    Ok(Sizes { id, held, settled })
+    let size = async |number: usize| {
+        let charge = load.charges(&subject, 1);
+        let charge = charge.first().ok_or("a scenario without a policy")?;
+        let key = Keys::new("tidegate").id_key(charge, id_of(number).as_bytes());
+        Outcome::Ok(server.memory_of(key).await?.ok_or("an id without a key")?)
+    };
+    Ok(Sizes { id: size(0).await?, held: size(1).await?, settled: size(2).await? })
 }
 
-async fn bytes(server: &Server, load: &Load, number: usize) -> Outcome<u64> {
-    let subject = load.subject(number);
-    let policy = load.policies.first().ok_or("a scenario without a policy")?;
-    let key =
-        Keys::new("tidegate").id_key(&Charge::new(policy, &subject), id_of(number).as_bytes());
-    let mut usage = redis::cmd("MEMORY");
-    usage.arg("USAGE").arg(key).arg("SAMPLES").arg(0);
-    Ok(usage.query_async(&mut server.connection.clone()).await?)
-}
-
-/// An id as long as a UUID in text.
+/// Returns an id with the length of a UUID in text.
 fn id_of(number: usize) -> String {
     format!("{number:036}")
 }

@@ -1,9 +1,9 @@
-//! What is charged, and how.
+//! The policies that are charged, and the form of the calls.
 
 /// Policies that one call charges together.
 pub(super) struct Scenario {
     pub(super) name: &'static str,
-    /// Their limits are out of reach.
+    /// The policies. Their limits are never reached.
     pub(super) policies: &'static [&'static str],
 }
 
@@ -22,14 +22,14 @@ pub(super) const SCENARIOS: [Scenario; 6] = [
     },
 ];
 
-/// How each call is made.
+/// The form of each call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Form {
-    /// Without an id.
+    /// A call without an id.
     Plain,
-    /// With an id of its own.
+    /// A call with its own id.
     WithId,
-    /// As a hold, which is then settled at a lower cost.
+    /// A hold, which is then settled at a lower cost.
     HoldAndSettlement,
 }
 

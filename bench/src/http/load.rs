@@ -1,20 +1,20 @@
-//! The load, by `wrk`.
+//! Generates the load with `wrk`.
 
 use std::process::Command;
 
 use super::Options;
 use crate::Outcome;
 
-/// What one run gave.
+/// The result of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sample {
     pub(super) per_second: u64,
-    /// Nanoseconds within which half of the requests were answered, and 99 of 100.
+    /// The median latency and the 99th percentile, in nanoseconds.
     pub(super) p50: u64,
     pub(super) p99: u64,
 }
 
-/// A `wrk` that runs here.
+/// The installed `wrk`.
 #[derive(Debug)]
 pub(super) struct Generator {
     pub(super) version: String,
@@ -46,7 +46,7 @@ impl Generator {
     }
 }
 
-/// The figures in what `wrk` says; `None` also if not all requests passed.
+/// Parses the output of `wrk`. Returns `None` if a figure is missing or a request failed.
 fn read(said: &str) -> Option<Sample> {
     let value = |name: &str| {
         let line = said.lines().find_map(|line| line.trim().strip_prefix(name))?;
@@ -59,7 +59,7 @@ fn read(said: &str) -> Option<Sample> {
     Some(Sample { per_second, p50: nanos(value("50%")?)?, p99: nanos(value("99%")?)? })
 }
 
-/// The nanoseconds of a time such as `1.25ms`.
+/// Returns the nanoseconds of a time such as `1.25ms`.
 fn nanos(text: &str) -> Option<u64> {
     let units = [("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
     let (number, unit) =

@@ -1,7 +1,7 @@
-//! A web server that says hello: without a limiter, with one in its handler, and behind layers.
+//! Measures a web server that answers with a greeting: without a limiter, with a limiter in its
+//! handler, and with layers.
 
 mod load;
-mod report;
 mod server;
 mod stack;
 
@@ -9,41 +9,41 @@ use std::fmt;
 
 use tidegate_test_servers::Redis;
 
-use crate::{Outcome, block_on};
+use crate::harness::{Samples, Thousandths, rounds};
+use crate::{Outcome, at_least_one, block_on};
 use load::Sample;
 use server::Server;
 pub(crate) use server::{ServerOptions, serve};
 
-/// How much to measure.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// How often everything is measured; of each figure the median counts.
-    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: u32,
-    /// Seconds in each round for each server.
+    /// Number of rounds; the medians of the rounds are printed.
+    #[arg(long, default_value_t = 7, value_parser = at_least_one)]
+    rounds: usize,
+    /// Seconds of each measurement of a server.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: u32,
-    /// Connections that ask all the time.
+    /// Number of connections, each with one request in flight.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     connections: u32,
-    /// Requests in each round through each stack of layers, without a network.
+    /// Number of requests in each measurement without a network.
     #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1..))]
     requests: u32,
-    /// Measures the stacks only, which need no `wrk` and no Redis.
+    /// Measure layers without a network only. This needs neither `wrk` nor a Redis.
     #[arg(long)]
     stack_only: bool,
 }
 
-/// Where the limiter keeps its states.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+/// The limiter of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum Limits {
-    /// There is no limiter.
+    /// No limiter.
     Off,
-    /// The layer of `tidegate-http` with its fields, in the server's own memory.
+    /// The layer of `tidegate-http` with its fields, in memory.
     Layer,
-    /// The layer of tower_governor with its fields, in the server's own memory.
+    /// The layer of tower_governor with its fields, in memory.
     Governor,
-    /// A limiter in the handler, in the server's own memory.
+    /// A limiter in the handler, in memory.
     Memory,
     /// A limiter in the handler, on a Redis.
     Redis,
@@ -51,8 +51,6 @@ pub(crate) enum Limits {
 
 const ALL: [Limits; 5] =
     [Limits::Off, Limits::Layer, Limits::Governor, Limits::Memory, Limits::Redis];
-
-type Results = [Vec<Sample>; ALL.len()];
 
 impl fmt::Display for Limits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -76,15 +74,45 @@ pub(crate) fn run(options: &Options) -> Outcome<()> {
     block_on(async {
         let redis = Redis::start().await?;
         let servers = ALL.map(|limits| Server::start(limits, &redis.url()));
-        let mut results = Results::default();
-        for round in 1..=options.rounds {
-            eprintln!("round {round} of {}", options.rounds);
-            for (server, samples) in servers.iter().zip(&mut results) {
+        let mut samples = Samples::new();
+        for _ in rounds(options.rounds) {
+            for (limits, server) in ALL.into_iter().zip(&servers) {
                 let server = server.as_ref().map_err(ToString::to_string)?;
-                samples.push(load.run(server.port(), options)?);
+                samples.add(limits, load.run(server.port(), options)?);
             }
         }
-        print!("{}", report::table(options, &load, redis.version(), &results)?);
+        let Options { rounds, seconds, connections, .. } = options;
+        println!(
+            "An axum server that answers with a greeting, on one thread; {} sends requests from another thread on \
+             {connections} connections; {} over TCP on this machine. Medians of {rounds} interleaved rounds of \
+             {seconds} s; ratios are medians of the rounds' ratios to the server without a limiter.\n\n\
+             | limiter | requests/s | ratio | p50, µs | ratio | p99, µs | ratio |\n\
+             |---|--:|--:|--:|--:|--:|--:|",
+            load.version,
+            redis.version(),
+        );
+        for limits in ALL {
+            println!("{}", row(&samples, limits)?);
+        }
         Ok(())
     })
+}
+
+fn row(samples: &Samples<Limits, Sample>, limits: Limits) -> Outcome<String> {
+    let name = match limits {
+        Limits::Off => "none",
+        Limits::Layer => "**tidegate-http**, fields on",
+        Limits::Governor => "tower_governor, fields on",
+        Limits::Memory => "`MemoryStore` in the handler",
+        Limits::Redis => "`RedisStore` in the handler",
+    };
+    let ratio = |figure: fn(&Sample) -> u64| samples.ratio((&limits, &Limits::Off), figure);
+    let micros = |figure: fn(&Sample) -> u64| -> Outcome<(u64, Thousandths)> {
+        Ok((samples.median(&limits, figure)? / 1_000, ratio(figure)?))
+    };
+    let rate = samples.median(&limits, |sample| sample.per_second)?;
+    let rate_ratio = ratio(|sample| sample.per_second)?;
+    let ((p50, p50_ratio), (p99, p99_ratio)) =
+        (micros(|sample| sample.p50)?, micros(|sample| sample.p99)?);
+    Ok(format!("| {name} | {rate} | {rate_ratio} | {p50} | {p50_ratio} | {p99} | {p99_ratio} |"))
 }

@@ -1,4 +1,4 @@
-//! The web server, in a process of its own.
+//! The web server, which runs in its own process.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,15 +17,15 @@ use super::stack::POLICY;
 use super::{Limits, stack};
 use crate::{Outcome, block_on};
 
-/// Users that the requests are of, in turn.
+/// The number of users, which the requests have in turn.
 const SUBJECTS: usize = 1_000;
 
-/// What the server is to do.
+/// The arguments of the server.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServerOptions {
     #[arg(value_enum)]
     limits: Limits,
-    /// The URL of the Redis.
+    /// URL of the Redis.
     redis: String,
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn serve(options: &ServerOptions) -> Outcome<()> {
         println!("{}", listener.local_addr()?.port());
         let (ended, end) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || {
-            // The process that started this one has ended.
+            // Standard input ends when the parent process ends.
             let _ = std::io::stdin().read_to_end(&mut vec![]);
             let _ = ended.send(());
         });
@@ -58,7 +58,7 @@ pub(crate) fn serve(options: &ServerOptions) -> Outcome<()> {
     })
 }
 
-/// The limiter, and the subjects, which take turns.
+/// The limiter, and the subjects, which are used in turn.
 #[derive(Debug)]
 struct Gate {
     limiter: Limiter<Arc<dyn Store>>,
@@ -66,7 +66,7 @@ struct Gate {
     next: AtomicUsize,
 }
 
-/// A server whose handler asks a limiter on this store.
+/// Returns a server whose handler calls a limiter on this store.
 fn within(store: impl Store + 'static) -> Outcome<Router> {
     let limiter = Limiter::new(Arc::new(store) as Arc<dyn Store>, [POLICY.parse()?])?;
     let subjects = (0..SUBJECTS).map(|number| format!("user:{number:06}")).collect();
@@ -117,7 +117,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It ends with its input.
+        // The process ends with its standard input.
         drop(self.process.stdin.take());
         let _ = self.process.wait();
     }

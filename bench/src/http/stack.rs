@@ -1,4 +1,4 @@
-//! What a request costs through layers, without a network.
+//! The cost of a request through layers, without a network.
 
 use std::convert::Infallible;
 use std::fmt::Write;
@@ -15,7 +15,6 @@ use axum::extract::ConnectInfo;
 use axum::http::{Request, Response};
 use axum::response::IntoResponse;
 use axum::routing::get;
-use rustix::time::{ClockId, clock_gettime};
 use tidegate_http::server::{Limit, RateLimitLayer};
 use tidegate_http::subject::{ClientAddress, Everybody, from_fn};
 use tidegate_memory::{Limiter, MemoryStore, Subject};
@@ -26,28 +25,30 @@ use tower_governor::key_extractor::PeerIpKeyExtractor;
 
 use super::Options;
 use crate::Outcome;
-use crate::figures::middle;
+use crate::harness::{middle, rounds, thread_time};
 
-/// A limit that is not reached, so that all servers do the same work.
+/// A policy whose limit is never reached, so that all servers do the same work.
 pub(super) const POLICY: &str = "token-bucket 1000000000/1s";
 
-/// Addresses that the requests are of, in turn.
+/// The number of addresses, which the requests have in turn.
 const ADDRESSES: u32 = 1_000;
 
-/// Requests that are made before they are sent, so that making them is not measured.
+/// The number of requests that are created before they are sent, so that their creation is not
+/// measured.
 const BATCH: u32 = 1_000;
 
 const HELLO: &str = "Hello, world!";
 
 type Governed<M> = GovernorLayer<PeerIpKeyExtractor, M, Body>;
 
-/// The layer of this workspace, by address, with its fields.
+/// Returns the layer of this workspace with a limit by address and with fields.
 pub(super) fn tidegate() -> Outcome<RateLimitLayer<MemoryStore>> {
     let limiter = Limiter::new(MemoryStore::new(), [format!("ip: {POLICY}").parse()?])?;
     Ok(RateLimitLayer::new(limiter, [Limit::by("ip", ClientAddress::peer())])?)
 }
 
-/// The same by address, by path and for everybody.
+/// Returns the layer of this workspace with limits by address, by path and for all requests
+/// together.
 fn tidegate_with_three() -> Outcome<RateLimitLayer<MemoryStore>> {
     let policies = ["ip", "path", "everybody"].map(|name| format!("{name}: {POLICY}").parse());
     let policies = policies.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -59,7 +60,7 @@ fn tidegate_with_three() -> Outcome<RateLimitLayer<MemoryStore>> {
     Ok(RateLimitLayer::new(Limiter::new(MemoryStore::new(), policies)?, limits)?)
 }
 
-/// The layer of tower_governor, by address, with its fields.
+/// Returns the layer of tower_governor with a limit by address and with fields.
 pub(super) fn governor() -> Outcome<Governed<governor::middleware::StateInformationMiddleware>> {
     let mut config = GovernorConfigBuilder::default();
     let config = config.per_nanosecond(1).burst_size(1_000_000_000).use_headers().finish();
@@ -72,16 +73,16 @@ fn governor_without_fields() -> Outcome<Governed<governor::middleware::NoOpMiddl
     Ok(GovernorLayer::new(Arc::new(config.ok_or("a quota of nothing")?)))
 }
 
-/// A stack of layers, ready to be sent requests to.
+/// A stack of layers.
 struct Contender {
     name: &'static str,
-    /// Around a service, and as a layer of an axum router.
+    /// The layers around a service, and around an axum router.
     stacks: [Stack; 2],
 }
 
 type Stack = Box<dyn FnMut(Vec<Request<Body>>) -> Outcome<()>>;
 
-/// What one request costs.
+/// The cost of one request.
 #[derive(Debug, Clone, Copy)]
 struct Cost {
     nanos: u64,
@@ -104,7 +105,7 @@ where
     Contender { name, stacks: [stack(Layer::<Hello>::layer(&layer, Hello)), stack(router)] }
 }
 
-/// The service in the middle of all stacks.
+/// The innermost service of a stack.
 #[derive(Debug, Clone, Copy)]
 struct Hello;
 
@@ -132,7 +133,7 @@ where
             let is_ready = service.poll_ready(&mut context).is_ready();
             match pin!(service.call(request)).poll(&mut context) {
                 Poll::Ready(Ok(response)) if is_ready && response.status().is_success() => {}
-                answer => return Err(format!("a stack has answered {answer:?}").into()),
+                answer => return Err(format!("the answer of a stack is {answer:?}").into()),
             }
         }
         Ok(())
@@ -147,12 +148,6 @@ fn requests() -> Outcome<Vec<Request<Body>>> {
         Ok(request)
     };
     (0..BATCH).map(request).collect()
-}
-
-/// The time that this thread has run.
-fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
 fn cost(stack: &mut Stack, options: &Options) -> Outcome<Cost> {
@@ -170,12 +165,12 @@ fn cost(stack: &mut Stack, options: &Options) -> Outcome<Cost> {
     result?;
     Ok(Cost {
         nanos: u64::try_from(spent.as_nanos())? / (u64::from(batches) * u64::from(BATCH)),
-        // Rounded to the nearest: a store in memory grows now and then.
+        // Rounded to the nearest, because a store in memory sometimes grows.
         allocations: (counted.count_total + u64::from(BATCH) / 2) / u64::from(BATCH),
     })
 }
 
-/// The table of all stacks.
+/// Measures all stacks, and returns the table.
 pub(super) fn measure(options: &Options) -> Outcome<String> {
     let mut contenders = [
         contender("none", tower::layer::util::Identity::new()),
@@ -185,10 +180,9 @@ pub(super) fn measure(options: &Options) -> Outcome<String> {
         contender("tower_governor, fields on", governor()?),
         contender("tower_governor, no fields", governor_without_fields()?),
     ];
-    // By contender and by stack, a cost of each round.
+    // The costs of all rounds, by contender and by stack.
     let mut costs = vec![[vec![], vec![]]; contenders.len()];
-    for round in 1..=options.rounds {
-        eprintln!("round {round} of {} through the stacks", options.rounds);
+    for _ in rounds(options.rounds) {
         for (contender, costs) in contenders.iter_mut().zip(&mut costs) {
             for (stack, costs) in contender.stacks.iter_mut().zip(costs) {
                 costs.push(cost(stack, options)?);
@@ -209,8 +203,9 @@ pub(super) fn measure(options: &Options) -> Outcome<String> {
         write!(table, "| {} |", contender.name)?;
         for (costs, none) in costs.iter().zip(none) {
             for figure in [(|cost| cost.nanos) as fn(&Cost) -> u64, |cost| cost.allocations] {
-                let more = costs.iter().zip(none).map(|(it, none)| {
-                    i64::try_from(figure(it)).and_then(|it| Ok(it - i64::try_from(figure(none))?))
+                let more = costs.iter().zip(none).map(|(cost, none)| {
+                    i64::try_from(figure(cost))
+                        .and_then(|cost| Ok(cost - i64::try_from(figure(none))?))
                 });
                 let more = middle(more.collect::<Result<Vec<_>, _>>()?);
                 write!(table, " {} | {more} |", middle(costs.iter().map(figure).collect()))?;

@@ -1,6 +1,6 @@
-//! Baseline: the simplest limiter, a number for each subject in hash tables of hashbrown, behind the same
-//! kind of lock, hash and clock as ours. No bound on memory, one policy, subjects of at most 20 bytes, and
-//! no answer but yes or no.
+//! The baseline is the simplest limiter: a number for each subject in hash tables of hashbrown,
+//! with the same kind of lock, hash and clock as the memory store. Its memory is not bounded. It
+//! has one policy, subjects of at most 20 bytes, and returns only whether a request is admitted.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -14,7 +14,7 @@ pub(super) struct Baseline {
     shards: Vec<Shard>,
     seed: RandomState,
     clock: quanta::Clock,
-    /// Nanoseconds from which on a burst is used up.
+    /// The time of a full burst, in nanoseconds.
     max: u64,
 }
 
@@ -25,13 +25,13 @@ type Key = ([u8; 20], u8);
 
 struct Entry {
     key: Key,
-    /// When all has come back: the theoretical arrival time of GCRA, in nanoseconds.
+    /// The time at which the bucket is full: the theoretical arrival time of GCRA, in nanoseconds.
     full_at: u64,
 }
 
 const SHARDS: usize = 256;
 
-/// One comes back each minute.
+/// The time in which one token is refilled, in nanoseconds.
 const INTERVAL: u64 = 60_000_000_000;
 
 impl Baseline {
@@ -49,7 +49,7 @@ impl Baseline {
         let key = key(subject)?;
         let hash = self.hash(&key);
         let now = self.clock.delta_as_nanos(0, self.clock.raw());
-        // A table tells its entries apart by the highest bits, and finds them by the lowest.
+        // A table uses the highest and the lowest bits of a hash.
         let [_, _, shard, ..] = hash.to_be_bytes();
         let mut table = self.shards.get(usize::from(shard))?.0.lock();
         let Some(entry) = table.find_mut(hash, |entry| entry.key == key) else {

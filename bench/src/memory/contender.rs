@@ -1,4 +1,4 @@
-//! The contenders: each a check of one subject, as a user would write it.
+//! The contenders. Each contender checks one subject as a user would write it.
 
 use std::hash::Hash;
 use std::num::NonZeroU32;
@@ -14,15 +14,15 @@ use super::baseline::Baseline;
 use super::subjects::{AMPLE, Setup};
 use crate::Outcome;
 
-/// A limiter that lets a burst pass at once, and one more each minute.
+/// A limiter that admits a burst, and refills one token per minute.
 pub(crate) trait Limits<K>: Sync {
-    /// Checks one subject after another, and returns how many passed.
+    /// Checks one subject after another. Returns the number of admitted checks.
     fn pass(&self, subjects: &[K]) -> usize;
 }
 
 struct Each<F>(F);
 
-/// The checks are inlined into the loop, so nothing but the loop is measured with them.
+/// The checks are inlined into the loop, so that only the loop is measured with them.
 impl<K, F: Fn(&K) -> bool + Sync> Limits<K> for Each<F> {
     fn pass(&self, subjects: &[K]) -> usize {
         subjects.iter().filter(|subject| (self.0)(subject)).count()
@@ -33,9 +33,9 @@ type Built<K> = Outcome<Box<dyn Limits<K>>>;
 
 pub(crate) struct Contender<K> {
     pub(crate) name: &'static str,
-    /// Whether each subject has a limit of its own.
+    /// Whether each subject has its own limit.
     pub(crate) keyed: bool,
-    /// A fresh one for each measurement.
+    /// Creates the limiter for a measurement.
     pub(crate) build: fn(Setup) -> Built<K>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) const COUNTER: &str = "tidegate, sliding counter";
 pub(crate) const LOG: &str = "tidegate, sliding log of 100";
 pub(crate) const GOVERNOR: &str = "governor";
 const TWO: &str = "tidegate, token bucket and fixed window in one call";
-/// No limiter to use.
+/// The baseline, which is not a complete limiter.
 const BASELINE: &str = "(a bare table of numbers)";
 const GOVERNOR_FOLDHASH: &str = "governor, foldhash";
 
@@ -93,8 +93,8 @@ pub(crate) fn contenders() -> Vec<Contender<String>> {
     ]
 }
 
-/// The contenders whose subjects may be numbers. (Ours are always bytes.)
-pub(crate) fn of_numbers() -> Vec<Contender<u64>> {
+/// Returns the contenders whose subjects can be numbers. The subjects of Tidegate are always bytes.
+pub(crate) fn number_contenders() -> Vec<Contender<u64>> {
     let keyed = |name, build| Contender { name, keyed: true, build };
     vec![
         keyed(GOVERNOR, governor),
@@ -157,7 +157,7 @@ fn quota(setup: Setup) -> Quota {
         .allow_burst(NonZeroU32::new(setup.burst).unwrap_or(NonZeroU32::MIN))
 }
 
-/// What peers that are generic take for a subject.
+/// The requirements of generic limiters for a subject.
 trait Subject: Hash + Eq + Ord + Clone + Send + Sync + 'static {}
 impl Subject for String {}
 impl Subject for u64 {}
@@ -187,15 +187,16 @@ fn axum_gcra<K: Subject>(setup: Setup) -> Built<K> {
 fn trypema(Setup { burst, .. }: Setup) -> Built<String> {
     use ::trypema::RateLimiterBuilder as _;
     let provider = ::trypema::local::LocalRateLimiterProvider::builder().build()?;
-    // Its windows have a rate and no burst: `burst` in the window, of a minute.
+    // The windows of this limiter have a rate and no burst, so the rate is `burst` in a window of a
+    // minute.
     let rate = ::trypema::RateLimit::per_second(f64::from(burst) / 60.0)?;
     Ok(Box::new(Each(move |subject: &String| {
         matches!(provider.absolute().inc(subject, &rate, 1), ::trypema::RateLimitDecision::Allowed)
     })))
 }
 
-/// With the store that looks for what has expired once in a while: its `AdaptiveStore` looks through all
-/// that it keeps every few thousand calls, and so takes many minutes for a million subjects.
+/// Uses the store that removes expired states periodically. `AdaptiveStore` scans all states every
+/// few thousand calls, and therefore takes many minutes for a million subjects.
 fn throttlecrab(Setup { burst, .. }: Setup) -> Built<String> {
     let limiter = Mutex::new(throttlecrab::RateLimiter::new(throttlecrab::PeriodicStore::new()));
     let burst = i64::from(burst);

@@ -1,4 +1,4 @@
-//! One measurement: one contender at one workload.
+//! Measures one contender at one workload.
 
 use std::slice;
 use std::sync::Barrier;
@@ -9,44 +9,41 @@ use rustix::time::{ClockId, clock_gettime};
 use super::contender::{Contender, Limits};
 use super::subjects::Workload;
 use crate::Outcome;
-use crate::figures::middle;
+use crate::harness::{middle, thread_time};
 
-/// What one run gave.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Sample {
-    /// Of a check as its caller sees it, in tenths of a nanosecond.
-    pub(crate) tenths: u64,
-}
-
-/// A run ends here, however many calls there were to be: some peers take a hundred times as long as
-/// others, and there are many runs.
+/// The maximum time of a run. Some contenders take a hundred times as long as others, and there are
+/// many runs.
 const LONGEST_RUN: Duration = Duration::from_secs(1);
 
-/// Calls between two looks at the time: few enough that all of their subjects are in a fast cache, as
-/// that of a request is which was just read.
+/// The number of calls between two readings of the clock. It is so small that all their subjects
+/// are in a fast cache, like the subject of a request that was just read.
 const STRETCH: usize = 2_000;
 
-/// The time of checks in `threads` threads at once, each with its share of the calls.
+/// Returns the time of a check in tenths of a nanosecond. Each of the threads makes a share of the
+/// calls.
 ///
-/// One thread alone is timed by what it ran, so that nothing else on the machine counts; several by
-/// the clock on the wall, as waiting for each other is what they are measured for.
+/// For one thread, this is its CPU time, so that other work on the machine does not count. For
+/// several threads, this is the elapsed time, because they wait for each other.
 pub(crate) fn time<K: Clone + Sync>(
     limits: &dyn Limits<K>,
     calls: &[K],
     threads: usize,
-) -> Outcome<Sample> {
-    let runs =
-        if threads == 1 { vec![run(limits, calls, ran)] } else { run_all(limits, calls, threads) };
+) -> Outcome<u64> {
+    let runs = if threads == 1 {
+        vec![run(limits, calls, thread_time)]
+    } else {
+        run_all(limits, calls, threads)
+    };
     let (mut took, mut done) = (0, 0);
     for (time, calls) in runs {
         took += time.as_nanos();
         done += calls as u128;
     }
-    Ok(Sample { tenths: u64::try_from(took.saturating_mul(10) / done.max(1))? })
+    Ok(u64::try_from(took.saturating_mul(10) / done.max(1))?)
 }
 
-/// How long it took, by `now`, and how many calls there were. That subjects come from wherever this
-/// program keeps them is not measured: in no other would they lie a hundred thousand calls ahead.
+/// Makes calls. Returns their time by the clock `now`, and their number. Copying the subjects is
+/// not measured, because only a benchmark has subjects far ahead of their calls.
 fn run<K: Clone>(limits: &dyn Limits<K>, calls: &[K], now: fn() -> Duration) -> (Duration, usize) {
     let (mut at_hand, mut took, mut done) = (Vec::new(), Duration::ZERO, 0);
     for calls in calls.chunks(STRETCH) {
@@ -74,7 +71,7 @@ fn run_all<K: Clone + Sync>(
             .map(|calls| {
                 scope.spawn(|| {
                     start.wait();
-                    run(limits, calls, on_the_wall)
+                    run(limits, calls, elapsed_time)
                 })
             })
             .collect();
@@ -82,23 +79,23 @@ fn run_all<K: Clone + Sync>(
     })
 }
 
-fn on_the_wall() -> Duration {
+fn elapsed_time() -> Duration {
     clock_gettime(ClockId::Monotonic).try_into().unwrap_or_default()
 }
 
-/// What subjects take, and the longest that one check makes its caller wait.
+/// The memory of subjects, and the longest check.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Footprint {
     pub(crate) bytes_per_subject: u64,
-    /// Allocations in a thousand checks of known subjects.
+    /// The number of allocations in a thousand checks of known subjects.
     pub(crate) allocations: u64,
     pub(crate) longest: Duration,
 }
 
-/// `insert` brings subjects that are new, and then again the same.
+/// Measures a contender with new subjects, and then with the same subjects again.
 pub(crate) fn footprint<K>(contender: &Contender<K>, insert: &Workload<K>) -> Outcome<Footprint> {
     let subjects = &insert.calls;
-    let mut kept = Err("it was not built".into());
+    let mut kept = Err("the limiter was not built".into());
     let inserted = allocation_counter::measure(|| {
         kept = (contender.build)(insert.setup);
         if let Ok(limits) = &kept {
@@ -121,22 +118,17 @@ pub(crate) fn footprint<K>(contender: &Contender<K>, insert: &Workload<K>) -> Ou
     })
 }
 
-/// The longest check is the median of so many runs, as a host that takes the processor away for a moment
-/// makes any of them long.
+/// The number of runs whose longest check is measured. The median counts, because a pause of the
+/// machine makes any check long.
 const LONGEST_OF: usize = 3;
 
-/// The longest of all checks of these subjects.
+/// Returns the time of the longest check of these subjects.
 fn longest_of<K>(limits: &dyn Limits<K>, subjects: &[K]) -> Duration {
     let mut longest = Duration::ZERO;
     for subject in subjects {
-        let started = ran();
+        let started = thread_time();
         limits.pass(slice::from_ref(subject));
-        longest = longest.max(ran().saturating_sub(started));
+        longest = longest.max(thread_time().saturating_sub(started));
     }
     longest
-}
-
-/// How long this thread has been running.
-pub(crate) fn ran() -> Duration {
-    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
 }

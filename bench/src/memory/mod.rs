@@ -1,105 +1,93 @@
-//! The benchmark of `tidegate-memory`: beside other limiters for one process, in one run, interleaved.
+//! `tidegate-memory` and other limiters for one process, measured in one run.
 
 mod baseline;
 mod contender;
 mod measure;
-mod plot;
 mod report;
 mod scale;
 mod subjects;
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::PathBuf;
 
-use contender::{Contender, contenders, of_numbers};
-use measure::{Footprint, Sample, footprint, time};
+use contender::{Contender, contenders, number_contenders};
+use measure::{Footprint, footprint, time};
 use subjects::{Size, Workload, numbered, workloads};
 
+use crate::harness::{self, finish};
 use crate::{Outcome, at_least_one};
 
-/// How much to measure.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// How often everything is measured; of each figure the median counts.
+    /// Number of rounds; the medians of the rounds are printed.
     #[arg(long, default_value_t = 7, value_parser = at_least_one)]
     rounds: usize,
-    /// Subjects in the largest sets.
+    /// Number of subjects in the largest workloads.
     #[arg(long, default_value_t = 1_000_000, value_parser = at_least_one)]
     subjects: usize,
-    /// Checks in each round for each figure.
+    /// Number of checks in each measurement.
     #[arg(long, default_value_t = 1_000_000, value_parser = at_least_one)]
     calls: usize,
-    /// Only those whose names contain one of these, and governor.
+    /// Part of the name of a limiter to measure, in addition to governor. The option can be
+    /// repeated. Default: all limiters.
     #[arg(long)]
     only: Vec<String>,
-    /// Only these workloads.
+    /// Workload to measure. The option can be repeated. Default: all workloads.
     #[arg(long)]
     workload: Vec<String>,
     /// Measure one thread only.
     #[arg(long)]
     single: bool,
-    /// Number of subjects for the measurement of our store alone, as they come and expire. 0 omits it.
+    /// Number of subjects with which the memory store is measured alone, while they arrive and
+    /// recover; 0 skips this measurement.
     #[arg(long, default_value_t = 10_000_000)]
     many: u64,
-    /// A file to draw the plot of the times in, as SVG.
-    #[arg(long)]
-    plot: Option<PathBuf>,
     /// Fail if a target is missed.
     #[arg(long)]
-    pub(crate) check: bool,
+    check: bool,
 }
 
-/// What was measured, by contender, workload and number of threads.
-type Samples = BTreeMap<(&'static str, &'static str, usize), Vec<Sample>>;
+/// The times of a check in tenths of a nanosecond, by contender, workload and number of threads.
+type Samples = harness::Samples<(&'static str, &'static str, usize), u64>;
 
-/// Measures and prints. Returns whether all targets are met.
+/// Measures and prints. Returns `false` if a target is missed that `--check` requires.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
     let size = Size { subjects: options.subjects.try_into()?, calls: options.calls.try_into()? };
     let mut contenders = contenders();
-    let asked = |name: &str| options.only.iter().any(|part| name.contains(part));
+    let is_wanted = |name: &str| options.only.iter().any(|part| name.contains(part));
     contenders.retain(|one| {
-        options.only.is_empty() || one.name == contender::GOVERNOR || asked(one.name)
+        options.only.is_empty() || one.name == contender::GOVERNOR || is_wanted(one.name)
     });
-    let mut numbers = of_numbers();
+    let mut numbers = number_contenders();
     numbers.retain(|one| contenders.iter().any(|other| other.name == one.name));
     let mut workloads = workloads(size);
-    let insert = workloads.iter().position(|workload| workload.id == "insert");
-    let footprints = match insert.and_then(|at| workloads.get(at)) {
-        Some(insert) => footprints(&contenders, insert)?,
-        None => BTreeMap::new(),
-    };
-    let is_asked =
+    let insert = workloads.iter().find(|workload| workload.id == "insert");
+    let footprints = footprints(&contenders, insert.ok_or("no workload of new subjects")?)?;
+    let is_wanted =
         |id: &str| options.workload.is_empty() || options.workload.iter().any(|one| one == id);
-    workloads.retain(|one| is_asked(one.id));
-    let numbered = Some(numbered(size)).filter(|one| is_asked(one.id));
+    workloads.retain(|one| is_wanted(one.id));
+    let numbered = Some(numbered(size)).filter(|one| is_wanted(one.id));
     let threads = if options.single { vec![1] } else { thread_counts() };
     let mut samples = Samples::new();
-    print!("{}", report::head(options));
+    report::head(options);
     for workload in &workloads {
         measure_all(&mut samples, &contenders, workload, options.rounds, &threads)?;
-        print!("{}", report::table(&samples, &contenders, workload, &threads));
+        report::table(&samples, &contenders, workload, &threads);
     }
     if let Some(workload) = &numbered {
         measure_all(&mut samples, &numbers, workload, options.rounds, &threads)?;
-        print!("{}", report::table(&samples, &numbers, workload, &threads));
+        report::table(&samples, &numbers, workload, &threads);
     }
-    print!("{}", report::footprints(&footprints));
-    let (text, mut all_met) = report::targets(&samples, &footprints);
-    print!("{text}");
+    report::footprints(&footprints);
+    let mut verdicts = report::judge(&samples, &footprints);
     if options.many > 0 {
-        let (text, met) = scale::run(options.many, options.many.div_ceil(100), options.rounds)?;
-        print!("{text}");
-        all_met &= met;
+        let flooded = options.many.div_ceil(100);
+        verdicts.extend(scale::run(options.many, flooded, options.rounds)?);
     }
-    if let Some(path) = &options.plot {
-        let titles: Vec<_> = workloads.iter().map(|one| (one.id, one.title.as_str())).collect();
-        fs::write(path, plot::draw(&samples, &contenders, &titles))?;
-    }
-    Ok(all_met)
+    Ok(finish(&verdicts, options.check))
 }
 
-/// In each round one after another, so that what slows a round slows all.
+/// Measures all contenders one after another in each round, so that a slow round affects all of
+/// them.
 fn measure_all<K: Clone + Sync>(
     samples: &mut Samples,
     contenders: &[Contender<K>],
@@ -114,7 +102,7 @@ fn measure_all<K: Clone + Sync>(
         limits.pass(&workload.known);
         Outcome::Ok(limits)
     };
-    // Where subjects are to be new, each round begins with none.
+    // If subjects must be new, each round begins with an empty limiter.
     let are_new = workload.known.is_empty();
     let built = if are_new { vec![] } else { keyed().map(build).collect::<Outcome<Vec<_>>>()? };
     let rounds = threads.iter().flat_map(|&threads| std::iter::repeat_n(threads, rounds));
@@ -124,7 +112,7 @@ fn measure_all<K: Clone + Sync>(
             let limits = fresh.as_ref().or_else(|| built.get(place));
             if let Some(limits) = limits {
                 let sample = time(&**limits, &workload.calls, threads)?;
-                samples.entry((one.name, workload.id, threads)).or_default().push(sample);
+                samples.add((one.name, workload.id, threads), sample);
             }
         }
     }
@@ -139,7 +127,7 @@ fn footprints(
     keyed.map(|one| Ok((one.name, footprint(one, insert)?))).collect()
 }
 
-/// One, two, and as many as there are processors.
+/// Returns one, two, and the number of processors.
 fn thread_counts() -> Vec<usize> {
     let all = std::thread::available_parallelism().map_or(1, usize::from);
     let mut counts = vec![1, 2, all];

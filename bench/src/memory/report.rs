@@ -1,4 +1,4 @@
-//! What was measured, as Markdown.
+//! The tables in Markdown, and the targets.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,53 +9,59 @@ use super::contender::{
 use super::measure::Footprint;
 use super::subjects::Workload;
 use super::{Options, Samples};
-use crate::figures::{Thousandths, middle};
+use crate::Outcome;
+use crate::harness::{Thousandths, Verdict, middle};
 
-pub(crate) fn head(options: &Options) -> String {
-    format!(
+pub(super) fn head(options: &Options) {
+    println!(
         "# Memory\n\nMedians of {} rounds, each of {} checks by subjects of 20 bytes; nanoseconds for \
-         the caller, and as a multiple of what governor took in the same round.\n",
+         the caller, and the ratio to the time of governor in the same round.",
         options.rounds, options.calls,
-    )
+    );
 }
 
-pub(crate) fn table<K>(
+pub(super) fn table<K>(
     samples: &Samples,
     contenders: &[Contender<K>],
     workload: &Workload<K>,
     threads: &[usize],
-) -> String {
+) {
     let mut text = format!("\n## {}\n\n| |", workload.title);
     for threads in threads {
         let _ = write!(text, " {threads} thread{} | ratio |", if *threads == 1 { "" } else { "s" });
     }
-    let _ = writeln!(text, "\n|---|{}", "---|---|".repeat(threads.len()));
+    let _ = write!(text, "\n|---|{}", "---|---|".repeat(threads.len()));
     for one in contenders {
-        let Some(_) = samples.get(&(one.name, workload.id, 1)) else { continue };
-        let _ = write!(text, "| {} |", one.name);
-        for &threads in threads {
-            let nanos = nanos(samples, one.name, workload.id, threads);
-            let ratio = ratio(samples, one.name, GOVERNOR, workload.id, threads);
-            let _ = write!(text, " {nanos} | {} |", show(ratio));
+        if samples.get(&(one.name, workload.id, 1)).is_err() {
+            continue;
         }
-        text.push('\n');
+        let _ = write!(text, "\n| {} |", one.name);
+        for &threads in threads {
+            let (one, governor) =
+                ((one.name, workload.id, threads), (GOVERNOR, workload.id, threads));
+            let tenths = samples.median(&one, |tenths| *tenths);
+            let tenths = tenths.map(|tenths| format!("{}.{}", tenths / 10, tenths % 10));
+            let ratio = samples.ratio((&one, &governor), |tenths| *tenths);
+            let ratio = ratio.map(|ratio| ratio.to_string());
+            let shown = |cell: Outcome<String>| cell.unwrap_or_else(|_| "-".to_owned());
+            let _ = write!(text, " {} | {} |", shown(tenths), shown(ratio));
+        }
     }
-    text
+    println!("{text}");
 }
 
-pub(crate) fn footprints(footprints: &BTreeMap<&'static str, Footprint>) -> String {
-    let mut text =
+pub(super) fn footprints(footprints: &BTreeMap<&'static str, Footprint>) {
+    println!(
         "\n## Footprint\n\n| | bytes per subject | allocations in 1,000 checks | longest \
-                    check |\n|---|---|---|---|\n"
-            .to_owned();
-    for (name, one) in footprints {
-        let Footprint { bytes_per_subject, allocations, longest } = one;
-        let _ = writeln!(text, "| {name} | {bytes_per_subject} | {allocations} | {longest:?} |");
+         check |\n|---|---|---|---|"
+    );
+    for (name, footprint) in footprints {
+        let Footprint { bytes_per_subject, allocations, longest } = footprint;
+        println!("| {name} | {bytes_per_subject} | {allocations} | {longest:?} |");
     }
-    text
 }
 
-/// Targets: workload, number of threads, maximum ratio in thousandths.
+/// The targets: workload, number of threads, and maximum ratio to governor in thousandths.
 const TARGETS: [(&str, usize, u64); 8] = [
     ("hot", 1, 600),
     ("hot", 2, 700),
@@ -67,86 +73,46 @@ const TARGETS: [(&str, usize, u64); 8] = [
     ("insert", 2, 400),
 ];
 
-pub(crate) fn targets(
+/// Compares all figures that were measured with their targets.
+pub(super) fn judge(
     samples: &Samples,
     footprints: &BTreeMap<&'static str, Footprint>,
-) -> (String, bool) {
-    let (mut text, mut all_met) = ("\n## Targets\n\n".to_owned(), true);
-    let mut judge = |what: String, found: Option<u64>, max: u64, show: fn(u64) -> String| {
-        let Some(found) = found else { return };
-        let met = found <= max;
-        all_met &= met;
-        let verdict = if met { "met" } else { "NOT MET" };
-        let _ = writeln!(text, "- {verdict}: {what}: {} of at most {}", show(found), show(max));
+) -> Vec<Verdict> {
+    let mut verdicts = vec![];
+    let mut judge = |what: String, found: Option<Thousandths>, max| {
+        verdicts.extend(found.map(|found| Verdict::new(what, found, Thousandths(max))));
     };
-    let times = |thousandths: u64| Thousandths(thousandths).to_string();
+    let ratio = |one, other, id, threads| {
+        let keys = (&(one, id, threads), &(other, id, threads));
+        samples.ratio(keys, |tenths| *tenths).ok()
+    };
     for (id, threads, max) in TARGETS {
-        let found = ratio(samples, TIDEGATE, GOVERNOR, id, threads).map(|ratio| ratio.0);
-        judge(format!("{id}, threads: {threads}, to governor"), found, max, times);
+        let what = format!("{id}, threads: {threads}, to governor");
+        judge(what, ratio(TIDEGATE, GOVERNOR, id, threads), max);
     }
     for (name, max) in [(COUNTER, 1_200), (LOG, 3_000)] {
-        let found = ratio(samples, name, TIDEGATE, "hot", 1).map(|ratio| ratio.0);
-        judge(format!("{name}, to the bucket"), found, max, times);
+        judge(format!("{name}, to the bucket"), ratio(name, TIDEGATE, "hot", 1), max);
     }
-    let tenths = |tenths: u64| format!("{}.{}", tenths / 10, tenths % 10);
-    for (name, max) in [(THROUGH_LIMITER, 50), (THROUGH_OBJECT, 100)] {
-        let found = more(samples, name, TIDEGATE, "hot");
-        judge(format!("{name}, more ns than the store's own call"), found, max, tenths);
-        let found = footprints.get(name).map(|footprint| footprint.allocations);
-        judge(format!("{name}, allocations"), found, 0, |n| n.to_string());
+    let whole = |figure: u64| Thousandths(figure.saturating_mul(1_000));
+    for (name, max) in [(THROUGH_LIMITER, 5_000), (THROUGH_OBJECT, 10_000)] {
+        let what = format!("{name}, more ns than the store's own call");
+        judge(what, more(samples, name, TIDEGATE), max);
+        let found = footprints.get(name).map(|footprint| whole(footprint.allocations));
+        judge(format!("{name}, allocations"), found, 0);
     }
     let ours = footprints.get(TIDEGATE);
-    judge("bytes per subject".into(), ours.map(|f| f.bytes_per_subject), 80, |n| n.to_string());
-    judge("allocations".into(), ours.map(|f| f.allocations), 0, |n| n.to_string());
-    let longest = ours.and_then(|f| u64::try_from(f.longest.as_micros()).ok());
-    judge("longest check in us".into(), longest, 1_000, |n| n.to_string());
-    (text, all_met)
+    judge("bytes per subject".into(), ours.map(|ours| whole(ours.bytes_per_subject)), 80_000);
+    judge("allocations".into(), ours.map(|ours| whole(ours.allocations)), 0);
+    let longest = ours.and_then(|ours| u64::try_from(ours.longest.as_micros()).ok());
+    judge("longest check, in us".into(), longest.map(whole), 1_000_000);
+    verdicts
 }
 
-fn nanos(samples: &Samples, name: &'static str, id: &'static str, threads: usize) -> String {
-    let tenths = median(samples, name, id, threads);
-    tenths.map_or_else(|| "-".to_owned(), |tenths| format!("{}.{}", tenths / 10, tenths % 10))
-}
-
-/// In tenths of a nanosecond.
-pub(super) fn median(
-    samples: &Samples,
-    name: &'static str,
-    id: &'static str,
-    threads: usize,
-) -> Option<u64> {
-    let all: Vec<u64> =
-        samples.get(&(name, id, threads))?.iter().map(|sample| sample.tenths).collect();
-    (!all.is_empty()).then(|| middle(all))
-}
-
-/// The median of the rounds' ratios, as what slows a round slows both.
-fn ratio(
-    samples: &Samples,
-    one: &'static str,
-    other: &'static str,
-    id: &'static str,
-    threads: usize,
-) -> Option<Thousandths> {
-    let (ones, others) = (samples.get(&(one, id, threads))?, samples.get(&(other, id, threads))?);
-    let ratios: Option<Vec<_>> =
-        ones.iter().zip(others).map(|(a, b)| Thousandths::of(a.tenths, b.tenths)).collect();
-    ratios.filter(|ratios| !ratios.is_empty()).map(middle)
-}
-
-/// How many tenths of a nanosecond more the one took than the other, on one thread: the median of the
-/// rounds' differences.
-fn more(
-    samples: &Samples,
-    one: &'static str,
-    other: &'static str,
-    id: &'static str,
-) -> Option<u64> {
-    let (ones, others) = (samples.get(&(one, id, 1))?, samples.get(&(other, id, 1))?);
-    let more = ones.iter().zip(others).map(|(a, b)| a.tenths.saturating_sub(b.tenths));
-    Some(middle(more.collect()))
-}
-
-fn show(ratio: Option<Thousandths>) -> String {
-    ratio.map_or_else(|| "-".to_owned(), |ratio| ratio.to_string())
+/// Returns how many nanoseconds more the one takes than the other for one hot subject on one
+/// thread. This is the median of the rounds' differences.
+fn more(samples: &Samples, one: &'static str, other: &'static str) -> Option<Thousandths> {
+    let tenths = |name| samples.get(&(name, "hot", 1)).ok();
+    let more =
+        tenths(one)?.iter().zip(tenths(other)?).map(|(one, other)| one.saturating_sub(*other));
+    Some(Thousandths(middle(more.collect()) * 100))
 }

@@ -1,27 +1,23 @@
-//! Ten million subjects, and a flood of new ones, on a bounded store.
+//! The memory store with ten million subjects, and a flood of new subjects on a bounded store.
 
-use std::fmt::Write;
 use std::time::Duration;
 
 use tidegate_memory::{Call, Charge, Clock, ManualClock, MemoryStore, Policy, Timestamp};
 
-use super::measure::ran;
 use crate::Outcome;
-use crate::figures::{Thousandths, middle};
+use crate::harness::{Thousandths, Verdict, middle, thread_time};
 use crate::random::random;
 
-/// What a check takes while the bound on memory is flooded, in thousandths of a calm one, at most.
-const TARGETS_FLOOD: u64 = 2_000;
+/// The maximum time of a check during a flood, relative to the time of a check without a flood.
+const MAX_FLOOD: Thousandths = Thousandths(2_000);
 
-/// Measures. Returns the report, and whether all targets are met.
-pub(crate) fn run(subjects: u64, flooded: u64, rounds: usize) -> Outcome<(String, bool)> {
-    let mut text = grown(subjects)?;
-    let (flood, met) = flood(flooded, rounds)?;
-    text.push_str(&flood);
-    Ok((text, met))
+/// Measures and prints. Returns the figures with their targets.
+pub(super) fn run(subjects: u64, flooded: u64, rounds: usize) -> Outcome<Vec<Verdict>> {
+    grown(subjects)?;
+    flood(flooded, rounds)
 }
 
-/// Many checks by one thread.
+/// The time of many checks on one thread.
 struct Stretch {
     checks: u64,
     took: Duration,
@@ -29,8 +25,8 @@ struct Stretch {
 }
 
 impl Stretch {
-    /// Checks that subject of each number of a sequence. The longest of them is looked for in a run of
-    /// its own, as reading the clock takes its time as well.
+    /// Checks the subjects with the numbers that `number` returns. With `each`, this also measures
+    /// the longest check. Reading the clock takes time, so such a run is not used for the total.
     fn run<C: Clock>(
         store: &MemoryStore<C>,
         policy: &Policy,
@@ -39,17 +35,17 @@ impl Stretch {
         number: impl Fn(u64) -> u64,
     ) -> Outcome<Self> {
         let mut subject = *b"subject:000000000000";
-        let (started, mut longest) = (ran(), Duration::ZERO);
+        let (started, mut longest) = (thread_time(), Duration::ZERO);
         for n in 0..checks {
             write_digits(&mut subject, number(n));
             let charge = [Charge::new(policy, &subject)];
-            let before = if each { ran() } else { started };
+            let before = if each { thread_time() } else { started };
             let _ = std::hint::black_box(store.decide_now(&Call::acquire(&charge))?);
             if each {
-                longest = longest.max(ran().saturating_sub(before));
+                longest = longest.max(thread_time().saturating_sub(before));
             }
         }
-        Ok(Self { checks, took: ran().saturating_sub(started), longest })
+        Ok(Self { checks, took: thread_time().saturating_sub(started), longest })
     }
 
     fn nanos(&self) -> u64 {
@@ -64,14 +60,11 @@ fn write_digits(subject: &mut [u8; 20], mut number: u64) {
     }
 }
 
-fn grown(subjects: u64) -> Outcome<String> {
+/// Prints the times while subjects arrive, stay and recover.
+fn grown(subjects: u64) -> Outcome<()> {
     let policy: Policy = "token-bucket 1/1m burst 10".parse()?;
-    let mut text =
-        format!("\n## {subjects} subjects\n\n| | ns each | longest check |\n|---|---|---|\n");
+    println!("\n## {subjects} subjects\n\n| | ns each | longest check |\n|---|---|---|");
     let max = usize::try_from(subjects)?.next_power_of_two();
-    let mut row = |what: &str, fast: &Stretch, slow: &Stretch| {
-        let _ = writeln!(text, "| {what} | {} | {:?} |", fast.nanos(), slow.longest);
-    };
     let start = Timestamp::from_micros(1_790_000_000_000_000);
     let (mut stretches, mut bytes, mut left) = (Vec::new(), 0, 0);
     for each in [false, true] {
@@ -81,36 +74,35 @@ fn grown(subjects: u64) -> Outcome<String> {
         let come = Stretch::run(&store, &policy, subjects, each, |n| n)?;
         bytes = store.bytes() / store.len().max(1);
         let stay = Stretch::run(&store, &policy, subjects / 4, each, known)?;
-        // All have recovered; each check now sweeps.
+        // All states have recovered, so each check removes some of them.
         clock.advance(Duration::from_secs(3_600));
         let go = Stretch::run(&store, &policy, subjects / 2, each, |n| n % 1_000)?;
         left = store.len();
         stretches.push([come, stay, go]);
     }
     if let [fast, slow] = &stretches[..] {
-        for (place, what) in ["they come", "they are known", "they go"].into_iter().enumerate() {
-            row(what, &fast[place], &slow[place]);
+        for (place, what) in ["new", "known", "recovered"].into_iter().enumerate() {
+            println!("| {what} | {} | {:?} |", fast[place].nanos(), slow[place].longest);
         }
     }
-    let _ = writeln!(
-        text,
-        "\n{bytes} bytes a subject. Of all that had recovered {left} were left after {} more checks of \
+    println!(
+        "\n{bytes} bytes per subject. {left} recovered states remained after {} more checks of \
          1,000 subjects.",
         subjects / 2,
     );
-    Ok(text)
+    Ok(())
 }
 
-/// Checks of one kind between two of the other.
+/// The number of checks in a group. Groups of new subjects and of regular subjects alternate.
 const TURN: u64 = 100;
 
-/// What checks take on a store that is full, in nanoseconds.
+/// The times of checks on a full store, in nanoseconds.
 struct Flood {
-    /// Of regular subjects, without any others.
+    /// Checks of regular subjects, without other checks.
     calm: u64,
-    /// Of regulars, while as many checks are of subjects that were never seen.
+    /// Checks of regular subjects, while the same number of checks is for new subjects.
     beside: u64,
-    /// Of subjects that were never seen, one after another.
+    /// Checks of new subjects only.
     new: u64,
 }
 
@@ -121,7 +113,7 @@ impl Flood {
         };
         let regulars = (subjects / 2).max(1);
         run(subjects, &|n| regulars + n)?;
-        // A subject that was checked several times stays, whatever else arrives.
+        // The store keeps a subject that was checked several times, regardless of new subjects.
         run(2 * regulars, &|n| n % regulars)?;
         let calm = run(subjects, &|n| random(n) % regulars)?;
         let mut beside = Stretch { checks: 0, took: Duration::ZERO, longest: Duration::ZERO };
@@ -142,7 +134,8 @@ impl Flood {
     }
 }
 
-fn flood(subjects: u64, rounds: usize) -> Outcome<(String, bool)> {
+/// Prints the bound of a full store. Returns the times of checks with their targets.
+fn flood(subjects: u64, rounds: usize) -> Outcome<Vec<Verdict>> {
     let policy: Policy = "token-bucket 1/1m burst 10".parse()?;
     let max = usize::try_from(subjects)?;
     let (mut floods, mut bytes) = (Vec::new(), (0, 0));
@@ -151,28 +144,19 @@ fn flood(subjects: u64, rounds: usize) -> Outcome<(String, bool)> {
         floods.push(Flood::measure(&store, &policy, subjects)?);
         bytes = (store.bytes(), store.max_bytes());
     }
-    let median = |of: fn(&Flood) -> u64| -> Outcome<(Thousandths, u64, u64)> {
-        let ratios = floods.iter().map(|one| Ok((one.ratio(of(one))?.0, of(one), one.calm)));
-        let (ratio, this, calm) = middle(ratios.collect::<Outcome<_>>()?);
-        Ok((Thousandths(ratio), this, calm))
-    };
-    let mut text = format!(
-        "\n## A flood\n\nA store that keeps {subjects} subjects and is full; {} of {} bytes at most.\n\n",
+    println!(
+        "\n## A flood\n\nA full store that keeps {subjects} subjects; {} of {} bytes.",
         bytes.0, bytes.1,
     );
-    let mut all_met = true;
-    for (what, (ratio, this, calm)) in [
-        ("of regulars while every other is of a new subject", median(|one| one.beside)?),
-        ("of ever new subjects", median(|one| one.new)?),
-    ] {
-        let met = ratio.0 <= TARGETS_FLOOD;
-        all_met &= met;
-        let _ = writeln!(
-            text,
-            "- {}: checks {what}, {this} ns, to calm ones of regulars, {calm} ns: {ratio} of at most {}",
-            if met { "met" } else { "NOT MET" },
-            Thousandths(TARGETS_FLOOD),
-        );
-    }
-    Ok((text, all_met))
+    let verdict = |what: &str, of: fn(&Flood) -> u64| -> Outcome<_> {
+        let ratios =
+            floods.iter().map(|flood| Ok((flood.ratio(of(flood))?, of(flood), flood.calm)));
+        let (ratio, nanos, calm) = middle(ratios.collect::<Outcome<_>>()?);
+        let what = format!("flood: checks of {what}, {nanos} ns / calm checks, {calm} ns");
+        Ok(Verdict::new(what, ratio, MAX_FLOOD))
+    };
+    Ok(vec![
+        verdict("regular subjects among as many new ones", |flood| flood.beside)?,
+        verdict("new subjects", |flood| flood.new)?,
+    ])
 }

@@ -1,38 +1,38 @@
-//! Subjects, in the order of the calls.
+//! The subjects of the workloads.
 
 use crate::random::{random, zipf};
 
-/// The subjects of calls, in the order of the calls: a request has its subject at hand, and so do
-/// these. Otherwise all would pay alike for finding it in memory.
+/// The subjects of calls, in the order of the calls. A request has its subject in memory already.
+/// Without this order, every contender would also pay for finding the subject.
 pub(crate) struct Workload<K> {
     pub(crate) id: &'static str,
     pub(crate) title: String,
-    /// Subjects that are known before the measuring begins.
+    /// The subjects that are known before the measurement begins.
     pub(crate) known: Vec<K>,
     pub(crate) calls: Vec<K>,
     pub(crate) setup: Setup,
 }
 
-/// Settings of a limiter for a workload.
+/// The settings of a limiter for a workload.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup {
-    /// Burst of a subject.
+    /// The burst of a subject.
     pub(crate) burst: u32,
-    /// Maximum number of subjects to keep, for those that can be bounded.
+    /// The maximum number of subjects, for limiters that have such a bound.
     pub(crate) max: Option<usize>,
 }
 
-/// A burst that is never used up; at one a minute, nothing recovers meanwhile either.
+/// A burst that is never used up. With a refill of one per minute, no state recovers during a run.
 pub(crate) const AMPLE: u32 = 30_000_000;
 
-/// How much to measure: subjects in the large sets, and calls.
+/// The size of the workloads: the subjects in the large sets, and the calls.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size {
     pub(crate) subjects: u64,
     pub(crate) calls: u64,
 }
 
-/// The workloads whose subjects are texts.
+/// Returns the workloads whose subjects are texts.
 pub(crate) fn workloads(size: Size) -> Vec<Workload<String>> {
     let Size { subjects, calls } = size;
     let tenth = subjects.div_ceil(10);
@@ -86,7 +86,7 @@ pub(crate) fn workloads(size: Size) -> Vec<Workload<String>> {
     ]
 }
 
-/// The workload whose subjects are numbers.
+/// Returns the workload whose subjects are numbers.
 pub(crate) fn numbered(size: Size) -> Workload<u64> {
     let tenth = size.subjects.div_ceil(10);
     Workload {
@@ -102,7 +102,7 @@ fn all(count: u64) -> Vec<String> {
     (0..count).map(subject).collect()
 }
 
-/// 20 bytes, told apart by the last.
+/// Returns a subject of 20 bytes, which differs from others in its last bytes.
 pub(crate) fn subject(number: u64) -> String {
     format!("subject:{number:012}")
 }

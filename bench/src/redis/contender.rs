@@ -1,4 +1,4 @@
-//! A contender: the calls that it gets, and how they are made.
+//! A contender, with its calls.
 
 use std::fmt;
 
@@ -8,11 +8,11 @@ use tidegate_redis::core::layers::CoalescedStore;
 use tidegate_redis::protocol::{Batch, Keys, Reply, Tier, no_reply};
 use tidegate_redis::{Call, Charge, Decision, Error, Policy, RedisStore, Store};
 
-use super::Outcome;
 use super::peer::Peer;
 use super::warmup::Warmup;
+use crate::{Outcome, harness};
 
-/// Name of a contender. Scripts of other projects keep the same state in another form.
+/// The name of a contender. Scripts of other projects store the same state in another form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Name {
     Incr,
@@ -50,7 +50,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// Outcome of most calls.
+/// The outcome of most calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Answers {
     Allowed,
@@ -66,16 +66,16 @@ impl fmt::Display for Answers {
     }
 }
 
-/// How decisions get to the server.
+/// The way in which decisions are sent to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Way {
-    /// Each by itself, as soon as it is asked for.
+    /// Each decision is its own call.
     Single,
-    /// In batches of what several callers ask for.
+    /// Decisions of several callers are sent in batches.
     Coalesced,
-    /// In batches of one caller.
+    /// Decisions of one caller are sent in batches.
     Batch,
-    /// The same, by the script that decides any calls.
+    /// Decisions of one caller are sent in batches to the general script, which decides any calls.
     GeneralBatch,
 }
 
@@ -103,17 +103,17 @@ pub(crate) struct Id {
     pub(crate) way: Way,
 }
 
-/// How calls are made.
+/// The sender of the calls.
 pub(crate) enum Form {
-    /// By a store, one decision in each call.
+    /// A store, with one decision in each call.
     Store(RedisStore),
-    /// By a store whose callers share batches.
+    /// A store whose callers share batches.
     Coalesced(CoalescedStore<RedisStore>),
-    /// By a store, with this number of decisions in each call.
+    /// A store, with this number of decisions in each call.
     Batch(RedisStore, usize),
-    /// By the general script, with this number of decisions in each call.
+    /// The general script, with this number of decisions in each call.
     GeneralBatch(MultiplexedConnection, usize),
-    /// By a command or a script of another project.
+    /// A command or a script of another project.
     Peer(Peer, MultiplexedConnection),
 }
 
@@ -121,16 +121,17 @@ pub(crate) enum Form {
 pub(crate) struct Contender {
     pub(crate) id: Id,
     pub(crate) form: Form,
-    /// The policy, whose name tells its keys from those of the others.
+    /// The policy. Its name is different for each contender, so that each contender has its own
+    /// keys.
     pub(crate) policy: Policy,
-    /// How many subjects its calls are spread over.
+    /// The number of subjects, which the calls use in turn.
     pub(crate) subjects: usize,
-    /// State of each subject before measuring begins.
+    /// The state of each subject before the measurement begins.
     pub(crate) warmup: Warmup,
 }
 
 impl Contender {
-    /// Decisions in each call.
+    /// Returns the number of decisions in each call.
     pub(crate) fn decisions(&self) -> usize {
         match self.form {
             Form::Batch(_, size) | Form::GeneralBatch(_, size) => size,
@@ -138,19 +139,20 @@ impl Contender {
         }
     }
 
-    /// Subject of a number. All have as many digits, so that all keys have one length.
+    /// Returns the subject with this number. All keys have the same length.
     pub(crate) fn subject(&self, number: usize) -> String {
         format!("user-{:06}", number % self.subjects)
     }
 
-    /// The key, as the store names it (subjects have nothing in them that it would escape).
+    /// Returns the key of a subject, as the store names it.
     pub(crate) fn key(&self, subject: &str) -> String {
         String::from_utf8_lossy(&Keys::new("tidegate").key(&Charge::new(&self.policy, subject)))
             .into_owned()
     }
+}
 
-    /// Makes call `number`, and returns the number of decisions that allow.
-    pub(crate) async fn call(&self, number: usize) -> Outcome<usize> {
+impl harness::Load for Contender {
+    async fn call(&self, number: usize) -> Outcome<usize> {
         match &self.form {
             Form::Store(store) => self.call_one(store, number).await,
             Form::Coalesced(store) => self.call_one(store, number).await,
@@ -172,7 +174,9 @@ impl Contender {
             }
         }
     }
+}
 
+impl Contender {
     async fn call_one(&self, store: &impl Store, number: usize) -> Outcome<usize> {
         let subject = self.subject(number);
         let charges = [Charge::new(&self.policy, &subject)];
@@ -236,7 +240,7 @@ impl Contender {
     }
 }
 
-/// The number of decisions that allow.
+/// Returns the number of decisions that allow.
 fn allowed(decisions: impl IntoIterator<Item = Result<Decision, Error>>) -> Outcome<usize> {
     let mut allowed = 0;
     for decision in decisions {

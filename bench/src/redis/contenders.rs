@@ -1,4 +1,5 @@
-//! The contenders: our algorithms, and the commands and scripts that they are compared with.
+//! The contenders: the algorithms of Tidegate, and the commands and scripts that they are compared
+//! with.
 
 use std::sync::Arc;
 
@@ -6,15 +7,16 @@ use tidegate_redis::{Policy, StoreExt};
 
 use super::contender::{Answers, Contender, Form, Id, Name, Way};
 use super::peer::Peer;
-use super::server::Server;
 use super::warmup::Warmup;
-use super::{BATCH, Options, Outcome};
+use super::{BATCH, Options};
+use crate::Outcome;
+use crate::harness::Server;
 
 const HOUR: u64 = 3_600_000_000;
 const DAY: u64 = 24 * HOUR;
 
-/// Of a log that is being called on, about one record leaves for each that comes: at 50,000 calls a
-/// second one call comes every 20 µs.
+/// The time between two calls in microseconds, at 50,000 calls per second. In a full log, about one
+/// record expires for each new record.
 const BETWEEN_CALLS: u64 = 20;
 
 /// Builds contenders.
@@ -25,10 +27,10 @@ struct Contenders<'s> {
     all: Vec<Arc<Contender>>,
 }
 
-/// Those that decide one thing in each call, ours next to the others that they are compared with.
+/// Returns the contenders with one decision in each call.
 ///
-/// Where calls are allowed, limits are out of reach; where they are denied, the first call of each
-/// subject has used up all there is for a day.
+/// If calls are allowed, the limits are never reached. If calls are denied, the first call of each
+/// subject has used the whole limit of a day.
 pub(crate) fn singles(server: &Server, options: &Options) -> Outcome<Vec<Arc<Contender>>> {
     let mut contenders = Contenders::new(server, options)?;
     contenders.peer(Name::Incr, Answers::Allowed, Peer::incr(), Warmup::Nothing)?;
@@ -38,7 +40,7 @@ pub(crate) fn singles(server: &Server, options: &Options) -> Outcome<Vec<Arc<Con
         contenders.buckets(answers)?;
         contenders.logs(answers, 100, (Name::Log100, Name::SortedSet100))?;
     }
-    // Fewer subjects: their states are large.
+    // These contenders have fewer subjects, because their states are large.
     contenders.subjects = options.subjects.div_ceil(50);
     for answers in [Answers::Allowed, Answers::Denied] {
         contenders.logs(answers, 10_000, (Name::Log10000, Name::SortedSet10000))?;
@@ -46,7 +48,7 @@ pub(crate) fn singles(server: &Server, options: &Options) -> Outcome<Vec<Arc<Con
     Ok(contenders.all)
 }
 
-/// Ours, many decisions in each call.
+/// Returns the contenders of Tidegate with many decisions in each call.
 pub(crate) fn batches(server: &Server, options: &Options) -> Outcome<Vec<Arc<Contender>>> {
     let mut contenders = Contenders::new(server, options)?;
     for answers in [Answers::Allowed, Answers::Denied] {
@@ -129,7 +131,7 @@ impl<'s> Contenders<'s> {
     fn logs(&mut self, answers: Answers, limit: usize, (log, set): (Name, Name)) -> Outcome<()> {
         let apart = BETWEEN_CALLS * u64::try_from(self.subjects)?;
         let (count, first_leaves_in) = match answers {
-            // With room for all that will come, and that which warms up.
+            // The log has room for the calls of the warmup and of the measurement.
             Answers::Allowed => (limit - 1 - self.calls.div_ceil(self.subjects), apart),
             Answers::Denied => (limit, HOUR / 6),
         };
@@ -168,7 +170,7 @@ impl<'s> Contenders<'s> {
 
     fn peer(&mut self, name: Name, answers: Answers, peer: Peer, warmup: Warmup) -> Outcome<()> {
         let form = Form::Peer(peer, self.server.connection.clone());
-        // Only the name of the policy matters, for the keys.
+        // Only the name of this policy is used, for the keys.
         self.add(Id { name, answers, way: Way::Single }, form, "fixed-window 1/1s", warmup)
     }
 

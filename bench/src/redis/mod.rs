@@ -1,48 +1,55 @@
-//! The benchmark of `tidegate-redis`: everything in one run, interleaved, on a server of its own.
+//! The scripts of `tidegate-redis` on one Redis, next to plain commands and the scripts of others.
 
 mod contender;
 mod contenders;
-pub(crate) mod load;
 mod peer;
 mod report;
 mod restore;
-pub(crate) mod server;
 mod targets;
 mod warmup;
 
-use crate::figures::{self, Sample};
-use crate::verdict;
+use std::sync::Arc;
+
+use crate::harness::{Cost, Samples, Server, drive, finish, measure, rounds};
 use crate::{Outcome, at_least_one, block_on};
-use contender::Id;
-use load::{Load, sample};
-use server::Server;
+use contender::{Answers, Contender, Id};
+use restore::restore;
 
-type Results = figures::Results<Id>;
-
-/// The callers on the one connection; the first are those whose CPU times are compared.
+/// The numbers of callers on the one connection. CPU times are compared at the first number.
 const CALLERS: [usize; 3] = [64, 1, 512];
 
-/// The decisions in a batch.
+/// The number of decisions in a batch.
 const BATCH: usize = 64;
 
-/// How much to measure.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// How often everything is measured; of each figure the median counts.
+    /// Number of rounds; the medians of the rounds are printed.
     #[arg(long, default_value_t = 7, value_parser = at_least_one)]
     rounds: usize,
-    /// Calls in each round for each figure.
+    /// Number of calls in each measurement.
     #[arg(long, default_value_t = 10_000, value_parser = at_least_one)]
     calls: usize,
-    /// Subjects that the calls are spread over, in turn; a fiftieth of them for logs of 10,000.
+    /// Number of subjects, which the calls use in turn. Logs of 10,000 have a fiftieth of the
+    /// subjects.
     #[arg(long, default_value_t = 1_000, value_parser = at_least_one)]
     subjects: usize,
     /// Fail if a target is missed.
     #[arg(long)]
-    pub(crate) check: bool,
+    check: bool,
 }
 
-/// Measures and prints. Returns whether all targets are met.
+/// One measurement.
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    cost: Cost,
+    /// The bytes of a key.
+    memory: u64,
+}
+
+/// The samples by contender and by the number of callers.
+type Results = Samples<(Id, usize), Sample>;
+
+/// Measures and prints. Returns `false` if a target is missed that `--check` requires.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
     block_on(compare(options))
 }
@@ -52,20 +59,19 @@ async fn compare(options: &Options) -> Outcome<bool> {
     let singles = contenders::singles(&server, options)?;
     let batches = contenders::batches(&server, options)?;
     let mut results = Results::new();
-    for round in 1..=options.rounds {
-        eprintln!("round {round} of {}", options.rounds);
+    for _ in rounds(options.rounds) {
         for callers in CALLERS {
-            // A caller alone waits for each answer: fewer calls say as much about the time that takes.
+            // A single caller waits for each answer, so a quarter of the calls is enough.
             let calls = if callers == 1 { options.calls.div_ceil(4) } else { options.calls };
             for contender in &singles {
-                let load = Load { callers, calls };
-                results.add(contender.id, callers, sample(&server, contender, load).await?);
+                let sample = sample(&server, contender, callers, calls).await?;
+                results.add((contender.id, callers), sample);
             }
             if callers == CALLERS[0] {
-                // Next to the single calls that they are compared with.
-                let load = Load { callers: 1, calls: options.calls.div_ceil(BATCH) };
+                // Batches are measured next to the single calls that they are compared with.
                 for contender in &batches {
-                    results.add(contender.id, 1, sample(&server, contender, load).await?);
+                    let calls = options.calls.div_ceil(BATCH);
+                    results.add((contender.id, 1), sample(&server, contender, 1, calls).await?);
                 }
             }
         }
@@ -76,7 +82,35 @@ async fn compare(options: &Options) -> Outcome<bool> {
     }
     print!("{}", report::batches(&results, &batches)?);
     print!("{}", report::memory(&results, &singles)?);
-    let verdicts = targets::judge(&results)?;
-    print!("{}", report::targets(&verdicts));
-    Ok(verdict::are_met(&verdicts))
+    Ok(finish(&targets::judge(&results)?, options.check))
+}
+
+/// Measures one contender once, after one call per subject.
+async fn sample(
+    server: &Server,
+    contender: &Arc<Contender>,
+    callers: usize,
+    calls: usize,
+) -> Outcome<Sample> {
+    restore(server, contender).await?;
+    let decisions = contender.decisions();
+    drive(contender, callers, 0..contender.subjects.div_ceil(decisions)).await?;
+    let (cost, allowed) = measure(server, contender, callers, 0..calls, decisions).await?;
+    expect(contender, allowed, calls * decisions)?;
+    let key = contender.key(&contender.subject(0));
+    Ok(Sample { cost, memory: server.memory_of(key).await?.unwrap_or_default() })
+}
+
+/// Returns an error if the decisions are not the ones that the table names.
+fn expect(contender: &Contender, allowed: usize, decisions: usize) -> Outcome<()> {
+    let is_expected = match contender.id.answers {
+        Answers::Allowed => allowed == decisions,
+        // A few calls are allowed when a window ends or a record leaves a log.
+        Answers::Denied => allowed <= decisions / 10,
+    };
+    if is_expected {
+        return Ok(());
+    }
+    let (name, answers) = (contender.id.name, contender.id.answers);
+    Err(format!("{name}, {answers}: {allowed} of {decisions} were allowed").into())
 }

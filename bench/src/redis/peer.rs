@@ -1,4 +1,4 @@
-//! What others do: plain commands, and the usual scripts in our own words.
+//! Commands and scripts of other projects. The scripts are rewritten.
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Script};
@@ -9,14 +9,14 @@ const HASH_TOKEN_BUCKET: &str = include_str!("scripts/hash_token_bucket.lua");
 const HASH_SLIDING_COUNTER: &str = include_str!("scripts/hash_sliding_counter.lua");
 const GCRA: &str = include_str!("scripts/gcra.lua");
 
-/// Data structure in which a script of another project keeps a state.
+/// The data structure in which a script of another project stores a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keeps {
-    /// Whatever it is, a first call makes it.
+    /// A structure that the first call creates.
     WhatACallMakes,
-    /// A member for each request, by its time.
+    /// A sorted set with a member for each request, by its time.
     SortedSet,
-    /// The number of the window, and two counts.
+    /// A hash with the number of the window, and two counts.
     CounterHash,
 }
 

@@ -4,13 +4,12 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use super::contender::{Answers, Contender, Id, Name, Way};
-use super::server::Server;
-use super::targets::{self, PAIRS};
-use super::{BATCH, CALLERS, Options, Outcome, Results};
-use crate::figures::Thousandths;
-use crate::verdict::{self, Verdict};
+use super::targets::{self, PAIRS, cpu_ratio};
+use super::{BATCH, CALLERS, Options, Results};
+use crate::Outcome;
+use crate::harness::{Cost, Server, Thousandths};
 
-/// What was measured, and how.
+/// Returns the conditions of the measurement.
 pub(crate) fn head(server: &Server, options: &Options) -> String {
     let Options { rounds, calls, subjects, .. } = options;
     format!(
@@ -23,7 +22,7 @@ pub(crate) fn head(server: &Server, options: &Options) -> String {
     )
 }
 
-/// A table of all that decide one thing in each call, at so many callers.
+/// Returns the table of contenders with one decision in each call, at this number of callers.
 pub(crate) fn singles(
     results: &Results,
     contenders: &[Arc<Contender>],
@@ -43,7 +42,7 @@ pub(crate) fn singles(
     Ok(table)
 }
 
-/// A table of batches.
+/// Returns the table of batches.
 pub(crate) fn batches(results: &Results, contenders: &[Arc<Contender>]) -> Outcome<String> {
     let single = CALLERS[0];
     let mut table = format!(
@@ -54,13 +53,13 @@ pub(crate) fn batches(results: &Results, contenders: &[Arc<Contender>]) -> Outco
     );
     for contender in contenders {
         let alone = Id { way: Way::Single, ..contender.id };
-        let ratio = results.cpu_ratio((contender.id, 1), (alone, single))?;
+        let ratio = cpu_ratio(results, (contender.id, 1), (alone, single))?;
         writeln!(table, "{} {ratio} |", row(results, contender.id, 1)?)?;
     }
     Ok(table)
 }
 
-/// A table of the memory that keys take.
+/// Returns the table of the memory of keys.
 pub(crate) fn memory(results: &Results, contenders: &[Arc<Contender>]) -> Outcome<String> {
     let mut table = "\n## Memory\n\n\
          `MEMORY USAGE` of a key of 26 bytes and its state; logs are full.\n\n\
@@ -69,7 +68,7 @@ pub(crate) fn memory(results: &Results, contenders: &[Arc<Contender>]) -> Outcom
     let mut names: Vec<Name> = contenders.iter().map(|contender| contender.id.name).collect();
     names.sort_unstable();
     names.dedup();
-    // A script that returns 1 keeps nothing.
+    // A script that returns 1 stores no state.
     names.retain(|name| *name != Name::ReturnOne);
     for name in names {
         let ratio = |other| targets::memory_ratio(results, name, other);
@@ -79,37 +78,30 @@ pub(crate) fn memory(results: &Results, contenders: &[Arc<Contender>]) -> Outcom
     Ok(table)
 }
 
-/// The targets, and whether they are met.
-pub(crate) fn targets(verdicts: &[Verdict]) -> String {
-    let (callers, list) = (CALLERS[0], verdict::list(verdicts));
-    format!(
-        "\n## Targets\n\nOf the server's CPU time, at {callers} callers, if nothing else is said:\n\n{list}"
-    )
-}
-
-/// All cells but the last.
+/// Returns all cells of a row but the last.
 fn row(results: &Results, id: Id, callers: usize) -> Outcome<String> {
-    let median = |figure: fn(&super::Sample) -> u64| results.median(id, callers, figure);
+    let median =
+        |figure: fn(&Cost) -> u64| results.median(&(id, callers), |sample| figure(&sample.cost));
     let incr = Id { name: Name::Incr, answers: Answers::Allowed, way: Way::Single };
-    // A batch is compared with commands as many at once.
+    // A batch is compared with the same number of commands in flight.
     let incr_callers = if id.way.is_batch() { CALLERS[0] } else { callers };
     Ok(format!(
         "| {}{} | {} | {} | {} | {} | {} | {} |",
         id.name,
         id.way,
         id.answers,
-        median(|sample| sample.per_second)?,
-        Thousandths(median(|sample| sample.p50)?),
-        Thousandths(median(|sample| sample.p99)?),
-        Thousandths(median(|sample| sample.cpu)?),
-        results.cpu_ratio((id, callers), (incr, incr_callers))?,
+        median(|cost| cost.per_second)?,
+        Thousandths(median(|cost| cost.p50)?),
+        Thousandths(median(|cost| cost.p99)?),
+        Thousandths(median(|cost| cost.cpu)?),
+        cpu_ratio(results, (id, callers), (incr, incr_callers))?,
     ))
 }
 
-/// How ours compares with the other forms, in CPU time.
+/// Returns the ratios of CPU times to the other forms of a state.
 fn others(results: &Results, id: Id, callers: usize) -> Outcome<String> {
     let other = |name| Id { name, way: Way::Single, ..id };
-    beside(id.name, |name| results.cpu_ratio((id, callers), (other(name), callers)))
+    beside(id.name, |name| cpu_ratio(results, (id, callers), (other(name), callers)))
 }
 
 fn beside(ours: Name, ratio: impl Fn(Name) -> Outcome<Thousandths>) -> Outcome<String> {

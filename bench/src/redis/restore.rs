@@ -1,4 +1,5 @@
-//! Writes the states before measuring begins: for one subject, copied to all.
+//! Writes the states before a measurement begins: for one subject, whose state is copied to all
+//! others.
 
 use std::sync::Arc;
 
@@ -9,16 +10,16 @@ use tidegate_redis::{
 };
 use tokio::task::JoinSet;
 
-use super::Outcome;
 use super::contender::{Contender, Form};
 use super::peer::Keeps;
-use super::server::{Server, TIMEOUT};
 use super::warmup::Warmup;
+use crate::Outcome;
+use crate::harness::{Server, TIMEOUT};
 
 /// The subject whose state is copied to all others.
 const TEMPLATE: &str = "template";
 
-/// Gives every subject of a contender its warmup, and nothing else.
+/// Writes the warmup of every subject of a contender, and deletes all other states.
 pub(crate) async fn restore(server: &Server, contender: &Contender) -> Outcome<()> {
     let mut connection = server.connection.clone();
     let template = contender.key(TEMPLATE);
@@ -50,19 +51,19 @@ pub(crate) async fn restore(server: &Server, contender: &Contender) -> Outcome<(
     copy(&mut connection, &template, &keys).await
 }
 
-/// Charges one subject of ours, each charge at its time.
+/// Charges one subject of Tidegate. Each charge has its own time.
 async fn charge(server: &Server, policy: &Policy, charges: Vec<(u64, u64)>) -> Outcome<()> {
     let clock = ManualClock::new(Timestamp::from_micros(0));
     let builder = RedisStore::builder().url(server.redis.url()).clock(clock.clone());
     let store = builder.response_timeout(TIMEOUT).build()?;
-    // The server is to know the script before many calls are under way: they would be sent again, and
-    // not in the same order.
+    // The server must know the script before many calls are in flight. Otherwise the store would
+    // send them again, in another order.
     let _ = store.decide(Call::new(Operation::Peek, &[Charge::new(policy, TEMPLATE)])).await?;
     let policy = Arc::new(policy.clone());
     let mut tasks = JoinSet::new();
     for (time, cost) in charges {
         let (store, clock, policy) = (store.clone(), clock.clone(), Arc::clone(&policy));
-        // They start in order, and each reads the clock before it first waits.
+        // The tasks start in order, and each task reads the clock before it first waits.
         tasks.spawn(async move {
             clock.set(Timestamp::from_micros(time));
             store.decide(Call::acquire(&[Charge::new(&policy, TEMPLATE).cost(cost)])).await

@@ -1,19 +1,19 @@
-//! Targets: ratios to the commands and scripts that ours are compared with.
+//! The targets, which are ratios to the commands and scripts of others.
 
 use super::contender::{Answers, Id, Name, Way};
-use super::{BATCH, CALLERS, Outcome, Results};
-use crate::figures::{Sample, Thousandths};
-use crate::verdict::Verdict;
+use super::{BATCH, CALLERS, Results};
+use crate::Outcome;
+use crate::harness::{Cost, Thousandths, Verdict};
 
-/// Ours, and another that keeps the same state in another form.
+/// An algorithm of Tidegate, and a contender that stores the same state in another form.
 pub(crate) struct Pair {
     pub(crate) ours: Name,
     pub(crate) other: Name,
-    /// Maximum ratio of the server's CPU times.
+    /// The maximum ratio of the server's CPU times.
     max: Option<Thousandths>,
 }
 
-/// Two contenders that are compared.
+/// The contenders that are compared.
 pub(crate) const PAIRS: [Pair; 6] = [
     pair(Name::SlidingCounter, Name::HashSlidingCounter, Some(800)),
     pair(Name::TokenBucket, Name::HashTokenBucket, Some(700)),
@@ -23,10 +23,10 @@ pub(crate) const PAIRS: [Pair; 6] = [
     pair(Name::Log10000, Name::SortedSet10000, None),
 ];
 
-/// What has a script of its own for batches.
+/// The contenders that have their own script for batches.
 const IN_BATCHES: [Name; 3] = [Name::FixedWindow, Name::SlidingCounter, Name::TokenBucket];
 
-/// Maximum CPU time of a decision in a batch, relative to a single one.
+/// Returns the maximum CPU time of a decision in a batch, relative to a single decision.
 const fn max_in_batch(answers: Answers) -> Thousandths {
     match answers {
         Answers::Allowed => Thousandths(450),
@@ -34,13 +34,12 @@ const fn max_in_batch(answers: Answers) -> Thousandths {
     }
 }
 
-/// Of coalesced calls, relative to single ones: the maximum of their number in a second at 512 callers, of single
-/// calls relative to coalesced ones; of the median latency of one caller; and of the 99th percentile at 64 callers.
+/// The maximum rate of single calls of 512 callers, relative to coalesced calls.
 const MAX_RATE_AT_512: Thousandths = Thousandths(555);
 const MAX_LATENCY_OF_ONE: Thousandths = Thousandths(1_050);
 const MAX_P99_AT_64: Thousandths = Thousandths(1_000);
 
-/// What a log of 10,000 may take of the memory of a sorted set.
+/// The maximum memory of a log of 10,000, relative to a sorted set.
 const MAX_MEMORY: Thousandths = Thousandths(150);
 
 const fn pair(ours: Name, other: Name, max: Option<u64>) -> Pair {
@@ -51,6 +50,15 @@ const fn pair(ours: Name, other: Name, max: Option<u64>) -> Pair {
     Pair { ours, other, max }
 }
 
+/// Returns the ratio of the server's CPU times.
+pub(crate) fn cpu_ratio(
+    results: &Results,
+    part: (Id, usize),
+    whole: (Id, usize),
+) -> Outcome<Thousandths> {
+    results.ratio((&part, &whole), |sample| sample.cost.cpu)
+}
+
 /// Compares all ratios with their targets.
 pub(crate) fn judge(results: &Results) -> Outcome<Vec<Verdict>> {
     let mut verdicts = vec![];
@@ -58,69 +66,65 @@ pub(crate) fn judge(results: &Results) -> Outcome<Vec<Verdict>> {
         let id = |name| Id { name, answers, way: Way::Single };
         for Pair { ours, other, max } in &PAIRS {
             let Some(max) = *max else { continue };
-            let measured = results.cpu_ratio((id(*ours), CALLERS[0]), (id(*other), CALLERS[0]))?;
-            verdicts.push(Verdict { what: format!("{ours} / {other}, {answers}"), max, measured });
+            let measured = cpu_ratio(results, (id(*ours), CALLERS[0]), (id(*other), CALLERS[0]))?;
+            verdicts.push(Verdict::new(format!("{ours} / {other}, {answers}"), measured, max));
         }
         for name in IN_BATCHES {
             let batch = Id { way: Way::Batch, ..id(name) };
-            verdicts.push(Verdict {
-                what: format!("{name} in batches of {BATCH} / single, {answers}"),
-                max: max_in_batch(answers),
-                measured: results.cpu_ratio((batch, 1), (id(name), CALLERS[0]))?,
-            });
+            let what = format!("{name} in batches of {BATCH} / single, {answers}");
+            let measured = cpu_ratio(results, (batch, 1), (id(name), CALLERS[0]))?;
+            verdicts.push(Verdict::new(what, measured, max_in_batch(answers)));
         }
         let single = id(Name::TokenBucket);
         let coalesced = Id { way: Way::Coalesced, ..single };
-        for (what, max, (one, other), callers, figure) in [
+        for (what, max, (one, other), callers, of_cost) in [
             (
                 "single / coalesced calls a second of 512 callers",
                 MAX_RATE_AT_512,
                 (single, coalesced),
                 512,
-                (|it| it.per_second) as fn(&Sample) -> u64,
+                (|cost| cost.per_second) as fn(&Cost) -> u64,
             ),
             (
                 "coalesced / single, p50 of one caller",
                 MAX_LATENCY_OF_ONE,
                 (coalesced, single),
                 1,
-                |it| it.p50,
+                |cost| cost.p50,
             ),
             (
                 "coalesced / single, p99 of 64 callers",
                 MAX_P99_AT_64,
                 (coalesced, single),
                 64,
-                |it| it.p99,
+                |cost| cost.p99,
             ),
         ] {
-            let of = |id| results.median(id, callers, figure);
-            let measured = Thousandths::of(of(one)?, of(other)?).ok_or("no calls")?;
+            let figure = |id| results.median(&(id, callers), |sample| of_cost(&sample.cost));
+            let measured = Thousandths::of(figure(one)?, figure(other)?).ok_or("no calls")?;
             let what = format!("{}: {what}, {answers}", single.name);
-            verdicts.push(Verdict { what, max, measured });
+            verdicts.push(Verdict::new(what, measured, max));
         }
     }
     let (ours, other) = (Name::Log10000, Name::SortedSet10000);
-    verdicts.push(Verdict {
-        what: format!("memory: {ours} / {other}"),
-        max: MAX_MEMORY,
-        measured: memory_ratio(results, ours, other)?,
-    });
+    let measured = memory_ratio(results, ours, other)?;
+    verdicts.push(Verdict::new(format!("memory: {ours} / {other}"), measured, MAX_MEMORY));
     Ok(verdicts)
 }
 
-/// Of full logs, as all are that deny.
+/// Returns the ratio of the memory of two contenders. Logs are full, because logs that deny are
+/// full.
 pub(crate) fn memory_ratio(results: &Results, ours: Name, other: Name) -> Outcome<Thousandths> {
     let bytes = |name| memory(results, name);
     let ratio = Thousandths::of(bytes(ours)?, bytes(other)?);
     ratio.ok_or_else(|| format!("{other} takes no memory").into())
 }
 
-/// Bytes of a key: of a full log, else of a state that allows.
+/// Returns the bytes of a key: of a full log, or of a state that allows.
 pub(crate) fn memory(results: &Results, name: Name) -> Outcome<u64> {
     let is_log =
         matches!(name, Name::Log100 | Name::SortedSet100 | Name::Log10000 | Name::SortedSet10000);
     let answers = if is_log { Answers::Denied } else { Answers::Allowed };
     let id = Id { name, answers, way: Way::Single };
-    results.median(id, CALLERS[0], |sample| sample.memory.unwrap_or_default())
+    results.median(&(id, CALLERS[0]), |sample| sample.memory)
 }

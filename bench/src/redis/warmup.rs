@@ -1,19 +1,19 @@
-//! What each subject has done before measuring begins.
+//! The requests of each subject before the measurement begins.
 
-/// What each subject has done before. Times are in microseconds.
+/// The requests of each subject before the measurement. Times are in microseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Warmup {
-    /// Nothing.
+    /// No requests.
     Nothing,
-    /// In the window before this one, so much.
+    /// A cost in the previous window.
     Before { window: u64, cost: u64 },
-    /// So many requests, one by one, of which the first leaves the window in a while, and then one
-    /// after another.
+    /// `count` requests. The first request leaves the window in `first_leaves_in`, and the time
+    /// between two requests is `apart`.
     Requests { window: u64, count: u64, first_leaves_in: u64, apart: u64 },
 }
 
 impl Warmup {
-    /// When what was charged, the oldest first.
+    /// Returns the times and costs of the requests, with the oldest request first.
     pub(super) fn charges(self, now: u64) -> Vec<(u64, u64)> {
         match self {
             Self::Nothing => vec![],

@@ -1,4 +1,4 @@
-//! The servers, and what they are asked.
+//! The servers, and their requests.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ pub(super) enum Peer {
 /// A kind of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Call {
-    /// `THROTTLE`: the same bytes for tidegate-server and for throttlecrab.
+    /// `THROTTLE`, with the same bytes for tidegate-server and for throttlecrab.
     Throttle,
     Incr,
     /// `POST /v1/acquire`
@@ -38,7 +38,7 @@ pub(super) enum Call {
     GrpcThrottle,
 }
 
-/// A server, and a kind of request to it.
+/// A server, and a kind of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Contender {
     pub(super) peer: Peer,
@@ -50,7 +50,8 @@ const fn contender(peer: Peer, call: Call) -> Contender {
 }
 
 impl Protocol {
-    /// What is measured side by side; first ours and theirs, of which the targets are.
+    /// Returns the contenders of a protocol. The targets compare the first two, which are
+    /// tidegate-server and throttlecrab-server.
     pub(super) fn contenders(self) -> &'static [Contender] {
         match self {
             Self::Resp => {
@@ -126,7 +127,7 @@ impl Call {
         }
     }
 
-    /// The path of HTTP; empty over RESP.
+    /// Returns the path of HTTP, which is empty for RESP.
     pub(super) fn path(self) -> &'static str {
         match self {
             Self::Throttle | Self::Incr => "",
@@ -138,14 +139,14 @@ impl Call {
         }
     }
 
-    /// The bytes of a request.
+    /// Returns the bytes of a request.
     pub(super) fn request(self, load: Load, subject: &str, authority: &str) -> Vec<u8> {
         let [burst, count, period] = load.bucket();
         let post = |body: String| http::post(self.path(), authority, &body);
         let key = load.descriptor();
         match self {
             Self::Throttle => {
-                let [burst, count, period] = load.bucket().map(|it| it.to_string());
+                let [burst, count, period] = load.bucket().map(|number| number.to_string());
                 resp::command(&["THROTTLE", subject, &burst, &count, &period])
             }
             Self::Incr => resp::command(&["INCR", subject]),

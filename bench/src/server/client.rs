@@ -1,4 +1,4 @@
-//! Connections from one thread, for all protocols alike.
+//! The connections of one thread, for all protocols.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,37 +9,40 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::exchange::{Exchange, MAX_IN_FLIGHT, Reply};
 use crate::Outcome;
 
-/// How long no connection may have anything to read.
+/// The maximum time without data on any connection.
 const PATIENCE: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
-/// The maximum number of requests in flight on a connection at a fixed rate. Others wait, and their time runs.
+/// The maximum number of requests in flight on a connection at a fixed rate. Further requests wait,
+/// and their latency includes this wait.
 const MAX_AT_RATE: usize = 100;
 
-/// When requests are sent.
+/// The times at which requests are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pace {
-    /// As many at once on each connection, each after the reply to another.
+    /// This number of requests is in flight on each connection. Each reply causes one request.
     Each(usize),
-    /// As many at once on each connection, after the replies to all.
+    /// This number of requests is sent on each connection after the replies to all previous
+    /// requests.
     Together(usize),
-    /// As many a second, whether others are answered or not.
+    /// This number of requests is sent per second, regardless of replies.
     Rate(u64),
 }
 
-/// When no more requests are sent.
+/// The condition that ends sending.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Until {
     Time(Duration),
     Requests(u64),
 }
 
-/// What came of requests.
+/// The result of requests.
 #[derive(Debug, Default)]
 pub(super) struct Run {
     pub(super) took: Duration,
     pub(super) requests: u64,
     pub(super) allowed: u64,
-    /// Of each request in nanoseconds, from when it was sent; at a fixed rate, from when it was due.
+    /// The latencies in nanoseconds. A latency begins when the request is sent, or at a fixed rate,
+    /// when the request is due.
     pub(super) latencies: Vec<u64>,
 }
 
@@ -58,7 +61,7 @@ struct Line {
     output: Vec<u8>,
     requests: usize,
     in_flight: usize,
-    /// When the last requests were sent, by their numbers.
+    /// The times at which the last requests were sent, by the numbers of the requests.
     sent: Vec<Instant>,
 }
 
@@ -79,10 +82,11 @@ impl Client {
         Ok(Self { streams, lines, next: 0 })
     }
 
-    /// Sends requests, and returns once all are answered. They are taken from `requests` in turn.
+    /// Sends requests, in the order of `requests` and then from its start again. Returns after the
+    /// last reply.
     pub(super) fn run(&mut self, requests: &[Vec<u8>], pace: Pace, until: Until) -> Outcome<Run> {
         let until = match (pace, until) {
-            // All that are due, however late.
+            // All due requests are sent, even if they are late.
             (Pace::Rate(rate), Until::Time(time)) => {
                 Until::Requests(u64::try_from(time.as_nanos() * u128::from(rate) / 1_000_000_000)?)
             }
@@ -123,7 +127,8 @@ impl Client {
         }
     }
 
-    /// Sends until as many are in flight on each connection; if `is_together`, only where none is.
+    /// Sends requests until `depth` requests are in flight on each connection. With `is_together`,
+    /// skips connections with requests in flight.
     fn fill(&mut self, requests: &[Vec<u8>], depth: usize, is_together: bool, max: u64) -> u64 {
         let (now, mut sent) = (Instant::now(), 0);
         for line in &mut self.lines {
@@ -139,7 +144,7 @@ impl Client {
         sent
     }
 
-    /// Sends those that are due, on the connections in turn.
+    /// Sends the requests that are due, on the connections in turn.
     fn send_due(
         &mut self,
         requests: &[Vec<u8>],
@@ -162,7 +167,7 @@ impl Client {
         sent
     }
 
-    /// Writes what there is, and waits. Returns the connections that are ready.
+    /// Writes the pending output, and waits. Returns the connections that are ready.
     fn wait(&mut self, timeout: &Timespec) -> Outcome<Vec<usize>> {
         let mut polled = vec![];
         for (stream, line) in self.streams.iter().zip(&mut self.lines) {
@@ -205,7 +210,7 @@ impl Line {
         Ok(())
     }
 
-    /// Reads once.
+    /// Reads from the connection once.
     fn read(
         &mut self,
         mut stream: &TcpStream,
@@ -234,11 +239,11 @@ mod tests {
     use super::super::resp::{Resp, command};
     use super::*;
 
-    /// A server that answers requests of a connection together, `held` at a time.
+    /// Starts a server that answers the requests of a connection in groups of `held`.
     fn server(held: usize) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        // Its threads end with their connections, or with the program.
+        // The threads of the server end with their connections, or with the program.
         thread::spawn(move || {
             while let Ok((mut stream, _)) = listener.accept() {
                 thread::spawn(move || {
@@ -276,7 +281,7 @@ mod tests {
 
     #[test]
     fn at_a_fixed_rate_the_time_of_a_request_runs_from_when_it_was_due() {
-        // The first reply comes when the last request has come, which is due 19 ms later.
+        // The first reply is sent when the last request arrives, which is due 19 ms later.
         let mut run = run(20, 1, Pace::Rate(1_000), Until::Time(Duration::from_millis(20)));
         assert_eq!((run.requests, run.latencies.len()), (20, 20));
         run.latencies.sort_unstable();

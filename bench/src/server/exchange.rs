@@ -1,4 +1,4 @@
-//! What a client sends and reads on a connection, without the connection.
+//! The protocol of a client on a connection, without the connection.
 
 use super::call::{Call, Protocol};
 use super::grpc::Grpc;
@@ -6,30 +6,31 @@ use super::http::Http;
 use super::resp::Resp;
 use crate::Outcome;
 
-/// How many requests a connection may have in flight.
+/// The maximum number of requests in flight on a connection.
 pub(super) const MAX_IN_FLIGHT: usize = 1 << 12;
 
 /// A reply to one of the requests of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Reply {
-    /// Which of its requests, from 0.
+    /// The number of the request on its connection, counted from 0.
     pub(super) index: usize,
     pub(super) is_allowed: bool,
 }
 
 /// A protocol on one connection.
 pub(super) trait Exchange {
-    /// Writes what a connection begins with.
+    /// Writes the beginning of a connection.
     fn begin(&mut self, out: &mut Vec<u8>);
 
-    /// Writes a request, of which the bytes were made before.
+    /// Writes a request whose bytes were created before.
     fn request(&mut self, request: &[u8], out: &mut Vec<u8>);
 
-    /// Reads the whole replies in front of `input`, writes what has to be answered, and returns how many bytes it has read.
+    /// Reads the complete replies at the beginning of `input`, and writes required answers to
+    /// `out`. Returns the number of read bytes.
     ///
     /// # Errors
     ///
-    /// If it is not a reply, or an error.
+    /// Returns an error if the input is not a reply, or if the reply is an error.
     fn read(&mut self, input: &[u8], replies: &mut Vec<Reply>, out: &mut Vec<u8>)
     -> Outcome<usize>;
 }

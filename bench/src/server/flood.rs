@@ -1,4 +1,4 @@
-//! A server that is flooded.
+//! Measures a server during a flood of requests.
 //!
 //! The benchmark measures the latency of one polite client while many clients flood the server, and
 //! the memory of the server while clients do not read.
@@ -14,15 +14,17 @@ use super::client::{Client, Pace, Until};
 use super::exchange::exchange;
 use super::load::Load;
 use super::process::{Cores, Process, memory};
+use crate::harness::{middle, percentile, rounds};
 use crate::{Outcome, at_least_one};
 
-/// The time for which a client that does not read waits until the server takes more requests.
+/// The time after which a client that does not read stops sending, if the server takes no more
+/// requests.
 const BLOCKED: Duration = Duration::from_millis(200);
 
-/// The time after which the memory of clients that have left is measured.
+/// The time between the end of the clients and the measurement of the memory.
 const REST: Duration = Duration::from_secs(3);
 
-/// The clients.
+/// The options of the flood.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FloodOptions {
     /// Number of measurements; the medians are printed.
@@ -34,13 +36,14 @@ pub(crate) struct FloodOptions {
     /// Number of connections that flood the server.
     #[arg(long, default_value_t = 100, value_parser = at_least_one)]
     connections: usize,
-    /// Number of requests in flight on each of them.
+    /// Number of requests in flight on each of these connections.
     #[arg(long, default_value_t = 100, value_parser = at_least_one)]
     depth: usize,
     /// Number of clients of gRPC that do not read.
     #[arg(long, default_value_t = 40, value_parser = at_least_one)]
     unread: usize,
-    /// Number of requests that each of them sends, unless the server stops reading.
+    /// Number of requests that each client that does not read sends, unless the server stops
+    /// reading.
     #[arg(long, default_value_t = 20_000, value_parser = at_least_one)]
     requests: usize,
 }
@@ -66,11 +69,11 @@ pub(crate) fn run(options: &FloodOptions) -> Outcome<()> {
     for flood in [Protocol::Grpc, Protocol::Resp] {
         for polite in [Protocol::Grpc, Protocol::Resp] {
             let (mut idle, mut beside) = (vec![], vec![]);
-            for _ in 0..options.rounds {
+            for _ in rounds(options.rounds) {
                 idle.push(p99(&process, polite, duration)?);
                 beside.push(flooded(&process, flood, polite, options, duration)?);
             }
-            let [idle, beside] = [idle, beside].map(median);
+            let [idle, beside] = [idle, beside].map(middle);
             let tenths = beside * 10 / idle.max(1);
             let [idle, beside] = [idle, beside].map(Duration::from_nanos);
             println!(
@@ -94,13 +97,13 @@ fn requests(protocol: Protocol, subject: &str, authority: SocketAddr) -> Vec<Vec
     vec![call_of(protocol).request(Load::Hot, subject, &authority.to_string())]
 }
 
-/// Measures a client with one request in flight.
+/// Measures the 99th percentile of the latency of a client with one request in flight.
 fn p99(process: &Process, protocol: Protocol, duration: Duration) -> Outcome<u64> {
     let requests = requests(protocol, "polite", process.address(protocol));
     let run = client(process, protocol, 1)?.run(&requests, Pace::Each(1), Until::Time(duration))?;
     let mut latencies = run.latencies;
     latencies.sort_unstable();
-    Ok(latencies.get(latencies.len() * 99 / 100).copied().unwrap_or_default())
+    Ok(percentile(&latencies, 99))
 }
 
 fn flooded(
@@ -123,12 +126,7 @@ fn flooded(
     })
 }
 
-fn median(mut values: Vec<u64>) -> u64 {
-    values.sort_unstable();
-    values.get(values.len() / 2).copied().unwrap_or_default()
-}
-
-/// Measures a server that is started for it.
+/// Measures the memory of a new server with clients that do not read.
 fn memory_of_unread(options: &FloodOptions) -> Outcome<()> {
     let process = Process::tidegate(Cores::Any, "memory", LIMITS)?;
     let mib = || -> Outcome<u64> { Ok(memory(process.pid())?.resident >> 20) };

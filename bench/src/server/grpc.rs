@@ -1,13 +1,15 @@
-//! gRPC over HTTP/2, with no more of it than one kind of call needs.
+//! gRPC over HTTP/2, with the parts that one kind of call needs.
 //!
-//! Not by a crate: a client such as tonic's takes more CPU for a call than a server does, and would be what is measured.
+//! A client such as the one of tonic takes more CPU for a call than a server, so it would determine
+//! the figures. This client therefore uses no crate.
 
 use super::exchange::{Exchange, MAX_IN_FLIGHT, Reply};
 use crate::Outcome;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The maximum window of a connection, less the one that it has from the start. No measurement receives as much.
+/// The amount by which the window of a connection grows to its maximum. No measurement receives
+/// this amount.
 const WINDOW: u32 = (1 << 31) - 1 - 65_535;
 
 /// Kinds of frames.
@@ -24,26 +26,27 @@ const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// `POST` and `http`, of the static table.
+/// `POST` and `http` in the static table.
 const METHOD_AND_SCHEME: [u8; 2] = [0x83, 0x86];
 
-/// What the first request has put into the dynamic table: the path, the authority, the type, `te`.
+/// The indices of the entries that the first request has added to the dynamic table: the path, the
+/// authority, the type, `te`.
 const KNOWN_FIELDS: [u8; 4] = [0xc1, 0xc0, 0xbf, 0xbe];
 
 #[derive(Debug)]
 pub(super) struct Grpc {
-    /// The header fields of the first request, and of all others.
+    /// The header fields of the first request.
     first: Vec<u8>,
     later: Vec<u8>,
     requests: u32,
-    /// Whether the response of a stream allows, once its message has come.
+    /// Whether the response of each stream allows the call, after its message arrived.
     answers: Vec<Option<bool>>,
 }
 
 impl Grpc {
     pub(super) fn new(path: &str, authority: &str) -> Self {
         let mut first = METHOD_AND_SCHEME.to_vec();
-        // With a name of the static table, and to be added to the dynamic one.
+        // These fields have a name in the static table, and are added to the dynamic table.
         for (name, value) in [(4, path), (1, authority), (31, "application/grpc")] {
             first.push(0x40 | name);
             text(value, &mut first);
@@ -63,7 +66,7 @@ impl Grpc {
     }
 }
 
-/// A text of less than 127 bytes, as HPACK has it.
+/// Returns a text of less than 127 bytes in the encoding of HPACK.
 fn text(text: &str, out: &mut Vec<u8>) {
     out.extend(u8::try_from(text.len()).ok().filter(|len| *len < 0x7f));
     out.extend_from_slice(text.as_bytes());
@@ -76,19 +79,19 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(payload);
 }
 
-/// A message with its length, as gRPC has it.
+/// Returns a message with its length in the encoding of gRPC.
 pub(super) fn message(bytes: &[u8]) -> Vec<u8> {
     let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     [&[0], &len.to_be_bytes()[..], bytes].concat()
 }
 
-/// A field of Protocol Buffers with a text or a message of less than 128 bytes.
+/// Returns a field of Protocol Buffers with a text or a message of less than 128 bytes.
 pub(super) fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let len = u8::try_from(bytes.len()).unwrap_or(u8::MAX).min(0x7f);
     [&[(number << 3) | 2, len], bytes].concat()
 }
 
-/// A field of Protocol Buffers with a number.
+/// Returns a field of Protocol Buffers with a number.
 pub(super) fn number(number: u8, mut value: u64) -> Vec<u8> {
     let mut field = vec![number << 3];
     loop {
@@ -129,7 +132,7 @@ impl Exchange for Grpc {
             let Some(payload) = rest.get(..len) else { break };
             let stream = u32::from_be_bytes([*a, *b, *c, *d]);
             match *kind {
-                // Both services have 1 in their first field if they allow.
+                // The first field of both services is 1 if they allow the call.
                 DATA if len > 0 => {
                     *self.answer(stream)?.1 = Some(payload.get(5..7) == Some(&[0x08, 0x01]));
                 }

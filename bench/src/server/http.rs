@@ -1,4 +1,4 @@
-//! HTTP/1.1, as far as the answers of these servers go.
+//! HTTP/1.1, with the parts that the responses of these servers need.
 
 use super::exchange::{Exchange, Reply};
 use crate::Outcome;
@@ -8,7 +8,7 @@ pub(super) struct Http {
     replies: usize,
 }
 
-/// A request with a body in JSON.
+/// Returns a request with a body in JSON.
 pub(super) fn post(path: &str, authority: &str, body: &str) -> Vec<u8> {
     let len = body.len();
     format!(
@@ -35,7 +35,7 @@ impl Exchange for Http {
     }
 }
 
-/// The length of a response, and whether it allows; `None` if a part is missing.
+/// Returns the length of a response and whether it allows, or `None` if the response is incomplete.
 fn response(input: &[u8]) -> Outcome<Option<(usize, bool)>> {
     let Some(head) = find(input, b"\r\n\r\n") else { return Ok(None) };
     let text = std::str::from_utf8(input.get(..head).unwrap_or_default())?;
@@ -45,10 +45,10 @@ fn response(input: &[u8]) -> Outcome<Option<(usize, bool)>> {
         line.get(..15).is_some_and(|name| name.eq_ignore_ascii_case("content-length:"))
     };
     let length = text.lines().find(is_length).and_then(|line| line.get(15..));
-    let length: usize = length.and_then(|it| it.trim().parse().ok()).ok_or_else(unknown)?;
+    let length: usize = length.and_then(|text| text.trim().parse().ok()).ok_or_else(unknown)?;
     let Some(body) = input.get(head + 4..head + 4 + length) else { return Ok(None) };
     let is_allowed = match status {
-        // Of throttlecrab whether it allows or not.
+        // The response of throttlecrab has the same status in both cases.
         "200" => find(body, b"\"allowed\":false").is_none(),
         "429" => false,
         _ => return Err(format!("{}: {}", unknown(), body.escape_ascii()).into()),
@@ -73,7 +73,8 @@ mod tests {
             let (mut http, mut replies, mut out) = (Http::default(), vec![], vec![]);
             let read = http.read(&bytes[..cut], &mut replies, &mut out).unwrap();
             http.read(&bytes[read..], &mut replies, &mut out).unwrap();
-            let allowed: Vec<_> = replies.iter().map(|it| (it.index, it.is_allowed)).collect();
+            let allowed: Vec<_> =
+                replies.iter().map(|reply| (reply.index, reply.is_allowed)).collect();
             assert_eq!(allowed, [(0, true), (1, false), (2, false)], "cut at {cut}");
         }
         let failed = b"HTTP/1.1 500 no\r\ncontent-length: 0\r\n\r\n";

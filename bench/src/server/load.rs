@@ -1,4 +1,4 @@
-//! What is asked, by how many connections, and how fast.
+//! The subjects, the connections and the pace of the requests.
 
 use std::fmt;
 
@@ -20,17 +20,17 @@ pub(super) enum Load {
 }
 
 impl Load {
-    /// Capacity, and how many come back per period in seconds.
+    /// Returns the capacity, the refill per period, and the period in seconds.
     pub(super) fn bucket(self) -> [u64; 3] {
         match self {
             Self::Hot | Self::Many => [1_000_000_000, 1_000_000, 60],
-            // Not 1: throttlecrab admits all with that.
+            // With a capacity of 1, throttlecrab admits all requests.
             Self::Refused => [2, 1, 86_400],
             Self::Stored => [1_000, 1, 86_400],
         }
     }
 
-    /// The key of the descriptor with the same limit: see `limits/limits.yaml`.
+    /// Returns the key of the descriptor with the same limit in `limits/limits.yaml`.
     pub(super) fn descriptor(self) -> &'static str {
         match self {
             Self::Hot | Self::Many | Self::Stored => "user",
@@ -84,7 +84,7 @@ impl Shape {
     pub(super) fn pace(self, options: &Options) -> Pace {
         match self {
             Self::One | Self::Many => Pace::Each(1),
-            // As clients of Redis do: all are sent, then all replies are read.
+            // Like clients of Redis, this client sends all requests, and then reads all replies.
             Self::Pipelined => Pace::Together(64),
             Self::Streams => Pace::Each(16),
             Self::Arrivals => Pace::Rate(options.rate),
@@ -111,7 +111,8 @@ pub(super) const SCENARIOS: [Scenario; 14] = [
     scenario(Protocol::Resp, Shape::Pipelined, Load::Hot),
     scenario(Protocol::Resp, Shape::Pipelined, Load::Many),
     scenario(Protocol::Resp, Shape::Pipelined, Load::Refused),
-    // What a fixed rate is answered with by a server that does next to nothing, on the same machine.
+    // This shows the latency of `INCR`, which takes hardly any CPU, at the same rate on the same
+    // machine.
     scenario(Protocol::Resp, Shape::Arrivals, Load::Many),
     scenario(Protocol::Http, Shape::Many, Load::Hot),
     scenario(Protocol::Http, Shape::Many, Load::Many),
@@ -123,7 +124,7 @@ pub(super) const SCENARIOS: [Scenario; 14] = [
 ];
 
 impl Scenario {
-    /// Whether a server has an answer for this load.
+    /// Returns `true` if a server has an answer for this load.
     pub(super) fn is_of(self, peer: Peer) -> bool {
         peer != Peer::Redis || self.load != Load::Refused
     }

@@ -15,7 +15,7 @@ use crate::Outcome;
 /// The limits that the guides begin with.
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/server");
 
-/// How long a server rests before it is measured.
+/// The time without requests before the memory is measured.
 const REST: Duration = Duration::from_secs(1);
 
 /// The memory of one server over its life.
@@ -23,21 +23,21 @@ const REST: Duration = Duration::from_secs(1);
 pub(super) struct Footprint {
     pub(super) peer: Peer,
     pub(super) at_rest: Memory,
-    /// After requests for one subject, and for many of which no state is kept for long.
+    /// The memory after requests for one subject, and for many subjects whose states expire soon.
     pub(super) after_load: Memory,
-    /// With all subjects stored.
+    /// The memory with all stored subjects.
     pub(super) full: Memory,
     pub(super) subjects: u64,
 }
 
 impl Footprint {
-    /// Bytes for each subject.
+    /// Returns the bytes per subject.
     pub(super) fn per_subject(&self) -> u64 {
         self.full.anonymous.saturating_sub(self.after_load.anonymous) / self.subjects.max(1)
     }
 }
 
-/// Measures servers that are started for it.
+/// Measures new servers.
 pub(super) fn measure(
     cores: Cores,
     throttlecrab: Option<&PathBuf>,

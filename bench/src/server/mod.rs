@@ -1,4 +1,4 @@
-//! Servers side by side: tidegate-server, throttlecrab-server and redis-server, over RESP, HTTP and gRPC.
+//! tidegate-server, throttlecrab-server and redis-server, over RESP, HTTP and gRPC.
 
 mod call;
 mod client;
@@ -13,14 +13,13 @@ mod report;
 mod resp;
 mod targets;
 
-use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use tidegate_test_servers::Redis;
 
-use crate::verdict;
+use crate::harness::{Samples, finish, nanos, percentile, rounds};
 use crate::{Outcome, at_least_one, block_on};
 use call::{Contender, Peer, Protocol};
 use client::{Client, Until};
@@ -29,33 +28,33 @@ pub(crate) use flood::{FloodOptions, run as flood};
 use load::{Load, SCENARIOS, Scenario};
 use process::{Cores, Process, cpu_time, throttlecrab_server};
 
-/// The limits of calls that do not bring theirs along.
+/// The limits of calls that do not contain their limit.
 const LIMITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/limits");
 
-/// How much to measure.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// How often everything is measured; of each figure the median counts.
+    /// Number of rounds; the medians of the rounds are printed.
     #[arg(long, default_value_t = 7, value_parser = at_least_one)]
     rounds: usize,
-    /// Milliseconds for each figure in each round, after half as many to warm up.
+    /// Milliseconds of each measurement. Before it, the same requests are sent for half of that
+    /// time.
     #[arg(long, default_value_t = 1_000, value_parser = at_least_one)]
     millis: usize,
-    /// Only these protocols.
+    /// Protocol to measure. The option can be repeated. Default: all protocols.
     #[arg(long = "protocol", value_enum)]
     protocols: Vec<Protocol>,
-    /// The subjects of loads with many of them.
+    /// Number of subjects of the loads with many subjects.
     #[arg(long, default_value_t = 100_000, value_parser = at_least_one)]
     subjects: usize,
-    /// The subjects that are stored when memory is measured.
+    /// Number of subjects that are stored when memory is measured.
     #[arg(long, default_value_t = 1_000_000, value_parser = at_least_one)]
     stored: usize,
-    /// Calls in a second, where they arrive at a fixed rate.
+    /// Calls per second of the loads with a fixed rate.
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
     rate: u64,
-    /// Fail if a target is missed, or throttlecrab-server is not there to compare with.
+    /// Fail if a target is missed, or if throttlecrab-server is not installed.
     #[arg(long)]
-    pub(crate) check: bool,
+    check: bool,
 }
 
 impl Options {
@@ -78,16 +77,16 @@ struct Sample {
     per_second: u64,
     p50: u64,
     p99: u64,
-    /// CPU time of the server for each request.
+    /// The CPU time of the server for each request.
     cpu: u64,
-    /// CPU time of Redis for each request, where it is the store.
+    /// The CPU time of Redis for each request, if Redis is the store.
     store: Option<u64>,
 }
 
-/// Samples by scenario and contender, in the order of the rounds.
-type Results = BTreeMap<(Scenario, Contender), Vec<Sample>>;
+/// The samples by scenario and contender.
+type Results = Samples<(Scenario, Contender), Sample>;
 
-/// All servers, each running.
+/// All servers. Each of them runs.
 struct Servers {
     cores: Cores,
     redis: Redis,
@@ -98,17 +97,16 @@ struct Servers {
     program: Option<PathBuf>,
 }
 
-/// Measures and prints. Returns whether all targets are met.
+/// Measures and prints. Returns `false` if a target is missed that `--check` requires.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
     let servers = Servers::start()?;
     let memory = memory::measure(servers.cores, servers.program.as_ref(), options)?;
     let mut results = Results::new();
-    for round in 1..=options.rounds {
-        eprintln!("round {round} of {}", options.rounds);
+    for _ in rounds(options.rounds) {
         for scenario in options.scenarios() {
             for contender in servers.contenders(scenario) {
                 let sample = servers.sample(scenario, contender, options)?;
-                results.entry((scenario, contender)).or_default().push(sample);
+                results.add((scenario, contender), sample);
             }
         }
     }
@@ -119,8 +117,12 @@ pub(crate) fn run(options: &Options) -> Outcome<bool> {
     print!("{}", report::memory(&memory, options));
     let mut verdicts = targets::judge(&results, options);
     verdicts.extend(targets::judge_memory(&memory));
-    print!("{}", report::targets(&verdicts, servers.throttlecrab.is_some()));
-    Ok(verdict::are_met(&verdicts) && servers.throttlecrab.is_some())
+    let is_met = finish(&verdicts, options.check);
+    if servers.throttlecrab.is_none() {
+        println!("- NOT MEASURED: ratios to throttlecrab-server, which is not installed");
+        return Ok(is_met && !options.check);
+    }
+    Ok(is_met)
 }
 
 impl Servers {
@@ -128,8 +130,9 @@ impl Servers {
         let cores = Cores::choose()?;
         let redis = block_on(async { Ok(Redis::start().await?) })?;
         cores.place(redis.pid().ok_or("redis-server has ended")?)?;
-        let program = throttlecrab_server()?;
-        let throttlecrab = program.as_ref().map(|it| Process::throttlecrab(cores, it)).transpose();
+        let program = throttlecrab_server();
+        let throttlecrab =
+            program.as_ref().map(|program| Process::throttlecrab(cores, program)).transpose();
         Ok(Self {
             cores,
             tidegate: Process::tidegate(cores, "memory", LIMITS)?,
@@ -142,19 +145,21 @@ impl Servers {
 
     fn contenders(&self, scenario: Scenario) -> impl Iterator<Item = Contender> + '_ {
         let all = scenario.protocol.contenders().iter().copied();
-        all.filter(move |it| {
-            let is_there = it.peer != Peer::Throttlecrab || self.throttlecrab.is_some();
-            is_there && scenario.is_of(it.peer)
+        all.filter(move |contender| {
+            let is_there = contender.peer != Peer::Throttlecrab || self.throttlecrab.is_some();
+            is_there && scenario.is_of(contender.peer)
         })
     }
 
-    /// The process that is asked, and where.
+    /// Returns the id of the process of a contender, and its address.
     fn process(&self, contender: Contender) -> Outcome<(u32, SocketAddr)> {
         let protocol = contender.call.protocol();
         let process = match contender.peer {
             Peer::Tidegate => &self.tidegate,
             Peer::TidegateOnRedis => &self.tidegate_on_redis,
-            Peer::Throttlecrab => self.throttlecrab.as_ref().ok_or("it does not run")?,
+            Peer::Throttlecrab => {
+                self.throttlecrab.as_ref().ok_or("throttlecrab-server does not run")?
+            }
             Peer::Redis => {
                 let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.redis.port()));
                 return Ok((self.redis.pid().ok_or("redis-server has ended")?, address));
@@ -182,7 +187,7 @@ impl Servers {
         let mut client =
             Client::connect(address, connections, || exchange(contender.call, &authority))?;
         if scenario.load == Load::Refused {
-            // Each passes twice.
+            // The first two requests of each subject are admitted.
             client.run(&requests, pace, Until::Requests(2 * u64::try_from(requests.len())?))?;
         }
         client.run(&requests, pace, Until::Time(duration / 2))?;
@@ -197,24 +202,19 @@ impl Servers {
         let (after, store_after) = times()?;
 
         let expected = if scenario.load == Load::Refused { 0 } else { run.requests };
-        // Figures of other answers than they are said to be of would mislead.
+        // The table names the decisions, so other decisions are an error.
         if run.allowed != expected {
             let (name, all) = (scenario.name(options), run.requests);
             let allowed = run.allowed;
             return Err(format!("{name}, {contender}: {allowed} of {all} were allowed").into());
         }
         run.latencies.sort_unstable();
-        let within = |percent: usize| {
-            run.latencies.get(run.latencies.len() * percent / 100).copied().unwrap_or_default()
-        };
-        let per_request = |cpu: Duration| -> Outcome<u64> {
-            Ok(u64::try_from(cpu.as_nanos())? / run.requests.max(1))
-        };
+        let per_request = |cpu: Duration| -> Outcome<u64> { Ok(nanos(cpu)? / run.requests.max(1)) };
         let store = store_after.zip(store_before).map(|(after, before)| after - before);
         Ok(Sample {
-            per_second: run.requests * 1_000_000_000 / u64::try_from(run.took.as_nanos())?.max(1),
-            p50: within(50),
-            p99: within(99),
+            per_second: run.requests * 1_000_000_000 / nanos(run.took)?.max(1),
+            p50: percentile(&run.latencies, 50),
+            p99: percentile(&run.latencies, 99),
             cpu: per_request(after.saturating_sub(before))?,
             store: store.map(per_request).transpose()?,
         })

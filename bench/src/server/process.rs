@@ -1,11 +1,11 @@
-//! The servers as processes: how they start, and what they take.
+//! The processes of the servers.
 
 use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -18,19 +18,22 @@ use crate::Outcome;
 /// The version of throttlecrab-server that `.ci/install-throttlecrab` builds.
 const THROTTLECRAB: &str = "throttlecrab-server-0.4.40";
 
-/// How long a server may take to start.
+/// The directory of the programs that the workspace built.
+const TARGET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target");
+
+/// The maximum time that a server takes to start.
 const START: Duration = Duration::from_secs(60);
 
-/// The cores that programs run on, if there are two, and `taskset` to choose them.
+/// The cores of the programs. They are chosen with `taskset`, if there are two cores.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Cores {
     Any,
-    /// All servers on the first one, the client on the second one.
+    /// All servers run on the first core, and the client runs on the second core.
     Two,
 }
 
 impl Cores {
-    /// Puts the client, this thread, in its place.
+    /// Moves this thread, which is the client, to its core.
     pub(super) fn choose() -> Outcome<Self> {
         if std::thread::available_parallelism()?.get() < 2 {
             return Ok(Self::Any);
@@ -52,7 +55,7 @@ impl Cores {
         }
     }
 
-    /// Puts a server that runs already in its place.
+    /// Moves a running server to its core.
     pub(super) fn place(self, pid: u32) -> Outcome<()> {
         match self {
             Self::Any => Ok(()),
@@ -61,7 +64,7 @@ impl Cores {
     }
 }
 
-/// Lets all threads of a process run on one core alone.
+/// Restricts all threads of a process to one core.
 fn pin(core: usize, pid: u32) -> Outcome<()> {
     let mut command = Command::new("taskset");
     command.args(["--all-tasks", "--cpu-list", "--pid", &core.to_string(), &pid.to_string()]);
@@ -72,11 +75,11 @@ fn pin(core: usize, pid: u32) -> Outcome<()> {
     Err(String::from_utf8_lossy(&output.stderr).into_owned().into())
 }
 
-/// A server, which ends when this is dropped.
+/// The process of a server, which ends when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
-    /// Not closed, so that the server may write to it.
+    /// The output of the server stays open, so that the server can write to it.
     _output: Option<BufReader<ChildStdout>>,
     grpc: SocketAddr,
     http: SocketAddr,
@@ -85,14 +88,14 @@ pub(super) struct Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 impl Process {
-    /// Our server, with its store and the directory of its limits.
+    /// Starts tidegate-server with its store and the directory of its limits.
     pub(super) fn tidegate(cores: Cores, store: &str, limits: &str) -> Outcome<Self> {
         let program = tidegate_server()?;
         let mut command = cores.command(&program);
@@ -121,7 +124,7 @@ impl Process {
         })
     }
 
-    /// The server of throttlecrab, with its own defaults, and without logs of requests.
+    /// Starts the server of throttlecrab with its default settings, and without logs of requests.
     pub(super) fn throttlecrab(cores: Cores, program: &PathBuf) -> Outcome<Self> {
         let ports = [free_port()?, free_port()?, free_port()?];
         let [grpc, http, resp] = ports.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
@@ -163,43 +166,41 @@ impl Process {
     }
 }
 
-/// The program beside this one, or the one that TIDEGATE_SERVER names.
+/// Returns the tidegate-server that TIDEGATE_SERVER names, or that the workspace built with the
+/// profile of this program.
 fn tidegate_server() -> Outcome<PathBuf> {
     if let Some(path) = env::var_os("TIDEGATE_SERVER") {
         return Ok(path.into());
     }
-    let path = env::current_exe()?.with_file_name("tidegate-server");
+    let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
+    let path = Path::new(TARGET).join(profile).join("tidegate-server");
     if path.exists() {
         return Ok(path);
     }
+    let path = path.display();
     Err(format!(
-        "{} is missing; build it as this program was built (cargo build --release -p tidegate-server), or name one by \
-         TIDEGATE_SERVER",
-        path.display()
+        "{path} is missing; build it with `cargo build --release -p tidegate-server`, or set TIDEGATE_SERVER"
     )
     .into())
 }
 
-/// The program that TIDEGATE_THROTTLECRAB names, or that `.ci/install-throttlecrab` has built; `None` if there is none.
-pub(super) fn throttlecrab_server() -> Outcome<Option<PathBuf>> {
+/// Returns the throttlecrab-server that TIDEGATE_THROTTLECRAB names, or that
+/// `.ci/install-throttlecrab` built.
+pub(super) fn throttlecrab_server() -> Option<PathBuf> {
     if let Some(path) = env::var_os("TIDEGATE_THROTTLECRAB") {
-        return Ok(Some(path.into()));
+        return Some(path.into());
     }
-    let program = env::current_exe()?;
-    let built = program
-        .ancestors()
-        .nth(2)
-        .map(|target| target.join("tools").join(THROTTLECRAB).join("bin/throttlecrab-server"));
-    Ok(built.filter(|path| path.exists()))
+    let path = Path::new(TARGET).join("tools").join(THROTTLECRAB).join("bin/throttlecrab-server");
+    path.exists().then_some(path)
 }
 
-/// The CPU time of all threads of a process, user and system.
+/// Returns the CPU time of all threads of a process, user and system.
 pub(super) fn cpu_time(pid: u32) -> Outcome<Duration> {
     let mut nanos = 0_u64;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
         let text = match fs::read_to_string(thread?.path().join("schedstat")) {
             Ok(text) => text,
-            // It has ended.
+            // The thread has ended.
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             Err(error) => return Err(error.into()),
         };
@@ -209,14 +210,14 @@ pub(super) fn cpu_time(pid: u32) -> Outcome<Duration> {
     Ok(Duration::from_nanos(nanos))
 }
 
-/// Memory of a process in bytes.
+/// The memory of a process, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Memory {
-    /// All of it, files of programs included.
+    /// The resident memory, including files of programs.
     pub(super) resident: u64,
-    /// The same, without the share of other processes.
+    /// The resident memory without the shares of other processes.
     pub(super) proportional: u64,
-    /// What is not a part of files.
+    /// The memory that is not part of files.
     pub(super) anonymous: u64,
 }
 

@@ -7,10 +7,9 @@ use super::memory::Footprint;
 use super::process::{Cores, Memory};
 use super::{Options, Results, Sample, Servers};
 use crate::Outcome;
-use crate::figures::{Thousandths, middle};
-use crate::verdict::{self, Verdict};
+use crate::harness::{Thousandths, middle};
 
-/// What was measured, and how.
+/// Returns the conditions of the measurement.
 pub(super) fn head(servers: &Servers, options: &Options) -> String {
     let cores = match servers.cores {
         Cores::Two => "All servers run on one core, the client on another one.",
@@ -34,7 +33,7 @@ pub(super) fn head(servers: &Servers, options: &Options) -> String {
     )
 }
 
-/// The table of a scenario.
+/// Returns the table of a scenario.
 pub(super) fn table(results: &Results, scenario: Scenario, options: &Options) -> Outcome<String> {
     let mut table = format!(
         "\n## {}\n\n\
@@ -43,31 +42,31 @@ pub(super) fn table(results: &Results, scenario: Scenario, options: &Options) ->
         scenario.name(options)
     );
     for contender in scenario.protocol.contenders() {
-        let Some(samples) = results.get(&(scenario, *contender)) else { continue };
+        let Ok(samples) = results.get(&(scenario, *contender)) else { continue };
         let all = |figure: fn(&Sample) -> u64| samples.iter().map(figure).collect::<Vec<_>>();
         let range = |figures: &[u64], show: fn(u64) -> String| {
             let (min, max) = (figures.iter().min(), figures.iter().max());
             format!("{} to {}", show(*min.unwrap_or(&0)), show(*max.unwrap_or(&0)))
         };
         let micros = |nanos| Thousandths(nanos).to_string();
-        let (rates, cpu) = (all(|it| it.per_second), all(|it| it.cpu));
-        let store: Option<Vec<u64>> = samples.iter().map(|it| it.store).collect();
+        let (rates, cpu) = (all(|sample| sample.per_second), all(|sample| sample.cpu));
+        let store: Option<Vec<u64>> = samples.iter().map(|sample| sample.store).collect();
         writeln!(
             table,
             "| {contender} | {} | {} | {} | {} | {} | {} | {} |",
             middle(rates.clone()),
             range(&rates, |rate| rate.to_string()),
-            micros(middle(all(|it| it.p50))),
-            micros(middle(all(|it| it.p99))),
+            micros(middle(all(|sample| sample.p50))),
+            micros(middle(all(|sample| sample.p99))),
             micros(middle(cpu.clone())),
             range(&cpu, micros),
-            store.map(|it| micros(middle(it))).unwrap_or_default(),
+            store.map(|store| micros(middle(store))).unwrap_or_default(),
         )?;
     }
     Ok(table)
 }
 
-/// The table of memory.
+/// Returns the table of memory.
 pub(super) fn memory(footprints: &[Footprint], options: &Options) -> String {
     let mut table = format!(
         "\n## Memory\n\n\
@@ -94,14 +93,4 @@ pub(super) fn memory(footprints: &[Footprint], options: &Options) -> String {
         );
     }
     table
-}
-
-/// The targets.
-pub(super) fn targets(verdicts: &[Verdict], has_throttlecrab: bool) -> String {
-    let missing = if has_throttlecrab {
-        ""
-    } else {
-        "- NOT MEASURED: ratios to throttlecrab-server, which is not installed\n"
-    };
-    format!("\n## Targets\n\n{}{missing}", verdict::list(verdicts))
 }

@@ -1,4 +1,4 @@
-//! The protocol of Redis, as far as replies to `THROTTLE` and `INCR` go.
+//! The protocol of Redis, with the parts that replies to `THROTTLE` and `INCR` need.
 
 use super::exchange::{Exchange, Reply};
 use crate::Outcome;
@@ -8,7 +8,7 @@ pub(super) struct Resp {
     replies: usize,
 }
 
-/// A command as an array of texts.
+/// Returns a command as an array of texts.
 pub(super) fn command(arguments: &[&str]) -> Vec<u8> {
     let mut command = format!("*{}\r\n", arguments.len());
     for argument in arguments {
@@ -35,7 +35,7 @@ impl Exchange for Resp {
     }
 }
 
-/// The length of a reply, and whether it allows; `None` if a part is missing.
+/// Returns the length of a reply and whether it allows, or `None` if the reply is incomplete.
 fn reply(input: &[u8]) -> Outcome<Option<(usize, bool)>> {
     let line_end = |from: usize| {
         let rest = input.get(from..)?;
@@ -43,7 +43,7 @@ fn reply(input: &[u8]) -> Outcome<Option<(usize, bool)>> {
     };
     let Some(mut end) = line_end(0) else { return Ok(None) };
     match input.first() {
-        // That of INCR.
+        // The reply of INCR.
         Some(b':') => return Ok(Some((end, true))),
         Some(b'*') if input.starts_with(b"*5\r\n") => {}
         _ => {
@@ -71,7 +71,8 @@ mod tests {
             let (mut resp, mut replies, mut out) = (Resp::default(), vec![], vec![]);
             let read = resp.read(&bytes[..cut], &mut replies, &mut out).unwrap();
             resp.read(&bytes[read..], &mut replies, &mut out).unwrap();
-            let allowed: Vec<_> = replies.iter().map(|it| (it.index, it.is_allowed)).collect();
+            let allowed: Vec<_> =
+                replies.iter().map(|reply| (reply.index, reply.is_allowed)).collect();
             assert_eq!(allowed, [(0, true), (1, true), (2, false)], "cut at {cut}");
         }
         assert!(Resp::default().read(b"-ERR no\r\n", &mut vec![], &mut vec![]).is_err());

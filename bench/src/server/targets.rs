@@ -1,16 +1,15 @@
-//! Targets: ratios to throttlecrab's server, and bounds.
+//! The targets: ratios to throttlecrab's server, and bounds.
 
-use super::call::{Peer, Protocol};
+use super::call::{Contender, Peer, Protocol};
 use super::load::{Load, SCENARIOS, Scenario, Shape};
 use super::memory::Footprint;
 use super::{Options, Results, Sample};
-use crate::figures::{Thousandths, middle};
-use crate::verdict::Verdict;
+use crate::harness::{Thousandths, Verdict};
 
-/// Half the time for each request, where requests are pipelined.
+/// The maximum ratio of the times of a pipelined request.
 const MAX_PIPELINED: Thousandths = Thousandths(500);
 
-/// Behind nowhere else.
+/// The maximum of all other ratios.
 const MAX_OTHER: Thousandths = Thousandths(1_000);
 
 /// The maximum p99 of calls at a fixed rate in nanoseconds.
@@ -19,15 +18,16 @@ const MAX_P99: u64 = 1_000_000;
 /// The maximum memory at rest in bytes.
 const MAX_AT_REST: u64 = 20 << 20;
 
-/// The maximum memory of a subject in bytes: what the memory store takes when its table has just grown.
+/// The maximum memory of a subject in bytes. The memory store takes this amount when its table has
+/// just grown.
 const MAX_PER_SUBJECT: u64 = 105;
 
 const ONE: Thousandths = Thousandths(1_000);
 
-/// What is compared of a sample.
+/// The figure of a sample that is compared.
 type Figure = fn(&Sample) -> u64;
 
-/// Compares what was measured with the targets. Ratios are medians over the rounds, as a slow round slows both.
+/// Compares all ratios that were measured with their targets.
 pub(super) fn judge(results: &Results, options: &Options) -> Vec<Verdict> {
     let mut verdicts = vec![];
     for scenario in SCENARIOS {
@@ -37,15 +37,15 @@ pub(super) fn judge(results: &Results, options: &Options) -> Vec<Verdict> {
         };
         let name = scenario.name(options);
         let figures: [(&str, Figure); 2] =
-            [("time for each request", nanos_between), ("server's CPU", |it| it.cpu)];
+            [("time for each request", nanos_between), ("server's CPU", |sample| sample.cpu)];
         for (what, figure) in figures {
-            // At a fixed rate the time is what it is.
+            // At a fixed rate, the time between requests does not depend on the server.
             if scenario.shape == Shape::Arrivals && what != "server's CPU" {
                 continue;
             }
             if let Some(measured) = ratio(results, scenario, figure) {
                 let what = format!("{name}: {what}, of throttlecrab's");
-                verdicts.push(Verdict { what, max, measured });
+                verdicts.push(Verdict::new(what, measured, max));
             }
         }
     }
@@ -57,46 +57,40 @@ fn nanos_between(sample: &Sample) -> u64 {
     1_000_000_000 / sample.per_second.max(1)
 }
 
-fn samples(results: &Results, scenario: Scenario, peer: Peer) -> Option<&[Sample]> {
-    let contender = scenario.protocol.contenders().iter().find(|it| it.peer == peer)?;
-    results.get(&(scenario, *contender)).map(Vec::as_slice)
+/// Returns the key of the samples of a server.
+fn key(scenario: Scenario, peer: Peer) -> Option<(Scenario, Contender)> {
+    let contender =
+        scenario.protocol.contenders().iter().find(|contender| contender.peer == peer)?;
+    Some((scenario, *contender))
 }
 
-/// Ours, of throttlecrab's.
+/// Returns the ratio of a figure of our server to the same figure of throttlecrab's server.
 fn ratio(results: &Results, scenario: Scenario, figure: Figure) -> Option<Thousandths> {
-    let ours = samples(results, scenario, Peer::Tidegate)?;
-    let theirs = samples(results, scenario, Peer::Throttlecrab)?;
-    let ratios = ours.iter().zip(theirs);
-    let ratios: Option<Vec<_>> =
-        ratios.map(|(ours, theirs)| Thousandths::of(figure(ours), figure(theirs))).collect();
-    ratios.filter(|it| !it.is_empty()).map(middle)
+    let [ours, theirs] = [Peer::Tidegate, Peer::Throttlecrab].map(|peer| key(scenario, peer));
+    results.ratio((&ours?, &theirs?), figure).ok()
 }
 
-/// Calls of Envoy at a fixed rate.
+/// Compares the latency of Envoy's calls at a fixed rate with its target.
 fn at_rate(results: &Results, options: &Options) -> Option<Verdict> {
     let scenario = Scenario { protocol: Protocol::Grpc, shape: Shape::Arrivals, load: Load::Many };
-    let samples = samples(results, scenario, Peer::Tidegate)?;
-    let p99 = middle(samples.iter().map(|it| it.p99).collect());
-    Some(Verdict {
-        what: format!("{}: p99, of 1 ms", scenario.name(options)),
-        max: ONE,
-        measured: Thousandths::of(p99, MAX_P99)?,
-    })
+    let p99 = results.median(&key(scenario, Peer::Tidegate)?, |sample| sample.p99).ok()?;
+    let what = format!("{}: p99, of 1 ms", scenario.name(options));
+    Some(Verdict::new(what, Thousandths::of(p99, MAX_P99)?, ONE))
 }
 
-/// Our memory.
+/// Compares the memory of our server with its targets.
 pub(super) fn judge_memory(footprints: &[Footprint]) -> Vec<Verdict> {
-    let ours = footprints.iter().filter(|it| it.peer == Peer::Tidegate);
-    let verdicts = |it: &Footprint| {
+    let ours = footprints.iter().filter(|footprint| footprint.peer == Peer::Tidegate);
+    let verdicts = |footprint: &Footprint| {
         [
-            ("resident at rest, of 20 MiB", it.at_rest.resident, MAX_AT_REST),
-            ("bytes a subject, of 105", it.per_subject(), MAX_PER_SUBJECT),
+            ("resident at rest, of 20 MiB", footprint.at_rest.resident, MAX_AT_REST),
+            ("bytes a subject, of 105", footprint.per_subject(), MAX_PER_SUBJECT),
         ]
     };
     ours.flat_map(verdicts)
         .filter_map(|(what, measured, max)| {
             let measured = Thousandths::of(measured, max)?;
-            Some(Verdict { what: what.to_owned(), max: ONE, measured })
+            Some(Verdict::new(what, measured, ONE))
         })
         .collect()
 }

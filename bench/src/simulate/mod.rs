@@ -1,50 +1,46 @@
-//! Leases on many nodes, in virtual time: what they cost a limit and save a server, against the number of nodes. Nothing
-//! here depends on the machine.
+//! Simulates leases on many nodes in virtual time. The simulation shows the effect of leases on a
+//! limit, and the number of calls to the server. The results do not depend on the machine.
 
-mod plot;
-mod report;
 mod scenario;
 
-use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use tidegate_memory::Lease;
 use tidegate_memory::core::Share;
 
 use self::scenario::Figures;
-use crate::{Outcome, at_least_one, verdict};
+use crate::harness::{Thousandths, Verdict, finish};
+use crate::{Outcome, at_least_one};
 
-/// What to simulate.
+/// The number of nodes for which there are targets.
+const NODES_OF_TARGETS: usize = 8;
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Numbers of nodes.
     #[arg(long, value_delimiter = ',', default_value = "1,8,64,250,1000", value_parser = at_least_one)]
     nodes: Vec<usize>,
-    /// The seed from which everything follows.
+    /// Seed. The same seed gives the same result.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Requests per second, at all nodes together.
+    /// Requests per second at all nodes together.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     rate: u64,
-    /// The limit, in requests: of the whole run, and of each second where windows end.
+    /// Limit, in requests, of a window that is longer than the run.
     #[arg(long, default_value_t = 400_000, value_parser = clap::value_parser!(u64).range(10..))]
     limit: u64,
-    /// The span of leases in milliseconds.
+    /// Span of leases, in milliseconds.
     #[arg(long, default_value_t = 1_000, value_parser = at_least_one)]
     span: usize,
-    /// The maximum share of what remains in one chunk, such as 1/200.
+    /// Maximum share of the remaining amount in one chunk.
     #[arg(long, default_value = "1/200")]
     share: Share,
-    /// How often a node is killed, each in a run of its own; the worst counts.
+    /// Number of runs in which a node is killed. The worst run counts.
     #[arg(long, default_value_t = 3, value_parser = at_least_one)]
     kills: usize,
-    /// Draws the figures into this file, as SVG.
-    #[arg(long)]
-    plot: Option<PathBuf>,
     /// Fail if a target is missed.
     #[arg(long)]
-    pub(crate) check: bool,
+    check: bool,
 }
 
 impl Options {
@@ -53,18 +49,57 @@ impl Options {
     }
 }
 
-/// Simulates and prints. Returns whether all targets are met.
+/// Simulates and prints. Returns `false` if a target is missed that `--check` requires.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
     let mut rows = vec![];
     for &nodes in &options.nodes {
         eprintln!("{nodes} nodes");
-        rows.push((nodes, Figures::of(nodes, options)?));
+        rows.push((nodes, Figures::simulated(nodes, options)?));
     }
-    print!("{}", report::table(&rows, options));
-    if let Some(path) = &options.plot {
-        fs::write(path, plot::draw(&rows))?;
+    print_table(&rows, options);
+    Ok(finish(&judge(&rows), options.check))
+}
+
+fn print_table(rows: &[(usize, Figures)], options: &Options) {
+    let Options { rate, limit, span, share, seed, .. } = options;
+    println!(
+        "{rate} requests per second at all nodes together, a limit of {limit}; leases of {span} ms and a share of {share}; \
+         100 to 300 µs each way; seed {seed}.\n\n\
+         | nodes | above the limit | refused too early | stranded by a killed node | unused of a full window \
+         | server calls per decision | … under a full load |\n\
+         |--:|--:|--:|--:|--:|--:|--:|"
+    );
+    for (nodes, figures) in rows {
+        println!(
+            "| {nodes} | {} | {} % | {} % | {} % | {} | {} |",
+            figures.overshoot,
+            percent(figures.refused).exact(),
+            percent(figures.stranded).exact(),
+            percent(figures.unused).exact(),
+            Thousandths(figures.calls).exact(),
+            Thousandths(figures.calls_when_full).exact(),
+        );
     }
-    let verdicts = report::judge(&rows);
-    print!("\n{}", verdict::list(&verdicts));
-    Ok(verdict::are_met(&verdicts))
+}
+
+/// Compares the figures with the targets for all numbers of nodes, and with the targets for 8
+/// nodes.
+fn judge(rows: &[(usize, Figures)]) -> Vec<Verdict> {
+    let verdict = |what, measured, max| Verdict::new(what, measured, Thousandths(max));
+    let over = rows.iter().map(|(_, figures)| figures.overshoot).max().unwrap_or(0);
+    let over = Thousandths(over.saturating_mul(1_000));
+    let mut verdicts = vec![verdict("requests above the limit, on any number of nodes", over, 0)];
+    if let Some((_, figures)) = rows.iter().find(|(nodes, _)| *nodes == NODES_OF_TARGETS) {
+        verdicts.extend([
+            verdict("percent refused too early on 8 nodes", percent(figures.refused), 500),
+            verdict("percent stranded by one of 8 nodes", percent(figures.stranded), 1_000),
+            verdict("percent of a full window unused on 8 nodes", percent(figures.unused), 1_000),
+        ]);
+    }
+    verdicts
+}
+
+/// Converts millionths to percent.
+fn percent(millionths: u64) -> Thousandths {
+    Thousandths(millionths / 10)
 }

@@ -1,4 +1,4 @@
-//! What is simulated for a number of nodes.
+//! The simulations for a number of nodes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,28 +21,29 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// The length of the windows that end.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// How many of them end, after a first one in which the leases begin.
+/// The number of measured windows. The leases begin in a window before them.
 const WINDOWS: usize = 5;
 
-/// What was found. Shares are in millionths of the limit.
+/// The results of the simulations. Shares are in millionths of the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Figures {
-    /// Requests above the limit, in any window of any run.
+    /// The maximum number of requests above the limit, in any window of any run.
     pub(super) overshoot: u64,
-    /// Requests that are refused when exactly the limit arrives.
+    /// The share of the requests that are refused when exactly the limit arrives.
     pub(super) refused: u64,
-    /// What stays charged and unused until the window ends, after one node was killed.
+    /// The share that stays charged and unused until the window ends, after one node was killed.
     pub(super) stranded: u64,
-    /// What is not admitted of a window while a quarter more than the limit arrives.
+    /// The share of a window that is not admitted, although a quarter more than the limit arrives.
     pub(super) unused: u64,
-    /// Calls to the server, in thousandths for each request: when exactly the limit arrives.
+    /// The calls to the server for each request, in thousandths, when exactly the limit arrives.
     pub(super) calls: u64,
-    /// The same while a quarter more than the limit of each window arrives.
+    /// The calls to the server for each request, in thousandths, while a quarter more than the
+    /// limit of each window arrives.
     pub(super) calls_when_full: u64,
 }
 
 impl Figures {
-    pub(super) fn of(nodes: usize, options: &Options) -> Outcome<Self> {
+    pub(super) fn simulated(nodes: usize, options: &Options) -> Outcome<Self> {
         let limit = options.limit;
         let exactly = exactly(nodes, options)?;
         let mut overshoot = exactly.admissions().total().saturating_sub(limit);
@@ -53,32 +54,35 @@ impl Figures {
             stranded = stranded.max(millionths(lost, limit));
         }
         let full = full(nodes, options)?;
-        let per_window = of_window(options);
+        let per_window = window_limit(options);
         let windows = full.admissions().in_windows(WINDOW);
         let most = windows.iter().copied().max().unwrap_or(0);
         let windows: Vec<_> = windows.into_iter().skip(1).take(WINDOWS).collect();
-        let unused: u64 = windows.iter().map(|it| per_window.saturating_sub(*it)).sum();
-        let of_all = per_window.saturating_mul(WINDOWS as u64);
-        let calls = |it: &Ledger| it.sent() as u64 * 1_000 / (it.requests().len() as u64).max(1);
+        let unused: u64 = windows.iter().map(|admitted| per_window.saturating_sub(*admitted)).sum();
+        let all_windows = per_window.saturating_mul(WINDOWS as u64);
+        let calls = |ledger: &Ledger| {
+            ledger.sent() as u64 * 1_000 / (ledger.requests().len() as u64).max(1)
+        };
         Ok(Self {
             overshoot: overshoot.max(most.saturating_sub(per_window)),
             refused: millionths(exactly.refused() as u64, limit),
             stranded,
-            unused: millionths(unused, of_all),
+            unused: millionths(unused, all_windows),
             calls: calls(&exactly),
             calls_when_full: calls(&full),
         })
     }
 }
 
-/// Exactly the limit arrives.
+/// Simulates the arrival of exactly the limit.
 fn exactly(nodes: usize, options: &Options) -> Outcome<Ledger> {
     let policy = Policy::new("hot", FixedWindow::new(options.limit, DAY))?;
     let load = Load::new(&policy).per_second(options.rate).requests(options.limit).lasting(DAY);
     Ok(simulate(nodes, 0, options, async move |world: World| world.run(load).await))
 }
 
-/// A node is killed when about half of the limit is used. Returns what was admitted, and what stays charged and unused.
+/// Kills a node when about half of the limit is used. Returns the admitted amount, and the amount
+/// that stays charged and unused.
 fn killed(nodes: usize, kill: u64, options: &Options) -> Outcome<(u64, u64)> {
     let limit = options.limit;
     let policy = Policy::new("hot", FixedWindow::new(limit, DAY))?;
@@ -88,17 +92,19 @@ fn killed(nodes: usize, kill: u64, options: &Options) -> Outcome<(u64, u64)> {
         let half = Duration::from_millis(limit * 500 / rate);
         let load = Load::new(&policy).per_second(rate).lasting(half + Duration::from_millis(1));
         let load = world.start(load);
-        // Within the last tenth.
+        // The node is killed within the last tenth of that time.
         let before = world.random(kill).below(limit * 50_000 / rate);
         world.sleep(half - Duration::from_micros(before)).await;
         world.nodes()[0].kill();
         load.await;
-        for node in world.nodes().iter().filter(|it| !it.is_killed()) {
+        for node in world.nodes().iter().filter(|node| !node.is_killed()) {
             node.store().close().await;
         }
         let charges = [Charge::new(&policy, "s0").cost(0)];
         let peek = world.server().decide_now(&Call::new(Operation::Peek, &charges));
-        let remaining = peek.ok().and_then(|it| it.verdicts().first().map(|it| it.remaining()));
+        let remaining = peek
+            .ok()
+            .and_then(|decision| decision.verdicts().first().map(|verdict| verdict.remaining()));
         let mut charged = result.lock().unwrap_or_else(PoisonError::into_inner);
         *charged = limit - remaining.unwrap_or(0);
     });
@@ -107,14 +113,14 @@ fn killed(nodes: usize, kill: u64, options: &Options) -> Outcome<(u64, u64)> {
     Ok((admitted, charged - admitted.min(charged)))
 }
 
-/// The limit of a window that ends, of which a quarter more arrives.
-fn of_window(options: &Options) -> u64 {
+/// Returns the limit of each window. A quarter more than this limit arrives.
+fn window_limit(options: &Options) -> u64 {
     options.rate * 4 / 5
 }
 
-/// Windows end, while more arrives than is admitted.
+/// Simulates several windows in which more requests arrive than are admitted.
 fn full(nodes: usize, options: &Options) -> Outcome<Ledger> {
-    let policy = Policy::new("hot", FixedWindow::new(of_window(options), WINDOW))?;
+    let policy = Policy::new("hot", FixedWindow::new(window_limit(options), WINDOW))?;
     let windows = u32::try_from(WINDOWS + 1)?;
     let load = Load::new(&policy).per_second(options.rate).lasting(WINDOW * windows);
     Ok(simulate(nodes, 1_000, options, async move |world: World| world.run(load).await))

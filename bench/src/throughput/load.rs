@@ -1,27 +1,26 @@
-//! A load on one connection, and what it costs the server and the client.
+//! A load on one connection, and its cost for the server and the client.
 
 use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
 use tidegate_redis::Policy;
 use tokio::task::LocalSet;
 
 use super::Options;
 use super::way::{Caller, Way};
 use crate::Outcome;
+use crate::harness::{Server, nanos, percentile, thread_time};
 use crate::random::{random, zipf};
-use crate::redis::server::Server;
 
-/// Subjects of the loads with many of them.
+/// The number of subjects of the loads with many subjects.
 const MANY: u64 = 100_000;
 
-/// The latency of one in so many calls is measured. After so many calls, a caller yields.
+/// A caller measures the latency of one of this many calls, and then yields.
 const STRETCH: usize = 16;
 
-/// What is asked for.
+/// The subjects of the calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum Load {
     /// One subject.
@@ -50,7 +49,8 @@ impl Load {
     fn policy(self, way: Way) -> Outcome<Policy> {
         let rule = match self {
             Self::Hot => "100/1m burst 1000000000",
-            // So slow that no state recovers, and expires, between two calls: `INCR` has no expiry either.
+            // The keys of `INCR` do not expire. This refill is so slow that no state recovers and
+            // expires between two calls.
             Self::Zipf | Self::Cold => "400/24h burst 10000000",
             Self::Denied => "1/24h burst 1",
         };
@@ -65,7 +65,7 @@ impl Load {
         }
     }
 
-    /// The subject of a call.
+    /// Returns the number of the subject of a call.
     fn subject(self, number: u64) -> u64 {
         match self {
             Self::Zipf => zipf(random(number), MANY),
@@ -91,11 +91,11 @@ pub(crate) struct Sample {
     pub(crate) per_second: u64,
     pub(crate) p50: u64,
     pub(crate) p99: u64,
-    /// CPU time of the server for each decision.
+    /// The CPU time of the server for each decision.
     pub(crate) server: u64,
-    /// CPU time of the client for each decision, with that of the load.
+    /// The CPU time of the client for each decision. It includes the time that generates the load.
     pub(crate) client: u64,
-    /// Decisions of a thousand that were made without the server.
+    /// The share of the decisions that were made without the server, in thousandths.
     pub(crate) local: u64,
 }
 
@@ -109,7 +109,7 @@ pub(crate) async fn sample(
 ) -> Outcome<Sample> {
     let subjects = (0..load.subjects()).map(|number| format!("user-{number:06}")).collect();
     let caller = Caller::new(way, &server.store, &server.connection, options.span());
-    // In a batch there are as many decisions at once as there are callers otherwise.
+    // With batches, fewer callers have the same number of decisions in flight.
     let tasks = callers.div_ceil(way.decisions());
     let work = Rc::new(Work {
         load,
@@ -121,39 +121,23 @@ pub(crate) async fn sample(
     });
     drive(&work, tasks, options.duration() / 2).await?;
 
-    let local_before = work.caller.local();
-    let server_before = server.redis.cpu_time().await?;
-    let client_before = ran();
-    let run = drive(&work, tasks, options.duration()).await?;
-    let client = ran().saturating_sub(client_before);
+    let (local_before, client_before) = (work.caller.local(), thread_time());
+    let (run, server_cpu) = server.cpu_of(drive(&work, tasks, options.duration())).await?;
+    let client = thread_time().saturating_sub(client_before);
     let local = work.caller.local() - local_before;
     work.caller.close().await;
-    let server_cpu = server.redis.cpu_time().await?.saturating_sub(server_before + server.reading);
 
     let Run { took, decisions, mut latencies } = run;
     latencies.sort_unstable();
-    let within = |percent: usize| {
-        let latency = latencies.get(latencies.len() * percent / 100).copied();
-        nanos(latency.unwrap_or_default())
-    };
     let decisions = decisions.max(1);
     Ok(Sample {
         per_second: decisions.saturating_mul(1_000_000_000) / nanos(took)?.max(1),
-        p50: within(50)?,
-        p99: within(99)?,
+        p50: nanos(percentile(&latencies, 50))?,
+        p99: nanos(percentile(&latencies, 99))?,
         server: nanos(server_cpu)? / decisions,
         client: nanos(client)? / decisions,
         local: local * 1_000 / decisions,
     })
-}
-
-/// The CPU time of this thread, which makes all calls.
-fn ran() -> Duration {
-    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
-}
-
-fn nanos(duration: Duration) -> Outcome<u64> {
-    Ok(u64::try_from(duration.as_nanos())?)
 }
 
 struct Work {
@@ -189,7 +173,7 @@ async fn drive(work: &Rc<Work>, tasks: usize, duration: Duration) -> Outcome<Run
     Ok(run)
 }
 
-/// The calls of one caller.
+/// Makes the calls of one caller. Returns the number of decisions, and latencies.
 async fn call(work: Rc<Work>, task: usize, until: Instant) -> Outcome<(u64, Vec<Duration>)> {
     let Work { load, way, policy, caller, subjects, next } = &*work;
     let (mut decisions, mut allowed, mut latencies) = (0, 0, vec![]);
@@ -213,13 +197,13 @@ async fn call(work: Rc<Work>, task: usize, until: Instant) -> Outcome<(u64, Vec<
         }
         decisions += asked.len();
     }
-    // Figures of other answers than they are said to be of would mislead.
-    let is_as_said = match load {
+    // The table names the decisions, so other decisions are an error.
+    let is_expected = match load {
         _ if matches!(way, Way::Nothing | Way::Incr) => true,
         Load::Denied => allowed <= subjects.len(),
         Load::Hot | Load::Zipf | Load::Cold => allowed == decisions,
     };
-    if !is_as_said {
+    if !is_expected {
         return Err(format!("{load}, {way}: {allowed} of {decisions} were allowed").into());
     }
     Ok((u64::try_from(decisions)?, latencies))

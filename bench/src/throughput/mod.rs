@@ -1,7 +1,7 @@
-//! The ways to a decision on one Redis: each call by itself, in batches, coalesced, from leases, from the deny cache.
+//! Each way to a decision on one Redis: single calls, batches, coalesced calls, leases and the deny
+//! cache.
 
 mod load;
-mod report;
 mod targets;
 mod way;
 
@@ -10,38 +10,36 @@ use std::time::Duration;
 use load::{LOADS, Load, Sample, sample};
 use way::Way;
 
-use crate::redis::server::Server;
-use crate::verdict;
+use crate::harness::{Samples, Server, Thousandths, finish, rounds};
 use crate::{Outcome, at_least_one, block_on};
 
-/// The callers on the one connection.
+/// The numbers of callers on the one connection.
 const CALLERS: [usize; 3] = [1, 64, 512];
 
-/// Samples by load, way and the number of callers.
-type Results = std::collections::BTreeMap<(Load, Way, usize), Vec<Sample>>;
+/// The samples by load, way and the number of callers.
+type Results = Samples<(Load, Way, usize), Sample>;
 
-/// How much to measure.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// How often everything is measured; of each figure the median counts.
+    /// Number of rounds; the medians of the rounds are printed.
     #[arg(long, default_value_t = 5, value_parser = at_least_one)]
     rounds: usize,
-    /// Milliseconds for each figure in each round, after half as many to warm up.
+    /// Milliseconds of each measurement. Before it, the same calls are made for half of that time.
     #[arg(long, default_value_t = 1_000, value_parser = at_least_one)]
     millis: usize,
-    /// The span of leases in milliseconds. At a tenth of a million calls a second, a span of ten seconds leases what one of a
-    /// second leases at a million.
+    /// Span of leases, in milliseconds. At 100,000 calls per second, a span of 10 s leases as much
+    /// as a span of 1 s at a million calls per second.
     #[arg(long, default_value_t = 1_000, value_parser = at_least_one)]
     span: usize,
-    /// Only these loads.
+    /// Load to measure. The option can be repeated. Default: all loads.
     #[arg(long = "load", value_enum)]
     loads: Vec<Load>,
-    /// Only these ways.
+    /// Way to measure. The option can be repeated. Default: all ways.
     #[arg(long = "way", value_enum)]
     ways: Vec<Way>,
     /// Fail if a target is missed.
     #[arg(long)]
-    pub(crate) check: bool,
+    check: bool,
 }
 
 impl Options {
@@ -63,7 +61,7 @@ impl Options {
     }
 }
 
-/// Measures and prints. Returns whether all targets are met.
+/// Measures and prints. Returns `false` if a target is missed that `--check` requires.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
     block_on(compare(options))
 }
@@ -71,22 +69,57 @@ pub(crate) fn run(options: &Options) -> Outcome<bool> {
 async fn compare(options: &Options) -> Outcome<bool> {
     let server = Server::start().await?;
     let mut results = Results::new();
-    for round in 1..=options.rounds {
-        eprintln!("round {round} of {}", options.rounds);
+    for _ in rounds(options.rounds) {
         for load in options.loads() {
             for callers in CALLERS {
                 for way in options.ways(load) {
                     let sample = sample(&server, load, way, callers, options).await?;
-                    results.entry((load, way, callers)).or_default().push(sample);
+                    results.add((load, way, callers), sample);
                 }
             }
         }
     }
-    print!("{}", report::head(&server, options));
+    println!(
+        "{}, over TCP on this machine, one connection, a client on one thread; a span of leases of {} ms. Medians of {} \
+         interleaved rounds of {} ms. CPU is user and system time per decision. The CPU time of the client includes the \
+         time that generates the load. With batches, fewer callers have the same number of decisions in flight.",
+        server.redis.version(),
+        options.span,
+        options.rounds,
+        options.millis,
+    );
     for load in options.loads() {
-        print!("{}", report::table(&results, load, options)?);
+        print_table(&results, load, options)?;
     }
-    let verdicts = targets::judge(&results);
-    print!("{}", report::targets(&verdicts));
-    Ok(verdict::are_met(&verdicts))
+    Ok(finish(&targets::judge(&results), options.check))
+}
+
+/// Prints the table of a load, with a row for each way.
+fn print_table(results: &Results, load: Load, options: &Options) -> Outcome<()> {
+    let [one, some, many] = CALLERS;
+    println!(
+        "\n## {load}\n\n\
+         | | decisions/s, {many} callers | p50 of {one}, µs | p99 of {some}, µs | server's CPU at {many}, µs | × `INCR` \
+         | client's CPU, µs | without the server |\n\
+         |---|--:|--:|--:|--:|--:|--:|--:|"
+    );
+    for way in options.ways(load) {
+        let median = |callers, figure: fn(&Sample) -> u64| {
+            results.median(&(load, way, callers), figure).map(Thousandths)
+        };
+        let incr = results.median(&(load, Way::Incr, many), |sample| sample.server);
+        let server = median(many, |sample| sample.server)?;
+        let times = incr.ok().and_then(|incr| Thousandths::of(server.0, incr));
+        println!(
+            "| {way} | {} | {} | {} | {} | {} | {} | {} % |",
+            median(many, |sample| sample.per_second)?.0,
+            median(one, |sample| sample.p50)?,
+            median(some, |sample| sample.p99)?,
+            server.exact(),
+            times.map_or_else(String::new, Thousandths::exact),
+            median(many, |sample| sample.client)?.exact(),
+            median(many, |sample| sample.local * 100)?,
+        );
+    }
+    Ok(())
 }

@@ -10,31 +10,31 @@ use tidegate_redis::{Call, Charge, DenyCache, Lease, Policy, RedisStore, Store, 
 
 use crate::Outcome;
 
-/// Decisions in a batch of one caller.
+/// The number of decisions in a batch of one caller.
 const BATCH: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum Way {
-    /// No call: what the load itself costs.
+    /// No call. This is the cost of the load itself.
     Nothing,
     /// `INCR`, one command for each call.
     Incr,
-    /// Each call by itself.
+    /// One call per decision.
     Single,
-    /// Batches of 64 of one caller.
+    /// Batches of 64 decisions of one caller.
     Batch,
-    /// Batches of what several callers ask for.
+    /// Batches of the calls of several callers.
     Coalesced,
-    /// From chunks that are held by single calls.
+    /// Leases whose chunks are fetched by single calls.
     Leased,
-    /// From chunks; they and all other calls coalesced.
+    /// Leases whose chunks are fetched by coalesced calls.
     LeasedCoalesced,
-    /// Refusals from memory.
+    /// Refusals by the deny cache.
     DenyCache,
 }
 
 impl Way {
-    /// Decisions in each call.
+    /// Returns the number of decisions in each call.
     pub(crate) fn decisions(self) -> usize {
         if self == Self::Batch { BATCH } else { 1 }
     }
@@ -55,7 +55,7 @@ impl fmt::Display for Way {
     }
 }
 
-/// How calls are made.
+/// A caller that makes calls in one way.
 pub(crate) enum Caller {
     Nothing,
     Incr(MultiplexedConnection),
@@ -88,7 +88,7 @@ impl Caller {
         }
     }
 
-    /// Makes one call, and returns the number of decisions that allow.
+    /// Makes one call. Returns the number of decisions that allow.
     pub(crate) async fn call(&self, policy: &Policy, subjects: &[&str]) -> Outcome<usize> {
         match self {
             Self::Nothing => Ok(subjects.len()),
@@ -105,7 +105,7 @@ impl Caller {
         }
     }
 
-    /// How many calls were decided without the server so far.
+    /// Returns the number of calls that were decided without the server so far.
     pub(crate) fn local(&self) -> u64 {
         match self {
             Self::Leased(store) => store.stats().local(),
@@ -114,7 +114,7 @@ impl Caller {
         }
     }
 
-    /// Gives back what is leased.
+    /// Returns the unused parts of all chunks.
     pub(crate) async fn close(&self) {
         if let Self::Leased(store) = self {
             store.close().await;

@@ -1,69 +1,72 @@
-//! What a state takes in Redis, to the byte that its allocator gives.
+//! The memory of a state in Redis, to the byte that the allocator of Redis allocates.
 //!
-//! The layouts of the values stand on the front page of `tidegate-redis`, those around them in the
-//! sources of Redis 7.0: a key is an entry in a table, a string and an object; its expiry is an entry
-//! in another table. Held against a real server by `cli/tests/integration/plan_memory.rs`.
+//! The front page of `tidegate-redis` describes the layout of the values. The sources of Redis 7.0
+//! define the structures around them: a key is an entry in a table, a string and an object, and its
+//! expiry is an entry in another table. `cli/tests/integration/plan_memory.rs` compares the results
+//! with a real server.
 
 use tidegate_core::engine::Rule;
 use tidegate_core::{Charge, Policy};
 use tidegate_redis::protocol::Keys;
 
-/// Bytes of one state, and of what.
+/// The bytes of one state, by their purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bytes {
-    /// Characters of the key, of which `key` is what they take.
+    /// The number of characters of the key. They are stored in `key`.
     pub name: u64,
-    /// The string that is the key.
+    /// The string with the key.
     pub key: u64,
     /// The value, with its object.
     pub value: u64,
-    /// The key's entry in the table of keys.
+    /// The entry in the table of keys.
     pub entry: u64,
-    /// That in the table of expiries.
+    /// The entry in the table of expiries.
     pub expiry: u64,
-    /// Places in both tables, which have up to twice as many as there are keys.
+    /// The places in both tables. A table has up to twice as many places as keys.
     pub places: u64,
 }
 
 impl Bytes {
-    /// All of them.
+    /// Returns the sum of all bytes.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.key + self.value + self.entry + self.expiry + self.places
     }
 
-    /// What the command MEMORY USAGE tells of it: neither the expiry nor the tables, and of the entry
-    /// just what is asked of the allocator, which gives 8 more.
+    /// Returns the bytes that the command MEMORY USAGE reports. They include neither the expiry nor
+    /// the tables. For the entry, they are the requested bytes, and the allocator allocates 8 more.
     #[must_use]
     pub fn told(&self) -> u64 {
         self.key + self.value + self.entry - 8
     }
 }
 
-/// What a key is made of.
+/// The parts of a key.
 #[derive(Debug, Clone)]
 pub struct Names {
-    /// The store's prefix.
+    /// The prefix of the store.
     pub prefix: String,
-    /// The length of tenants, 0 if there are none.
+    /// The length of tenants, or 0 if there are no tenants.
     pub tenant_bytes: usize,
     /// The length of subjects.
     pub subject_bytes: usize,
 }
 
-/// Bytes of an entry of a table; three words, or five in a cluster.
+/// The bytes of an entry of a table: three words, or five words in a cluster.
 const ENTRY: u64 = 24;
 const CLUSTER_ENTRY: u64 = 40;
-/// A place in a table is a pointer, and a table has up to twice as many as entries.
+/// The bytes of the places of a key in two tables. A place is a pointer, and a table has up to
+/// twice as many places as entries.
 const PLACES: u64 = 2 * 2 * 8;
-/// The object around a value.
+/// The bytes of the object around a value.
 const OBJECT: u64 = 16;
-/// A string of at most so many bytes lies within its object.
+/// The maximum length of a string that is stored within its object.
 const WITHIN_OBJECT: u64 = 44;
 
-/// What a state of a policy takes: a log with so many records, or, if not said, a full one.
+/// Returns the bytes of a state of a policy. A log has `log_records` records; by default, it is
+/// full.
 #[must_use]
-pub fn of_state(
+pub fn state_bytes(
     policy: &Policy,
     names: &Names,
     log_records: Option<u64>,
@@ -80,10 +83,11 @@ pub fn of_state(
     }
 }
 
-/// The most that the state of a busy log takes, if that is a string: records that are over stay until
-/// they are half of it. `None` for what has no such records.
+/// Returns the maximum bytes of the state of a busy log, if the log is a string. Expired records
+/// stay in the string until they are half of the records. Returns `None` for a state without such
+/// records.
 #[must_use]
-pub fn of_busy_log(
+pub fn busy_log(
     policy: &Policy,
     names: &Names,
     log_records: Option<u64>,
@@ -92,20 +96,20 @@ pub fn of_busy_log(
     let most = policy.rule().max_records();
     let records = log_records.unwrap_or(most).clamp(1, most.max(1));
     let value = (1..=LONGEST_STRING).contains(&most).then(|| log(2 * records))?;
-    Some(Bytes { value, ..of_state(policy, names, log_records, in_cluster) })
+    Some(Bytes { value, ..state_bytes(policy, names, log_records, in_cluster) })
 }
 
-/// The length of the key of a subject without characters that need escaping.
+/// Returns the length of the key of a subject without characters that must be escaped.
 fn key_bytes(policy: &Policy, names: &Names) -> u64 {
     let (tenant, subject) = (vec![b't'; names.tenant_bytes], vec![b's'; names.subject_bytes]);
-    // Of a policy with shards, a state is one of a share.
+    // With shards, each state belongs to a share of the policy.
     let policy = policy.shares().first().unwrap_or(policy);
     let key = Keys::new(&names.prefix).key(&Charge::new(policy, &subject).tenant(&tenant));
     u64::try_from(key.len()).unwrap_or(u64::MAX)
 }
 
 fn value(policy: &Policy, log_records: Option<u64>) -> u64 {
-    // A byte for the kind, and integers of seven.
+    // A value consists of one byte for the kind, and of integers of seven bytes.
     let numbers = |count: u64| object(1 + 7 * count);
     match policy.rule() {
         Rule::FixedWindow(_) => numbers(2),
@@ -120,15 +124,17 @@ fn value(policy: &Policy, log_records: Option<u64>) -> u64 {
     }
 }
 
-/// The most records of a log that is a string.
+/// The maximum number of records of a log that is stored as a string.
 const LONGEST_STRING: u64 = 128;
 
-/// A log in a string: 7 bytes and the kind before the records of 14, and 37 behind them.
+/// Returns the bytes of a log in a string. It has the kind and 7 bytes, then the records of 14
+/// bytes each, and then 37 bytes.
 fn log(records: u64) -> u64 {
     object(8 + 14 * records + 37)
 }
 
-/// A log in a list: elements of 14 records, which lie in nodes of at most 8 KiB.
+/// Returns the bytes of a log in a list. An element has 14 records, and a node of the list has at
+/// most 8 KiB of elements.
 fn list(records: u64) -> u64 {
     let elements = records.div_ceil(14);
     let element = 7 + 14 * 14 + 4;
@@ -139,7 +145,7 @@ fn list(records: u64) -> u64 {
     OBJECT + allocated(40) + full * node(per_node) + last
 }
 
-/// A string value.
+/// Returns the bytes of a string value.
 fn object(bytes: u64) -> u64 {
     if bytes <= WITHIN_OBJECT {
         return allocated(OBJECT + 3 + bytes + 1);
@@ -147,7 +153,8 @@ fn object(bytes: u64) -> u64 {
     OBJECT + allocated(string(bytes))
 }
 
-/// A string with its head, which tells its length, and the zero at its end.
+/// Returns the bytes of a string with its header, which contains the length, and with the zero byte
+/// at the end.
 fn string(bytes: u64) -> u64 {
     let head = match bytes {
         0..32 => 1,
@@ -158,8 +165,9 @@ fn string(bytes: u64) -> u64 {
     head + bytes + 1
 }
 
-/// What jemalloc gives for so many bytes: multiples of 16 up to 128, and then four sizes for each
-/// doubling. (The one that comes with Redis has some sizes between, and takes a little less.)
+/// Returns the bytes that jemalloc allocates for a request: multiples of 16 up to 128, and then
+/// four sizes for each doubling. The jemalloc that is part of Redis has some sizes in between, and
+/// allocates slightly less.
 fn allocated(bytes: u64) -> u64 {
     if bytes <= 128 {
         return bytes.next_multiple_of(16);

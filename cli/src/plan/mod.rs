@@ -1,6 +1,6 @@
-//! What so many subjects take: memory, nodes, CPU.
+//! Calculates the memory, nodes and CPU that a number of subjects takes.
 //!
-//! All of it is arithmetic on what was measured; `docs/scale.md` says on what, and how far it holds.
+//! The calculation is based on measurements. `docs/scale.md` describes them and their limits.
 
 pub mod cost;
 pub mod memory;
@@ -15,100 +15,103 @@ use tidegate_core::engine::Rule;
 use memory::{Bytes, Names};
 pub use write::write;
 
-/// Of the memory of a node, so much is for states, in percent: the rest is for what the allocator
-/// leaves unused, connections, and the pages that a snapshot copies.
+/// The percentage of the memory of a node that is used for states. The rest is for fragmentation,
+/// for connections, and for the pages that a snapshot copies.
 pub const MEMORY_PERCENT: u64 = 70;
 
-/// Of a core, so much is for decisions, in percent: above that, waiting grows.
+/// The percentage of a core that is used for decisions. Above this percentage, the waiting time
+/// grows.
 pub const CPU_PERCENT: u64 = 60;
 
-/// The most nodes that a Redis Cluster is recommended to have.
+/// The maximum number of nodes that is recommended for a Redis Cluster.
 pub const MOST_NODES: u64 = 1_000;
 
-/// The slots of a cluster, each of which is on one node.
+/// The number of slots of a cluster. Each slot is on one node.
 pub const SLOTS: u64 = 16_384;
 
-/// What is to be planned for.
+/// The input of a plan.
 #[derive(Debug, Clone)]
 pub struct Wanted {
-    /// The policies, all of which each request is charged to.
+    /// The policies. Each request is charged to all of them.
     pub policies: Vec<Policy>,
-    /// Subjects with a state at one time.
+    /// The number of subjects that have a state at one time.
     pub subjects: u64,
-    /// Requests per hour.
+    /// The number of requests per hour.
     pub rate_per_hour: u64,
-    /// Bytes of memory of a node.
+    /// The memory of a node, in bytes.
     pub node_memory: u64,
-    /// Decisions per second that a node makes at most; as measured, if not said.
+    /// The maximum number of decisions per second of a node. By default, it follows from
+    /// measurements.
     pub node_decisions: Option<u64>,
     /// Whether callers share batches.
     pub is_coalesced: bool,
-    /// Of a hundred requests, those that are decided without a node. Less than 100.
+    /// The percentage of the requests that are decided without a node; at most 99.
     pub local_percent: u8,
-    /// Replicas of each primary.
+    /// The number of replicas of each primary.
     pub replicas: u64,
-    /// What keys are made of.
+    /// The parts of the keys.
     pub names: Names,
-    /// Records in the log of a subject; the most there may be, if not said.
+    /// The number of records in the log of a subject. By default, the log is full.
     pub log_records: Option<u64>,
 }
 
-/// What one policy takes.
+/// The needs of one policy.
 #[derive(Debug, Clone)]
 pub struct PerPolicy {
     /// The policy.
     pub policy: Policy,
-    /// Bytes of a state.
+    /// The bytes of a state.
     pub bytes: Bytes,
-    /// Bytes of the state of a subject that is busy all the time, where that may be more.
+    /// The bytes of the state of a subject that is always busy, if they can be more.
     pub busy: Option<Bytes>,
-    /// Bytes of all states, on the primaries.
+    /// The bytes of all states of the policy, on the primaries.
     pub memory: u128,
-    /// CPU time of a decision, in hundredths of a microsecond.
+    /// The CPU time of a decision, in hundredths of a microsecond.
     pub cost: u64,
-    /// For how long a key may live after its subject's last request.
+    /// The maximum lifetime of a key after the last request of its subject.
     pub lives: Duration,
 }
 
-/// What all of it takes.
+/// The result of a plan.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// What it is for.
+    /// The input.
     pub wanted: Wanted,
-    /// Policy by policy.
+    /// The needs of each policy.
     pub policies: Vec<PerPolicy>,
-    /// Bytes of all states, on the primaries.
+    /// The bytes of all states, on the primaries.
     pub memory: u128,
-    /// Bytes of a node that are for states.
+    /// The bytes of a node that are used for states.
     pub memory_per_node: u128,
-    /// Primaries that the memory takes.
+    /// The number of primaries that the memory requires.
     pub by_memory: u128,
-    /// CPU time of a request that a node decides on, in hundredths of a microsecond.
+    /// The CPU time of a request that a node decides, in hundredths of a microsecond.
     pub cost: u64,
-    /// Requests per second for each node, with those that are decided without it.
+    /// The requests per second for each node, including the requests that are decided without a
+    /// node.
     pub requests_per_node: u64,
-    /// Primaries that the CPU takes.
+    /// The number of primaries that the CPU requires.
     pub by_cpu: u128,
 }
 
 impl Plan {
-    /// Works it out.
+    /// Calculates the plan.
     #[must_use]
     pub fn new(wanted: Wanted) -> Self {
         let alone = Self::with_entries(wanted.clone(), false);
-        // In a cluster an entry takes more.
+        // In a cluster, an entry takes more memory.
         if alone.primaries() > 1 { Self::with_entries(wanted, true) } else { alone }
     }
 
     fn with_entries(wanted: Wanted, in_cluster: bool) -> Self {
         let per_policy = |policy: &Policy| {
-            let bytes = memory::of_state(policy, &wanted.names, wanted.log_records, in_cluster);
+            let bytes = memory::state_bytes(policy, &wanted.names, wanted.log_records, in_cluster);
             PerPolicy {
                 policy: policy.clone(),
                 bytes,
-                busy: memory::of_busy_log(policy, &wanted.names, wanted.log_records, in_cluster),
+                busy: memory::busy_log(policy, &wanted.names, wanted.log_records, in_cluster),
                 memory: u128::from(bytes.total()) * states(policy, &wanted),
-                cost: cost::of_decision(policy),
+                cost: cost::decision(policy),
                 lives: lives(policy),
             }
         };
@@ -135,33 +138,36 @@ impl Plan {
         }
     }
 
-    /// Primaries that it takes.
+    /// Returns the number of primaries.
     #[must_use]
     pub fn primaries(&self) -> u128 {
         self.by_memory.max(self.by_cpu)
     }
 
-    /// Nodes, the replicas among them.
+    /// Returns the number of nodes, including replicas.
     #[must_use]
     pub fn nodes(&self) -> u128 {
         self.primaries() * (1 + u128::from(self.wanted.replicas))
     }
 }
 
-/// How many states there are at most: a subject's limit in shards has one in each.
+/// Returns the maximum number of states. With shards, the limit of a subject has a state in each
+/// shard.
 fn states(policy: &Policy, wanted: &Wanted) -> u128 {
     let subjects = u128::from(wanted.subjects);
     let shares = u128::try_from(policy.shares().len().max(1)).unwrap_or(1);
     match policy.shards() {
-        // The tenant's, for all of its subjects: of one tenant, as there is no telling how many.
+        // The states belong to a tenant. The number of tenants is not known, so the plan assumes
+        // one.
         Some(_) if policy.is_per_tenant() => shares,
         Some(shards) if shards.split() => subjects * shares,
         _ => subjects,
     }
 }
 
-/// A state that is taken from again is given more time than it needs, so that its expiry need not be
-/// written each time: a bucket half as much again, a log an eighth.
+/// Returns the maximum lifetime of a key. A store sets an expiry that is longer than the state
+/// needs, by half for a bucket and by an eighth for a log, so that it does not have to write the
+/// expiry for each request.
 fn lives(policy: &Policy) -> Duration {
     let memory = policy.max_retention();
     match policy.rule() {

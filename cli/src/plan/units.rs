@@ -1,10 +1,12 @@
-//! Numbers as people write them: `100M` subjects, `500k/s`, `16GiB`.
+//! Parses numbers with units: `100M` subjects, `500k/s`, `16GiB`.
 
-/// A count: digits, one point at most, and `k`, `M` or `B` (a thousand, a million, a billion).
+/// Parses a count: digits, at most one point, and `k`, `M` or `B` (a thousand, a million, a
+/// billion).
 ///
 /// # Errors
 ///
-/// If it is no such number, not a whole one, or above 10^15.
+/// Returns an error if the text is not such a number, if the number is not whole, or if it is above
+/// 10^15.
 ///
 /// ```
 /// use tidegate::plan::units::count;
@@ -14,15 +16,17 @@
 /// ```
 pub fn count(text: &str) -> Result<u64, String> {
     let units = [("k", 1_000), ("M", 1_000_000), ("B", 1_000_000_000), ("", 1)];
-    whole(text, &units)
-        .ok_or_else(|| format!("`{text}` is no count; write 20000, 20k, 1.5M or 1B, at most 10^15"))
+    whole(text, &units).ok_or_else(|| {
+        format!("`{text}` is not a count; write 20000, 20k, 1.5M or 1B, at most 10^15")
+    })
 }
 
-/// A rate in requests per hour, so that small ones are exact: a count, `/`, and `s`, `m` or `h`.
+/// Parses a rate, and returns the requests per hour, so that small rates are exact. A rate is a
+/// count, `/`, and `s`, `m` or `h`.
 ///
 /// # Errors
 ///
-/// If it is no such rate, or above 10^15 an hour.
+/// Returns an error if the text is not such a rate, or if the rate is above 10^15 per hour.
 ///
 /// ```
 /// use tidegate::plan::units::rate_per_hour;
@@ -42,15 +46,15 @@ pub fn rate_per_hour(text: &str) -> Result<u64, String> {
         count(number).ok()?.checked_mul(times).filter(|&rate| rate <= MOST)
     };
     read().ok_or_else(|| {
-        format!("`{text}` is no rate; write 500k/s, 20M/m or 100/h, at most 10^15 an hour")
+        format!("`{text}` is not a rate; write 500k/s, 20M/m or 100/h, at most 10^15 per hour")
     })
 }
 
-/// Bytes: a number and `GiB`, `MiB`, `KiB`, `GB`, `MB`, `kB` or `B`.
+/// Parses a number of bytes: a number and `GiB`, `MiB`, `KiB`, `GB`, `MB`, `kB` or `B`.
 ///
 /// # Errors
 ///
-/// If it is no such number, or above 10^15.
+/// Returns an error if the text is not such a number, or if the number is above 10^15.
 ///
 /// ```
 /// use tidegate::plan::units::bytes;
@@ -69,7 +73,7 @@ pub fn bytes(text: &str) -> Result<u64, String> {
         ("B", 1),
     ];
     whole(text, &units).ok_or_else(|| {
-        format!("`{text}` is no number of bytes; write 16GiB, 512MiB or 16GB, at most 10^15")
+        format!("`{text}` is not a number of bytes; write 16GiB, 512MiB or 16GB, at most 10^15")
     })
 }
 
@@ -113,7 +117,7 @@ mod tests {
             ["", "k", ".5k", "5.k", "-1", "+1", "1 k", "1kk", "0.5", "1.2345k", "1e6", "9999999B"]
         {
             let error = count(text).unwrap_err();
-            assert!(error.starts_with(&format!("`{text}` is no count")), "{error}");
+            assert!(error.starts_with(&format!("`{text}` is not a count")), "{error}");
         }
         for text in ["5", "5/", "/s", "5/d", "5/s/s", "1000000000000000/s"] {
             assert!(rate_per_hour(text).unwrap_err().contains("write 500k/s"), "{text}");

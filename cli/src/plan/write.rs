@@ -1,4 +1,4 @@
-//! A plan as text, with the arithmetic.
+//! Writes a plan as text that shows the arithmetic.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::{CPU_PERCENT, MEMORY_PERCENT, MOST_NODES, PerPolicy, Plan, SLOTS, mem
 ///
 /// # Errors
 ///
-/// As writing.
+/// Returns an error if writing fails.
 pub fn write(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
     for policy in &plan.policies {
         write_policy(policy, plan, out)?;
@@ -52,7 +52,7 @@ fn write_policy(of: &PerPolicy, plan: &Plan, out: &mut impl Write) -> io::Result
         writeln!(out, "  CPU       {} µs a decision", hundredths(*cost))?;
     }
     if policy.is_per_tenant() {
-        writeln!(out, "  (its limit is the tenant's; the states are those of one tenant)")?;
+        writeln!(out, "  (the limit belongs to the tenant; the states are of one tenant)")?;
     }
     writeln!(out)
 }
@@ -65,23 +65,23 @@ fn write_nodes(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
         "  by memory {} / ({} × {MEMORY_PERCENT} %) = {}",
         size(plan.memory),
         size(wanted.node_memory.into()),
-        of(plan.by_memory, "primary", "primaries"),
+        counted(plan.by_memory, "primary", "primaries"),
     )?;
     if wanted.is_coalesced {
         writeln!(out, "  batches   {PERCENT_IN_BATCHES} % of the CPU of single calls")?;
     }
     let passed = 100_u64.saturating_sub(wanted.local_percent.into());
-    let of_passed = if passed < 100 { format!(" / {passed} %") } else { String::new() };
+    let divisor = if passed < 100 { format!(" / {passed} %") } else { String::new() };
     match wanted.node_decisions {
         None => writeln!(
             out,
-            "  one node  {CPU_PERCENT} % of a core / {} µs{of_passed} = {} requests/s",
+            "  one node  {CPU_PERCENT} % of a core / {} µs{divisor} = {} requests/s",
             hundredths(plan.cost),
             thousands(plan.requests_per_node),
         )?,
         Some(decisions) if passed < 100 => writeln!(
             out,
-            "  one node  {} decisions/s{of_passed} = {} requests/s",
+            "  one node  {} decisions/s{divisor} = {} requests/s",
             thousands(decisions),
             thousands(plan.requests_per_node),
         )?,
@@ -92,14 +92,14 @@ fn write_nodes(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
         "  by CPU    {} requests/s / {} = {}",
         rate(wanted.rate_per_hour),
         thousands(plan.requests_per_node),
-        of(plan.by_cpu, "primary", "primaries"),
+        counted(plan.by_cpu, "primary", "primaries"),
     )?;
     writeln!(
         out,
         "  in all    {} × (1 + {}) = {}; {} of memory on each would do",
-        of(plan.primaries(), "primary", "primaries"),
-        of(wanted.replicas.into(), "replica", "replicas"),
-        of(plan.nodes(), "node", "nodes"),
+        counted(plan.primaries(), "primary", "primaries"),
+        counted(wanted.replicas.into(), "replica", "replicas"),
+        counted(plan.nodes(), "node", "nodes"),
         size((plan.memory / plan.primaries() * 100).div_ceil(MEMORY_PERCENT.into())),
     )?;
     writeln!(out)
@@ -152,8 +152,8 @@ fn wide(number: u128) -> String {
     u64::try_from(number).map_or_else(|_| number.to_string(), thousands)
 }
 
-/// A number of things, which are named in the singular and in the plural.
-fn of(number: u128, one: &str, many: &str) -> String {
+/// Returns a number and its noun, in the singular or in the plural.
+fn counted(number: u128, one: &str, many: &str) -> String {
     format!("{} {}", wide(number), if number == 1 { one } else { many })
 }
 
@@ -161,7 +161,7 @@ fn hundredths(number: u64) -> String {
     format!("{}.{:02}", number / 100, number % 100)
 }
 
-/// Requests per second, of which there may be less than one.
+/// Returns a rate in requests per second, or in a longer unit if it is below one per second.
 fn rate(per_hour: u64) -> String {
     if per_hour.is_multiple_of(3_600) || per_hour > 36_000 {
         return thousands(per_hour / 3_600);
@@ -169,7 +169,7 @@ fn rate(per_hour: u64) -> String {
     format!("{}/3600", thousands(per_hour))
 }
 
-/// Bytes, in the unit in which they have at most four digits before the point.
+/// Returns a size in the unit in which it has at most four digits before the point.
 fn size(bytes: u128) -> String {
     let (mut unit, mut name) = (1, "bytes");
     for (next, next_name) in [(10, "KiB"), (20, "MiB"), (30, "GiB"), (40, "TiB"), (50, "PiB")] {
@@ -185,7 +185,7 @@ fn size(bytes: u128) -> String {
     format!("{}.{} {name}", wide(tenths / 10), tenths % 10)
 }
 
-/// A span in the largest unit of which there are at least two.
+/// Returns a span in the largest unit that fits at least twice.
 fn span(span: Duration) -> String {
     let micros = span.as_micros();
     let units =

@@ -1,27 +1,25 @@
-use std::fmt;
 use std::str::FromStr;
 
-use tidegate_cluster::StoreBuilder;
-
+use super::server::Server;
 use crate::report::escape::visible;
 
-/// Where the states of a replay are stored.
-#[derive(Clone, Default)]
+/// The place where a replay stores its states.
+#[derive(Debug, Clone, Default)]
 pub enum Backend {
-    /// This process's memory.
+    /// The memory of this process.
     #[default]
     Memory,
     /// A Redis, a Sentinel group or a Redis Cluster.
-    Server(Box<StoreBuilder>),
+    Server(Server),
 }
 
 impl Backend {
-    /// Parses a backend, with a password for a server whose URL has none.
+    /// Parses a backend. `password` is the password of a server whose URL has none.
     ///
     /// # Errors
     ///
-    /// If the text is not the URL of a store. The message shows the URL without its password;
-    /// [`without_login`] is what may be shown of it.
+    /// Returns an error if the text is not the URL of a store. The message shows the URL without
+    /// its password. [`without_login`] returns the part of a URL that can be shown.
     pub fn parse(text: &str, password: Option<&str>) -> Result<Self, String> {
         if text == "memory" {
             return Ok(Self::Memory);
@@ -32,20 +30,10 @@ impl Backend {
                         Cluster such as redis-cluster://10.0.0.1:7000,10.0.0.2:7000"
                 .into());
         }
-        if !cfg!(feature = "tls") && text.starts_with("rediss") {
-            return Err("this program was built without TLS; build it with `--features tls`".into());
-        }
-        let builder = StoreBuilder::from_url(text).map_err(|error| format!("{error:#}"))?;
-        let builder = match password {
-            Some(password) => builder.password_if_none(password),
-            None => builder,
-        };
-        // Validates the settings as a whole.
-        builder.clone().build().map_err(|error| format!("{error:#}"))?;
-        Ok(Self::Server(Box::new(builder)))
+        Server::parse(text, password).map(Self::Server)
     }
 
-    /// Whether it is this process's memory.
+    /// Returns `true` if the backend is the memory of this process.
     pub fn is_memory(&self) -> bool {
         matches!(self, Self::Memory)
     }
@@ -59,18 +47,8 @@ impl FromStr for Backend {
     }
 }
 
-/// Without logins.
-impl fmt::Debug for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Memory => f.write_str("Memory"),
-            Self::Server(builder) => builder.fmt(f),
-        }
-    }
-}
-
-/// Part of the URL of a store that may be shown: its scheme and its hosts. If it is not clear what is a login,
-/// less is shown.
+/// Returns the part of the URL of a store that can be shown: its scheme and its hosts. If it is not
+/// clear which part is the login, the result is shorter.
 ///
 /// ```
 /// use tidegate::replay::without_login;
@@ -85,7 +63,7 @@ pub fn without_login(url: &str) -> String {
     };
     let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
     let hosts = match address.rsplit_once('@') {
-        // Behind a `?` there may be a password, or it is a part of one.
+        // The text after a `?` can contain a password or the end of one.
         _ if query.contains('@') => "…".to_owned(),
         Some((_, hosts)) => format!("…@{hosts}"),
         None => address.to_owned(),
@@ -94,7 +72,7 @@ pub fn without_login(url: &str) -> String {
     format!("{}{}{query}", visible(&scheme), visible(&hosts))
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "redis"))]
 mod tests {
     use super::*;
 

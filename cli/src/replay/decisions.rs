@@ -1,17 +1,17 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, Write};
 
-/// The decisions of one policy, `1` for admitted and `0` for denied, in a file of their own that has
-/// no name: as many as there are requests, they do not belong in memory.
+/// The decisions of one policy: `1` for admitted and `0` for denied. They are in a temporary file
+/// without a name, because there can be too many for the memory.
 #[derive(Debug)]
 pub struct Decisions(BufWriter<File>);
 
 impl Decisions {
-    /// No decisions.
+    /// Creates an empty file of decisions.
     ///
     /// # Errors
     ///
-    /// If no temporary file can be made.
+    /// Returns an error if the temporary file cannot be created.
     pub fn new() -> io::Result<Self> {
         Ok(Self(BufWriter::new(tempfile::tempfile()?)))
     }
@@ -25,11 +25,11 @@ impl Decisions {
         self.0.get_ref().set_len(0)
     }
 
-    /// Writes all of them, without a line's end.
+    /// Writes all decisions, without a line ending.
     ///
     /// # Errors
     ///
-    /// If they cannot be read back, or `to` cannot be written.
+    /// Returns an error if the decisions cannot be read, or if `to` cannot be written.
     pub fn write_to(&mut self, to: &mut impl Write) -> io::Result<()> {
         self.0.rewind()?;
         io::copy(self.0.get_mut(), to)?;

@@ -2,19 +2,19 @@ use std::{fmt, io};
 
 use crate::{suggest, trace};
 
-/// Why a replay ended before its end.
+/// The reason why a replay ended early.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// The input could not be read.
     Trace(trace::Error),
-    /// The store gave no decision.
+    /// The store returned no decision.
     Store(tidegate_core::Error),
     /// A number is too large to measure.
     Suggest(suggest::Error),
-    /// The decisions could not be kept.
+    /// The decisions could not be written to a temporary file.
     Decisions(io::Error),
-    /// The replay was asked to stop.
+    /// A [`Stop`](trace::Stop) ended the replay.
     Stopped,
 }
 
@@ -25,7 +25,7 @@ impl fmt::Display for Error {
             Self::Store(error) => error.fmt(f),
             Self::Suggest(error) => error.fmt(f),
             Self::Decisions(error) => write!(f, "the decisions cannot be kept: {error}"),
-            Self::Stopped => f.write_str("the replay was asked to stop"),
+            Self::Stopped => f.write_str("the replay was stopped"),
         }
     }
 }

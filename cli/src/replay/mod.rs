@@ -1,13 +1,16 @@
-//! Replays requests against policies on a store, in the time of the requests.
+//! Replays requests against policies on a store, at the times of the requests.
 //!
-//! A [`Replay`] is the [`Sink`] of a trace: each record is decided by every [`PolicyRun`], which is one
-//! policy on a store of its own, whose clock shows the record's time. A [`Backend`] has the states.
+//! A [`Replay`] is the [`Sink`] of a trace. Every [`PolicyRun`] decides each record. A run is one
+//! policy on its own store, whose clock has the time of the record. The [`Backend`] contains the
+//! states.
 
 mod backend;
 mod decisions;
 mod error;
 mod leased;
 mod policy_run;
+#[cfg_attr(not(feature = "redis"), path = "no_server.rs")]
+mod server;
 mod settling;
 mod stores;
 mod tally;
@@ -31,12 +34,12 @@ use crate::trace::{Progress, Record, Sink, Stop, Subjects, Summary};
 use tidegate_core::ErrorKind::Unavailable;
 use tidegate_core::{Algorithm, FixedWindow, Policy, SlidingCounter, SlidingLog, TokenBucket};
 
-/// Settings of `--suggest`: the share of the subjects, as it was given, and the window.
+/// The settings of `--suggest`.
 #[derive(Debug, Clone, Copy)]
 pub struct Suggest {
-    /// Share of the subjects that are never denied.
+    /// The share of the subjects that are never denied.
     pub share: Share,
-    /// The window of the policies to suggest, in microseconds.
+    /// The window of the suggested policies, in microseconds.
     pub window: u64,
 }
 
@@ -45,25 +48,26 @@ pub struct Suggest {
 pub struct Replay<P> {
     runs: Vec<PolicyRun>,
     stores: Stores,
-    /// Subjects whose states are to be deleted, if these outlive the replay.
+    /// The subjects whose states the replay must delete, if the store outlives the replay.
     touched: Option<TouchedSubjects>,
     suggest: Option<(Suggest, Meters)>,
-    /// With the records, which are replayed once more.
+    /// The settings of late costs, and the records, which are replayed again at the end.
     settling: Option<(Settling, Vec<Record>)>,
     leasing: Option<Leasing>,
     cost: u64,
-    /// Whether anything may have been written to a server.
+    /// Whether the replay may have written to a server.
     may_have_written: bool,
     stop: Stop,
     progress: P,
 }
 
 impl<P: FnMut(Progress)> Replay<P> {
-    /// A replay against policies. `progress` is called with the progress.
+    /// Creates a replay against policies. The replay calls `progress` with its progress.
     ///
     /// # Errors
     ///
-    /// If a store cannot keep one of the policies, or the window to suggest for has no length.
+    /// Returns an error if a store does not support one of the policies, or if the window of
+    /// suggestions is zero.
     pub fn new(
         policies: &[Policy],
         backend: Backend,
@@ -71,7 +75,7 @@ impl<P: FnMut(Progress)> Replay<P> {
         keep_decisions: bool,
         progress: P,
     ) -> Result<Self, Error> {
-        let stores = Stores::new(backend)?;
+        let stores = Stores::new(backend);
         let run = |policy| PolicyRun::new(policy, stores.clone(), keep_decisions);
         let runs = policies.iter().map(run);
         let suggest = match suggest {
@@ -94,20 +98,22 @@ impl<P: FnMut(Progress)> Replay<P> {
         })
     }
 
-    /// The same replay, which ends with [`Error::Stopped`] when `stop` asks for it.
+    /// Returns this replay with a stop: the replay ends with [`Error::Stopped`] when `stop` is
+    /// requested.
     #[must_use]
     pub fn until(self, stop: &Stop) -> Self {
         Self { stop: stop.clone(), ..self }
     }
 
-    /// The same replay, whose late costs are also settled when requests end. That is done in memory, with 24 bytes for a
-    /// record.
+    /// Returns this replay with late costs, which are settled when requests end. This part of the
+    /// replay is in memory, and takes 24 bytes per record.
     #[must_use]
     pub fn settling(self, settling: Option<Settling>) -> Self {
-        Self { settling: settling.map(|it| (it, Vec::new())), ..self }
+        Self { settling: settling.map(|settling| (settling, Vec::new())), ..self }
     }
 
-    /// The same replay, in which each policy is also decided by several nodes with leases, in memory.
+    /// Returns this replay with leases: several nodes with leases also decide on each policy, in
+    /// memory.
     #[must_use]
     pub fn leased(mut self, leasing: Option<Leasing>) -> Self {
         if let Some(leasing) = &leasing {
@@ -116,7 +122,7 @@ impl<P: FnMut(Progress)> Replay<P> {
         Self { leasing, ..self }
     }
 
-    /// Decides a record in all runs at once, on a server: one wait for all.
+    /// Decides a record in all runs concurrently, so that a server is awaited only once.
     fn decide_together(&mut self, record: Record, subject: &[u8]) -> Result<(), Error> {
         let charges: Vec<_> = self.runs.iter().map(|run| [run.charge(record, subject)]).collect();
         let runs = self.runs.iter().zip(&charges);
@@ -129,23 +135,24 @@ impl<P: FnMut(Progress)> Replay<P> {
         runs.try_for_each(|(run, decision)| run.count(record, subject, decision))
     }
 
-    /// The runs, in the order of the policies.
+    /// Returns the runs, in the order of the policies.
     pub fn runs_mut(&mut self) -> &mut [PolicyRun] {
         &mut self.runs
     }
 
-    /// The costs of all records.
+    /// Returns the sum of the costs of all records.
     #[must_use]
     pub fn cost(&self) -> u64 {
         self.cost
     }
 
-    /// Deletes all that the replay has written to a store that outlives it; to be called at its end, also
-    /// after an error. One reset for each subject, policy by policy; no other keys are read.
+    /// Deletes all states that the replay has written to a store that outlives it. The caller must
+    /// call this at the end, also after an error. The replay sends one reset per subject and
+    /// policy, and reads no other keys.
     ///
     /// # Errors
     ///
-    /// The first that the store has; then no more is tried. What is left expires by itself.
+    /// Returns the first error of the store, and then stops. The remaining keys expire.
     pub fn clean_up(&self) -> Result<(), Error> {
         let Some(touched) = self.touched.as_ref().filter(|_| self.may_have_written) else {
             return Ok(());
@@ -153,37 +160,37 @@ impl<P: FnMut(Progress)> Replay<P> {
         self.runs.iter().try_for_each(|run| run.clean_up(touched))
     }
 
-    /// Prefix of all keys that the replay writes on a server.
+    /// Returns the prefix of all keys that the replay writes on a server.
     #[must_use]
     pub fn prefix(&self) -> &str {
         self.stores.prefix()
     }
 
-    /// The report of each policy, in their order.
+    /// Returns the report of each policy, in the order of the policies.
     #[must_use]
     pub fn policies(&self, summary: &Summary) -> Vec<PolicyReport> {
         self.runs.iter().map(|run| run.report(&summary.subjects)).collect()
     }
 
-    /// What comes of costs that are known only when a request ends, if that was requested.
+    /// Returns the report about late costs, if there are late costs.
     ///
     /// # Errors
     ///
-    /// If a policy cannot hold costs, or the use of it cannot be measured.
+    /// Returns an error if a policy cannot hold costs, or if its usage cannot be measured.
     pub fn settlings(&self, summary: &Summary) -> Result<Option<SettlingReport>, Error> {
         let Some((settling, records)) = &self.settling else { return Ok(None) };
         let policies: Vec<&Policy> = self.runs.iter().map(PolicyRun::policy).collect();
         settling.report(&policies, records, &summary.subjects).map(Some)
     }
 
-    /// What leases would have done, if that was requested. Ends them.
+    /// Ends the leases, and returns their report, if there are leases.
     #[must_use]
     pub fn leases(&self) -> Option<LeasedReport> {
         let runs = || self.runs.iter().filter_map(PolicyRun::leased).collect();
         self.leasing.as_ref().map(|leasing| leasing.report(runs()))
     }
 
-    /// The suggested limits, if they were requested and there is any subject.
+    /// Returns the suggested limits, if they were requested and there is at least one subject.
     #[must_use]
     pub fn suggestions(&self) -> Vec<Suggestion> {
         let Some((Suggest { share, window }, meters)) = &self.suggest else { return Vec::new() };

@@ -9,17 +9,17 @@ use tidegate_core::{
     Answer, Call, Charge, Decision, ManualClock, Operation, Policy, Store, Timestamp,
 };
 
-/// Number of states that are deleted in one call.
+/// The number of states that are deleted in one call.
 const BATCH: usize = 64;
 
-/// One policy on a store of its own, in the time of the records.
+/// One policy on its own store, at the times of the records.
 #[derive(Debug)]
 pub struct PolicyRun {
     policy: Policy,
     clock: ManualClock,
     stores: Stores,
     store: Box<dyn Store>,
-    /// The store of records that came before a restart.
+    /// The store of the records before a restart.
     stale: Option<Box<dyn Store>>,
     tally: Tally,
     decisions: Option<Decisions>,
@@ -41,7 +41,7 @@ impl PolicyRun {
         Ok(Self { policy, clock, stores, store, stale: None, tally, decisions, leased: None })
     }
 
-    /// Decides on each record with leases too.
+    /// Also decides each record with leases.
     pub(super) fn lease(&mut self, settings: Leasing) {
         self.leased = Some(Leased::new(settings));
     }
@@ -50,7 +50,7 @@ impl PolicyRun {
         &self.policy
     }
 
-    /// Decides on a record.
+    /// Decides a record.
     #[inline]
     pub(super) fn decide(&mut self, record: Record, subject: &[u8]) -> Result<(), Error> {
         let charge = [self.charge(record, subject)];
@@ -58,13 +58,13 @@ impl PolicyRun {
         self.count(record, subject, &decision)
     }
 
-    /// The charge of a record.
+    /// Returns the charge of a record.
     #[inline]
     pub(super) fn charge<'a>(&'a self, record: Record, subject: &'a [u8]) -> Charge<'a> {
         Charge::new(&self.policy, subject).cost(record.cost)
     }
 
-    /// Starts the decision on a record.
+    /// Starts the decision of a record.
     #[inline]
     pub(super) fn ask<'a>(
         &'a self,
@@ -75,7 +75,7 @@ impl PolicyRun {
         self.store.decide(Call::acquire(charge))
     }
 
-    /// Counts the decision on a record.
+    /// Counts the decision of a record.
     #[inline]
     pub(super) fn count(
         &mut self,
@@ -94,13 +94,15 @@ impl PolicyRun {
     }
 
     pub(super) fn restart(&mut self) {
-        // A store that could be opened once can be opened again: this connects to nothing.
+        // Opening a store does not connect to a server. The store was opened before, so this cannot
+        // fail.
         if let Ok(fresh) = self.stores.open(self.clock.clone()) {
             self.stale = Some(std::mem::replace(&mut self.store, fresh));
         }
         self.tally = Tally::default();
         if let Some(decisions) = &mut self.decisions {
-            // A file that cannot be emptied cannot be written either: the next record reports it.
+            // If the file cannot be emptied, it cannot be written either, and the next record
+            // returns the error.
             let _ = decisions.clear();
         }
         if let Some(leased) = &mut self.leased {
@@ -127,12 +129,12 @@ impl PolicyRun {
         self.tally.report(&self.policy, subjects)
     }
 
-    /// What leases did, if that was requested.
+    /// Returns the report about leases, if there are leases.
     pub(super) fn leased(&self) -> Option<LeasedRun> {
         self.leased.as_ref().map(|leased| leased.report(&self.policy))
     }
 
-    /// The decisions, if they are kept.
+    /// Returns the decisions, if they are stored.
     pub fn decisions(&mut self) -> Option<&mut Decisions> {
         self.decisions.as_mut()
     }

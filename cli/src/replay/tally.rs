@@ -5,10 +5,10 @@ use crate::report::{Offender, PolicyReport, escape};
 use crate::trace::{Record, Subjects};
 use tidegate_core::{Decision, Policy};
 
-/// The most offenders that are listed.
+/// The maximum number of listed offenders.
 const OFFENDERS: usize = 20;
 
-/// What a policy did so far.
+/// The decisions of a policy, counted.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     admitted: u64,
@@ -55,7 +55,7 @@ impl Tally {
         let mut denied: Vec<(usize, Counts)> =
             self.by_subject.iter().copied().enumerate().filter(|(_, c)| c.denied > 0).collect();
         let subjects_denied = denied.len() as u64;
-        // Of equals the one that was seen first comes first.
+        // Among equal subjects, the subject that was seen first is listed first.
         denied.sort_by_key(|&(subject, counts)| (std::cmp::Reverse(counts.denied), subject));
         let offender = |(subject, counts): (usize, Counts)| {
             let bytes = u32::try_from(subject).ok().and_then(|subject| subjects.get(subject));
@@ -82,7 +82,8 @@ impl Tally {
     }
 }
 
-/// What the policy would do, whether or not it is a shadow: a replay shows just that.
+/// Returns `true` if the policy would admit the request if it were enforced. A replay also shows
+/// this for a shadow.
 pub(super) fn would_admit(decision: &Decision) -> bool {
     decision.verdicts().iter().all(|v| v.outcome() == tidegate_core::Outcome::Allowed)
 }

@@ -1,10 +1,10 @@
 use crate::report;
 
-/// The most steps that are kept.
+/// The maximum number of steps.
 pub(super) const MOST: usize = 480;
 
-/// The lengths of a step, in microseconds. Each is a multiple of the one before, so that steps can
-/// be joined into longer ones while records still come.
+/// The lengths of a step, in microseconds. Each length is a multiple of the previous one, so that
+/// steps can be joined into longer steps while records arrive.
 pub(super) const STEPS: [u64; 14] = [
     1_000,
     10_000,
@@ -22,19 +22,19 @@ pub(super) const STEPS: [u64; 14] = [
     31_449_600_000_000,
 ];
 
-/// Requests admitted and denied over time, in as many steps as a plot can show.
+/// The admitted and denied requests over time, in at most as many steps as a plot can show.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
-    /// The first step's place, counted in steps since 1970.
+    /// The number of the first step, counted from 1970.
     first: u64,
-    /// Which of [`STEPS`].
+    /// The index of the length in [`STEPS`].
     step: usize,
     admitted: Vec<u64>,
     denied: Vec<u64>,
 }
 
 impl Timeline {
-    /// Counts a request. Times never step back.
+    /// Counts a request. Times must not decrease.
     pub(super) fn count(&mut self, time: u64, admitted: bool) {
         if self.admitted.is_empty() {
             self.first = time / STEPS[self.step];
@@ -65,7 +65,7 @@ impl Timeline {
         }
     }
 
-    /// Goes over to the next longer step.
+    /// Joins the steps into steps of the next length.
     fn join(&mut self) {
         let ratio = STEPS[self.step + 1] / STEPS[self.step];
         let first = self.first / ratio;

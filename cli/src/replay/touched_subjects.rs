@@ -1,19 +1,20 @@
 use crate::trace::Record;
 
-/// Subjects that may have a state in a store: these states are deleted at the end.
+/// The subjects that may have a state in a store. Their states are deleted at the end.
 ///
-/// The reader has a table of all subjects too, but returns it only if the replay succeeds.
+/// The reader of the trace has a table of all subjects too, but returns it only if the replay
+/// succeeds.
 #[derive(Debug, Default)]
 pub(super) struct TouchedSubjects {
-    /// Whether the subject of each number is included.
+    /// Whether the subject with each number is included.
     seen: Vec<bool>,
-    /// The subjects, one after another, and where each ends.
+    /// The concatenated subjects, and the end of each subject.
     bytes: Vec<u8>,
     ends: Vec<usize>,
 }
 
 impl TouchedSubjects {
-    /// Notes the subject of a record that is about to be decided on.
+    /// Adds the subject of a record, before the record is decided.
     pub(super) fn note(&mut self, record: Record, subject: &[u8]) {
         let number = record.subject as usize;
         if number >= self.seen.len() {
@@ -25,7 +26,7 @@ impl TouchedSubjects {
         }
     }
 
-    /// Each of the subjects, once.
+    /// Returns each subject once.
     pub(super) fn subjects(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(start, &end)| &self.bytes[start..end])

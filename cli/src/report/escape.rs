@@ -1,13 +1,14 @@
-//! Text that is safe to show.
+//! Makes text safe to show.
 //!
-//! A subject is whatever a client sent. Shown raw, `\u{1b}]0;…` retitles a terminal, `\r` rewrites
-//! the line, and a bidi override (`U+202E`) makes one address read as another.
+//! A client chooses the bytes of a subject. Without escapes, `\u{1b}]0;…` changes the title of a
+//! terminal, `\r` overwrites the line, and a bidi override (`U+202E`) makes an address look like
+//! another address.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Bytes as text that can be told apart and read back: invalid UTF-8 becomes `\xNN`, characters
-/// that would not show become `\u{…}`, and a backslash is doubled.
+/// Returns bytes as text from which the bytes can be restored: invalid UTF-8 becomes `\xNN`,
+/// invisible characters become `\u{…}`, and a backslash is doubled.
 ///
 /// ```
 /// use tidegate::report::escape::printable;
@@ -33,9 +34,9 @@ pub fn printable(bytes: &[u8]) -> String {
     text
 }
 
-/// Text with the characters that would not show, or would steer what shows them, as `\u{…}`.
+/// Replaces invisible characters, and characters that control a terminal or a browser, by `\u{…}`.
 ///
-/// Text that is already visible stays as it is, so applying it twice is the same as once.
+/// Visible text does not change, so that a second call changes nothing.
 ///
 /// ```
 /// use tidegate::report::escape::visible;
@@ -55,8 +56,8 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Visible text of at most `max` characters: a longer one keeps both its ends around a `…`, as
-/// the parts that tell two subjects apart are often the last.
+/// Shortens visible text to at most `max` characters. A longer text keeps both ends around a `…`,
+/// because two subjects often differ only at the end.
 ///
 /// ```
 /// use tidegate::report::escape::shorten;
@@ -66,7 +67,7 @@ pub fn visible(text: &str) -> Cow<'_, str> {
 /// ```
 #[must_use]
 pub fn shorten(text: &str, max: usize) -> String {
-    // An escape is cut as a whole or not at all, so the pieces are counted and not the characters.
+    // An escape must not be split, so the loop counts pieces instead of characters.
     let pieces: Vec<String> =
         text.chars().map(|c| visible(c.encode_utf8(&mut [0; 4])).into_owned()).collect();
     let length =
@@ -80,7 +81,7 @@ pub fn shorten(text: &str, max: usize) -> String {
     format!("{}…{}", pieces[..head].concat(), pieces[tail..].concat())
 }
 
-/// How many of the pieces fit into `room` characters together.
+/// Returns the number of pieces that fit into `room` characters together.
 fn fitting<'a>(pieces: impl Iterator<Item = &'a String>, room: usize) -> usize {
     let ends = pieces.scan(0, |end, piece| {
         *end += piece.chars().count();
@@ -97,7 +98,7 @@ fn push_visible(text: &mut String, c: char) {
     }
 }
 
-/// Whether a character is invisible or changes how its neighbours are shown.
+/// Returns `true` if a character is invisible or changes the appearance of its neighbors.
 fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -106,6 +107,6 @@ fn is_hidden(c: char) -> bool {
             | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
             | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{fffe}'..='\u{ffff}'
             | '\u{e0000}'..='\u{e0fff}')
-        // A space that is not the space reads as one.
+        // Other whitespace looks like a space.
         || (c != ' ' && c.is_whitespace())
 }

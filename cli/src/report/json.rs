@@ -1,4 +1,4 @@
-//! One JSON document, for machines.
+//! Writes the report as one JSON document, for machines.
 //!
 //! ```json
 //! {
@@ -44,20 +44,24 @@
 //! }
 //! ```
 //!
-//! * What ends in `_us` is in microseconds; a moment counts from 1970-01-01 00:00 UTC. `first_us`,
-//!   `last_us` and `max_wait_us` are `null` where there is none.
-//! * Numbers are integers of up to 64 bits. None is rounded, and none is written as a float: a
-//!   reader that keeps numbers as doubles loses the low bits of those above 2^53.
-//! * `never` counts the denied requests that no wait would let pass. `offenders` is worst first,
-//!   and complete if it is as long as `subjects_denied`. `asked` is text, as it was given.
-//! * `settling` is there if a late cost was given. `way` is `check`, `fixed` or `learned`. `idle_cost_s` is
-//!   in units of cost times seconds, and `idle_cost` the average over time.
-//! * `leased` is there if `--leased` was given. `seed` is `null` if requests were spread in turn. `denied_too_early` counts
-//!   requests that are admitted without leases, and `admitted_instead` those that are denied without them, so `admitted` of
-//!   the policy is that of the run, plus the former, less the latter. `granted`, `given_back` and `stranded` are costs.
-//! * Within a version, fields are added but never renamed, removed, or given another meaning.
-//! * The document is one line of ASCII: other characters are `\u` escapes, so that no subject can
-//!   steer a terminal that the document is printed on.
+//! * Names that end in `_us` are in microseconds; times count from 1970-01-01 00:00 UTC.
+//!   `first_us`, `last_us` and `max_wait_us` are `null` if there is no such time.
+//! * Numbers are integers of up to 64 bits. They are never rounded or written as floats. A reader
+//!   that stores numbers as doubles loses the low bits of numbers above 2^53.
+//! * `never` counts the denied requests that no wait would admit. `offenders` is sorted, with the
+//!   most denied subject first. It is complete if its length is `subjects_denied`. `asked` is the
+//!   text of the option.
+//! * `settling` exists if there are late costs. `way` is `check`, `fixed` or `learned`.
+//!   `idle_cost_s` is in units of cost times seconds, and `idle_cost` is the average over time.
+//! * `leased` exists if `--leased` is set. `seed` is `null` if the nodes get the requests in turn.
+//!   `denied_too_early` counts requests that are admitted without leases, and `admitted_instead`
+//!   counts requests that are denied without leases. So `admitted` of the policy is `admitted` of
+//!   the run, plus `denied_too_early`, minus `admitted_instead`. `granted`, `given_back` and
+//!   `stranded` are costs.
+//! * Within a version, fields can be added. They are never renamed or removed, and their meaning
+//!   does not change.
+//! * The document is one line of ASCII. Other characters are `\u` escapes, so that a subject cannot
+//!   control a terminal that shows the document.
 
 use std::io;
 
@@ -66,7 +70,7 @@ use serde_json::ser::Formatter;
 
 use super::Report;
 
-/// The version that documents carry.
+/// The version of the documents.
 pub const VERSION: u32 = 1;
 
 #[derive(Serialize)]
@@ -80,7 +84,8 @@ struct Document<'a> {
 ///
 /// # Errors
 ///
-/// The writer's, with its kind kept: a broken pipe is still one.
+/// Returns the error of the writer. The error keeps its kind, so that the caller can detect a
+/// broken pipe.
 pub fn write(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
     let document = Document { version: VERSION, report };
     let mut serializer = serde_json::Serializer::with_formatter(&mut *out, Ascii);
@@ -88,7 +93,7 @@ pub fn write(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// Compact JSON in which all text is printable ASCII.
+/// A formatter for compact JSON whose text is printable ASCII.
 struct Ascii;
 
 impl Formatter for Ascii {

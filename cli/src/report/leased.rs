@@ -1,4 +1,4 @@
-//! What leases would have done.
+//! The report about leases.
 
 use serde::Serialize;
 
@@ -7,14 +7,14 @@ use serde::Serialize;
 pub struct LeasedReport {
     /// The number of nodes.
     pub nodes: u16,
-    /// How requests were spread over them.
+    /// The distribution of the requests over the nodes.
     #[serde(rename = "seed")]
     pub spread: Spread,
     /// The maximum time between the charge of a chunk and its use, such as `1s`.
     pub span: String,
-    /// The maximum share of what remains in one chunk, such as `1/200`.
+    /// The maximum share of the remaining amount in one chunk, such as `1/200`.
     pub share: String,
-    /// How many requests have to be admitted on a node within a span before they are leased.
+    /// The number of requests that a node must admit within a span before it leases.
     pub hot_after: u32,
     /// Whether sliding logs and counters are leased.
     pub sliding: bool,
@@ -22,14 +22,14 @@ pub struct LeasedReport {
     pub runs: Vec<LeasedRun>,
 }
 
-/// How requests are spread over nodes. As JSON, the seed, or `null`.
+/// The distribution of requests over nodes. In JSON, it is the seed or `null`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Spread {
-    /// One after another.
+    /// The nodes get the requests in turn.
     #[default]
     InTurn,
-    /// At random, by a seed.
+    /// The nodes get the requests at random, from a seed.
     Seed(u64),
 }
 
@@ -38,40 +38,41 @@ pub enum Spread {
 pub struct LeasedRun {
     /// The policy as text.
     pub policy: String,
-    /// Requests admitted.
+    /// The number of admitted requests.
     pub admitted: u64,
-    /// Requests denied.
+    /// The number of denied requests.
     pub denied: u64,
-    /// The cost of the requests admitted.
+    /// The cost of the admitted requests.
     pub cost_admitted: u64,
-    /// The cost of the requests denied.
+    /// The cost of the denied requests.
     pub cost_denied: u64,
-    /// Requests denied without leases.
+    /// The number of requests that are denied without leases.
     pub denied_without: u64,
-    /// Requests denied that are admitted without leases.
+    /// The number of denied requests that are admitted without leases.
     pub denied_too_early: u64,
-    /// The cost of these.
+    /// The cost of the requests that were denied too early.
     pub cost_denied_too_early: u64,
-    /// Requests admitted that are denied without leases, as others before them were not admitted.
+    /// The number of admitted requests that are denied without leases. They were admitted because
+    /// earlier requests were denied.
     pub admitted_instead: u64,
-    /// Requests admitted from a chunk.
+    /// The number of requests that were admitted from a chunk.
     pub from_chunks: u64,
-    /// Calls to the store: of requests, for chunks, and to give back.
+    /// The number of calls to the store: for requests, to fetch chunks, and to return chunks.
     pub store_calls: u64,
-    /// Chunks granted.
+    /// The number of granted chunks.
     pub chunks: u64,
-    /// Chunks that were asked for and not granted.
+    /// The number of chunks that were requested and not granted.
     pub chunks_not_granted: u64,
-    /// The cost in all chunks granted.
+    /// The cost of all granted chunks.
     pub granted: u64,
-    /// How much of it was given back.
+    /// The part of the granted cost that was returned.
     pub given_back: u64,
-    /// How much of it was neither used nor given back.
+    /// The part of the granted cost that was neither used nor returned.
     pub stranded: u64,
 }
 
 impl LeasedRun {
-    /// Requests decided.
+    /// Returns the number of decided requests.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.admitted.saturating_add(self.denied)

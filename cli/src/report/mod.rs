@@ -1,13 +1,13 @@
-//! What a replay found, and the ways to show it.
+//! The report of a replay, and the formats of the report.
 //!
-//! A replay fills a [`Report`]; each writer shows the same one:
+//! A replay fills a [`Report`]. Each writer writes the whole report:
 //!
 //! * [`table`]: text for a terminal;
 //! * [`json`]: one versioned document for machines;
 //! * [`html`]: one self-contained page with plots.
 //!
-//! Subjects and file names are untrusted. Every writer makes what could steer
-//! a terminal or a browser visible instead of passing it on (see [`escape`]).
+//! Subjects and file names are untrusted. Every writer replaces characters that control a terminal
+//! or a browser (see [`escape`]).
 
 pub mod escape;
 pub mod html;
@@ -24,58 +24,58 @@ pub use leased::{LeasedReport, LeasedRun, Spread};
 pub use settling::{Fill, SettlingReport, SettlingRun, Way};
 pub use time::wait_text;
 
-/// Everything a replay found.
+/// The result of a replay.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// Where the records came from.
+    /// The source of the records.
     pub source: Source,
-    /// One entry per policy, in the order asked.
+    /// The report of each policy, in the order of the command line.
     pub policies: Vec<PolicyReport>,
-    /// The answers to `--suggest`, if it was asked.
+    /// The suggestions, if `--suggest` is set.
     pub suggestions: Vec<Suggestion>,
-    /// What comes of costs that are known only when a request ends, if there are any.
+    /// The report about late costs, if there are late costs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settling: Option<SettlingReport>,
-    /// What leases would have done, if that was asked.
+    /// The report about leases, if `--leased` is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leased: Option<LeasedReport>,
 }
 
-/// What was read.
+/// The input of a replay.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Source {
-    /// The inputs, as named on the command line.
+    /// The names of the inputs on the command line.
     pub inputs: Vec<String>,
-    /// The formats found, such as `combined` or `csv`.
+    /// The detected formats, such as `combined` or `csv`.
     pub formats: Vec<String>,
-    /// Lines (records) read, whole or not.
+    /// The number of lines (records), including malformed lines.
     pub lines: u64,
-    /// Lines that could not be read.
+    /// The number of malformed lines.
     pub malformed: u64,
-    /// Lines whose subject is `-` or nothing: they are not replayed.
+    /// The number of lines whose subject is `-` or empty. They are not replayed.
     pub without_subject: u64,
-    /// Requests replayed.
+    /// The number of replayed requests.
     pub requests: u64,
-    /// The sum of their costs.
+    /// The sum of the costs of the replayed requests.
     pub cost: u64,
-    /// Distinct subjects.
+    /// The number of different subjects.
     pub subjects: u64,
-    /// What a subject is: `ip`, `user`, a field's name, or `all`.
+    /// The subject: `ip`, `user`, the name of a field, or `all`.
     pub by: String,
-    /// What a request costs: `1`, or the fields that add up.
+    /// The cost of a request: `1`, or the fields that are added.
     pub cost_of: String,
     /// `time` or `file`.
     pub order: String,
-    /// Time of the first request, microseconds since 1970.
+    /// The time of the first request, in microseconds since 1970.
     #[serde(rename = "first_us")]
     pub first: Option<u64>,
-    /// Time of the last.
+    /// The time of the last request, in microseconds since 1970.
     #[serde(rename = "last_us")]
     pub last: Option<u64>,
 }
 
 impl Source {
-    /// The inputs in a few words: `access.log and 3 more`.
+    /// Returns a short name of the inputs, such as `access.log and 3 more`.
     #[must_use]
     pub fn title(&self) -> String {
         let name = |input: &str| match input {
@@ -89,50 +89,51 @@ impl Source {
         }
     }
 
-    /// Whether requests cost something other than one each.
+    /// Returns `true` if a request can have a cost other than 1.
     #[must_use]
     pub fn has_costs(&self) -> bool {
         !matches!(self.cost_of.as_str(), "" | "1")
     }
 }
 
-/// What one policy would have done.
+/// The report of one policy.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct PolicyReport {
     /// The policy as text, such as `sliding-log 60/1m`.
     pub policy: String,
-    /// Its algorithm, such as `sliding-log`.
+    /// The algorithm of the policy, such as `sliding-log`.
     pub algorithm: String,
-    /// Requests admitted.
+    /// The number of admitted requests.
     pub admitted: u64,
-    /// Requests denied.
+    /// The number of denied requests.
     pub denied: u64,
-    /// The cost of the requests admitted.
+    /// The cost of the admitted requests.
     pub cost_admitted: u64,
-    /// The cost of the requests denied.
+    /// The cost of the denied requests.
     pub cost_denied: u64,
-    /// Requests whose cost is above the policy's capacity: they can never pass. They are among the
-    /// denied.
+    /// The number of requests whose cost is above the capacity of the policy. Such a request is
+    /// always denied. They are included in `denied`.
     pub never: u64,
-    /// Subjects denied at least once.
+    /// The number of subjects that were denied at least once.
     pub subjects_denied: u64,
-    /// The longest wait that a denial asked for, in microseconds (`None`: nothing was told to wait).
+    /// The longest wait after a denial, in microseconds, or `None` if no denial had a wait.
     #[serde(rename = "max_wait_us")]
     pub max_wait: Option<u64>,
-    /// The most denied subjects, worst first. A list as long as `subjects_denied` is complete.
+    /// The most denied subjects, with the most denied subject first. A list of the length
+    /// `subjects_denied` is complete.
     pub offenders: Vec<Offender>,
-    /// Requests over time.
+    /// The requests over time.
     pub timeline: Timeline,
 }
 
 impl PolicyReport {
-    /// Requests decided: the admitted and the denied.
+    /// Returns the number of decided requests.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.admitted.saturating_add(self.denied)
     }
 
-    /// The cost of all requests decided.
+    /// Returns the cost of all decided requests.
     #[must_use]
     pub fn cost(&self) -> u64 {
         self.cost_admitted.saturating_add(self.cost_denied)
@@ -142,33 +143,33 @@ impl PolicyReport {
 /// A subject that was denied.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Offender {
-    /// The subject as text; [`escape::printable`] makes it from bytes.
+    /// The subject as text, as [`escape::printable`] returns it.
     pub subject: String,
-    /// Its requests.
+    /// The number of requests of the subject.
     pub requests: u64,
-    /// How many of them were denied.
+    /// The number of denied requests of the subject.
     pub denied: u64,
 }
 
-/// Admitted and denied requests in equal steps of time.
+/// The admitted and denied requests, in equal steps of time.
 ///
-/// The policies of a report have the same start and step. Round steps (a minute, five, an hour)
-/// look best; the page puts steps together where there are more than fit a phone.
+/// All policies of a report have the same start and the same step. Steps such as a minute, five
+/// minutes or an hour look best. The page joins steps if there are too many for a phone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Timeline {
-    /// Start of the first step, microseconds since 1970.
+    /// The start of the first step, in microseconds since 1970.
     #[serde(rename = "start_us")]
     pub start: u64,
-    /// Length of a step, microseconds.
+    /// The length of a step, in microseconds.
     #[serde(rename = "step_us")]
     pub step: u64,
-    /// Requests admitted in each step.
+    /// The number of admitted requests in each step.
     pub admitted: Vec<u64>,
-    /// Requests denied in each step.
+    /// The number of denied requests in each step.
     pub denied: Vec<u64>,
 }
 
-/// The smallest limit under which enough subjects would never have been refused.
+/// The smallest limit that would never have refused the wanted share of the subjects.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Suggestion {
     /// The algorithm.
@@ -177,10 +178,10 @@ pub struct Suggestion {
     pub policy: String,
     /// The limit.
     pub limit: u64,
-    /// The share asked for, as given (percent).
+    /// The wanted share of the subjects, in percent, as on the command line.
     pub asked: String,
-    /// Subjects never refused under it.
+    /// The number of subjects that this limit never refuses.
     pub subjects_content: u64,
-    /// All subjects.
+    /// The number of all subjects.
     pub subjects: u64,
 }

@@ -1,6 +1,6 @@
-//! Numbers for people, by integers alone.
+//! Formats numbers for people, with integer arithmetic only.
 
-/// A number with separators: `1,234,567`.
+/// Returns a number with separators: `1,234,567`.
 ///
 /// ```
 /// assert_eq!(tidegate::report::number::thousands(1_234_567), "1,234,567");
@@ -18,8 +18,8 @@ pub fn thousands(number: u64) -> String {
     text
 }
 
-/// A number in at most five characters, for the ends of a scale: `9,999`, `12.3k`, `456k`, `7.8M`.
-/// What does not fit is cut off, never rounded up.
+/// Returns a number in at most five characters, for the ends of a scale: `9,999`, `12.3k`, `456k`,
+/// `7.8M`. Further digits are cut off, so that the number is never rounded up.
 ///
 /// ```
 /// assert_eq!(tidegate::report::number::compact(12_399), "12.3k");
@@ -44,10 +44,10 @@ pub fn compact(number: u64) -> String {
     }
 }
 
-/// A share in percent, to the nearest tenth: `12.3 %`.
+/// Returns a share in percent, to the nearest tenth: `12.3 %`.
 ///
-/// Only nothing is `0 %` and only everything is `100 %`: what lies less than a tenth away says
-/// `<0.1 %` or `>99.9 %`. A share of nothing is `–`.
+/// Only zero is `0 %`, and only the whole is `100 %`. A share that would round to one of these is
+/// `<0.1 %` or `>99.9 %`. If the whole is zero, the share is `–`.
 ///
 /// ```
 /// use tidegate::report::number::share;
@@ -77,7 +77,8 @@ pub fn share(part: u64, whole: u64) -> String {
     format!("{}.{} %", permille / 10, permille % 10)
 }
 
-/// How many there are of one thing for each of another, to the nearest hundredth. For each of nothing it is `–`.
+/// Returns the ratio of `count` to `each`, to the nearest hundredth. If `each` is zero, the ratio
+/// is `–`.
 ///
 /// ```
 /// use tidegate::report::number::ratio;
@@ -98,7 +99,8 @@ pub fn ratio(count: u64, each: u64) -> String {
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
 }
 
-/// `part` of `whole` laid out on `length` units, rounded down; the whole length if `part` is more.
+/// Scales `part` of `whole` to `length` units, rounded down. If `part` is more than `whole`, the
+/// result is `length`.
 #[must_use]
 pub fn scaled(part: u64, whole: u64, length: u32) -> u32 {
     if part >= whole {
@@ -108,7 +110,7 @@ pub fn scaled(part: u64, whole: u64, length: u32) -> u32 {
     u32::try_from(units).unwrap_or(length)
 }
 
-/// `1 subject`, `2 subjects`.
+/// Returns a number with its noun: `1 subject`, `2 subjects`.
 #[must_use]
 pub fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", thousands(number), if number == 1 { one } else { many })

@@ -1,4 +1,4 @@
-//! What was found of costs that are known only when a request ends.
+//! The report about costs that are known only when a request ends.
 
 use serde::Serialize;
 
@@ -9,31 +9,31 @@ pub struct SettlingReport {
     pub late_cost_of: String,
     /// The sum of the late costs, a part of the cost.
     pub late_cost: u64,
-    /// How fast the late cost comes, such as `50/1s`.
+    /// The speed at which a request uses its late cost, such as `50/1s`.
     pub pace: String,
     /// The fixed estimate of the late cost of a request.
     pub estimate: u64,
-    /// The share of the requests that the learned estimate is to cover, such as `9/10`.
+    /// The share of the requests whose late cost a learned estimate covers, such as `9/10`.
     pub cover: String,
     /// Each policy in each way.
     pub runs: Vec<SettlingRun>,
 }
 
-/// When the cost of a request is charged.
+/// The time at which the cost of a request is charged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {
-    /// A request is admitted while anything is left, and charged when it ends.
+    /// A request is admitted while the limit has any amount left, and charged when it ends.
     #[default]
     Check,
-    /// An estimate is held, the same for each request, and settled when the request ends.
+    /// The same estimate is held for each request, and settled when the request ends.
     Fixed,
-    /// The same with an estimate that is learned from the requests that have ended.
+    /// An estimate is held that is learned from ended requests, and settled when the request ends.
     Learned,
 }
 
 impl Way {
-    /// Its word.
+    /// Returns the name of the way.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -49,47 +49,49 @@ impl Way {
 pub struct SettlingRun {
     /// The policy as text.
     pub policy: String,
-    /// Its limit.
+    /// The limit of the policy.
     pub limit: u64,
     /// The way.
     pub way: Way,
-    /// Requests admitted.
+    /// The number of admitted requests.
     pub admitted: u64,
-    /// Requests denied.
+    /// The number of denied requests.
     pub denied: u64,
-    /// The cost of the requests admitted.
+    /// The cost of the admitted requests.
     pub cost_admitted: u64,
-    /// The cost of the requests denied.
+    /// The cost of the denied requests.
     pub cost_denied: u64,
-    /// The maximum of what was used of the limit, beyond it. A request uses its cost from its admission.
+    /// The maximum amount that was used beyond the limit. A request uses its cost from its
+    /// admission.
     pub overshoot: u64,
-    /// The part of the overshoot that is due to estimates that were too low.
+    /// The part of the overshoot that was caused by low estimates.
     pub overshoot_of_overage: u64,
-    /// By how much the costs of requests exceeded their estimates, in total.
+    /// The total amount by which the costs of requests exceeded their estimates.
     pub overage: u64,
-    /// Requests denied although their cost, with what was used, was within the limit.
+    /// The number of denied requests whose cost, in addition to the used amount, was within the
+    /// limit.
     pub falsely_denied: u64,
-    /// What was held and not used, times seconds.
+    /// The amount that was held and not used, multiplied by the seconds.
     #[serde(rename = "idle_cost_s")]
     pub idle_cost_seconds: u64,
-    /// What was held and not used, on average over time.
+    /// The average amount that was held and not used.
     pub idle_cost: u64,
-    /// What was used and idle over time.
+    /// The used and idle amounts over time.
     pub fill: Fill,
 }
 
-/// Use of a limit over time, in equal steps: in each, the moment at which most was used and idle, for one subject, after
-/// a request was decided on.
+/// The usage of a limit over time, in equal steps. Each step shows the fullest moment of one
+/// subject, after a decision.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Fill {
-    /// Start of the first step, microseconds since 1970.
+    /// The start of the first step, in microseconds since 1970.
     #[serde(rename = "start_us")]
     pub start: u64,
-    /// Length of a step, microseconds.
+    /// The length of a step, in microseconds.
     #[serde(rename = "step_us")]
     pub step: u64,
-    /// What was used.
+    /// The used amount of each step.
     pub used: Vec<u64>,
-    /// What was held and not used.
+    /// The amount of each step that was held and not used.
     pub idle: Vec<u64>,
 }

@@ -1,4 +1,4 @@
-//! Times and waits for people.
+//! Formats times and waits for people.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ const MINUTE: u128 = 60 * SECOND;
 const HOUR: u128 = 60 * MINUTE;
 const DAY: u128 = 24 * HOUR;
 
-/// A wait, for people: `250ms`, `12.5s`, `3m 20s`.
+/// Returns a wait as text: `250ms`, `12.5s`, `3m 20s`.
 ///
-/// Two units at most, and rounded up: a wait of this length is long enough.
+/// The text has at most two units. It is rounded up, so that the wait is long enough.
 ///
 /// ```
 /// use std::time::Duration;
@@ -25,7 +25,8 @@ const DAY: u128 = 24 * HOUR;
 #[must_use]
 pub fn wait_text(wait: Duration) -> String {
     let micros = wait.as_nanos().div_ceil(1_000);
-    // Rounding up may reach the next unit (59.96s is 1m), so each unit looks at its rounded value.
+    // Rounding up can reach the next unit (59.96s becomes 1m), so each comparison uses the rounded
+    // value.
     let up = |unit: u128| micros.div_ceil(unit) * unit;
     if micros == 0 {
         "0s".to_owned()
@@ -46,13 +47,13 @@ pub fn wait_text(wait: Duration) -> String {
     }
 }
 
-/// A wait given in microseconds.
+/// Returns a wait in microseconds as text.
 #[must_use]
 pub fn micros_text(micros: u64) -> String {
     wait_text(Duration::from_micros(micros))
 }
 
-/// A moment given in microseconds since 1970, in UTC to the second: `2025-11-03 14:05:00`.
+/// Returns a time in microseconds since 1970 as text, in UTC, to the second: `2025-11-03 14:05:00`.
 #[must_use]
 pub fn moment(micros: u64) -> String {
     match utc(micros) {
@@ -61,7 +62,7 @@ pub fn moment(micros: u64) -> String {
     }
 }
 
-/// From one moment to another, with the date once if it is the same:
+/// Returns a period as text. If both times have the same date, the text has the date once:
 /// `2025-11-03 00:00:04 to 23:59:58 UTC`.
 #[must_use]
 pub fn period(first: u64, last: u64) -> String {
@@ -72,7 +73,7 @@ pub fn period(first: u64, last: u64) -> String {
     format!("{} to {end} UTC", moment(first))
 }
 
-/// The civil time in UTC, or `None` beyond the year 9999.
+/// Returns the civil time in UTC, or `None` after the year 9999.
 #[must_use]
 pub fn utc(micros: u64) -> Option<DateTime> {
     let timestamp = Timestamp::from_microsecond(i64::try_from(micros).ok()?).ok()?;

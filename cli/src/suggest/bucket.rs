@@ -1,19 +1,19 @@
-//! Token bucket and GCRA, with capacity `L` and a continuous refill of `L` in each window.
+//! The token bucket and GCRA, with the capacity `L` and a continuous refill of `L` in each window.
 
 use super::scaled_up;
 
-/// The bucket is full at a subject's first request, and at no request fuller than full. So request
-/// `j` is admitted iff for every request `i` up to it the costs from `i` to `j` are at most what a
-/// full bucket at `i` held and got since:
+/// The bucket is full at the first request of a subject, and never holds more than its capacity. So
+/// request `j` is admitted if and only if, for every request `i` up to `j`, the costs from `i` to
+/// `j` are at most the capacity plus the refill since `i`:
 ///
 /// ```text
 /// S(i..j) ≤ L + L·(t_j − t_i)/W      that is      L ≥ W · S(i..j) / (W + t_j − t_i)
 /// ```
 ///
-/// With `P` for the running sum of costs, the right side is `W` times the slope of the line from
-/// the point `(t_i − W, P_{i−1})` to the point `(t_j, P_j)`. The steepest such line touches the
-/// lower convex hull of the points, so that only the hull's corners are kept, and a binary search
-/// finds the one it touches.
+/// Let `P` be the running sum of costs. The right side is `W` times the slope of the line from the
+/// point `(t_i − W, P_{i−1})` to the point `(t_j, P_j)`. The steepest of these lines touches the
+/// lower convex hull of the points. So this type stores only the corners of the hull, and finds the
+/// touched corner by a binary search.
 #[derive(Debug, Default)]
 pub(super) struct Bucket {
     hull: Vec<Corner>,
@@ -28,7 +28,7 @@ struct Corner {
 }
 
 impl Bucket {
-    /// Takes a request before which the costs add up to `before`.
+    /// Adds a request. `before` is the sum of the costs before it.
     pub(super) fn record(&mut self, window: u64, time: u64, before: u64, cost: u64) {
         self.add(Corner { time, sum: before });
         let sum = before + cost;
@@ -39,10 +39,11 @@ impl Bucket {
         self.limit = self.limit.max(scaled_up(costs, window + time - touched.time));
     }
 
-    /// The corner that the steepest line to the point `(time, sum)` touches.
+    /// Returns the index of the corner that the steepest line to the point `(time, sum)` touches.
     ///
-    /// Right of all corners, a later edge, made longer, passes above an earlier one. So the edges
-    /// that pass below the point come first, and the line touches the corner behind them.
+    /// To the right of all corners, the extension of a later edge is above the extension of an
+    /// earlier edge. So the edges below the point are first, and the line touches the corner after
+    /// them.
     fn touched(&self, window: u64, time: u64, sum: u64) -> usize {
         let (mut low, mut high) = (0, self.hull.len().saturating_sub(1));
         while low < high {
@@ -62,7 +63,7 @@ impl Bucket {
         low
     }
 
-    /// Adds a point to the hull, whose edges get steeper from each to the next.
+    /// Adds a point to the hull. The slopes of the edges of the hull increase.
     fn add(&mut self, new: Corner) {
         while let [.., from, to] = self.hull.as_slice() {
             let last = u128::from(to.sum - from.sum) * u128::from(new.time - to.time);
@@ -72,7 +73,7 @@ impl Bucket {
             }
             self.hull.pop();
         }
-        // Of two at one time the earlier is lower, and the later no corner.
+        // If two points have the same time, the later point is higher, so it is not a corner.
         if self.hull.last().is_none_or(|last| last.time < new.time) {
             self.hull.push(new);
         }

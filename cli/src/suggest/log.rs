@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-/// Sliding log: admits iff the costs with times in `(t − W, t]`, this one included, are at most
-/// `L`, so the limit is the largest such sum. One queue holds the window of all subjects, so that
-/// it never holds more than one window's records, however many subjects went away.
+/// The sliding log admits a request if and only if the costs with times in `(t − W, t]`, including
+/// the request, are at most `L`. So the smallest limit is the largest such sum. One queue contains
+/// the window of all subjects, so that it never contains more than the records of one window.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     recent: VecDeque<Entry>,
@@ -42,7 +42,7 @@ impl Log {
         }
     }
 
-    /// The limits of so many subjects.
+    /// Returns the limits of the subjects with the numbers below `subjects`.
     pub(super) fn limits(&self, subjects: usize) -> Vec<u64> {
         let mut limits: Vec<u64> = self.sums.iter().map(|sum| sum.limit).collect();
         limits.resize(subjects, 0);

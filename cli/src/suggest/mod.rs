@@ -1,9 +1,10 @@
-//! The smallest limits under which a share of the subjects would never have been refused.
+//! Finds the smallest limits that would never have refused a share of the subjects.
 //!
-//! For each subject and algorithm there is a smallest limit under which it is never refused. Under
-//! that limit all its requests are admitted, so its state does not depend on the limit, and the
-//! limit is the largest of what each request asks for. [`Meters`] keep that maximum, in one pass
-//! and in exact whole numbers; [`Meters::smallest`] answers for any share of the subjects.
+//! For each subject and algorithm there is a smallest limit that never refuses the subject. With
+//! that limit, all requests of the subject are admitted, so its state does not depend on the limit,
+//! and the limit is the largest amount that a request needs. [`Meters`] measure this maximum in one
+//! pass and with exact integers. [`Meters::smallest`] returns the limits for any share of the
+//! subjects.
 //!
 //! ```
 //! use tidegate::suggest::Meters;
@@ -32,10 +33,10 @@ use log::Log;
 pub use share::Share;
 use windows::{Counter, Fixed};
 
-/// The longest window, and the latest time, in microseconds; the largest cost.
+/// The maximum of windows and times, in microseconds, and the maximum of costs.
 pub const MAX: u64 = 1 << 52;
 
-/// The most that the costs of one subject may add up to. Below it no intermediate overflows.
+/// The maximum sum of the costs of one subject. Below it, no intermediate result overflows.
 pub const TOTAL_MAX: u64 = 1 << 62;
 
 /// The smallest limits, one for each algorithm, all with the same window.
@@ -47,16 +48,17 @@ pub struct Limits {
     pub sliding_log: u64,
     /// Sliding counter.
     pub sliding_counter: u64,
-    /// Token bucket and GCRA with this capacity, refilled continuously by as much in each window.
+    /// Token bucket and GCRA with this capacity, which is also the refill in each window.
     pub token_bucket: u64,
 }
 
-/// Measures what each subject asks for. Memory grows with the subjects, and holds besides the
-/// records of one window and, for each subject, the corners of the curve of its costs.
+/// Measures the smallest limits of each subject. The memory grows with the number of subjects. It
+/// also contains the records of one window and, for each subject, the corners of the curve of its
+/// costs.
 #[derive(Debug)]
 pub struct Meters {
     window: u64,
-    /// The largest time so far.
+    /// The latest time so far.
     now: u64,
     subjects: Vec<Subject>,
     log: Log,
@@ -71,11 +73,11 @@ struct Subject {
 }
 
 impl Meters {
-    /// Meters for a window in microseconds.
+    /// Creates meters for a window in microseconds.
     ///
     /// # Errors
     ///
-    /// When the window is 0 or above [`MAX`].
+    /// Returns an error if the window is 0 or above [`MAX`].
     pub fn new(window: u64) -> Result<Self, Error> {
         if window == 0 || window > MAX {
             let message = format!("a window of {window} µs is not from 1 µs to {MAX} µs");
@@ -84,14 +86,14 @@ impl Meters {
         Ok(Self { window, now: 0, subjects: Vec::new(), log: Log::default() })
     }
 
-    /// Takes the next request: its time in microseconds, the subject's number, of numbers that
-    /// count up from 0, and the cost. A cost of 0 raises no limit. A time that steps back counts as
-    /// the largest so far.
+    /// Adds the next request: its time in microseconds, the number of the subject, counted from 0,
+    /// and the cost. A cost of 0 does not raise a limit. A time that is earlier than a previous
+    /// time counts as the latest time.
     ///
     /// # Errors
     ///
-    /// When the time or the cost is above [`MAX`], the subject's costs add up to more than
-    /// [`TOTAL_MAX`], or there are more subjects than memory can count.
+    /// Returns an error if the time or the cost is above [`MAX`], if the costs of the subject add
+    /// up to more than [`TOTAL_MAX`], or if the memory cannot index the subject.
     pub fn record(&mut self, time: u64, subject: u32, cost: u64) -> Result<(), Error> {
         let beyond = |what: &str, value: u64, bound: u64| Error {
             message: format!("{what} {value} is above {bound}, too large for --suggest"),
@@ -123,21 +125,21 @@ impl Meters {
         Ok(())
     }
 
-    /// Forgets everything taken.
+    /// Removes all requests.
     pub fn clear(&mut self) {
         self.now = 0;
         self.subjects.clear();
         self.log = Log::default();
     }
 
-    /// How many subjects there are.
+    /// Returns the number of subjects.
     #[must_use]
     pub fn subjects(&self) -> usize {
         self.subjects.len()
     }
 
-    /// For each algorithm, the smallest limit under which at least that share of the subjects is
-    /// never denied; 0 without any request.
+    /// Returns, for each algorithm, the smallest limit that never refuses at least this share of
+    /// the subjects, or 0 if there are no requests.
     #[must_use]
     pub fn smallest(&self, share: Share) -> Limits {
         let smallest = |limit: &dyn Fn(&Subject) -> u64| {
@@ -151,7 +153,7 @@ impl Meters {
         }
     }
 
-    /// For each algorithm, how many subjects are never refused under these limits.
+    /// Returns, for each algorithm, the number of subjects that these limits never refuse.
     #[must_use]
     pub fn content(&self, limits: &Limits) -> Limits {
         let content = |limit: u64, of: &dyn Fn(&Subject) -> u64| {
@@ -181,7 +183,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A sum in units of the divisor, rounded up. Within the bounds of this module it fits.
+/// Divides a sum and rounds up. The result fits within the bounds of this module.
 fn scaled_up(sum: u128, divisor: u64) -> u64 {
     u64::try_from(sum.div_ceil(u128::from(divisor))).unwrap_or(u64::MAX)
 }

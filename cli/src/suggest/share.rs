@@ -1,22 +1,22 @@
-//! A share of the subjects, in percent, exactly as it is written.
+//! A share of the subjects, in percent.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::Error;
 
-/// The decimals a share may have.
+/// The maximum number of decimals.
 const DECIMALS: usize = 9;
 
 /// A hundred percent, in units of the last decimal.
 const WHOLE: u64 = 100_000_000_000;
 
-/// From 0 to 100 percent, with up to 9 decimals.
+/// A share from 0 to 100 percent, with up to 9 decimals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Share(u64);
 
 impl Share {
-    /// The smallest number that at least this share of the numbers does not exceed.
+    /// Returns the smallest number that at least this share of the numbers does not exceed.
     pub(super) fn smallest(self, mut numbers: Vec<u64>) -> u64 {
         let needed = (numbers.len() as u128 * u128::from(self.0)).div_ceil(u128::from(WHOLE));
         let place = usize::try_from(needed).ok().and_then(|needed| needed.checked_sub(1));
@@ -33,7 +33,7 @@ impl FromStr for Share {
     fn from_str(text: &str) -> Result<Self, Error> {
         let wrong = || Error {
             message: format!(
-                "`{text}` is no share: a number from 0 to 100, in percent, with at most {DECIMALS} decimals"
+                "`{text}` is not a share; it must be a number from 0 to 100, in percent, with at most {DECIMALS} decimals"
             ),
         };
         let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
@@ -61,22 +61,22 @@ impl fmt::Display for Share {
 mod tests {
     use super::*;
 
-    fn of(share: &str, numbers: &[u64]) -> u64 {
+    fn smallest(share: &str, numbers: &[u64]) -> u64 {
         share.parse::<Share>().unwrap().smallest(numbers.to_vec())
     }
 
     #[test]
     fn a_share_is_met_exactly_and_never_by_rounding() {
         let thousand: Vec<u64> = (1..=1000).collect();
-        assert_eq!(of("99.9", &thousand), 999);
-        assert_eq!(of("99.900000001", &thousand), 1000);
-        assert_eq!(of("99.899999999", &thousand), 999);
-        assert_eq!(of("100", &thousand), 1000);
-        assert_eq!(of("0.1", &thousand), 1);
-        assert_eq!(of("0", &thousand), 0);
-        assert_eq!(of("50", &[7, 3]), 3);
-        assert_eq!(of("50.1", &[7, 3]), 7);
-        assert_eq!(of("100", &[]), 0);
+        assert_eq!(smallest("99.9", &thousand), 999);
+        assert_eq!(smallest("99.900000001", &thousand), 1000);
+        assert_eq!(smallest("99.899999999", &thousand), 999);
+        assert_eq!(smallest("100", &thousand), 1000);
+        assert_eq!(smallest("0.1", &thousand), 1);
+        assert_eq!(smallest("0", &thousand), 0);
+        assert_eq!(smallest("50", &[7, 3]), 3);
+        assert_eq!(smallest("50.1", &[7, 3]), 7);
+        assert_eq!(smallest("100", &[]), 0);
     }
 
     #[test]
@@ -92,7 +92,7 @@ mod tests {
             ["", "100.1", "-1", "99,9", "1e1", ".5", "5.", "0.0000000001", "999999999999999999999"]
         {
             let error = text.parse::<Share>().unwrap_err().to_string();
-            assert!(error.starts_with(&format!("`{text}` is no share")), "{error}");
+            assert!(error.starts_with(&format!("`{text}` is not a share")), "{error}");
         }
     }
 }

@@ -1,8 +1,9 @@
-//! The two algorithms that count by windows aligned to the epoch.
+//! The algorithms with windows that are aligned to 1970.
 
 use super::scaled_up;
 
-/// Fixed window: admits iff `count + c ≤ L`, so the limit is the largest sum of a window.
+/// The fixed window admits a request if and only if `count + c ≤ L`, so the smallest limit is the
+/// largest sum of a window.
 #[derive(Debug, Default)]
 pub(super) struct Fixed {
     index: u64,
@@ -26,7 +27,8 @@ impl Fixed {
     }
 }
 
-/// Sliding counter: admits iff `prev·(W − e) + (cur + c)·W ≤ L·W`, `e` into the window.
+/// The sliding counter admits a request if and only if `prev·(W − e) + (cur + c)·W ≤ L·W`, at the
+/// time `e` within the window.
 #[derive(Debug, Default)]
 pub(super) struct Counter {
     index: u64,

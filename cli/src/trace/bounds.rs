@@ -1,10 +1,10 @@
-//! What a record can hold.
+//! The bounds of a record.
 
-/// The largest time a record can have, in microseconds since 1970: in the year 2112.
+/// The maximum time of a record, in microseconds since 1970. It is in the year 2112.
 pub const TIME_MAX: u64 = (1 << 52) - 1;
 
-/// The largest cost a record can have.
+/// The maximum cost of a record.
 pub const COST_MAX: u64 = 1 << 52;
 
-/// The largest late cost a record can have: a record has 32 bits for it.
+/// The maximum late cost of a record, which has 32 bits for it.
 pub const LATE_COST_MAX: u32 = u32::MAX;

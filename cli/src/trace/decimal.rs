@@ -1,26 +1,26 @@
-//! Numbers in decimal notation, exactly: never through a floating-point number.
+//! Parses numbers in decimal notation exactly, without floating-point numbers.
 //!
-//! Not by `rust_decimal`: it rounds beyond 28 digits, and does not tell whether it did.
+//! The crate `rust_decimal` is not used, because it rounds beyond 28 digits and does not report it.
 
-/// The most significant digits kept. Times and costs need 16; whatever lies beyond 36 cannot
-/// change how they are cut to whole units.
+/// The number of digits that are stored. Times and costs need 16 digits. Digits after the 36th
+/// cannot change a number that is rounded down to whole units.
 const DIGITS: u32 = 36;
 
-/// `digits · 10^exponent`, with its sign.
+/// The number `digits · 10^exponent`, with its sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Decimal {
     negative: bool,
     digits: u128,
     exponent: i32,
-    /// Whether a digit other than 0 was dropped behind those kept.
+    /// Whether a digit other than 0 was dropped after the stored digits.
     dropped: bool,
 }
 
-/// What comes of a number scaled and cut to a whole one.
+/// A number that is scaled and rounded down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whole {
     Negative,
-    /// The largest whole number not above, and whether it is the number itself.
+    /// The rounded number, and whether rounding did not change it.
     Number {
         floor: u64,
         exact: bool,
@@ -29,7 +29,7 @@ pub(super) enum Whole {
 }
 
 impl Decimal {
-    /// Reads `123`, `-1.5`, `+.5`, `1.431857103E9`; none if it is no number.
+    /// Parses `123`, `-1.5`, `+.5` or `1.431857103E9`. Returns `None` if the text is not a number.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         let (negative, unsigned) = match text {
             [b'-', rest @ ..] => (true, rest),
@@ -69,7 +69,7 @@ impl Decimal {
         }
     }
 
-    /// The number times `10^shift`, cut to a whole one.
+    /// Multiplies the number by `10^shift` and rounds it down.
     pub(super) fn whole(self, shift: i32) -> Whole {
         if self.digits == 0 {
             return Whole::Number { floor: 0, exact: true };
@@ -92,7 +92,7 @@ impl Decimal {
     }
 }
 
-/// A whole number of at most 4 digits, with its sign.
+/// Parses a whole number of at most 4 digits, with its sign.
 fn small_integer(text: &[u8]) -> Option<i32> {
     let (sign, digits) = match text {
         [b'-', rest @ ..] => (-1, rest),
@@ -110,7 +110,7 @@ fn small_integer(text: &[u8]) -> Option<i32> {
         .map(|size| sign * size)
 }
 
-/// A whole number of 1 to 18 digits and nothing else: the usual case, without detours.
+/// Parses a whole number of 1 to 18 digits without a sign. This is the usual case, and it is fast.
 #[inline]
 pub(super) fn digits(text: &[u8]) -> Option<u64> {
     if text.is_empty() || text.len() > 18 {

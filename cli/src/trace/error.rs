@@ -1,9 +1,9 @@
-//! Why the reading of an input ended before its end.
+//! The errors that end the reading of an input.
 
 use std::{fmt, io};
 
-/// An input that could not be read to its end. The message names the input and, where there is
-/// one, the line.
+/// An error that ends the reading of an input. The message names the input and, if there is one,
+/// the line.
 #[derive(Debug)]
 pub struct Error {
     inner: Box<Inner>,
@@ -16,23 +16,23 @@ struct Inner {
     source: Option<io::Error>,
 }
 
-/// What sort of error it is.
+/// The kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// An input that cannot be opened, read or decompressed.
+    /// An input cannot be opened, read or decompressed.
     Unreadable,
-    /// An input in none of the known formats.
+    /// An input has no known format.
     UnknownFormat,
-    /// A field that the options name, or that is needed, and that the input does not have.
+    /// An input does not have a field that the options name or that the reader needs.
     UnknownField,
-    /// No field of the input is known to be the subject, and the options name none.
+    /// No field of the input is known to be the subject, and the options do not name a field.
     UnknownSubject,
-    /// Times that are plain numbers in a unit that is not plain from their size.
+    /// Times are plain numbers, and their size does not determine their unit.
     UnclearUnit,
-    /// A malformed line, where the options are strict.
+    /// A line is malformed, and the options are strict.
     Malformed,
-    /// More subjects than can be told apart.
+    /// There are too many subjects.
     TooManySubjects,
 }
 
@@ -50,13 +50,13 @@ impl Error {
         Self { inner: Box::new(Inner { kind, message, source: Some(source) }) }
     }
 
-    /// The same error, with the place where it arose in front of its message.
+    /// Returns this error with a place in front of its message.
     pub(super) fn at(mut self, place: impl fmt::Display) -> Self {
         self.inner.message = format!("{place}: {}", self.inner.message);
         self
     }
 
-    /// What sort of error it is.
+    /// Returns the kind of the error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.inner.kind

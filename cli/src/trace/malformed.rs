@@ -1,28 +1,30 @@
-//! Malformed lines: counted, and the first few kept.
+//! Counts malformed lines, and stores the first few.
 
 use crate::trace::error::{Error, ErrorKind};
 
-/// How many malformed lines are kept to be shown.
+/// The number of malformed lines that are stored.
 const KEPT: usize = 5;
 
-/// How many characters of a malformed line, or of a value in a message, are shown.
+/// The maximum number of characters of a malformed line, or of a value in a message, that are
+/// shown.
 const LINE_SHOWN: usize = 120;
 const VALUE_SHOWN: usize = 40;
 
 /// A malformed line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MalformedLine {
-    /// The name of the input, as [`Input::name`](super::Input::name) has it.
+    /// The name of the input, as [`Input::name`](super::Input::name) returns it.
     pub file: String,
-    /// The line's number, counted from 1. Of JSON that is not one object a line, the object's number.
+    /// The number of the line, counted from 1. For JSON that does not have one object per line,
+    /// this is the number of the object.
     pub line: u64,
-    /// What is wrong with it.
+    /// The reason why the line is malformed.
     pub reason: String,
-    /// How the line begins, safe to print on a terminal.
+    /// The beginning of the line, which is safe to print on a terminal.
     pub excerpt: String,
 }
 
-/// Reason why a line is not a record.
+/// The reason why a line is not a record.
 #[derive(Debug)]
 pub(super) enum Fault {
     /// The line is malformed.
@@ -46,7 +48,7 @@ pub(super) struct MalformedLines {
 }
 
 impl MalformedLines {
-    /// Notes a malformed line.
+    /// Adds a malformed line.
     #[cold]
     pub(super) fn note(
         &mut self,
@@ -68,11 +70,11 @@ impl MalformedLines {
     }
 }
 
-/// Bytes as text that is safe to print on a terminal, however long and whatever they are: control
-/// characters and bytes that are no UTF-8 are escaped, and what is beyond `limit` characters is cut.
+/// Returns bytes as text that is safe to print on a terminal. Control characters and invalid UTF-8
+/// are escaped, and the text is cut after `limit` characters.
 #[must_use]
 pub fn shown(bytes: &[u8], limit: usize) -> String {
-    // A character has at most 4 bytes: more of them than this are never shown.
+    // A character has at most 4 bytes, so further bytes are never shown.
     let head = bytes.get(..limit.saturating_mul(4)).unwrap_or(bytes);
     let mut text = String::new();
     let mut length = 0;
@@ -95,13 +97,14 @@ pub fn shown(bytes: &[u8], limit: usize) -> String {
     text
 }
 
-/// A value in a message.
+/// Returns a value as text for a message.
 pub(super) fn value(bytes: &[u8]) -> String {
     format!("`{}`", shown(bytes, VALUE_SHOWN))
 }
 
 fn escaped(c: char) -> String {
-    // Besides control characters: the marks that turn the direction of writing round.
+    // In addition to control characters, the marks that change the direction of writing are
+    // escaped.
     let turns =
         matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     if c.is_control() || turns { c.escape_default().to_string() } else { c.to_string() }

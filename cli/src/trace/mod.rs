@@ -1,9 +1,9 @@
-//! Reads real traffic: the logs of web servers, proxies and load balancers, JSON, CSV and TSV, plain
-//! or packed, and whatever a regular expression describes ([`Format`] lists the formats, [`Envelope`]
-//! what may be around each line).
+//! Reads real traffic: the logs of web servers, proxies and load balancers, JSON, CSV, TSV, and
+//! lines that a regular expression describes. Files can be compressed. [`Format`] lists the
+//! formats, and [`Envelope`] lists the texts that can be around each line.
 //!
-//! [`replay_in_order`] reads [`Input`]s as [`Options`] say and hands each request, as a [`Record`],
-//! to a [`Sink`] in the [`Order`] asked for. What it saw on the way is in the [`Summary`].
+//! [`replay_in_order`] reads [`Input`]s with the given [`Options`]. It sends each request as a
+//! [`Record`] to a [`Sink`], in the wanted [`Order`], and returns a [`Summary`].
 //!
 //! ```
 //! use tidegate::trace::{Error, Input, Options, Order, Record, Sink, Subjects, replay_in_order};
@@ -39,24 +39,25 @@
 //!
 //! # How it reads
 //!
-//! * Packing is recognised by the first bytes (gzip of any number of members, zstd), then UTF-16 by
-//!   its byte-order mark, JSON that is laid out over several lines by how it begins, and the format by
-//!   the first lines: for each input on its own. A packed input that stops in the middle is an
-//!   error; an empty one is not.
+//! * The reader detects compression by the first bytes (gzip with any number of members, zstd),
+//!   then UTF-16 by its byte-order mark, then JSON over several lines, and then the format by the
+//!   first lines. It detects these for each input separately. A compressed input that ends early is
+//!   an error. An empty input is not an error.
 //! * The subject is the client's address, without port or brackets, or the field that the options
-//!   name. Nothing else is taken in its place: an input without a field that usually holds an address is
-//!   an error that lists the fields, and requests that have `-` or nothing for a subject are counted
-//!   ([`Summary::without_subject`]) and not handed out.
-//! * Of a list of addresses, as in `X-Forwarded-For`, the last is taken: the nearest proxy added it.
-//! * Nothing is allocated for a line of an access log and lines need not be UTF-8. A line may be
-//!   16 MiB long, and a CSV record may reach 1 MiB over further lines; what is longer is malformed and
-//!   skipped.
-//! * Blank lines and comments are passed over. Any other line that cannot be understood is counted, and
-//!   the first few are kept with their reasons.
+//!   name. The reader does not guess: an input without a field that usually contains an address is
+//!   an error that lists the fields. Requests whose subject is `-` or empty are counted
+//!   ([`Summary::without_subject`]) and skipped.
+//! * If a field is a list of addresses, such as `X-Forwarded-For`, the subject is the last address,
+//!   because the nearest proxy added it.
+//! * The reader does not allocate memory for a line of an access log. Lines can contain invalid
+//!   UTF-8. A line can have 16 MiB, and a CSV record can have 1 MiB of further lines. A longer line
+//!   is malformed and skipped.
+//! * Blank lines and comments are skipped. Any other line that cannot be parsed is counted, and the
+//!   first few are stored with their reasons.
 //! * JSON and logfmt without a time get the time that syslog, the journal or a container wrote
-//!   before the line. A year that syslog leaves out is the last possible one.
-//! * Times are cut to whole microseconds, UTC. Costs are whole numbers of at most 2^52. A line with
-//!   another cost is malformed, except that `-` for a number of bytes is 0.
+//!   before the line. If syslog omits the year, the reader uses the most recent possible year.
+//! * Times are rounded down to whole microseconds, in UTC. Costs are whole numbers of at most 2^52.
+//!   A line with another cost is malformed, except that `-` as a number of bytes is 0.
 
 mod bounds;
 mod decimal;

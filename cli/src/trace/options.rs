@@ -1,4 +1,4 @@
-//! Options of the reader: the subject, the cost of a request, the notation of times.
+//! The options of the reader: the subject, the cost of a request, the notation of times.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use regex::bytes::Regex;
 
-/// How to read the input. By default everything is detected.
+/// The options of the reader. By default, everything is detected.
 ///
 /// ```
 /// use tidegate::trace::{By, Options};
@@ -26,35 +26,36 @@ pub struct Options {
     pub by: By,
     /// The cost of a request.
     pub cost: Cost,
-    /// The fields that add to the cost, and are known only when a request ends. With any, the other part of the cost is
-    /// 0 by default, in place of 1.
+    /// The fields that add to the cost, and are known only when a request ends. If there are such
+    /// fields, the other part of the cost is 0 by default instead of 1.
     pub late_cost: Vec<String>,
-    /// The field with the time; by default the first of the usual names that the input has.
+    /// The field with the time. By default, it is the first field with a usual name.
     pub time: Option<String>,
-    /// The unit of times that are plain numbers; by default the unit that their size suggests.
+    /// The unit of times that are plain numbers. By default, it follows from their size.
     pub time_unit: Option<TimeUnit>,
-    /// The format of all inputs; by default detected for each input.
+    /// The format of all inputs. By default, it is detected for each input.
     pub format: Option<Format>,
-    /// A pattern of the lines, in place of a format.
+    /// A pattern of the lines, instead of a format.
     pub pattern: Option<Pattern>,
     /// Whether the first malformed line is an error.
     pub strict: bool,
 }
 
-/// The subject of a request: the part of the traffic that has a limit of its own.
+/// The subject of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum By {
-    /// The client's address, or else a field called `subject`. An input that has neither is an error.
+    /// The client's address or, if there is none, a field `subject`. An input with neither is an
+    /// error.
     #[default]
     Auto,
     /// The client's address.
     Ip,
-    /// The user's name. In an access log that is the third field. Lines without a user, which say `-`
-    /// there, are counted and not handed out.
+    /// The name of the user. In an access log, this is the third field. Lines without a user have
+    /// `-` there. They are counted and skipped.
     User,
     /// All requests together are one subject, called `all`.
     All,
-    /// The field of that name.
+    /// The field with this name.
     Field(String),
 }
 
@@ -88,18 +89,18 @@ pub enum TimeUnit {
 /// A format that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Common and combined format of Apache, nginx and others, with or without a virtual host or other words
-    /// in front and further fields behind.
+    /// The common and the combined format of Apache, nginx and others. A virtual host or other
+    /// words can precede the fields, and further fields can follow.
     #[value(name = "log")]
     AccessLog,
-    /// JSON objects: one a line, over several lines, or in an array.
+    /// JSON objects: one per line, over several lines, or in an array.
     #[value(name = "json")]
     JsonLines,
     /// Fields separated by `,` or `;`, with a header.
     Csv,
     /// Fields separated by tabs, with a header.
     Tsv,
-    /// W3C extended log format of IIS and CloudFront: `#Fields` names the fields.
+    /// The W3C extended log format of IIS and CloudFront. The line `#Fields` names the fields.
     W3c,
     /// Application Load Balancers of AWS.
     Alb,
@@ -108,7 +109,7 @@ pub enum Format {
     /// HAProxy's `option httplog` and `option tcplog`.
     #[value(name = "haproxy")]
     HaProxy,
-    /// Envoy's default format, and that of Istio.
+    /// The default format of Envoy, and the format of Istio.
     Envoy,
     /// `key=value` pairs.
     Logfmt,
@@ -117,9 +118,9 @@ pub enum Format {
     Pattern,
 }
 
-/// A regular expression that splits a line into fields, named by its groups:
-/// `time` is the time, `ip` or `subject` the subject, unless the options name another, and `cost`, if
-/// there is such a group, the cost.
+/// A regular expression that splits a line into fields. The named groups are the fields: `time` is
+/// the time, and `ip` or `subject` is the subject, unless the options name another field. A group
+/// `cost`, if there is one, is the cost.
 ///
 /// ```
 /// use tidegate::trace::Pattern;
@@ -167,15 +168,15 @@ impl fmt::Display for Pattern {
 /// The order in which records are replayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Order {
-    /// By time; records of one time stay in the order of the input.
+    /// The order of time. Records with the same time stay in the order of the input.
     #[default]
     Time,
-    /// As the input has them, with a clock that never steps back: a record that is late takes the
-    /// largest time seen before it.
+    /// The order of the input, with a clock that never decreases: a late record gets the latest
+    /// time before it.
     File,
 }
 
-/// Error: the text of an option is not valid.
+/// The error of an invalid option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadOption {
     message: String,
@@ -245,7 +246,7 @@ impl fmt::Display for Cost {
     }
 }
 
-/// `FromStr` and `Display` by the words of the command line.
+/// Implements `FromStr` and `Display` with the words of the command line.
 macro_rules! words {
     ($($option:ty: $what:literal;)+) => {$(
         impl FromStr for $option {
@@ -263,7 +264,7 @@ macro_rules! words {
         impl fmt::Display for $option {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 let value = self.to_possible_value();
-                // Only the format of a pattern has no word.
+                // Only the format of a pattern is not a word of the command line.
                 f.write_str(value.as_ref().map_or("pattern", PossibleValue::get_name))
             }
         }

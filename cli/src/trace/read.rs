@@ -1,4 +1,4 @@
-//! Reads all inputs line by line, and hands their records on.
+//! Reads all inputs line by line, and sends their records to a sink.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,16 +12,17 @@ use crate::trace::order::{Flow, Replay};
 use crate::trace::record::{FileSummary, Progress, Sink, Summary};
 use tidegate_core::MAX_SUBJECT;
 
-/// Reads the inputs one after another and hands every record to the sink, in the order asked for.
+/// Reads the inputs one after another, and sends every record to the sink in the wanted order.
 ///
-/// Input that is in order is handed out while it is read, and memory grows with the subjects only.
-/// Input that is not, where the order is that of time, is sorted, at 24 bytes a record; the sink is
-/// told to [`restart`](Sink::restart) when that turns out.
+/// If the input is in order, the reader sends records while it reads, and the memory grows only
+/// with the number of subjects. If the order is by time and the input is not sorted, the reader
+/// sorts the records, which takes 24 bytes per record. In this case it calls
+/// [`restart`](Sink::restart) of the sink.
 ///
 /// # Errors
 ///
-/// When an input cannot be read to its end, has no known format or lacks a field that is needed;
-/// when a line is malformed and the options are strict; and when the sink fails.
+/// Returns an error if an input cannot be read to its end, has no known format, or lacks a needed
+/// field, if a line is malformed and the options are strict, or if the sink fails.
 pub fn replay_in_order<S: Sink>(
     mut inputs: Vec<Input>,
     options: &Options,
@@ -32,7 +33,7 @@ pub fn replay_in_order<S: Sink>(
     let mut pass = Pass::new(options, &inputs);
     if pass.read_all(&mut inputs, &mut replay)? == Flow::StartOver {
         pass = Pass::new(options, &inputs);
-        // The records are gathered now, so this pass is never ended early.
+        // This pass collects the records, so it does not end early.
         let _ = pass.read_all(&mut inputs, &mut replay)?;
     }
     let sorted = replay.sorts();
@@ -52,7 +53,7 @@ pub fn replay_in_order<S: Sink>(
     })
 }
 
-/// One reading of all inputs.
+/// One pass over all inputs.
 struct Pass<'o> {
     options: &'o Options,
     files: Vec<FileSummary>,
@@ -133,8 +134,8 @@ impl<'o> Pass<'o> {
         Ok(flow)
     }
 
-    /// Reads until the first line that is not blank is complete: the format is detected by it. Lines that are
-    /// too long are skipped.
+    /// Reads until the first line that is not blank is complete, because the reader detects the
+    /// format by this line. Lines that are too long are skipped.
     fn first_line<S: Sink>(
         &mut self,
         lines: &mut Lines<'_>,
@@ -151,7 +152,7 @@ impl<'o> Pass<'o> {
         Ok(())
     }
 
-    /// Reads more, and reports the progress.
+    /// Reads more bytes, and reports the progress.
     fn fill<S: Sink>(
         &self,
         lines: &mut Lines<'_>,

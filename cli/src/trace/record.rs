@@ -8,99 +8,99 @@ use crate::trace::options::Format;
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Microseconds since 1970, UTC; at most [`TIME_MAX`](super::TIME_MAX).
+    /// The microseconds since 1970, in UTC; at most [`TIME_MAX`](super::TIME_MAX).
     pub time: u64,
-    /// The subject's number in [`Subjects`]. The numbers count up from 0 as subjects are first
-    /// seen in the input, so that a list can be indexed by them.
+    /// The number of the subject in [`Subjects`]. Numbers are consecutive and start at 0, in the
+    /// order of the first records of the subjects, so they can be used as indices.
     pub subject: u32,
     /// The part of the cost that is known only when the request ends.
-    // It lies next to the subject, so that a record takes no more bytes than without it.
+    // This field fills the space after the subject, so a record is not larger than without it.
     pub late_cost: u32,
-    /// At most [`COST_MAX`](super::COST_MAX).
+    /// The cost; at most [`COST_MAX`](super::COST_MAX).
     pub cost: u64,
 }
 
-/// Receiver of the records.
+/// A receiver of records.
 pub trait Sink {
-    /// Error of the sink; errors of the reader must convert to it.
+    /// The error of the sink. Errors of the reader are converted to it.
     type Error: From<crate::trace::Error>;
 
-    /// Takes the next record. Times never step back from one call to the next.
+    /// Receives the next record. Times never decrease.
     ///
     /// # Errors
     ///
-    /// An error ends the replay and is handed back by it.
+    /// An error ends the replay, and the replay returns it.
     fn record(&mut self, record: Record, subjects: &Subjects) -> Result<(), Self::Error>;
 
-    /// Drops every record so far: the input is not in order of time, and all records follow again from the
-    /// first. Subjects keep their numbers. Called at most once.
+    /// Removes all records so far. The input is not sorted by time, and all records follow again
+    /// from the first. Subjects keep their numbers. This is called at most once.
     fn restart(&mut self);
 
-    /// Receives the progress, a few hundred times a second at most.
+    /// Receives the progress, at most a few hundred times per second.
     fn progress(&mut self, progress: Progress) {
         let _ = progress;
     }
 }
 
-/// Progress of a reading.
+/// The progress of a reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Inputs are being read.
+    /// The reader reads inputs.
     Reading {
-        /// Bytes read, as they lie on disk (before any decompression).
+        /// The number of read bytes, before decompression.
         bytes: u64,
-        /// All bytes there are, where that is known: not with standard input or a pipe.
+        /// The number of all bytes, if it is known. It is not known for standard input and pipes.
         total: Option<u64>,
     },
-    /// All inputs are read, and the sorted records are being handed out.
+    /// All inputs are read, and the reader sends the sorted records.
     Replaying {
-        /// Records handed out.
+        /// The number of sent records.
         records: u64,
-        /// All records there are.
+        /// The number of all records.
         total: u64,
     },
 }
 
-/// Summary of a reading.
+/// The summary of a reading.
 #[derive(Debug)]
 pub struct Summary {
-    /// Each input, in the order given.
+    /// The summaries of all inputs, in their order.
     pub files: Vec<FileSummary>,
-    /// Records handed out.
+    /// The number of sent records.
     pub records: u64,
-    /// Malformed lines.
+    /// The number of malformed lines.
     pub malformed: u64,
-    /// Lines whose subject is `-` or nothing. They are not handed out.
+    /// The number of lines whose subject is `-` or empty. They are not sent.
     pub without_subject: u64,
-    /// The first few of the malformed lines.
+    /// The first few malformed lines.
     pub first_malformed: Vec<MalformedLine>,
-    /// Records whose time is before that of the record just before them in the input.
+    /// The number of records whose time is earlier than the time of the previous record.
     pub steps_back: u64,
     /// Whether the records had to be sorted.
     pub sorted: bool,
-    /// The smallest time, if there is any record.
+    /// The earliest time, if there is a record.
     pub first: Option<u64>,
-    /// The largest time, if there is any record.
+    /// The latest time, if there is a record.
     pub last: Option<u64>,
     /// All subjects.
     pub subjects: Subjects,
 }
 
-/// Summary of one input.
+/// The summary of one input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSummary {
-    /// The name of the input, as [`Input::name`](super::Input::name) has it.
+    /// The name of the input, as [`Input::name`](super::Input::name) returns it.
     pub name: String,
-    /// The format; none if the input is empty.
+    /// The format, or `None` if the input is empty.
     pub format: Option<Format>,
     /// The envelope of each line.
     pub envelope: Option<Envelope>,
-    /// The field taken for the subject; none where all requests together are one.
+    /// The field of the subject, or `None` if all requests together are one subject.
     pub subject: Option<String>,
-    /// Records read.
+    /// The number of read records.
     pub records: u64,
-    /// Malformed lines.
+    /// The number of malformed lines.
     pub malformed: u64,
-    /// Lines whose subject is `-` or nothing.
+    /// The number of lines whose subject is `-` or empty.
     pub without_subject: u64,
 }

@@ -1,4 +1,4 @@
-//! The table of subjects: each distinct one is kept once and has a number.
+//! The table of subjects. Each different subject is stored once and has a number.
 
 use std::fmt;
 use std::hash::BuildHasher;
@@ -8,10 +8,10 @@ use hashbrown::HashTable;
 
 use crate::trace::error::{Error, ErrorKind};
 
-/// All subjects, by number.
+/// Returns all subjects, in the order of their numbers.
 ///
-/// The bytes of all subjects lie one after another in one arena; a hash table of numbers finds
-/// them again. The hash is seeded at random, so that no log can be written to make it slow.
+/// The bytes of all subjects are concatenated in one arena, and a hash table of numbers finds them.
+/// The hash has a random seed, so that a log cannot be written to make it slow.
 #[derive(Default)]
 pub struct Subjects {
     bytes: Vec<u8>,
@@ -21,30 +21,31 @@ pub struct Subjects {
 }
 
 impl Subjects {
-    /// How many there are.
+    /// Returns the number of subjects.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there are no subjects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// The subject of that number, as the input writes it; none beyond the last.
+    /// Returns the subject with a number, as the input writes it, or `None` if there is no such
+    /// number.
     #[must_use]
     pub fn get(&self, number: u32) -> Option<&[u8]> {
         name_of(&self.bytes, &self.ends, number)
     }
 
-    /// All subjects, by number.
+    /// The table of all subjects.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         (0..=u32::MAX).map_while(|number| self.get(number))
     }
 
-    /// The number of a subject, a new one if it was not seen before.
+    /// Returns the number of a subject. A new subject gets a new number.
     pub(super) fn number(&mut self, name: &[u8]) -> Result<u32, Error> {
         let Self { bytes, ends, numbers, hasher } = self;
         let hash = hasher.hash_one(name);

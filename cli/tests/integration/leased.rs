@@ -1,4 +1,5 @@
-//! Leases on several nodes: what they deny too early, never admit, and save the store.
+//! Leases on several nodes: the requests that they deny too early, the requests that they must not
+//! admit, and the calls that they save.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,10 +20,10 @@ use tidegate_core::Policy;
 
 const SECOND: u64 = 1_000_000;
 
-/// A time at which minutes begin, in microseconds.
+/// A time at which a minute begins, in microseconds.
 const MINUTE: u64 = 1_700_000_040 * SECOND;
 
-/// Time in microseconds, subject, cost.
+/// The time in microseconds, the subject and the cost.
 type Request = (u64, u8, u64);
 
 fn leasing(nodes: u16) -> Leasing {
@@ -36,7 +37,7 @@ fn leasing(nodes: u16) -> Leasing {
     }
 }
 
-/// What each policy does without leases and with them, in this order.
+/// Replays without leases and with leases. Returns the reports of each policy, in this order.
 fn replay(
     requests: &[Request],
     policies: &[&str],
@@ -59,13 +60,13 @@ fn replay(
     let inputs = vec![Input::once("requests", std::io::Cursor::new(csv.into_bytes()))];
     let summary = replay_in_order(inputs, &options, order, &mut replay).unwrap();
     assert_eq!(summary.malformed, 0);
-    let leased = replay.leases().expect("it was asked for");
+    let leased = replay.leases().expect("leases are enabled");
     let reports = replay.policies(&summary).into_iter().zip(leased.runs);
     let free = requests.iter().filter(|(_, _, cost)| *cost == 0).count() as u64;
     reports.inspect(|(without, with)| check(without, with, free)).collect()
 }
 
-/// What holds of each replay with `free` requests of cost 0.
+/// Checks the properties of each replay with `free` requests of cost 0.
 fn check(without: &PolicyReport, with: &LeasedRun, free: u64) {
     assert_eq!(with.policy, without.policy);
     assert_eq!(with.denied_without, without.denied);
@@ -78,12 +79,12 @@ fn check(without: &PolicyReport, with: &LeasedRun, free: u64) {
     assert!(with.store_calls >= with.requests() - with.from_chunks + with.chunks, "{with:?}");
 }
 
-/// The only policy.
+/// Replays one policy with leases.
 fn replay_one(requests: &[Request], policy: &str, leasing: Leasing) -> LeasedRun {
     replay(requests, &[policy], leasing, Order::Time).remove(0).1
 }
 
-/// Requests of one subject, `micros` microseconds apart.
+/// Returns requests of one subject, `micros` microseconds apart.
 fn every(micros: u64, count: u64) -> Vec<Request> {
     (0..count).map(|n| (MINUTE + n * micros, 0, 1)).collect()
 }
@@ -93,7 +94,7 @@ fn far_below_the_limit_nothing_is_denied_and_hot_subjects_hardly_go_to_the_store
     for policy in ["fixed-window 10000000/1m", "token-bucket 1000000/1s", "gcra 1000000/1s"] {
         let run = replay_one(&every(50, 20_000), policy, leasing(8));
         assert_eq!((run.admitted, run.denied), (20_000, 0), "{policy}");
-        // On each node, 32 make the subject hot.
+        // On each node, 32 requests make the subject hot.
         assert!((19_000..=20_000 - 8 * 32).contains(&run.from_chunks), "{run:?}");
         assert!(run.store_calls < 1_000, "{run:?}");
     }
@@ -101,7 +102,7 @@ fn far_below_the_limit_nothing_is_denied_and_hot_subjects_hardly_go_to_the_store
 
 #[test]
 fn a_subject_that_is_not_hot_goes_to_the_store_as_without_leases() {
-    // 31 a second on each node.
+    // Each node gets 31 requests per second.
     let run =
         replay_one(&every(SECOND.div_ceil(8 * 31), 2_000), "fixed-window 10000/1m", leasing(8));
     assert_eq!((run.store_calls, run.from_chunks, run.chunks), (2_000, 0, 0));
@@ -125,12 +126,12 @@ fn eight_nodes_deny_little_too_early_when_the_limit_arrives() {
     let run = replay_one(&every(2_500, 24_000), "fixed-window 24000/1m", leasing(8));
     assert!(run.chunks > 100, "{run:?}");
     assert!(run.denied_too_early <= 24_000 / 200, "{run:?}");
-    // With large chunks, what one node holds is missing on another one.
+    // With large chunks, one node holds an amount that another node needs.
     let greedy = Leasing { share: "1/1".parse().unwrap(), ..leasing(8) };
     let greedy = Leasing { span: "10s".parse().unwrap(), ..greedy };
     let run = replay_one(&every(500, 12_000), "fixed-window 10000/1m", greedy);
     assert!(run.denied_too_early > 0, "{run:?}");
-    // Budget comes back from them, and later requests have it.
+    // The unused parts of chunks are returned, so that later requests are admitted.
     assert!(run.admitted_instead > 0, "{run:?}");
     assert!(run.admitted <= 10_000, "{run:?}");
 }
@@ -163,7 +164,7 @@ fn the_order_of_the_lines_makes_no_difference_to_an_order_of_time() {
     let mut swapped = sorted.clone();
     swapped.chunks_mut(7).for_each(<[_]>::reverse);
     assert_eq!(replay(&swapped, &policies, leasing(8), Order::Time), expected);
-    // By line, the clock stands still instead.
+    // In the order of lines, the clock never decreases.
     let by_line = replay(&swapped, &policies, leasing(8), Order::File);
     assert!(by_line.iter().all(|(_, run)| run.requests() == 5_000 && run.chunks > 0));
 }
@@ -191,7 +192,8 @@ fn gaps_of_years_are_jumped_over_and_leases_end_in_them() {
         assert!(run.chunks > 0 || span == "1ms", "{span}: {run:?}");
         assert_eq!(run.granted, run.from_chunks + run.given_back + run.stranded, "{span}: {run:?}");
     }
-    // What is given back within the window can be used: by the second burst, all chunks are over.
+    // The unused parts that are returned within the window can be used. At the second burst, all
+    // chunks have ended.
     let short = Leasing { span: "100ms".parse().unwrap(), ..leasing(8) };
     let run = replay_one(&requests[..2_000], "fixed-window 2000/1d", short);
     assert!(run.chunks > 0 && run.denied_too_early <= 10, "{run:?}");
@@ -199,7 +201,7 @@ fn gaps_of_years_are_jumped_over_and_leases_end_in_them() {
 
 #[test]
 fn a_log_has_the_same_result_each_time() {
-    // 60 subjects, hot and cold, with bursts.
+    // The requests have 60 hot and cold subjects, and bursts.
     let requests: Vec<Request> = (0..8_000_u64)
         .map(|n| (MINUTE + n * 150 + n / 4_000 * SECOND, (n * n % 97 % 60) as u8, 1 + n % 3))
         .collect();
@@ -234,7 +236,7 @@ fn no_requests_make_an_empty_report() {
 }
 
 prop_compose! {
-    /// Requests of up to three subjects, mostly close together.
+    /// Requests of up to three subjects. Most of them are close together.
     fn requests()(
         requests in prop::collection::vec(
             (prop_oneof![8 => 0..2_000_u64, 2 => 0..300_000_u64, 1 => 0..3 * SECOND], 0..3_u8, 0..4_u64),
@@ -273,7 +275,7 @@ proptest! {
         let window = format!("fixed-window {limit}/1s");
         let bucket = format!("token-bucket {per_second}/1s burst {limit}");
         let runs = replay(&requests, &[&window, &bucket], leasing, Order::Time);
-        // What a window can admit at most: all that is asked for in it, or the limit.
+        // The maximum that a window can admit: the costs of its requests, or the limit.
         let mut windows: HashMap<(u8, u64), u64> = HashMap::new();
         let mut times: HashMap<u8, (u64, u64)> = HashMap::new();
         for (time, subject, cost) in requests {
@@ -320,7 +322,7 @@ fn bad_settings_are_usage_errors_that_name_the_value_and_the_bound() {
     }
 }
 
-/// As in docs/guide/throughput.md.
+/// This is the output in docs/guide/throughput.md.
 #[test]
 fn the_sample_of_a_shop_is_replayed_like_this() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,8 @@
-//! The tests of the program and its library, in one program: to link one takes much less time than ten.
+//! The tests of the program and its library. They are one program, because linking one program
+//! takes much less time than linking ten.
 //!
-//! Not among them: `real_traces.rs`, which needs traffic that is not part of the repository.
+//! `real_traces.rs` is not part of this program, because it needs traffic that is not part of the
+//! repository.
 
 mod leased;
 mod plan;
@@ -12,5 +14,4 @@ mod settling;
 mod store_on_cluster;
 mod store_on_redis;
 mod trace_reading;
-mod trace_sample;
 mod trace_suggest;

@@ -1,4 +1,4 @@
-//! `tidegate plan`: what it says, and what it says to bad input.
+//! The output of `tidegate plan`, and its errors.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
 use std::process::{Command, Output};
@@ -82,7 +82,7 @@ fn a_million_subjects_of_a_window_fit_on_one_redis() {
 
 #[test]
 fn each_policy_adds_its_memory_and_its_time() {
-    let of = |policies: &[&str]| {
+    let plan_for = |policies: &[&str]| {
         let mut arguments = vec!["--subjects", "100M", "--rate", "1M/s", "--replicas", "0"];
         policies.iter().for_each(|policy| arguments.extend(["--policy", policy]));
         planned(&arguments)
@@ -94,9 +94,9 @@ fn each_policy_adds_its_memory_and_its_time() {
     };
     let (a, b) = ("a: sliding-counter 100/1d", "b: token-bucket 10/1s");
     for by in ["by memory", "by CPU"] {
-        let sum = primaries(&of(&[a]), by) + primaries(&of(&[b]), by);
-        let both = primaries(&of(&[a, b]), by);
-        // Each is rounded up.
+        let sum = primaries(&plan_for(&[a]), by) + primaries(&plan_for(&[b]), by);
+        let both = primaries(&plan_for(&[a, b]), by);
+        // Each number is rounded up.
         assert!(both == sum || both + 1 == sum, "{by}: {both} of {sum}");
     }
 }
@@ -126,14 +126,14 @@ fn longer_names_and_fuller_logs_take_more() {
 
 #[test]
 fn a_limit_in_shards_has_a_state_in_each() {
-    let of = |policy| {
+    let states = |policy| {
         let plan = planned(&["--subjects", "1000", "--rate", "1/s", "--policy", policy]);
         let line = plan.lines().find(|line| line.contains("memory  ")).unwrap();
         line.trim_start().trim_start_matches("memory").trim().split(' ').next().unwrap().to_owned()
     };
-    assert_eq!(of("fixed-window 100/1m shards 8"), "8,000");
-    assert_eq!(of("fixed-window 100/1m shards 8 whole"), "1,000");
-    assert_eq!(of("fixed-window 100/1m shards 8 by-subject"), "8");
+    assert_eq!(states("fixed-window 100/1m shards 8"), "8,000");
+    assert_eq!(states("fixed-window 100/1m shards 8 whole"), "1,000");
+    assert_eq!(states("fixed-window 100/1m shards 8 by-subject"), "8");
 }
 
 #[test]
@@ -154,10 +154,10 @@ fn more_nodes_than_a_cluster_should_have_are_told() {
 #[test]
 fn bad_input_is_named_with_what_would_do() {
     for (bad, says) in [
-        (["--subjects", "many"], "`many` is no count; write 20000, 20k"),
+        (["--subjects", "many"], "`many` is not a count; write 20000, 20k"),
         (["--subjects", "0"], "0 subjects; there is at least 1"),
-        (["--rate", "500k"], "`500k` is no rate; write 500k/s"),
-        (["--node-memory", "16"], "`16` is no number of bytes; write 16GiB"),
+        (["--rate", "500k"], "`500k` is not a rate; write 500k/s"),
+        (["--node-memory", "16"], "`16` is not a number of bytes; write 16GiB"),
         (["--node-memory", "1MiB"], "1048576 bytes are too few for a Redis"),
         (["--policy", "slidng-log 5/1m"], "did you mean `sliding-log`?"),
         (["--replicas", "10"], "10 is not in 0..=9"),

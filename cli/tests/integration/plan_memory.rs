@@ -1,4 +1,4 @@
-//! What `tidegate plan` says of memory, beside what a real Redis takes.
+//! Compares the memory in the output of `tidegate plan` with the memory of a real Redis.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -7,13 +7,13 @@
 
 use std::time::Duration;
 
-use tidegate::plan::memory::{Names, of_busy_log, of_state};
+use tidegate::plan::memory::{Names, busy_log, state_bytes};
 use tidegate_core::{Call, Charge, Clock, ManualClock, Policy, Store, SystemClock};
 use tidegate_redis::RedisStore;
 use tidegate_redis::protocol::Keys;
 use tidegate_test_servers::{Redis, Reply, eventually};
 
-/// For a server on a busy machine.
+/// A timeout that is long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn number(server: &Redis, command: &[&str]) -> u64 {
@@ -23,8 +23,8 @@ async fn number(server: &Redis, command: &[&str]) -> u64 {
     }
 }
 
-/// Bytes that the server takes once the store has hung up: one who has just sent and read much has
-/// buffers, which are counted late and shrink late.
+/// Returns the bytes that the server uses after the store has disconnected. The buffers of a busy
+/// connection are counted late and shrink late.
 async fn taken(server: &Redis) -> u64 {
     let number = async |field| server.info(field).await.unwrap().parse::<u64>().unwrap();
     let is_alone = async || (number("connected_clients").await <= 1).then_some(());
@@ -40,10 +40,11 @@ fn charge<'a>(policy: &'a Policy, subject: &'a str, names: &Names) -> Charge<'a>
     Charge::new(policy, subject).tenant(&"tenant"[..names.tenant_bytes])
 }
 
-/// Charges every subject so many times, a tenth of a second apart, and tells the bytes of a state by
-/// MEMORY USAGE, on average, and by what the server takes more than before.
+/// Charges every subject `times` times, a tenth of a second apart. Returns the average bytes of a
+/// state: by MEMORY USAGE, and by the increase of the memory of the server.
 async fn measure(server: &Redis, policy: &Policy, names: &Names, times: u64) -> (u64, u64) {
-    // So many that what else there is counts little, and a log in no time.
+    // The number of states is so large that other memory hardly counts, and so small for logs that
+    // the test is fast.
     let states = if times > 10 { 2_000 } else { 10_000 };
     server.command(&["FLUSHALL"]).await.unwrap();
     let clock = ManualClock::new(SystemClock::new().now());
@@ -52,14 +53,15 @@ async fn measure(server: &Redis, policy: &Policy, names: &Names, times: u64) -> 
         builder.response_timeout(PATIENCE).clock(clock.clone()).build().unwrap()
     };
     let subjects: Vec<String> = (0..states).map(subject).collect();
-    // The scripts are there before the states.
+    // The server knows the scripts before the states are written.
     let first = [charge(policy, "before", names).cost(0)];
     store().decide_many(&[Call::acquire(&first), Call::acquire(&first)]).await;
     let before = taken(server).await;
     let store = store();
     for _ in 0..times {
-        let charges: Vec<_> = subjects.iter().map(|it| [charge(policy, it, names)]).collect();
-        let calls: Vec<_> = charges.iter().map(|it| Call::acquire(it)).collect();
+        let charges: Vec<_> =
+            subjects.iter().map(|subject| [charge(policy, subject, names)]).collect();
+        let calls: Vec<_> = charges.iter().map(|charge| Call::acquire(charge)).collect();
         for decision in store.decide_many(&calls).await {
             assert!(decision.unwrap().is_allowed());
         }
@@ -94,7 +96,7 @@ async fn a_state_takes_what_is_planned_for_it_within_a_tenth() {
         ("api: sliding-log 150/1h", 150),
     ] {
         let parsed: Policy = policy.parse().unwrap();
-        let planned = of_state(&parsed, &names, None, false);
+        let planned = state_bytes(&parsed, &names, None, false);
         let (told, taken) = measure(&server, &parsed, &names, times).await;
         println!(
             "{policy}: {told} told, {} planned; {taken} taken, {} planned",
@@ -109,7 +111,7 @@ async fn a_state_takes_what_is_planned_for_it_within_a_tenth() {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
-/// All in one slot, as the store is one for one server.
+/// All states are in one slot, because the store is for one server.
 #[tokio::test]
 async fn a_state_on_a_node_of_a_cluster_takes_what_is_planned_within_a_tenth() {
     let server = Redis::builder().config("cluster-enabled", "yes").start().await.unwrap();
@@ -122,7 +124,7 @@ async fn a_state_on_a_node_of_a_cluster_takes_what_is_planned_within_a_tenth() {
     let names = Names { prefix: "tidegate".into(), tenant_bytes: 6, subject_bytes: 20 };
     for policy in ["api: fixed-window 100/1d", "api: token-bucket 10/1h burst 20"] {
         let policy: Policy = policy.parse().unwrap();
-        let planned = of_state(&policy, &names, None, true);
+        let planned = state_bytes(&policy, &names, None, true);
         let (told, taken) = measure(&server, &policy, &names, 3).await;
         println!(
             "{policy}: {told} told, {} planned; {taken} taken, {} planned",
@@ -138,11 +140,11 @@ async fn a_state_on_a_node_of_a_cluster_takes_what_is_planned_within_a_tenth() {
 async fn a_log_that_stays_full_takes_at_most_what_is_said_of_it() {
     let server = Redis::start().await.unwrap();
     let names = Names { prefix: "tidegate".into(), tenant_bytes: 0, subject_bytes: 20 };
-    // 50 records count at any time, and are all that there is room for.
+    // At any time, the log contains 50 records, which is its maximum.
     let policy: Policy = "api: sliding-log 50/5s".parse().unwrap();
     let (planned, busy) = (
-        of_state(&policy, &names, None, false),
-        of_busy_log(&policy, &names, None, false).unwrap(),
+        state_bytes(&policy, &names, None, false),
+        busy_log(&policy, &names, None, false).unwrap(),
     );
     let mut most = 0;
     for times in [60, 75, 90, 99] {

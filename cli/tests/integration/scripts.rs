@@ -1,4 +1,4 @@
-//! `tidegate scripts`: what it prints is what a server gets, and can be run with `redis-cli`.
+//! `tidegate scripts` prints the scripts that a server executes, and `redis-cli` can execute them.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,13 +22,13 @@ fn printed(arguments: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// The names and the hashes of the list.
+/// Returns the names and the hashes of the list.
 fn listed() -> Vec<(String, String)> {
-    let of_line = |line: &str| {
+    let name_and_hash = |line: &str| {
         let words: Vec<_> = line.split_whitespace().collect();
         (words[0].to_owned(), words[words.len() - 1].to_owned())
     };
-    printed(&[]).lines().map(of_line).collect()
+    printed(&[]).lines().map(name_and_hash).collect()
 }
 
 #[tokio::test]
@@ -47,15 +47,16 @@ async fn a_server_gives_each_printed_script_the_hash_of_the_list() {
         "batch",
         "batch_lapse",
     ];
-    // Each has another one for calls with an id, and one that makes a hold; all but logs have one that settles a hold of a
-    // single charge. One is for the usual batch, and two settle any other hold.
+    // Each script has a variant for calls with an id, and a variant that makes a hold. All scripts
+    // but the logs have a variant that settles a hold of a single charge. One script is for the
+    // usual batch, and two scripts settle any other hold.
     let all: Vec<_> = ["", "_id", "_hold"]
         .iter()
-        .flat_map(|of| plain.iter().map(move |name| format!("{name}{of}")))
+        .flat_map(|variant| plain.iter().map(move |name| format!("{name}{variant}")))
         .chain(
             (plain[..8].iter())
                 .filter(|name| !name.contains("log"))
-                .map(|it| format!("{it}_settle")),
+                .map(|name| format!("{name}_settle")),
         )
         .chain(["batch_single", "batch_settle", "batch_lapse_settle"].map(str::to_owned))
         .collect();
@@ -106,8 +107,8 @@ async fn the_printed_command_runs_in_a_shell() {
     }
 }
 
-/// Runs the command, and returns whether the call was admitted: the value that was written, or (behind a
-/// byte 0, the time and another 0) an outcome of 0.
+/// Runs the command, and returns whether the call was admitted. The output is the written value, or
+/// an outcome of 0 after a byte 0, the time and another byte 0.
 fn outcome(folder: &Path, command: &str) -> bool {
     let output = Command::new("sh").args(["-c", command]).current_dir(folder).output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{}", text(&output.stderr));

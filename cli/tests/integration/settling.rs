@@ -1,4 +1,5 @@
-//! Costs that are known only when a request ends: what the three ways to charge them admit, and how exactly they limit.
+//! Costs that are known only when a request ends: the requests that the three ways admit, and their
+//! accuracy.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,10 +16,11 @@ use tidegate::report::{SettlingReport, SettlingRun, Way};
 use tidegate::trace::{By, Input, Options, Order, TimeUnit, replay_in_order};
 use tidegate_core::Policy;
 
-/// A second at which minutes begin.
+/// A time at which a minute begins, in seconds.
 const MINUTE: u64 = 1_700_000_040;
 
-/// Time in microseconds, subject, cost that is known at the beginning, late cost.
+/// The time in microseconds, the subject, the cost that is known at the beginning, and the late
+/// cost.
 type Request = (u64, u8, u64, u32);
 
 fn settling(estimate: Option<u64>) -> Settling {
@@ -52,17 +54,18 @@ fn report(
     let inputs = vec![Input::once("requests", std::io::Cursor::new(csv.into_bytes()))];
     let summary = replay_in_order(inputs, &options, Order::Time, &mut replay)?;
     assert_eq!(summary.malformed, 0);
-    replay.settlings(&summary).map(|report| report.expect("it was asked for"))
+    replay.settlings(&summary).map(|report| report.expect("there are late costs"))
 }
 
-/// The three ways under one policy.
+/// Replays one policy in the three ways.
 fn ways(requests: &[Request], policy: &str, settling: Settling) -> [SettlingRun; 3] {
     let runs = report(requests, &[policy], settling).unwrap().runs;
     assert_eq!([0, 1, 2].map(|way| runs[way].way), [Way::Check, Way::Fixed, Way::Learned]);
     runs.try_into().expect("three")
 }
 
-/// Admitted and denied requests and their costs; overshoot and the part of it by overage; falsely denied; idle.
+/// Returns the admitted and denied requests and their costs, the overshoot and its part by overage,
+/// the falsely denied requests, and the idle amounts.
 fn numbers(run: &SettlingRun) -> [u64; 9] {
     [
         run.admitted,
@@ -77,7 +80,8 @@ fn numbers(run: &SettlingRun) -> [u64; 9] {
     ]
 }
 
-/// Four requests in one minute that run 2, 4, 4 and 0.5 seconds, and cost 30, 60, 50 and 10.
+/// Returns four requests in one minute. They run 2, 4, 4 and 0.5 seconds, and cost 30, 60, 50 and
+/// 10.
 fn four() -> Vec<Request> {
     let at = |seconds: u64| (MINUTE + seconds) * 1_000_000;
     vec![(at(0), 0, 10, 20), (at(1), 0, 20, 40), (at(3), 0, 10, 40), (at(6), 0, 5, 5)]
@@ -86,19 +90,21 @@ fn four() -> Vec<Request> {
 #[test]
 fn an_example_that_can_be_followed_by_hand() {
     let [check, fixed, _] = ways(&four(), "fixed-window 100/1m", settling(None));
-    // Charged are 30 at 2 s, 60 at 5 s, 10 at 6.5 s and 50 at 7 s: something is left each time, but 150 are used.
+    // The charges are 30 at 2 s, 60 at 5 s, 10 at 6.5 s and 50 at 7 s. The limit always has an
+    // amount left, but 150 are used.
     assert_eq!(numbers(&check), [4, 0, 150, 0, 50, 0, 0, 0, 0]);
-    // 50 of 100 are held for the first, so there is no room for the 60 of the second, though only 30 of them will be
-    // used. After 2 s, 30 are taken, and 50 are held for the third; then 45 do not fit, though 10 would.
-    // The first held 20 too much for 2 s, and all ended after 7 s.
+    // 50 of 100 are held for the first request, so the 60 of the second request do not fit,
+    // although only 30 of the 50 will be used. After 2 s, 30 are used, and 50 are held for the
+    // third request. Then 45 do not fit, although 10 would fit. The first request held 20 too much
+    // for 2 s, and all requests ended after 7 s.
     assert_eq!(numbers(&fixed), [2, 2, 80, 70, 0, 0, 2, 40, 6]);
 }
 
 #[test]
 fn estimates_that_are_too_low_are_charged_later_and_overshoot_by_as_much() {
     let [_, fixed, _] = ways(&four(), "fixed-window 100/1m", settling(Some(10)));
-    // Held are 20, 30 and 20, of which 30, 60 and 50 are used. What is missing is charged at 2 s and 5 s, so that there is
-    // no room for the fourth.
+    // The holds are 20, 30 and 20, and the costs are 30, 60 and 50. The differences are charged at
+    // 2 s and 5 s, so that the fourth request does not fit.
     assert_eq!((fixed.admitted, fixed.overshoot, fixed.overshoot_of_overage), (3, 40, 40));
     assert_eq!((fixed.overage, fixed.idle_cost_seconds), (10 + 30 + 30, 0));
 }
@@ -106,7 +112,7 @@ fn estimates_that_are_too_low_are_charged_later_and_overshoot_by_as_much() {
 #[test]
 fn requests_end_before_others_begin_at_the_same_instant() {
     let at = |seconds: u64| (MINUTE + seconds) * 1_000_000;
-    // The first holds 100 and ends after 1 s, having used 10.
+    // The first request holds 100. It ends after 1 s and has used 10.
     let requests = [(at(0), 0, 0, 10), (at(1), 0, 0, 10)];
     let [_, fixed, _] = ways(&requests, "fixed-window 100/1m", settling(Some(90)));
     assert_eq!((fixed.admitted, fixed.falsely_denied), (2, 0));
@@ -117,13 +123,13 @@ fn requests_end_before_others_begin_at_the_same_instant() {
 
 #[test]
 fn a_learned_estimate_begins_as_the_fixed_one_and_then_holds_little_too_much() {
-    // A request every 2 s that runs 1 s and uses 10, of which one in ten uses 15.
+    // Every 2 s, a request starts that runs 1 s. It uses 10, and every tenth request uses 15.
     let request = |n: u64| ((MINUTE + 2 * n) * 1_000_000, 0, 5, if n % 10 == 9 { 15 } else { 10 });
     let requests: Vec<Request> = (0..100).map(request).collect();
     let [_, fixed, learned] = ways(&requests, "sliding-log 100000/1m", settling(Some(1_000)));
     assert_eq!((fixed.admitted, fixed.overage, fixed.overshoot), (100, 0, 0));
     assert_eq!(fixed.idle_cost_seconds, 90 * 990 + 10 * (985 * 3 / 2) + 5);
-    // The first 30 hold 1,000. Then 9 of 10 use no more than 10.
+    // The first 30 requests hold 1,000. After that, 9 of 10 requests use no more than 10.
     assert_eq!((learned.admitted, learned.overage), (100, 7 * 5));
     assert_eq!(learned.idle_cost_seconds, 27 * 990 + 3 * (985 * 3 / 2) + 2);
 }
@@ -133,7 +139,7 @@ fn subjects_are_limited_apart_and_a_block_is_no_false_denial() {
     let at = |seconds: u64| (MINUTE + seconds) * 1_000_000;
     let requests = [(at(0), 0, 50, 10), (at(1), 1, 60, 10), (at(2), 0, 50, 10), (at(50), 0, 1, 1)];
     let [_, fixed, _] = ways(&requests, "fixed-window 100/1m block 30m", settling(None));
-    // The third costs 60, of which 40 are left, and blocks its subject.
+    // The third request costs 60, but only 40 remain, so its subject is blocked.
     assert_eq!((fixed.admitted, fixed.denied, fixed.falsely_denied), (2, 2, 0));
     let [_, fixed, _] = ways(&requests, "fixed-window 100/1m", settling(None));
     assert_eq!((fixed.admitted, fixed.denied, fixed.falsely_denied), (3, 1, 0));
@@ -176,7 +182,8 @@ const POLICIES: [&str; 10] = [
 ];
 
 prop_compose! {
-    /// Requests of up to three subjects that may run for 40 s, seconds or microseconds apart.
+    /// Requests of up to three subjects that run for up to 40 s. The times between them are seconds
+    /// or microseconds.
     fn requests()(
         requests in prop::collection::vec(
             (prop_oneof![0..5_u64, 0..5_000_000_u64], 0..3_u8, 1..300_u64, 1..400_u32), 1..60,
@@ -189,7 +196,7 @@ prop_compose! {
 }
 
 proptest! {
-    // Each case opens some hundred stores that have room for millions of subjects.
+    // Each case opens some hundred stores with room for millions of subjects.
     #![proptest_config(ProptestConfig::with_cases(6))]
 
     #[test]
@@ -205,14 +212,16 @@ proptest! {
                 match run.way {
                     Way::Check => prop_assert_eq!((run.overage, run.idle_cost_seconds), (0, 0)),
                     Way::Fixed if is_upper_bound => {
-                        // Intervals begin when a full bucket is taken from. What is used of it leaves it full more often,
-                        // so that a refill may come later than that of the policy.
+                        // An interval begins when a full bucket is charged. The meter is full more
+                        // often than the policy, so its refill can be later than the refill of the
+                        // policy.
                         let is_by_interval = run.policy.ends_with("by-interval");
                         let max_overshoot = if is_by_interval { 300 } else { 0 };
                         prop_assert!(run.overshoot <= max_overshoot, "{}: {}", run.policy, run.overshoot);
                         prop_assert_eq!(run.overage, 0);
                     }
-                    // An overage may begin a window or an interval, so that they differ from those of what is used.
+                    // An overage can begin a window or an interval, so that they differ between the
+                    // meter and the policy.
                     _ if run.policy.ends_with("anchored") || run.policy.ends_with("by-interval") => {}
                     _ => {
                         prop_assert_eq!(run.overshoot, run.overshoot_of_overage, "{}", run.policy);
@@ -224,8 +233,8 @@ proptest! {
     }
 }
 
-/// Ten minutes of three users of a language model. The file is generated, in the format of the traces of the Azure Public
-/// Dataset, with one more column.
+/// Replays ten minutes of three users of a language model. The file is generated. It has the format
+/// of the traces of the Azure Public Dataset, and one more column.
 #[test]
 fn the_sample_of_a_language_model_is_replayed_like_this() {
     let sample = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../samples");

@@ -1,4 +1,5 @@
-//! A replay whose states are on a Redis Cluster: what it finds, and that it leaves nothing there.
+//! A replay whose states are on a Redis Cluster has the same result as a replay in memory, and
+//! deletes its keys.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -11,7 +12,7 @@ use std::process::{Command, Output, Stdio};
 
 use tidegate_test_servers::{Cluster, Redis, Reply};
 
-/// Runs the program on so little input that its pipe takes it at once.
+/// Runs the program. The input fits into the pipe.
 fn run(store: &str, more: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
         .args(["replay", "-", "--time-unit", "s", "--limit", "3/20s", "--store", store])
@@ -29,14 +30,14 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// The URL of the whole cluster.
+/// Returns the URL of the whole cluster.
 fn url(nodes: &[Redis]) -> String {
     let nodes: Vec<String> =
         nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
     format!("redis-cluster://{}", nodes.join(","))
 }
 
-/// How many keys each node has, and how many it was ever told to write or to remove.
+/// Returns the number of keys of each node, and the number of its writes so far.
 async fn keys_and_writes(cluster: &Cluster) -> Vec<(i64, u64)> {
     let mut all = vec![];
     for node in cluster.nodes() {
@@ -47,7 +48,7 @@ async fn keys_and_writes(cluster: &Cluster) -> Vec<(i64, u64)> {
     all
 }
 
-/// Requests of so many subjects that each node has some.
+/// Returns requests of so many subjects that each node has some of them.
 fn lines() -> String {
     let mut lines = "time,ip\n".to_owned();
     for time in 0..40 {

@@ -1,10 +1,10 @@
-//! The smallest limits, held against simulations that are slow and obvious: under the limit nobody
-//! is refused, and under one less somebody is.
+//! Compares the smallest limits with slow and obvious simulations: the limit never refuses a
+//! request, and a limit that is lower by one refuses a request.
 
 use proptest::prelude::*;
 use tidegate::suggest::{Limits, MAX, Meters, TOTAL_MAX};
 
-/// Whether a subject with these requests, each a time and a cost, is ever refused.
+/// Returns whether a request of a subject is refused. Each request is a time and a cost.
 type Refuses = fn(&[(u64, u64)], window: u64, limit: u64) -> bool;
 
 fn fixed_window(requests: &[(u64, u64)], window: u64, limit: u64) -> bool {
@@ -41,7 +41,7 @@ fn sliding_counter(requests: &[(u64, u64)], window: u64, limit: u64) -> bool {
     })
 }
 
-/// The level is kept in units of 1/window, in which the refill of a microsecond is whole.
+/// The level has the unit 1/window, so that the refill of a microsecond is a whole number.
 fn token_bucket(requests: &[(u64, u64)], window: u64, limit: u64) -> bool {
     let full = limit * window;
     let mut level = full;
@@ -57,7 +57,7 @@ fn token_bucket(requests: &[(u64, u64)], window: u64, limit: u64) -> bool {
     })
 }
 
-/// The smallest limit under which the requests are never refused, by trying them all.
+/// Returns the smallest limit that never refuses a request. It tries all limits.
 fn smallest(refuses: Refuses, requests: &[(u64, u64)], window: u64) -> u64 {
     (0..u64::MAX).find(|&limit| !refuses(requests, window, limit)).unwrap_or(u64::MAX)
 }
@@ -98,8 +98,8 @@ proptest! {
         let subjects = trace.iter().map(|entry| entry.1 + 1).max().unwrap_or(0);
         let mut wanted: [Vec<u64>; 4] = Default::default();
         for subject in 0..subjects {
-            let of_subject = trace.iter().filter(|entry| entry.1 == subject && entry.2 > 0);
-            let own: Vec<_> = of_subject.map(|entry| (start + entry.0, entry.2)).collect();
+            let subject_requests = trace.iter().filter(|entry| entry.1 == subject && entry.2 > 0);
+            let own: Vec<_> = subject_requests.map(|entry| (start + entry.0, entry.2)).collect();
             for (limits, refuses) in wanted.iter_mut().zip(ALL) {
                 limits.push(smallest(refuses, &own, window));
             }

@@ -1,4 +1,5 @@
-//! Circuit breaker: no more probes than may, no place lost, and answers count in the round of their call alone.
+//! The circuit breaker: the number of probes is bounded, every place of a probe is freed, and an
+//! answer counts only in the round of its call.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,12 +18,12 @@ use crate::server::VirtualClock;
 const OPEN_FOR: Duration = Duration::from_secs(1);
 const PROBES: usize = 2;
 
-/// How the store answers a call: the cost of the call says so.
+/// The answer of the store to a call. The cost of the call selects it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Health {
     Alive = 1,
     Failing = 2,
-    /// An error that says nothing about the store.
+    /// An error that does not show the health of the store.
     Unknown = 3,
 }
 
@@ -32,19 +33,19 @@ impl Health {
     }
 }
 
-/// The subject of calls that are answered in another round than they are made in.
+/// The subject of calls that are made in one round and answered in another round.
 const LATE: &str = "late";
 
-/// A store that counts the calls that are in flight. Clones are the same store.
+/// A store that counts the calls in flight. All clones are the same store.
 #[derive(Debug, Clone, Default)]
 struct Backend(Arc<Mutex<Ledger>>);
 
-/// Late calls are not counted.
+/// The calls of a store, without late calls.
 #[derive(Debug, Default)]
 struct Ledger {
     in_flight: usize,
     max_in_flight: usize,
-    /// Whether a late call was answered while others were in flight.
+    /// Whether a late call was answered while other calls were in flight.
     has_met_late: bool,
 }
 
@@ -62,7 +63,7 @@ impl Backend {
             yield_now().await;
         }
         if in_flight.is_none() {
-            self.ledger(|it| it.has_met_late |= it.in_flight > 0);
+            self.ledger(|ledger| ledger.has_met_late |= ledger.in_flight > 0);
         }
         match cost {
             1 => Ok(Decision::one(Verdict::new(Outcome::Allowed, 1))),
@@ -76,9 +77,9 @@ struct InFlight<'a>(&'a Backend);
 
 impl<'a> InFlight<'a> {
     fn new(backend: &'a Backend) -> Self {
-        backend.ledger(|it| {
-            it.in_flight += 1;
-            it.max_in_flight = it.max_in_flight.max(it.in_flight);
+        backend.ledger(|ledger| {
+            ledger.in_flight += 1;
+            ledger.max_in_flight = ledger.max_in_flight.max(ledger.in_flight);
         });
         Self(backend)
     }
@@ -86,14 +87,14 @@ impl<'a> InFlight<'a> {
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.0.ledger(|it| it.in_flight -= 1);
+        self.0.ledger(|ledger| ledger.in_flight -= 1);
     }
 }
 
 impl Store for Backend {
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
-        let cost = call.charges.get(0).map_or(0, |it| it.cost);
-        let is_late = call.charges.get(0).is_some_and(|it| it.subject == LATE.as_bytes());
+        let cost = call.charges.get(0).map_or(0, |charge| charge.cost);
+        let is_late = call.charges.get(0).is_some_and(|charge| charge.subject == LATE.as_bytes());
         Answer::later(self.answer(cost, is_late))
     }
 
@@ -111,13 +112,13 @@ fn guarded(failures: u32) -> (Backend, Guarded) {
     (backend.clone(), Arc::new(backend.breaker(breaker)))
 }
 
-/// A call, whether it was sent or not.
+/// Spawns a call. The breaker may refuse to send it.
 fn call(store: &Guarded, health: Health, subject: &'static str) -> JoinHandle<Option<ErrorKind>> {
     let store = Arc::clone(store);
     spawn(async move {
         let policy: Policy = "fixed-window 1000000/1h".parse().expect("a policy");
         let charges = [Charge::new(&policy, subject).cost(health as u64)];
-        store.decide(Call::acquire(&charges)).await.err().map(|it| it.kind())
+        store.decide(Call::acquire(&charges)).await.err().map(|error| error.kind())
     })
 }
 
@@ -125,7 +126,8 @@ fn is_refused(answer: &Option<ErrorKind>) -> bool {
     *answer == Some(ErrorKind::CircuitOpen)
 }
 
-/// All places of probes are free: as many calls as there are places are sent at once, and close the circuit.
+/// Checks that all places of probes are free: the same number of concurrent calls is sent, and
+/// closes the circuit.
 async fn assert_no_place_is_lost(store: &Guarded) {
     scheduled::advance(OPEN_FOR);
     assert_eq!(store.state(), CircuitState::HalfOpen);
@@ -148,7 +150,7 @@ fn no_more_probes_are_in_flight_than_may_and_each_frees_its_place() {
         let [one, others @ ..] = calls;
         CANCELLED.record(cancel(one).await.is_none());
         let refused = join(others).await.iter().any(is_refused);
-        let max = backend.ledger(|it| it.max_in_flight);
+        let max = backend.ledger(|ledger| ledger.max_in_flight);
         assert!(max <= PROBES, "{max} probes at once");
         FULL.record(refused);
         assert_no_place_is_lost(&store).await;
@@ -169,15 +171,15 @@ fn a_probe_of_an_earlier_opening_changes_nothing() {
         idle().await;
         join([call(&store, Health::Failing, "s")]).await;
         assert_eq!(store.watch().times_opened(), 2);
-        // This opening has ended, and the late call is due.
+        // The circuit is not open any more, and the late call is due.
         scheduled::advance(OPEN_FOR + Duration::from_micros(1));
         join([(); 4].map(|()| call(&store, Health::Unknown, "s"))).await;
         assert!(!is_refused(&join([late]).await[0]));
         assert_eq!(store.state(), CircuitState::HalfOpen);
         assert_eq!(store.watch().times_opened(), 2);
-        let max = backend.ledger(|it| it.max_in_flight);
+        let max = backend.ledger(|ledger| ledger.max_in_flight);
         assert!(max <= PROBES, "{max} probes at once");
-        OUTDATED.record(backend.ledger(|it| it.has_met_late));
+        OUTDATED.record(backend.ledger(|ledger| ledger.has_met_late));
         assert_no_place_is_lost(&store).await;
     });
     OUTDATED.assert("calls that meet the outdated probe");
@@ -194,7 +196,7 @@ fn each_failure_counts_once_and_only_in_its_own_round() {
         join(calls).await;
         assert_eq!(store.state(), CircuitState::Open, "three failures");
         assert_eq!(store.watch().times_opened(), 1);
-        // Those of the round before are answered while probes close the circuit.
+        // The calls of the previous round are answered while probes close the circuit.
         scheduled::advance(OPEN_FOR + Duration::from_micros(2));
         let probes = [(); 3].map(|()| call(&store, Health::Alive, "s"));
         REFUSED.record(join(probes).await.iter().any(is_refused));

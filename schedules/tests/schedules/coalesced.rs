@@ -1,4 +1,5 @@
-//! Coalescing: each call is carried out once and has its own answer, in order, whatever other callers do.
+//! Coalescing: each call is executed once and has its own answer, in order, regardless of other
+//! callers.
 
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
@@ -12,16 +13,17 @@ use tidegate_core::{
 
 use crate::explore::{Seen, cancel, explore, idle, join, some_time};
 
-/// A store that answers each call with its cost, by which calls are told apart. Clones are the same store.
+/// A store that answers each call with its cost. Calls have different costs. All clones are the
+/// same store.
 #[derive(Debug, Clone, Default)]
 struct Echo(Arc<Mutex<Ledger>>);
 
 #[derive(Debug, Default)]
 struct Ledger {
-    /// The costs in each batch that was carried out.
+    /// The costs in each executed batch.
     batches: Vec<Vec<u64>>,
     is_sending: bool,
-    /// While it is closed, no batch is carried out.
+    /// Whether the gate is closed. While it is closed, no batch is executed.
     is_closed: bool,
     at_gate: Option<Waker>,
 }
@@ -31,9 +33,9 @@ impl Echo {
         run(&mut self.0.lock().expect("no step panics that holds it"))
     }
 
-    /// The costs of all calls that were carried out, in order.
+    /// Returns the costs of all executed calls, in order.
     fn carried_out(&self) -> Vec<u64> {
-        self.ledger(|it| it.batches.concat())
+        self.ledger(|ledger| ledger.batches.concat())
     }
 
     fn sorted(&self) -> Vec<u64> {
@@ -43,26 +45,26 @@ impl Echo {
     }
 
     fn close_gate(&self) {
-        self.ledger(|it| it.is_closed = true);
+        self.ledger(|ledger| ledger.is_closed = true);
     }
 
     fn open_gate(&self) {
-        let waiting = self.ledger(|it| {
-            it.is_closed = false;
-            it.at_gate.take()
+        let waiting = self.ledger(|ledger| {
+            ledger.is_closed = false;
+            ledger.at_gate.take()
         });
         waiting.inspect(Waker::wake_by_ref);
     }
 
     async fn send(&self, calls: &[Call<'_>]) -> Vec<Result<Decision, Error>> {
-        let was_sending = self.ledger(|it| std::mem::replace(&mut it.is_sending, true));
+        let was_sending = self.ledger(|ledger| std::mem::replace(&mut ledger.is_sending, true));
         assert!(!was_sending, "one batch is in flight at a time");
         let _sending = Sending(self);
         yield_now().await;
         let gate = std::future::poll_fn(|context| {
-            self.ledger(|it| {
-                if it.is_closed {
-                    it.at_gate = Some(context.waker().clone());
+            self.ledger(|ledger| {
+                if ledger.is_closed {
+                    ledger.at_gate = Some(context.waker().clone());
                     return Poll::Pending;
                 }
                 Poll::Ready(())
@@ -70,10 +72,10 @@ impl Echo {
         });
         gate.await;
         let costs: Vec<_> =
-            calls.iter().filter_map(|it| it.charges.get(0)).map(|it| it.cost).collect();
-        self.ledger(|it| it.batches.push(costs.clone()));
+            calls.iter().filter_map(|call| call.charges.get(0)).map(|charge| charge.cost).collect();
+        self.ledger(|ledger| ledger.batches.push(costs.clone()));
         yield_now().await;
-        costs.into_iter().map(|it| Ok(echo(it))).collect()
+        costs.into_iter().map(|cost| Ok(echo(cost))).collect()
     }
 }
 
@@ -82,7 +84,7 @@ struct Sending<'a>(&'a Echo);
 
 impl Drop for Sending<'_> {
     fn drop(&mut self) {
-        self.0.ledger(|it| it.is_sending = false);
+        self.0.ledger(|ledger| ledger.is_sending = false);
     }
 }
 
@@ -107,7 +109,7 @@ impl Store for Echo {
     }
 }
 
-/// Makes a call of this cost, and checks that the answer is of it.
+/// Makes a call of this cost, and checks the cost of the answer.
 async fn ask(store: CoalescedStore<Echo>, cost: u64) -> Result<u64, Error> {
     let policy: Policy = "fixed-window 1000000/1h".parse().expect("a policy");
     let charges = [Charge::new(&policy, "key").cost(cost)];
@@ -116,7 +118,7 @@ async fn ask(store: CoalescedStore<Echo>, cost: u64) -> Result<u64, Error> {
     Ok(cost)
 }
 
-/// A task that makes a call of this cost.
+/// Spawns a task that makes a call of this cost.
 fn caller(store: &CoalescedStore<Echo>, cost: u64) -> JoinHandle<Result<u64, Error>> {
     spawn(ask(store.clone(), cost))
 }
@@ -141,7 +143,7 @@ fn each_call_is_carried_out_once_and_has_its_own_answer() {
         });
         join(callers.collect::<Vec<_>>()).await;
         assert_eq!(echo.sorted(), [1, 2, 11, 12, 21, 22]);
-        let sizes: Vec<_> = echo.ledger(|it| it.batches.iter().map(Vec::len).collect());
+        let sizes: Vec<_> = echo.ledger(|ledger| ledger.batches.iter().map(Vec::len).collect());
         assert!(sizes.iter().all(|size| *size <= 2), "a batch has at most two charges: {sizes:?}");
         BATCHED.record(sizes.contains(&2));
     });
@@ -156,7 +158,7 @@ fn calls_are_carried_out_in_the_order_in_which_they_arrive() {
         let caller = |first: u64| {
             let store = store.clone();
             spawn(async move {
-                // All are made before the first one is awaited.
+                // All calls are created before the first call is awaited.
                 let mut calls: Vec<_> =
                     (first..first + 3).map(|cost| Box::pin(ask(store.clone(), cost))).collect();
                 for call in &mut calls {
@@ -173,9 +175,9 @@ fn calls_are_carried_out_in_the_order_in_which_they_arrive() {
         join([caller(1), caller(11)]).await;
         let all = echo.carried_out();
         for first in [1, 11] {
-            let of_caller: Vec<_> =
-                all.iter().copied().filter(|it| (first..first + 3).contains(it)).collect();
-            assert_eq!(of_caller, [first, first + 1, first + 2]);
+            let caller_costs: Vec<_> =
+                all.iter().copied().filter(|cost| (first..first + 3).contains(cost)).collect();
+            assert_eq!(caller_costs, [first, first + 1, first + 2]);
         }
     });
 }
@@ -207,7 +209,8 @@ fn a_call_that_is_given_up_before_it_is_sent_is_not_made_and_takes_no_place() {
         idle().await;
         let given_up = caller(&store, 2);
         assert_eq!(cancel(given_up).await.map(drop), None);
-        // It has the place of the one before, whether the gate opens earlier or later.
+        // This call has the place of the previous call, regardless of the time at which the gate
+        // opens.
         let next = caller(&store, 3);
         some_time().await;
         echo.open_gate();
@@ -230,8 +233,9 @@ fn no_more_calls_wait_than_may() {
         echo.open_gate();
         assert!(join([sent]).await[0].is_ok());
         let answers = join(others).await;
-        assert_eq!(answers.iter().filter(|it| is_too_many(it)).count(), 2, "{answers:?}");
-        let answered: Vec<_> = answers.iter().filter_map(|it| it.as_ref().ok().copied()).collect();
+        assert_eq!(answers.iter().filter(|answer| is_too_many(answer)).count(), 2, "{answers:?}");
+        let answered: Vec<_> =
+            answers.iter().filter_map(|answer| answer.as_ref().ok().copied()).collect();
         assert_eq!(echo.carried_out(), [&[1], &answered[..]].concat());
     });
 }
@@ -254,7 +258,7 @@ fn when_the_task_is_dropped_each_call_ends_and_only_those_not_made_are_surely_no
             SENT.record(!error.is_definitely_not_charged());
             WAITING.record(error.is_definitely_not_charged());
         }
-        // The task has been dropped by then.
+        // After this, the task is dropped.
         idle().await;
         assert_eq!(ask(store, 4).await.expect("another task sends it"), 4);
     });

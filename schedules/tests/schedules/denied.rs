@@ -1,4 +1,5 @@
-//! Deny cache: a denial is one that the store could have given between the begin of the call and its end.
+//! The deny cache: a denial is one that the store could have returned between the start of the call
+//! and its end.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +18,8 @@ struct Node {
     server: Server,
     limiter: Limiter<DenyCacheStore<Server, VirtualClock>>,
     stats: DenyCacheStats,
-    /// While a refund or reset is in flight: how many calls the server had carried out when it began.
+    /// While a refund or reset is in flight, the number of calls that the server had executed when
+    /// the refund or reset started.
     freeing: Arc<Mutex<Option<usize>>>,
 }
 
@@ -30,7 +32,7 @@ enum Frees {
 impl Node {
     fn new() -> Self {
         let server = Server::new();
-        // A small one, as each schedule makes another.
+        // The cache is small, because each schedule creates its own cache.
         let cache = DenyCache::new().max_bytes(0).clock(VirtualClock);
         let store = server.clone().deny_cache(cache);
         let stats = store.stats();
@@ -39,15 +41,16 @@ impl Node {
         Self { server, limiter, stats, freeing: Arc::default() }
     }
 
-    /// A task that makes calls one after another, whose denials must be right.
+    /// Spawns a task that makes calls one after another. Their denials must be right.
     fn caller(&self, calls: usize) -> JoinHandle<()> {
         let (server, limiter) = (self.server.clone(), self.limiter.clone());
         let freeing = Arc::clone(&self.freeing);
         spawn(async move {
             for _ in 0..calls {
                 let begin = server.ledger().calls.len();
-                // Until a refund is answered, it may count as not made.
-                let begin = freeing.lock().expect("no panic").map_or(begin, |it| it.min(begin));
+                // A refund without an answer may not have been executed.
+                let begin =
+                    freeing.lock().expect("no panic").map_or(begin, |other| other.min(begin));
                 let decision = limiter.acquire("s").await.expect("an answer");
                 let is_right = decision.is_allowed()
                     || was_full(&server.ledger().calls).skip(begin).any(|is_full| is_full);
@@ -56,7 +59,7 @@ impl Node {
         })
     }
 
-    /// A task that gives back what was taken. There is one at a time.
+    /// Spawns a task that refunds the charges. There is one such task at a time.
     fn free(&self, what: Frees) -> JoinHandle<()> {
         let (server, limiter) = (self.server.clone(), self.limiter.clone());
         let freeing = Arc::clone(&self.freeing);
@@ -71,7 +74,7 @@ impl Node {
     }
 }
 
-/// Whether the limit was reached: at first, and after each call that was carried out.
+/// Returns whether the limit was reached: at first, and after each executed call.
 fn was_full(calls: &[Entry]) -> impl Iterator<Item = bool> + '_ {
     let used = calls.iter().scan(0_usize, |used, call| {
         *used = match call.operation {
@@ -129,7 +132,7 @@ fn a_refund_that_is_given_up_leaves_no_denial_from_before() {
         let callers = [node.caller(3), node.caller(3)];
         let is_cancelled = cancel(node.free(Frees::All)).await.is_none();
         CANCELLED.record(is_cancelled);
-        let carried_out = node.server.allowed(|it| it == Operation::Reset);
+        let carried_out = node.server.allowed(|operation| operation == Operation::Reset);
         CARRIED_OUT.record(is_cancelled && carried_out > 0);
         join([node.caller(1)]).await;
         join(callers).await;

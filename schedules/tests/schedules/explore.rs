@@ -15,19 +15,21 @@ use shuttle::scheduler::{
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 use tidegate_core::scheduled;
 
-/// Schedules of each kind, unless `TIDEGATE_SCHEDULES` says otherwise.
+/// The number of schedules of each kind, unless `TIDEGATE_SCHEDULES` is set.
 const SCHEDULES: usize = 1_000;
 
-/// Schedules that are run twice.
+/// The number of schedules that are run twice.
 const REPEATED: usize = 10;
 
-/// The depth of PCT: how many steps must come in a certain order for a bug to show, about.
+/// The depth of PCT. This is about the number of steps that must be in a certain order to cause a
+/// failure.
 const DEPTH: usize = 3;
 
-/// Runs the scenario in many schedules: it must end in each, and break no assertion.
+/// Runs the scenario in many schedules. It must end in each schedule, and break no assertion.
 ///
-/// In half of them each step is of any task at random. In the others, each task has a priority, which changes at few
-/// random steps (PCT): so tasks also wait for long at one place, while others go on.
+/// In half of the schedules, each step belongs to a random task. In the other schedules, each task
+/// has a priority that changes at a few random steps (PCT). So tasks also wait at one place for a
+/// long time, while other tasks continue.
 pub(crate) fn explore<F: Future<Output = ()> + 'static>(scenario: fn() -> F) {
     let _help = ReplayHelp;
     let run = move || {
@@ -45,7 +47,7 @@ pub(crate) fn explore<F: Future<Output = ()> + 'static>(scenario: fn() -> F) {
     let config = || config(FailurePersistence::File(Some(failures.clone())));
     let (seed, schedules) =
         (number("PROPTEST_RNG_SEED", 1), number("TIDEGATE_SCHEDULES", SCHEDULES));
-    // A schedule can be run again only if nothing but the scheduler chooses.
+    // A schedule can be run again only if the scheduler makes all choices.
     let random = TimersLast(RandomScheduler::new_from_seed(seed, REPEATED));
     Runner::new(UncontrolledNondeterminismCheckScheduler::new(random), config()).run(run);
     let random = TimersLast(RandomScheduler::new_from_seed(seed, schedules));
@@ -70,7 +72,7 @@ fn number<N: FromStr>(variable: &str, default: N) -> N {
     }
 }
 
-/// Says how to run a failed schedule again.
+/// Prints the command that runs a failed schedule again.
 struct ReplayHelp;
 
 impl Drop for ReplayHelp {
@@ -85,7 +87,7 @@ impl Drop for ReplayHelp {
     }
 }
 
-/// Runs the task of the timers only when no other one can run.
+/// Runs the task of the timers only when no other task can run.
 struct TimersLast<S>(S);
 
 impl<S: Scheduler> Scheduler for TimersLast<S> {
@@ -99,9 +101,9 @@ impl<S: Scheduler> Scheduler for TimersLast<S> {
         current: Option<TaskId>,
         is_yielding: bool,
     ) -> Option<TaskId> {
-        // The first task that the scenario's own has spawned.
+        // The first task that the task of the scenario has spawned.
         let timers = TaskId::from(1);
-        let others: Vec<_> = runnable.iter().copied().filter(|it| it.id() != timers).collect();
+        let others: Vec<_> = runnable.iter().copied().filter(|task| task.id() != timers).collect();
         let runnable = if others.is_empty() { runnable } else { &others };
         self.0.next_task(runnable, current, is_yielding)
     }
@@ -111,19 +113,19 @@ impl<S: Scheduler> Scheduler for TimersLast<S> {
     }
 }
 
-/// Goes on after a number of steps of other tasks that the schedule chooses.
+/// Waits for a number of steps of other tasks. The schedule chooses the number.
 pub(crate) async fn some_time() {
     for _ in 0..thread_rng().gen_range(0..40) {
         yield_now().await;
     }
 }
 
-/// Goes on when all other tasks wait.
+/// Waits until all other tasks wait.
 pub(crate) async fn idle() {
     scheduled::sleep(Duration::from_micros(1)).await;
 }
 
-/// The outputs of tasks, none of which is cancelled.
+/// Returns the outputs of tasks. No task may be cancelled.
 pub(crate) async fn join<T>(tasks: impl IntoIterator<Item = JoinHandle<T>>) -> Vec<T> {
     let mut outputs = vec![];
     for task in tasks {
@@ -132,14 +134,14 @@ pub(crate) async fn join<T>(tasks: impl IntoIterator<Item = JoinHandle<T>>) -> V
     outputs
 }
 
-/// Cancels a task at any of its steps. Returns its output, if it had ended before.
+/// Cancels a task at any of its steps. Returns its output if the task had ended before.
 pub(crate) async fn cancel<T>(task: JoinHandle<T>) -> Option<T> {
     some_time().await;
     task.abort();
     task.await.ok()
 }
 
-/// Whether anything happened in any schedule: what never happens is not tested.
+/// Whether an event happened in any schedule. A test does not test events that never happen.
 #[derive(Debug, Default)]
 pub(crate) struct Seen(AtomicBool);
 
@@ -152,7 +154,7 @@ impl Seen {
         self.0.fetch_or(has_happened, Ordering::SeqCst);
     }
 
-    /// To be called after all schedules.
+    /// Checks that the event happened. The test calls this after all schedules.
     pub(crate) fn assert(&self, what: &str) {
         let is_replay = env::var_os("TIDEGATE_SCHEDULE").is_some();
         assert!(is_replay || self.0.load(Ordering::SeqCst), "in no schedule: {what}");

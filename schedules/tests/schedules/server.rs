@@ -17,15 +17,15 @@ pub(crate) struct VirtualClock;
 
 impl Clock for VirtualClock {
     fn now(&self) -> Timestamp {
-        // At the beginning of a day, and so of each window.
+        // The time starts at the beginning of a day, and so at the beginning of each window.
         Timestamp::from_micros(1_728_000_000_000_000).saturating_add(scheduled::now())
     }
 }
 
-/// The clock of a server: the virtual time, and one microsecond more for each reading.
+/// The clock of a server. Each reading adds one microsecond to the virtual time.
 ///
-/// So each call has its own time. At equal times, a settlement cannot know whether a refund came
-/// before its hold, and gives back less.
+/// So each call has its own time. With equal times, a settlement cannot know whether a refund was
+/// executed before its hold, and refunds less.
 #[derive(Debug, Default)]
 pub(crate) struct ServerClock(AtomicU64);
 
@@ -36,8 +36,8 @@ impl Clock for ServerClock {
     }
 }
 
-/// A store that carries out each call at some time between its begin and its answer, during which other tasks go on.
-/// Clones are the same store.
+/// A store that executes each call at some time between its start and its answer. Other tasks run
+/// in between. All clones are the same store.
 #[derive(Debug, Clone)]
 pub(crate) struct Server(Arc<Shared>);
 
@@ -47,16 +47,16 @@ struct Shared {
     ledger: Mutex<Ledger>,
 }
 
-/// What has been carried out. Each lock is held within one step.
+/// The executed calls. Each lock is held within one step.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     pub(crate) calls: Vec<Entry>,
-    /// Of holds that have no answer yet.
+    /// The subjects of holds that have no answer yet.
     holding: HashSet<Vec<u8>>,
     settlements: HashMap<Vec<u8>, usize>,
 }
 
-/// A call that was carried out.
+/// An executed call.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) operation: Operation,
@@ -73,19 +73,19 @@ impl Server {
         self.0.ledger.lock().expect("no step panics that holds it")
     }
 
-    /// How many calls of an operation were allowed.
-    pub(crate) fn allowed(&self, is_it: impl Fn(Operation) -> bool) -> usize {
+    /// Returns the number of allowed calls of some operations.
+    pub(crate) fn allowed(&self, is_wanted: impl Fn(Operation) -> bool) -> usize {
         let ledger = self.ledger();
-        ledger.calls.iter().filter(|it| it.is_allowed && is_it(it.operation)).count()
+        ledger.calls.iter().filter(|call| call.is_allowed && is_wanted(call.operation)).count()
     }
 
-    /// A look at the state, which no ledger has.
+    /// Peeks at the state, without an entry in the ledger.
     pub(crate) fn peek(&self, policy: &Policy, subject: &str) -> Decision {
         self.carry_out(Call::new(Operation::Peek, &[Charge::new(policy, subject)]))
             .expect("a peek is answered")
     }
 
-    /// What is taken of a limit.
+    /// Returns the used amount of a limit.
     pub(crate) fn used(&self, policy: &Policy, subject: &str) -> u64 {
         policy.limit() - self.peek(policy, subject).verdicts()[0].remaining()
     }
@@ -117,13 +117,13 @@ impl Server {
     }
 }
 
-/// A hold in flight, of which a subject has one at a time.
+/// A hold in flight. A subject has one hold at a time.
 struct Holding<'a>(&'a Server, Option<Vec<u8>>);
 
 impl<'a> Holding<'a> {
     fn new(server: &'a Server, call: &Call<'_>) -> Self {
         let is_hold = call.operation == Operation::Hold;
-        let subject = call.charges.get(0).filter(|_| is_hold).map(|it| it.subject.to_vec());
+        let subject = call.charges.get(0).filter(|_| is_hold).map(|charge| charge.subject.to_vec());
         if let Some(subject) = &subject {
             let is_only = server.ledger().holding.insert(subject.clone());
             assert!(is_only, "one chunk of a subject is fetched at a time");

@@ -1,4 +1,4 @@
-//! Waiting: what was taken is used or given back once, and no waiter is forgotten.
+//! Waiting: each charge is used or refunded once, and no waiter is forgotten.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -16,7 +16,7 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 struct Node {
     server: Server,
     limiter: Limiter<Server>,
-    /// Calls that were admitted.
+    /// The number of admitted calls.
     admitted: Arc<AtomicUsize>,
 }
 
@@ -28,7 +28,8 @@ impl Node {
         Self { server, limiter: limiter.max_waiters(max_waiters), admitted: Arc::default() }
     }
 
-    /// A caller that waits, unless too many do: whether it was admitted, and when.
+    /// Spawns a caller that waits, unless too many callers wait. Returns the time of its admission,
+    /// if it is admitted.
     fn caller(&self) -> JoinHandle<Option<Duration>> {
         let (limiter, admitted) = (self.limiter.clone(), Arc::clone(&self.admitted));
         spawn(async move {
@@ -48,19 +49,21 @@ impl Node {
         })
     }
 
-    /// An answer to a refund is a denial while others wait, so all count.
+    /// Returns the number of refunds. The answer to a refund is a denial while others wait, so all
+    /// answers count.
     fn refunds(&self) -> usize {
         let ledger = self.server.ledger();
-        ledger.calls.iter().filter(|it| it.operation == Operation::Refund).count()
+        ledger.calls.iter().filter(|call| call.operation == Operation::Refund).count()
     }
 
-    /// Once all calls have ended: what was taken has been used or given back.
+    /// Checks, after all calls have ended, that each charge was used or refunded.
     async fn assert_all_is_used_or_given_back(&self) {
-        // Until the refunds of those that were cancelled have been answered.
+        // This waits for the answers to the refunds of cancelled calls.
         scheduled::sleep(MAX_WAIT).await;
         let given_back = self.refunds();
-        let is_take = |it| matches!(it, Operation::Reserve { .. } | Operation::Acquire);
-        let taken = self.server.allowed(is_take);
+        let is_charge =
+            |operation| matches!(operation, Operation::Reserve { .. } | Operation::Acquire);
+        let taken = self.server.allowed(is_charge);
         assert_eq!(taken, self.admitted.load(SeqCst) + given_back, "{:?}", self.server.ledger());
         assert_eq!(self.limiter.waiters(), 0);
     }
@@ -75,12 +78,13 @@ fn each_place_of_a_bucket_is_used_or_given_back_once() {
         let callers = [node.caller(), node.caller()];
         let given_up = node.caller();
         let is_cancelled = cancel(given_up).await.is_none();
-        let places = node.server.allowed(|it| matches!(it, Operation::Reserve { .. }));
+        let places =
+            node.server.allowed(|operation| matches!(operation, Operation::Reserve { .. }));
         IN_FLIGHT.record(is_cancelled && places < 3);
         WAITING.record(is_cancelled && places == 3);
         let last = Duration::from_secs(2);
         let times = join(callers).await;
-        assert!(times.iter().all(|it| it.is_some_and(|it| it <= last)), "{times:?}");
+        assert!(times.iter().all(|time| time.is_some_and(|time| time <= last)), "{times:?}");
         node.assert_all_is_used_or_given_back().await;
     });
     WAITING.assert("a caller that gives up when all have their places");

@@ -1,15 +1,16 @@
--- GCRA in the shape that the widely used script has, and those that were made from it: the theoretical
--- arrival time as decimal text, in seconds, in floating point; the waits answered as text.
+-- GCRA in the form of the widely used script and the scripts that are derived from it: the
+-- theoretical arrival time is decimal text, in seconds, in floating point. Waits are text.
 --
--- ARGV: burst, requests per period, period in seconds, cost. Answer: how many pass, how many remain,
--- seconds until it would pass (or -1), seconds until all is as new.
+-- ARGV: burst, requests per period, period in seconds, cost. Reply: admitted cost, remaining
+-- amount, seconds until a request would be admitted (or -1), seconds until the state is
+-- recovered.
 local burst, rate, period, cost =
   tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local interval = period / rate
 local increment = interval * cost
 local tolerance = interval * burst
 
--- Seconds since a recent day rather than since 1970, so that the text has digits left for fractions.
+-- Seconds since a recent day instead of 1970, so that the text has digits for fractions.
 local time = redis.call('TIME')
 local now = (time[1] - 1483228800) + time[2] / 1000000
 

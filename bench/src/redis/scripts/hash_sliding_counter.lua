@@ -1,18 +1,19 @@
--- The sliding counter in a hash: the number of the window, the count of the one before, the count of
--- this one; the one before counts by the share of it that the window still covers.
+-- The sliding counter in a hash: the number of the window, the count of the previous window, and
+-- the count of this window. The previous count is multiplied by the share that the window still
+-- covers.
 --
--- ARGV: limit, window in seconds, cost. Answer: whether it passes, how much remains, seconds until the
--- window ends if it does not.
+-- ARGV: limit, window in seconds, cost. Reply: 1 if the request is admitted, the remaining
+-- amount, seconds until the window ends if the request is denied.
 local limit, window, cost = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
 local number = math.floor(now / window)
 
 local state = redis.call('HMGET', KEYS[1], 'window', 'previous', 'current')
-local its_number, previous, current = tonumber(state[1]), 0, 0
-if its_number == number then
+local stored_number, previous, current = tonumber(state[1]), 0, 0
+if stored_number == number then
   previous, current = tonumber(state[2]), tonumber(state[3])
-elseif its_number == number - 1 then
+elseif stored_number == number - 1 then
   previous = tonumber(state[3])
 end
 

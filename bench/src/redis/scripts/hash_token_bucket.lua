@@ -1,8 +1,8 @@
--- The token bucket as articles and several libraries keep it: the tokens and the time of the last call
--- in a hash, in seconds and fractions of a token, written back whether it admits or not.
+-- The token bucket in the form of articles and several libraries: a hash with the tokens, which
+-- have fractions, and the time of the last call in seconds. Every call writes the hash.
 --
--- ARGV: capacity, tokens per second, cost. Answer: whether it passes, how much remains, seconds until
--- it would pass, seconds until it is full.
+-- ARGV: capacity, tokens per second, cost. Reply: 1 if the request is admitted, the remaining
+-- amount, seconds until a request would be admitted, seconds until the bucket is full.
 local capacity, per_second, cost = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000

@@ -1,2 +1,2 @@
--- What calling any script costs.
+-- The minimum cost of a script call.
 return 1

@@ -1,8 +1,10 @@
--- The log as most articles on sliding windows keep it: a sorted set of stamps, in five commands, the
--- last two only if it admits. Kept as cheap as it can be: the member is the stamp alone, though two
--- requests of one microsecond then count once, and a refusal does not say how long to wait.
+-- The log in the form of most articles on sliding windows: a sorted set of times, with five
+-- commands. The last two commands are sent only if the request is admitted. This script is as
+-- cheap as possible: a member is only a time, so two requests in one microsecond count once, and
+-- a refusal has no wait.
 --
--- ARGV: limit, window in microseconds. Answer: whether it passes, how much remains.
+-- ARGV: limit, window in microseconds. Reply: 1 if the request is admitted, the remaining
+-- amount.
 local limit, window = tonumber(ARGV[1]), tonumber(ARGV[2])
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]

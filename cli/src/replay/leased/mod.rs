@@ -1,8 +1,9 @@
-//! Replays requests on several nodes with leases, beside the store that decides without them.
+//! Replays requests on several nodes with leases, and compares them with a store without leases.
 //!
-//! Each node is a real [`LeasedStore`](tidegate_core::layers::LeasedStore) around one store in memory that all share.
-//! Clocks and timers are virtual: [`LogTime`] moves them to the time of each record, and the tasks of the leases run at
-//! their times in between. The store answers at once, so the tasks of a request have ended before the next one.
+//! Each node is a real [`LeasedStore`](tidegate_core::layers::LeasedStore). All nodes share one
+//! store in memory. Clocks and timers are virtual: [`LogTime`] moves them to the time of each
+//! record, and the tasks of the leases run at their times in between. The store answers
+//! immediately, so the tasks of a request end before the next request.
 //!
 //! The hashes of the leases have a fixed seed, so that a log gives the same result each time.
 
@@ -20,25 +21,26 @@ use crate::report::{LeasedReport, LeasedRun, Spread};
 use crate::trace::Record;
 use tidegate_core::Policy;
 
-/// Settings of `--leased`.
+/// The settings of `--leased`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leasing {
     /// The number of nodes, at least 1.
     pub nodes: u16,
-    /// Seed by which requests are spread over the nodes at random; in turn, if there is none.
+    /// The seed for spreading requests over the nodes at random. Without a seed, the nodes get the
+    /// requests in turn.
     pub seed: Option<u64>,
     /// The maximum time between the charge of a chunk and its use.
     pub span: LeaseSpan,
-    /// The maximum share of what remains in one chunk.
+    /// The maximum share of the remaining amount in one chunk.
     pub share: Share,
-    /// How many requests have to be admitted on a node within a span before they are leased.
+    /// The number of requests that a node must admit within a span before it leases.
     pub hot_after: u32,
     /// Whether sliding logs and counters are leased.
     pub sliding: bool,
 }
 
 impl Leasing {
-    /// The configuration of each node.
+    /// Returns the configuration of each node.
     fn lease(&self) -> Lease {
         let lease = Lease::new().span(self.span.0).max_share(self.share);
         let lease = lease.hot_after(self.hot_after).max_leases(max_leases(self.nodes));
@@ -58,16 +60,17 @@ impl Leasing {
     }
 }
 
-/// The maximum number of leases of all nodes together, which bounds the memory: each has 100 bytes in tables even if it
-/// is not used.
+/// The maximum number of leases of all nodes together. It bounds the memory, because even an unused
+/// lease takes 100 bytes in tables.
 const MAX_LEASES: usize = 1 << 18;
 
-/// The maximum number of leases of a node: that of an application, if there are up to 64 nodes.
+/// Returns the maximum number of leases of a node. With up to 64 nodes, it is the default of an
+/// application.
 fn max_leases(nodes: u16) -> usize {
     (MAX_LEASES / usize::from(nodes.max(1))).min(4_096)
 }
 
-/// The span of a lease, within its bounds.
+/// The span of a lease, from [`Lease::MIN_SPAN`] to [`Lease::MAX_SPAN`].
 ///
 /// ```
 /// use tidegate::replay::LeaseSpan;
@@ -79,7 +82,7 @@ fn max_leases(nodes: u16) -> usize {
 pub struct LeaseSpan(Duration);
 
 impl LeaseSpan {
-    /// As a duration.
+    /// Returns the span as a duration.
     #[must_use]
     pub fn duration(self) -> Duration {
         self.0
@@ -102,7 +105,7 @@ impl std::str::FromStr for LeaseSpan {
     }
 }
 
-/// One policy with leases. It begins with the first record, at its time.
+/// One policy with leases. It begins at the time of the first record.
 #[derive(Debug)]
 pub(super) struct Leased {
     settings: Leasing,
@@ -114,7 +117,7 @@ impl Leased {
         Self { settings, run: None }
     }
 
-    /// Decides on a record that was admitted without leases, or not.
+    /// Decides a record. `without` is whether the record was admitted without leases.
     #[inline]
     pub(super) fn decide(
         &mut self,
@@ -134,7 +137,7 @@ impl Leased {
         self.run = None;
     }
 
-    /// Ends the leases, and reports what they did.
+    /// Ends the leases, and returns their report.
     pub(super) fn report(&self, policy: &Policy) -> LeasedRun {
         let report = LeasedRun { policy: policy.to_string(), ..LeasedRun::default() };
         self.run.as_ref().map_or(report.clone(), |run| run.finish(report))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tidegate_core::layers::{LeaseStats, LeasedStore};
-use tidegate_core::no_semver::seed_hashes;
+use tidegate_core::no_semver::{seed_hashes, split_mix};
 use tidegate_core::{Call, Charge, Policy, Store, StoreExt};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::yield_now;
@@ -15,20 +15,20 @@ use crate::replay::Error;
 use crate::replay::stores::{memory, no_runtime};
 use crate::replay::tally::would_admit;
 use crate::report::LeasedRun;
-use crate::sample::random::Random;
 use crate::trace::Record;
 
 /// The seed of the hashes of the leases.
 const HASH_SEED: u64 = 1;
 
-/// The maximum number of chunks that the store remembers. Those that were settled are among them for a while.
+/// The maximum number of chunks that the store remembers. The store also remembers settled chunks
+/// for a while.
 const MAX_CHUNKS: usize = 1 << 22;
 
 pub(super) struct Run {
     nodes: Vec<LeasedStore<SharedStore, LogTime>>,
     store: SharedStore,
     time: LogTime,
-    /// With paused time, and one thread.
+    /// The runtime, with one thread and paused time.
     runtime: Runtime,
     spread: Spread,
     counts: LeasedRun,
@@ -38,7 +38,8 @@ pub(super) struct Run {
 #[derive(Debug)]
 enum Spread {
     InTurn(usize),
-    AtRandom(Random),
+    /// The state of a generator whose numbers are the same on every machine.
+    AtRandom(u64),
 }
 
 impl Spread {
@@ -49,16 +50,19 @@ impl Spread {
                 *next = (node + 1) % nodes;
                 node
             }
-            Self::AtRandom(random) => usize::try_from(random.below(nodes as u64)).unwrap_or(0),
+            Self::AtRandom(state) => {
+                let scaled = u128::from(split_mix(state)) * nodes as u128;
+                usize::try_from(scaled >> 64).unwrap_or(0)
+            }
         }
     }
 }
 
 impl Run {
-    /// Nodes at this time.
+    /// Creates nodes whose clocks have the time `time`.
     pub(super) fn new(settings: &Leasing, time: u64) -> Result<Self, Error> {
         let mut builder = Builder::new_current_thread();
-        // All tasks that are ready run before time moves on, so that their number makes no difference.
+        // All tasks that are ready run before the time advances, regardless of their number.
         builder.enable_time().start_paused(true).event_interval(u32::MAX);
         let runtime = builder.build().map_err(no_runtime)?;
         let guard = runtime.enter();
@@ -68,7 +72,7 @@ impl Run {
         let node = |_| store.clone().leased(settings.lease().clock(time.clone()));
         let nodes = (0..settings.nodes.max(1)).map(node).collect();
         let spread = match settings.seed {
-            Some(seed) => Spread::AtRandom(Random::new(seed)),
+            Some(seed) => Spread::AtRandom(seed),
             None => Spread::InTurn(0),
         };
         drop(guard);
@@ -87,7 +91,7 @@ impl Run {
         let decision = self.runtime.block_on(async {
             self.time.move_to(record.time).await;
             let decision = node.decide(Call::acquire(&charge)).await;
-            // The tasks of this decision: the store answers them at once.
+            // The store answers immediately, so this runs all tasks of the decision.
             yield_now().await;
             decision
         })?;
@@ -113,7 +117,7 @@ impl Run {
         Ok(())
     }
 
-    /// Gives back what no node has used, and reports all.
+    /// Returns the unused parts of all chunks, and returns the report.
     pub(super) fn finish(&self, report: LeasedRun) -> LeasedRun {
         self.runtime.block_on(async {
             for node in &self.nodes {

@@ -1,4 +1,4 @@
-//! The time of a log, as a clock and for Tokio's timers.
+//! The time of a log, for clocks and for the timers of Tokio.
 
 use std::time::Duration;
 
@@ -6,23 +6,24 @@ use tidegate_core::{Clock, Lease, Timestamp};
 use tokio::task::yield_now;
 use tokio::time::{Instant, advance, sleep_until};
 
-/// Microseconds in a step of Tokio's timers.
+/// The microseconds of a step of Tokio's timers.
 const STEP: u64 = 1_000;
 
-/// Nothing is to be done for leases later than this after the last request.
+/// The maximum time after the last request in which leases have tasks.
 const REST: u64 = 2 * 1_000_000 * Lease::MAX_SPAN.as_secs();
 
-/// A clock that shows the time of the log. It goes with Tokio's, which must be paused.
+/// A clock with the time of the log. It follows the clock of Tokio, which must be paused.
 #[derive(Debug, Clone)]
 pub(super) struct LogTime {
     started: Instant,
-    /// Microseconds since 1970, in whole milliseconds: so timers fire at whole milliseconds of the log.
+    /// The microseconds since 1970, in whole milliseconds, so that timers fire at whole
+    /// milliseconds of the log.
     started_at: u64,
 }
 
 impl LogTime {
-    /// A clock that shows about `time`: up to 1 ms less. To be called within the runtime whose timers go with it, before
-    /// that has any.
+    /// Creates a clock with the time `time`, rounded down to 1 ms. The caller must be within the
+    /// runtime of the timers, before there are timers.
     pub(super) fn new(time: u64) -> Self {
         Self { started: Instant::now(), started_at: time - time % STEP }
     }
@@ -32,7 +33,7 @@ impl LogTime {
         self.started_at.saturating_add(u64::try_from(since).unwrap_or(u64::MAX))
     }
 
-    /// Moves the time forward to `time`, while the tasks whose timers fire until then run, each at its time.
+    /// Advances the time to `time`. The tasks whose timers fire in between run at their times.
     #[inline]
     pub(super) async fn move_to(&self, time: u64) {
         let now = self.micros();
@@ -45,7 +46,7 @@ impl LogTime {
         }
     }
 
-    /// Moves the time forward to a whole step.
+    /// Advances the time to a whole step.
     async fn step_to(&self, now: u64, to: u64) {
         // Tokio advances a paused clock by whole steps.
         let next = now.next_multiple_of(STEP);
@@ -54,7 +55,7 @@ impl LogTime {
         }
         let quiet = to.min(next.saturating_add(REST));
         sleep_until(self.started + Duration::from_micros(quiet - self.started_at)).await;
-        // The tasks of the same step.
+        // This runs the tasks of the same step.
         yield_now().await;
         if to > quiet {
             advance(Duration::from_micros(to - quiet)).await;

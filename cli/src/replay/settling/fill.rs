@@ -1,12 +1,12 @@
-//! How full a policy was over time.
+//! Records how full a policy was over time.
 
 use crate::replay::timeline::{MOST, STEPS};
 use crate::report;
 
-/// In each step of time, the moment at which most was used and idle for one subject.
+/// The amounts that are used and idle for one subject, at the fullest moment of each step of time.
 #[derive(Debug)]
 pub(super) struct Fill {
-    /// The first step's place, counted in steps since 1970.
+    /// The number of the first step, counted from 1970.
     first: u64,
     step: u64,
     used: Vec<u64>,
@@ -14,7 +14,7 @@ pub(super) struct Fill {
 }
 
 impl Fill {
-    /// From one time to a later one.
+    /// Creates steps from the time `first` to the time `last`.
     pub(super) fn new(first: u64, last: u64) -> Self {
         let fits = |step: &u64| last / step - first / step < MOST as u64;
         let longest = STEPS[STEPS.len() - 1];
@@ -22,7 +22,7 @@ impl Fill {
         Self { first: first / step, step, used: Vec::new(), idle: Vec::new() }
     }
 
-    /// Notes what is used and idle for a subject. Times never step back.
+    /// Records the amounts that are used and idle for a subject. Times must not decrease.
     pub(super) fn note(&mut self, time: u64, used: u64, idle: u64) {
         let place = (time / self.step).saturating_sub(self.first);
         let place = usize::try_from(place).unwrap_or(MOST).min(MOST - 1);

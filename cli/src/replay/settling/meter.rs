@@ -1,11 +1,13 @@
-//! Measures how much of a policy is used, also beyond its limit.
+//! Measures the used amount of a policy, also beyond its limit.
 //!
-//! A store reports what remains, and 0 of all that is beyond the limit. So a meter is a store with the same algorithm,
-//! with a limit so high that it is never reached: what is used of that one is used of the policy. States do not depend
-//! on the limit: those of buckets are a debt.
+//! A store reports the remaining amount, which is 0 for all usage beyond the limit. So a meter is a
+//! store with the same algorithm and with a limit that is never reached. The used amount of this
+//! limit is the used amount of the policy. States do not depend on the limit, because the state of
+//! a bucket is a debt.
 //!
-//! Where an anchored window or the interval of a bucket begins depends on what is taken. It may then begin at another time
-//! in the meter than in the policy, and a bucket that refills by intervals may show an overshoot of up to one refill.
+//! The start of an anchored window and of the interval of a bucket depends on the charges. It can
+//! differ between the meter and the policy. Then a bucket that refills by intervals can show an
+//! overshoot of up to one refill.
 
 use tidegate_core::algorithm::fixed_window::Start;
 use tidegate_core::{
@@ -24,10 +26,10 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// A meter of a policy of which in total at most `total` is used.
+    /// Creates a meter of a policy. At most `total` is used.
     pub(super) fn new(policy: &Policy, total: u64, clock: ManualClock) -> Result<Self, Error> {
         let limit = policy.limit();
-        // The product of limit and time is bounded, so that not every limit is possible.
+        // The product of limit and time is bounded, so not every limit is possible.
         let mut more = total.max(1);
         let raised = loop {
             match raised(policy, limit.saturating_add(more)) {
@@ -39,12 +41,12 @@ impl Meter {
         Ok(Self { store: memory(clock, 0), policy: raised })
     }
 
-    /// How much is used.
+    /// Returns the used amount of a subject.
     pub(super) fn used(&self, subject: &[u8]) -> Result<u64, Error> {
         self.call(Operation::Peek, subject, 0)
     }
 
-    /// Counts a cost, and returns how much is used with it.
+    /// Adds a cost. Returns the used amount with this cost.
     pub(super) fn add(&self, subject: &[u8], cost: u64) -> Result<u64, Error> {
         self.call(Operation::Charge, subject, cost)
     }
@@ -62,12 +64,13 @@ impl Meter {
 
 fn unmeasurable(policy: &Policy) -> Error {
     let message = format!(
-        "what is used of `{policy}` cannot be measured beyond that limit: use a lower limit, or a coarser grain"
+        "the usage of `{policy}` beyond its limit cannot be measured; use a lower limit or a coarser grain"
     );
     Error::new(ErrorKind::Unsupported, message)
 }
 
-/// The same algorithm with another limit, if that is possible, without all that is not about counting.
+/// Returns the algorithm of the policy with another limit, if this is possible. The result has no
+/// other settings, such as blocks.
 fn raised(policy: &Policy, limit: u64) -> Option<Policy> {
     let algorithm: Algorithm = match policy.algorithm() {
         Algorithm::FixedWindow(it) => {
@@ -104,7 +107,8 @@ mod tests {
 
     use super::*;
 
-    /// What is used of a policy after 8 and 7 at once, and half a minute later.
+    /// Returns the used amount of a policy after a cost of 8, after a cost of 7 at the same time,
+    /// and half a minute later.
     fn used(policy: &str) -> [u64; 3] {
         let clock = ManualClock::default();
         clock.set(Timestamp::from_micros(60_000_000));

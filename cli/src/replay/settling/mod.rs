@@ -1,16 +1,17 @@
-//! Replays requests whose cost is known only when they end, in three ways: see [`Way`].
+//! Replays requests whose cost is known only when they end, in three ways. [`Way`] describes them.
 //!
-//! Each record has a cost that is known when the request begins, as the tokens of a prompt, and a late one, as the tokens
-//! of the answer. It ends when its late cost has come at the [`Pace`]. Decisions are those of a store in memory, in
-//! virtual time: at one instant, requests end before others begin.
+//! Each record has a cost that is known when the request begins, such as the tokens of a prompt,
+//! and a late cost, such as the tokens of the answer. The request ends when it has used its late
+//! cost at the [`Pace`]. A store in memory decides in virtual time. At one instant, requests end
+//! before other requests begin.
 //!
-//! | measure | what it is |
+//! | measure | meaning |
 //! |---|---|
-//! | used | the costs of all requests that were admitted, each counted from the moment of its admission, by the policy's own algorithm: see `meter` |
-//! | overshoot | the maximum of what is used beyond the limit |
-//! | overage | by how much the cost of a request exceeds what is held for it |
-//! | falsely denied | a request that was denied although its cost, with what was used at the time, would have been within the limit; and not because its subject was blocked |
-//! | idle | what is held for requests that run, and will not be used by them |
+//! | used | the costs of all admitted requests, counted by the algorithm of the policy from the admission of each request (see `meter`) |
+//! | overshoot | the maximum amount that is used beyond the limit |
+//! | overage | the amount by which the cost of a request exceeds its hold |
+//! | falsely denied | a request that was denied although its cost, in addition to the used amount, was within the limit, and although its subject was not blocked |
+//! | idle | the amount that is held for running requests and that they will not use |
 
 mod fill;
 mod meter;
@@ -25,21 +26,22 @@ use crate::report::{SettlingReport, Way};
 use crate::trace::{Record, Subjects};
 use tidegate_core::{Policy, Share};
 
-/// Settings of `--late-cost`.
+/// The settings of `--late-cost`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settling {
     /// The names of the fields with the late cost, for the report.
     pub late_cost_of: String,
-    /// The fixed estimate of the late cost; by default, the maximum of all.
+    /// The fixed estimate of the late cost. By default, it is the maximum late cost of all
+    /// requests.
     pub estimate: Option<u64>,
-    /// How fast the late cost comes.
+    /// The speed at which a request uses its late cost.
     pub pace: Pace,
-    /// The share of the requests that a learned estimate is to cover.
+    /// The share of the requests whose late cost a learned estimate covers.
     pub cover: Share,
 }
 
 impl Settling {
-    /// Replays the records, which are in order of time, against each policy in each way.
+    /// Replays the records against each policy in each way. The records must be sorted by time.
     pub(super) fn report(
         &self,
         policies: &[&Policy],

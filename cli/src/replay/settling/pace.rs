@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_core::{format_duration, parse_duration};
 
-/// How fast the late cost of a request comes, such as `50/1s`: the tokens of an answer, for example.
+/// The speed at which a request uses its late cost, such as `50/1s` for the tokens of an answer.
 ///
 /// ```
 /// use tidegate::replay::Pace;
@@ -15,13 +15,13 @@ use tidegate_core::{format_duration, parse_duration};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// At least 1.
+    /// The count, which is at least 1.
     count: u64,
     span: Duration,
 }
 
 impl Pace {
-    /// The time in which so much comes, in microseconds, rounded up.
+    /// Returns the time in which a request uses `late_cost`, in microseconds, rounded up.
     #[must_use]
     pub fn micros(self, late_cost: u32) -> u64 {
         let micros = self.span.as_micros().saturating_mul(late_cost.into());

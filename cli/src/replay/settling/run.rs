@@ -1,9 +1,9 @@
 //! One policy in one of the ways.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-
-use futures_util::FutureExt;
 
 use super::Settling;
 use super::fill::Fill;
@@ -19,13 +19,14 @@ use tidegate_core::{
 };
 use tidegate_memory::MemoryStore;
 
-/// The key of the estimator: all requests are of one model.
+/// The key of the estimator. All requests use one model.
 const KEY: &str = "";
 
-/// The shortest time to live of a hold. It can be settled for twice as long.
+/// The minimum time to live of a hold. A hold can be settled for twice its time to live.
 const MIN_TTL: Duration = Duration::from_secs(1);
 
-/// The maximum number of holds that the store remembers. Those that were settled are among them for a while.
+/// The maximum number of holds that the store remembers. The store also remembers settled holds for
+/// a while.
 const MAX_IDS: usize = 1 << 22;
 
 const SECOND: u128 = 1_000_000;
@@ -38,15 +39,15 @@ pub(super) struct Run<'a> {
     estimator: Estimator,
     clock: ManualClock,
     limiter: Limiter<MemoryStore<ManualClock>>,
-    /// What is used.
+    /// The used amount.
     used: Meter,
-    /// The part of it that does not exceed what was held.
+    /// The used amount, without the parts of costs that exceed their holds.
     covered: Meter,
     /// The admitted requests that have not ended, by the time of their end and their number.
     running: BTreeMap<(u64, u64), Running>,
-    /// What is held for each subject, and will not be used.
+    /// The amount that is held for each subject and will not be used.
     idle_now: Vec<u64>,
-    /// That, of all subjects, times microseconds.
+    /// The sum of the idle amounts of all subjects, multiplied by their times in microseconds.
     idle: u128,
     covered_overshoot: u64,
     first: u64,
@@ -58,7 +59,7 @@ pub(super) struct Run<'a> {
 
 struct Running {
     record: Record,
-    /// None if nothing is held.
+    /// The ticket of the hold, or `None` in the way `check`.
     ticket: Option<Ticket>,
     held: u64,
 }
@@ -109,7 +110,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Begins a request, after all that end until then.
+    /// Ends all requests that end until the time of the record, and begins the record's request.
     pub(super) fn begin(&mut self, record: Record, subjects: &Subjects) -> Result<(), Error> {
         self.end_until(record.time, subjects)?;
         self.clock.set(Timestamp::from_micros(record.time));
@@ -136,7 +137,8 @@ impl<'a> Run<'a> {
             self.report.denied += 1;
             self.report.cost_denied = self.report.cost_denied.saturating_add(record.cost);
             let is_blocked = |outcome| outcome == Outcome::Blocked;
-            let is_blocked = decision.verdicts().iter().any(|it| is_blocked(it.outcome()));
+            let is_blocked =
+                decision.verdicts().iter().any(|verdict| is_blocked(verdict.outcome()));
             let would_fit = before.saturating_add(record.cost) <= self.policy.limit();
             self.report.falsely_denied += u64::from(would_fit && !is_blocked);
         }
@@ -167,7 +169,7 @@ impl<'a> Run<'a> {
         Ok((hold.decision().clone(), hold.into_ticket().ok()))
     }
 
-    /// Counts what an admitted request uses.
+    /// Counts the cost of an admitted request.
     fn meter(&mut self, record: Record, subject: &[u8], held: u64) -> Result<(), Error> {
         let limit = self.policy.limit();
         let covered = match self.way {
@@ -183,7 +185,7 @@ impl<'a> Run<'a> {
 
     /// Ends all requests that end until `time`.
     fn end_until(&mut self, time: u64, subjects: &Subjects) -> Result<(), Error> {
-        while let Some(first) = self.running.first_entry().filter(|it| it.key().0 <= time) {
+        while let Some(first) = self.running.first_entry().filter(|entry| entry.key().0 <= time) {
             let ((ends_at, _), running) = first.remove_entry();
             self.clock.set(Timestamp::from_micros(ends_at));
             self.end = self.end.max(ends_at);
@@ -208,7 +210,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Ends all requests, and reports what was found.
+    /// Ends all requests, and returns the report.
     pub(super) fn finish(mut self, subjects: &Subjects) -> Result<SettlingRun, Error> {
         self.end_until(u64::MAX, subjects)?;
         let number = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
@@ -223,9 +225,12 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The answer of a store in memory, which is there immediately.
+/// Returns the answer of a store in memory, which is available immediately.
 fn ready<T>(
     answer: impl Future<Output = Result<T, tidegate_core::Error>>,
 ) -> Result<T, tidegate_core::Error> {
-    answer.now_or_never().unwrap_or_else(|| Err(none_at_hand()))
+    match pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => Err(none_at_hand()),
+    }
 }

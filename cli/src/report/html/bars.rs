@@ -1,13 +1,13 @@
-//! A timeline as few enough bars to be seen, and where they stand.
+//! Joins a timeline into bars that are wide enough to see, and draws them.
 
 use super::scale::Axis;
 use crate::report::Timeline;
 use crate::report::number::scaled;
 
-/// More bars than this are too narrow on a phone.
+/// The maximum number of bars. More bars would be too narrow on a phone.
 pub(super) const MAX_BARS: usize = 192;
 
-/// Lengths of time that people count in, in microseconds.
+/// Common lengths of time, in microseconds.
 const ROUND: [u64; 22] = [
     1_000,
     10_000,
@@ -33,7 +33,7 @@ const ROUND: [u64; 22] = [
     604_800_000_000,
 ];
 
-/// The requests of some steps together.
+/// The requests of several joined steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bar {
     pub(super) from: u64,
@@ -42,8 +42,8 @@ pub(super) struct Bar {
     pub(super) denied: u64,
 }
 
-/// How much time a full bar covers: as many steps as make at most [`MAX_BARS`] bars, and a round
-/// length if one is near.
+/// Returns the time of a bar. It covers enough steps for at most [`MAX_BARS`] bars, and is one of
+/// the common lengths if possible.
 pub(super) fn length(timeline: &Timeline) -> u64 {
     let min_steps = steps(timeline).div_ceil(MAX_BARS).max(1) as u64;
     let round = (min_steps..=min_steps * 2)
@@ -52,8 +52,8 @@ pub(super) fn length(timeline: &Timeline) -> u64 {
     round.unwrap_or_else(|| timeline.step.saturating_mul(min_steps)).max(1)
 }
 
-/// The bars of a timeline, in order of time. They begin at multiples of their length, as far as
-/// the steps do.
+/// Returns the bars of a timeline, in order of time. If the steps permit it, they begin at
+/// multiples of their length.
 pub(super) fn bars(timeline: &Timeline) -> Vec<Bar> {
     let length = length(timeline);
     let mut bars: Vec<Bar> = Vec::new();
@@ -74,41 +74,41 @@ pub(super) fn bars(timeline: &Timeline) -> Vec<Bar> {
     bars
 }
 
-/// Steps of a timeline that take time.
+/// Returns the number of steps of a timeline, or 0 if the steps have no length.
 pub(super) fn steps(timeline: &Timeline) -> usize {
     if timeline.step == 0 { 0 } else { timeline.admitted.len().max(timeline.denied.len()) }
 }
 
-/// One side of the baseline.
+/// One side of the baseline of a plot.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lane {
-    /// The value that fills it.
+    /// The value that fills the whole height.
     pub(super) max: u64,
-    /// Where it begins, in units of the picture.
+    /// The position of the baseline, in units of the picture.
     pub(super) baseline: u32,
-    /// How far it goes.
+    /// The height of this side.
     pub(super) height: u32,
-    /// The height of the smallest value that is not zero, so that it can be seen.
+    /// The minimum height of a value that is not zero, so that it is visible.
     pub(super) min_height: u32,
-    /// Whether it goes up from the baseline, or hangs down.
+    /// Whether the bars extend upward from the baseline.
     pub(super) up: bool,
 }
 
 impl Lane {
-    /// The path around the values of the bars. Neighbours share an outline, as seams between
-    /// shapes would shimmer.
+    /// Returns the path around the values of the bars. Neighboring bars share an outline, because
+    /// gaps between shapes would flicker.
     pub(super) fn path(&self, bars: &[Bar], axis: &Axis, value: fn(&Bar) -> u64) -> String {
         outline(self, axis, bars.iter().map(|bar| (bar.from, bar.to, value(bar))))
     }
 
-    /// Where a value ends.
+    /// Returns the position of a value.
     pub(super) fn level(&self, value: u64) -> u32 {
         let height = scaled(value, self.max, self.height).max(self.min_height);
         if self.up { self.baseline.saturating_sub(height) } else { self.baseline + height }
     }
 }
 
-/// The path around values, each with the times from and to which it stands.
+/// Returns the path around values. Each value has a start and an end.
 pub(super) fn outline(
     lane: &Lane,
     axis: &Axis,

@@ -1,4 +1,4 @@
-//! Algorithms side by side: how much each denies, which subjects, and the waits.
+//! Compares the policies by their denials, by the denied subjects, and by the waits.
 
 use std::io;
 
@@ -17,7 +17,7 @@ struct Measure {
     note: String,
 }
 
-/// Writes the section, or nothing if there are no two policies to compare.
+/// Writes the section, or nothing if there are less than two policies.
 pub(super) fn write(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
     if report.policies.len() < 2 {
         return Ok(());
@@ -63,7 +63,7 @@ fn row(policy: &PolicyReport, measures: &[Measure], out: &mut impl io::Write) ->
     writeln!(out, "</div>")
 }
 
-/// The exact count behind a share; the whole behind a count.
+/// Returns the exact count of a share, or the whole of a count.
 fn note(policy: &PolicyReport, measure: &Measure) -> String {
     if measure.name == "Denied" { thousands(policy.denied) } else { measure.note.clone() }
 }

@@ -1,4 +1,4 @@
-//! All the numbers, as tables.
+//! Writes all numbers as tables.
 
 use std::io;
 
@@ -33,7 +33,7 @@ const COLUMNS: [Column; 6] = [
     ("Longest wait", |policy| policy.max_wait.map_or_else(|| "–".to_owned(), micros_text)),
 ];
 
-/// Shown if requests cost something other than one each.
+/// The columns that are shown if a request can have a cost other than 1.
 const COST_COLUMNS: [Column; 3] = [
     ("Cost admitted", |policy| thousands(policy.cost_admitted)),
     ("Cost denied", |policy| thousands(policy.cost_denied)),

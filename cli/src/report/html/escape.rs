@@ -1,13 +1,13 @@
-//! Untrusted text in HTML.
+//! Escapes untrusted text in HTML.
 //!
-//! No template engine: a page is mostly SVG of computed numbers. All text of a trace is a [`Html`], and a test
-//! with hostile subjects holds each writer to that.
+//! This program does not use a template engine, because a page consists mostly of SVG with computed
+//! numbers. All text of a trace is a [`Html`], and a test with hostile subjects checks each writer.
 
 use std::fmt;
 
 use crate::report::escape::visible;
 
-/// Text made visible and escaped, for an element or a quoted attribute.
+/// Text that is made visible and escaped, for an element or a quoted attribute.
 #[derive(Debug)]
 pub(super) struct Html<T>(pub(super) T);
 

@@ -1,10 +1,10 @@
-//! What the policies would have done, in plain language.
+//! Summarizes the decisions of the policies in sentences.
 
 use crate::report::number::{counted, share, thousands};
 use crate::report::time::micros_text;
 use crate::report::{PolicyReport, Report};
 
-/// One sentence: what would have been denied.
+/// Returns one sentence about the denied requests.
 pub(super) fn headline(report: &Report) -> String {
     let requests = counted(report.source.requests, "request", "requests");
     let ranked = ranked(&report.policies);
@@ -40,7 +40,8 @@ pub(super) fn headline(report: &Report) -> String {
     )
 }
 
-/// A few more: which policies stand at the ends, and which subjects they deny.
+/// Returns sentences about the most lenient and the strictest policies, and about the subjects that
+/// they deny.
 pub(super) fn remarks(report: &Report) -> Vec<String> {
     let ranked = ranked(&report.policies);
     let (Some(least), Some(most)) = (ranked.first(), strictest(&ranked)) else {
@@ -75,7 +76,7 @@ pub(super) fn remarks(report: &Report) -> Vec<String> {
     remarks
 }
 
-/// The policies that deny so many, as one name: `gcra 1/s and 2 others`.
+/// Returns the names of the policies that deny `denied` requests, such as `gcra 1/s and 2 others`.
 fn names(ranked: &[&PolicyReport], denied: u64) -> String {
     let tied: Vec<_> = ranked.iter().filter(|policy| policy.denied == denied).collect();
     match tied.as_slice() {
@@ -86,7 +87,7 @@ fn names(ranked: &[&PolicyReport], denied: u64) -> String {
     }
 }
 
-/// Subjects that the strictest policy denies.
+/// Returns a sentence about the subjects that the strictest policy denies.
 fn concentration(report: &Report, strictest: &PolicyReport) -> Option<String> {
     let worst = strictest.offenders.first()?;
     let subjects = counted(report.source.subjects, "subject", "subjects");
@@ -105,13 +106,13 @@ fn share_of(policy: &PolicyReport) -> String {
     share(policy.denied, policy.requests())
 }
 
-/// The first of the policies that deny the most.
+/// Returns the first of the policies that deny the most requests.
 fn strictest<'a>(ranked: &[&'a PolicyReport]) -> Option<&'a PolicyReport> {
     let most = ranked.last()?.denied;
     ranked.iter().find(|policy| policy.denied == most).copied()
 }
 
-/// The policies from the most lenient to the strictest.
+/// Returns the policies from the most lenient to the strictest.
 fn ranked(policies: &[PolicyReport]) -> Vec<&PolicyReport> {
     let mut ranked: Vec<_> = policies.iter().collect();
     ranked.sort_by_key(|policy| policy.denied);

@@ -1,4 +1,4 @@
-//! What leases would have done.
+//! Writes the report about leases.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use super::escape::Html;
 use crate::report::number::{counted, ratio, share, thousands};
 use crate::report::{LeasedReport, Report, Spread};
 
-/// Writes the section, or nothing if leases were not asked for.
+/// Writes the section, or nothing if there is no replay with leases.
 pub(super) fn write(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
     let Some(leased) = &report.leased else { return Ok(()) };
     caption(leased, out)?;

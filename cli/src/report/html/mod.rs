@@ -1,8 +1,9 @@
-//! The report as one self-contained page.
+//! Writes the report as one self-contained page.
 //!
-//! The page loads nothing and runs nothing: styles are inline, plots are inline SVG and plain
-//! boxes, and its content security policy forbids the rest. Plots hold shapes only and stretch to
-//! the width there is; their labels are text of the page, so they keep their size on a phone.
+//! The page loads no files and runs no scripts: styles are inline, and plots are inline SVG and
+//! plain boxes. Its content security policy forbids everything else. Plots contain only shapes, and
+//! use the available width. Their labels are text of the page, so that they keep their size on a
+//! phone.
 //!
 //! | file | what it makes |
 //! |---|---|
@@ -38,7 +39,7 @@ use super::Report;
 ///
 /// # Errors
 ///
-/// The writer's.
+/// Returns the error of the writer.
 pub fn write(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
     page::write(report, out)
 }

@@ -1,4 +1,4 @@
-//! The frame of the page: head, summary, sections, footer.
+//! Writes the frame of the page: head, summary, sections and footer.
 
 use std::io;
 
@@ -10,7 +10,8 @@ use crate::report::number::{counted, thousands};
 use crate::report::time::{micros_text, period};
 use crate::report::{Report, Source};
 
-/// Styles may be inline; nothing may be loaded, run, sent or framed.
+/// The content security policy. Styles can be inline. Loading, scripts, forms and frames are
+/// forbidden.
 const SECURITY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; \
                         form-action 'none'";
 

@@ -1,4 +1,4 @@
-//! Where times fall on an axis, and the ticks that name them.
+//! The positions of times on an axis, and the ticks of the axis.
 
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
@@ -14,7 +14,7 @@ const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// Distances between ticks that count in seconds: each fits into the next unit of the clock.
+/// Distances between ticks, in microseconds. Each distance divides the next unit of the clock.
 const CLOCK: [u64; 20] = [
     SECOND,
     2 * SECOND,
@@ -38,29 +38,29 @@ const CLOCK: [u64; 20] = [
     7 * DAY,
 ];
 
-/// Distances that count in months.
+/// Distances between ticks, in months.
 const MONTHS: [i32; 14] = [1, 2, 3, 6, 12, 24, 60, 120, 240, 600, 1_200, 12_000, 60_000, 120_000];
 
-/// 1970 began on a Thursday; weeks begin on a Monday.
+/// The time of the first Monday, because weeks begin on a Monday. 1970 began on a Thursday.
 const FIRST_MONDAY: u64 = 4 * DAY;
 
-/// A stretch of time laid out from 0 to [`LENGTH`].
+/// A period that is mapped to positions from 0 to [`LENGTH`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Axis {
     start: u64,
     end: u64,
 }
 
-/// A moment with a name.
+/// A labeled time on an axis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tick {
-    /// Where, from 0 to [`LENGTH`].
+    /// The position, from 0 to [`LENGTH`].
     pub(super) position: u32,
     pub(super) label: String,
 }
 
 impl Axis {
-    /// From one moment to a later one, in microseconds since 1970.
+    /// Creates an axis from one time to a later time, in microseconds since 1970.
     pub(super) fn new(start: u64, end: u64) -> Self {
         Axis { start, end: end.max(start) }
     }
@@ -73,18 +73,19 @@ impl Axis {
         self.end
     }
 
-    /// Where a moment falls; one outside falls on the nearer end.
+    /// Returns the position of a time. A time outside of the axis has the position of the nearer
+    /// end.
     pub(super) fn position(&self, at: u64) -> u32 {
         scaled(at.saturating_sub(self.start), self.end - self.start, LENGTH)
     }
 
-    /// At most `max` ticks at round moments of UTC, and none beyond the year 9999.
+    /// Returns at most `max` ticks at round times in UTC. There are no ticks after the year 9999.
     pub(super) fn ticks(&self, max: u64) -> Vec<Tick> {
         let span = self.end - self.start;
         if span == 0 || utc(self.end).is_none() {
             return Vec::new();
         }
-        // A span of n distances has up to n + 1 ticks, so n is to be less than `max`.
+        // A span of n distances has up to n + 1 ticks, so n must be less than `max`.
         match short_distances().find(|distance| span / distance < max) {
             Some(distance) => self.even(distance),
             None => self.monthly(max),
@@ -132,7 +133,7 @@ impl Axis {
     }
 }
 
-/// 1, 2, 5, 10, … microseconds, then what a clock counts in.
+/// Returns 1, 2, 5, 10, … microseconds, and then the units of a clock.
 fn short_distances() -> impl Iterator<Item = u64> {
     let tens = (0..6).map(|power| 10_u64.pow(power));
     tens.flat_map(|ten| [ten, 2 * ten, 5 * ten]).chain(CLOCK)
@@ -151,7 +152,7 @@ fn short_label(time: DateTime, distance: u64) -> String {
     time.strftime(format).to_string()
 }
 
-/// The first moment of a month counted from the year 0.
+/// Returns the start of a month. Months are counted from the year 0.
 fn month_start(month: i32) -> Option<u64> {
     let year = i16::try_from(month.div_euclid(12)).ok()?;
     let month = i8::try_from(month.rem_euclid(12) + 1).ok()?;

@@ -1,4 +1,5 @@
-//! Costs that are known only when a request ends: the numbers, and what was used, idle and too much over time.
+//! Writes the numbers of late costs, and plots the used and idle amounts and the overshoot over
+//! time.
 
 use std::io;
 
@@ -11,10 +12,10 @@ use crate::report::number::{compact, thousands};
 use crate::report::time::moment;
 use crate::report::{Fill, Report, SettlingReport, SettlingRun};
 
-/// Height in tenths of a pixel.
+/// The height of a panel, in tenths of a pixel.
 const HEIGHT: u32 = 980;
 
-/// Writes the section, or nothing if all costs are known at once.
+/// Writes the section, or nothing if there are no late costs.
 pub(super) fn write(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
     let Some(settling) = &report.settling else { return Ok(()) };
     caption(settling, out)?;
@@ -101,7 +102,7 @@ fn table(settling: &SettlingReport, out: &mut impl io::Write) -> io::Result<()> 
     )
 }
 
-/// From the first step of any run to the end of the last.
+/// Returns an axis from the first step of all runs to the end of the last step.
 fn axis(runs: &[SettlingRun]) -> Option<Axis> {
     let real = || runs.iter().map(|run| &run.fill).filter(|fill| fill.step > 0 && steps(fill) > 0);
     let end = |fill: &Fill| fill.start.saturating_add(fill.step.saturating_mul(steps(fill) as u64));
@@ -112,7 +113,7 @@ fn steps(fill: &Fill) -> usize {
     fill.used.len().max(fill.idle.len())
 }
 
-/// Some steps together, by their fullest moment.
+/// Several joined steps with the amounts at their fullest moment.
 struct Step {
     from: u64,
     to: u64,
@@ -126,7 +127,7 @@ impl Step {
     }
 }
 
-/// The steps, merged so that there are at most [`MAX_BARS`].
+/// Joins steps, so that there are at most [`MAX_BARS`].
 fn steps_of(fill: &Fill) -> Vec<Step> {
     let value = |values: &[u64], index: usize| values.get(index).copied().unwrap_or(0);
     let start = |index: usize| fill.start.saturating_add(fill.step.saturating_mul(index as u64));
@@ -145,7 +146,7 @@ fn steps_of(fill: &Fill) -> Vec<Step> {
     (0..count).step_by(together).filter_map(step).collect()
 }
 
-/// The value at the top of the panels of a policy.
+/// Returns the value at the top of the panels of a policy.
 fn max_taken(runs: &[SettlingRun]) -> u64 {
     let steps = runs.iter().flat_map(|run| steps_of(&run.fill));
     let fullest = steps.map(|step| step.taken()).max().unwrap_or(0);
@@ -178,7 +179,8 @@ fn panel(
         let values = steps.iter().map(|step| (step.from, step.to, value(step, run.limit)));
         outline(&lane, axis, values)
     };
-    // From the back to the front: each covers the lower part of the one before.
+    // The layers are drawn from back to front. Each layer covers the lower part of the previous
+    // layer.
     let layers = [
         ("idle", shape(|step, _| step.taken())),
         ("denied", shape(|step, _| step.used)),

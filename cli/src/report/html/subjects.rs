@@ -1,4 +1,4 @@
-//! The most limited subjects, by policy.
+//! Writes the most denied subjects of each policy.
 
 use std::collections::HashMap;
 use std::io;
@@ -8,10 +8,10 @@ use crate::report::escape::shorten;
 use crate::report::number::{counted, scaled, share, thousands};
 use crate::report::{Offender, PolicyReport, Report};
 
-/// Subjects in the matrix; the lists below it hold the rest.
+/// The number of subjects in the matrix. The lists after the matrix contain the other subjects.
 const ROWS: usize = 12;
 
-/// Characters of a subject that are shown; pointing at it shows more.
+/// The number of characters of a subject that are shown. The tooltip shows more.
 const NAME: usize = 64;
 const HINT: usize = 512;
 
@@ -53,14 +53,14 @@ pub(super) fn write(report: &Report, out: &mut impl io::Write) -> io::Result<()>
     writeln!(out, "</section>")
 }
 
-/// A subject and what all policies together did to it.
+/// A subject with its denials by all policies.
 struct Ranked<'a> {
     subject: &'a str,
     requests: u64,
     denied: u64,
 }
 
-/// All subjects of the lists, the most denied over all policies first.
+/// Returns all subjects of the lists, sorted by their denials over all policies.
 fn ranked(policies: &[PolicyReport]) -> Vec<Ranked<'_>> {
     let mut sums: HashMap<&str, (u64, u64)> = HashMap::new();
     for one in policies.iter().flat_map(|policy| &policy.offenders) {
@@ -116,8 +116,9 @@ fn cell(one: &Offender, policy: &PolicyReport, out: &mut impl io::Write) -> io::
     )
 }
 
-/// A subject that is not in a policy's list was never denied if the list is complete, and no more
-/// than the list's last one if it is not.
+/// Writes the cell of a subject that is not in the list of a policy. If the list is complete, the
+/// subject was never denied. Otherwise it was denied at most as often as the last subject of the
+/// list.
 fn absent(policy: &PolicyReport, out: &mut impl io::Write) -> io::Result<()> {
     let least = policy.offenders.last().map_or(0, |one| one.denied);
     if policy.offenders.len() as u64 >= policy.subjects_denied || least == 0 {

@@ -1,8 +1,8 @@
-//! Admitted and denied over time: one panel per policy on one axis.
+//! Plots the admitted and denied requests over time, with one panel per policy on a common axis.
 //!
-//! Admitted requests stand above the baseline and denied ones hang below it. Denied ones are often
-//! a thousandth of the admitted, so each side has a scale of its own, named at its end; all panels
-//! share both, so that policies compare.
+//! Admitted requests are above the baseline, and denied requests are below it. Often there are a
+//! thousand times as many admitted as denied requests, so each side has its own scale, which is
+//! labeled at its end. All panels have the same two scales, so that policies can be compared.
 
 use std::io;
 
@@ -13,20 +13,21 @@ use crate::report::number::{compact, share, thousands};
 use crate::report::time::{micros_text, moment, period};
 use crate::report::{PolicyReport, Report, Timeline};
 
-/// Heights in tenths of a pixel.
+/// The height for admitted requests, in tenths of a pixel.
 const ADMITTED: u32 = 600;
 const BASELINE: u32 = 610;
 const GAP: u32 = 10;
 const DENIED: u32 = 360;
 const HEIGHT: u32 = BASELINE + GAP + DENIED;
 
-/// A denied request is never less than this high.
+/// The minimum height of a denied request, in tenths of a pixel.
 const MIN_HEIGHT: u32 = 25;
 
-/// Most ticks on an axis; a phone shows every other one if they are many or long.
+/// The maximum number of ticks on an axis. A phone shows every second tick if the ticks need too
+/// much space.
 pub(super) const TICKS: u64 = 9;
 
-/// What all panels share.
+/// The axis and the scales of all panels.
 struct Frame {
     axis: Axis,
     ticks: Vec<Tick>,
@@ -34,7 +35,7 @@ struct Frame {
     denied: Lane,
 }
 
-/// Writes the section, or nothing if no time passed.
+/// Writes the section, or nothing if all requests have the same time.
 pub(super) fn write(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
     let timelines = || report.policies.iter().map(|policy| &policy.timeline);
     let Some(axis) = axis(timelines()) else {
@@ -51,7 +52,7 @@ pub(super) fn write(report: &Report, out: &mut impl io::Write) -> io::Result<()>
     writeln!(out, "</div>\n</section>")
 }
 
-/// From the first step of any timeline to the end of the last.
+/// Returns an axis from the first step of all timelines to the end of the last step.
 fn axis<'a>(timelines: impl Iterator<Item = &'a Timeline> + Clone) -> Option<Axis> {
     let real = timelines.filter(|timeline| steps(timeline) > 0);
     let start = real.clone().map(|timeline| timeline.start).min()?;
@@ -143,7 +144,7 @@ fn panel(
     )
 }
 
-/// What a bar stands for, shown when it is pointed at.
+/// Writes the tooltip of a bar.
 fn hint(bar: &Bar, axis: &Axis, out: &mut impl io::Write) -> io::Result<()> {
     let (from, to) = (axis.position(bar.from), axis.position(bar.to));
     writeln!(
@@ -162,7 +163,7 @@ pub(super) fn axis_labels(ticks: &[Tick], out: &mut impl io::Write) -> io::Resul
     write!(out, "<div class=\"axis\" aria-hidden=\"true\"><div>")?;
     let crowded = ticks.len() > 5 || ticks.iter().any(|tick| tick.label.len() > 6);
     for (index, tick) in ticks.iter().enumerate() {
-        // Labels at the ends stay within the plot.
+        // The labels at both ends are aligned so that they stay within the plot.
         let side = match tick.position {
             0..=300 => "first",
             9_700.. => "last",

@@ -1,6 +1,6 @@
-//! Rows of a name and right-aligned numbers.
+//! Writes rows with a name and right-aligned numbers.
 //!
-//! Not `comfy-table`: it wraps a long cell, and here a long name has a line of its own above its numbers.
+//! `comfy-table` wraps long cells. Here, a long name has its own line above its numbers.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use super::paint::{Paint, Tone};
 
 const GAP: usize = 2;
 
-/// A number as text, and what it means.
+/// A number as text, and its meaning.
 #[derive(Debug)]
 pub(super) struct Cell {
     text: String,
@@ -44,8 +44,8 @@ impl Grid {
         self.rows.push((name, cells));
     }
 
-    /// Writes the rows in `width` columns. A name too long for what the numbers leave stands whole
-    /// on a line of its own: half a policy says nothing.
+    /// Writes the rows in `width` columns. A name that does not fit next to the numbers has its own
+    /// line, because a truncated policy is useless.
     pub(super) fn write(
         &self,
         out: &mut impl io::Write,
@@ -89,7 +89,8 @@ impl Grid {
     }
 }
 
-/// In columns of a terminal: a Chinese character takes two, an accent of its own none.
+/// Returns the width of a text in columns of a terminal. A Chinese character has two columns, and a
+/// combining accent has none.
 fn length(text: &str) -> usize {
     text.width()
 }

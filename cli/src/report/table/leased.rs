@@ -1,4 +1,4 @@
-//! What leases would have done.
+//! Writes the report about leases.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! The report as text, for a terminal.
+//! Writes the report as text for a terminal.
 //!
 //! ```text
 //! Read      access.log (combined), 183,216 lines, 12 malformed
@@ -24,15 +24,15 @@ use super::number::{counted, share, thousands};
 use super::time::{micros_text, period};
 use super::{Offender, PolicyReport, Report, Source, Suggestion};
 
-/// Offenders shown per policy; the other formats show them all.
+/// The number of offenders that are shown per policy. The other formats show all offenders.
 const OFFENDERS: usize = 3;
 
-/// How to write the table.
+/// The options of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Columns of the terminal. The table is made for 80 and more.
+    /// The number of columns of the terminal. The table is designed for at least 80 columns.
     pub width: usize,
-    /// Whether to use colour; only for a terminal.
+    /// Whether to use colors. This must be `false` unless the output is a terminal.
     pub colour: bool,
 }
 
@@ -46,7 +46,7 @@ impl Default for Options {
 ///
 /// # Errors
 ///
-/// The writer's.
+/// Returns the error of the writer.
 pub fn write(report: &Report, out: &mut impl io::Write, options: Options) -> io::Result<()> {
     let paint = Paint::new(options.colour);
     source(&report.source, out, options.width, paint)?;
@@ -149,8 +149,8 @@ fn cells(policy: &PolicyReport, costs: bool, never: bool) -> Vec<Cell> {
     cells
 }
 
-/// The worst offenders, policy by policy. The numbers stand first, so that they line up whatever
-/// the subjects are made of.
+/// Writes the most denied subjects of each policy. The numbers are first, so that they are aligned
+/// regardless of the subjects.
 fn offenders(
     policies: &[PolicyReport],
     out: &mut impl io::Write,

@@ -1,8 +1,8 @@
-//! Colours in a terminal that has them.
+//! Colors for a terminal.
 
 use anstyle::{AnsiColor, Style};
 
-/// What a piece of text means.
+/// The meaning of a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tone {
     Plain,
@@ -11,7 +11,7 @@ pub(super) enum Tone {
     Warning,
 }
 
-/// Puts text in colour, or leaves it alone.
+/// Adds colors to text, if colors are enabled.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Paint {
     colour: bool,
@@ -26,7 +26,7 @@ impl Paint {
         if !self.colour || tone == Tone::Plain {
             return text.to_owned();
         }
-        // Only the sixteen named colours: they follow the theme of the terminal, light or dark.
+        // The sixteen named colors follow the light or dark theme of the terminal.
         let style = match tone {
             Tone::Plain => Style::new(),
             Tone::Heading => Style::new().bold(),

@@ -1,4 +1,4 @@
-//! Costs that are known only when a request ends.
+//! Writes the report about late costs.
 
 use std::io;
 

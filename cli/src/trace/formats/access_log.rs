@@ -1,13 +1,13 @@
-//! Apache's and nginx's access logs: the common and the combined format.
+//! Reads the access logs of Apache and nginx: the common and the combined format.
 //!
 //! ```text
 //! 203.0.113.9 - alice [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5120 "-" "curl/8"
 //! ```
 //!
-//! A line counts when address, time, request, status and bytes are whole. What follows them is
-//! read only where the options ask for it, so that further fields, or a last quote that is never
-//! closed, do no harm. Other words may stand in front, such as a virtual host, an id or a level: the
-//! address is known by what it looks like.
+//! A line is valid if its address, time, request, status and bytes are complete. The fields after
+//! them are parsed only if the options need them, so that further fields, or a last quote that is
+//! never closed, do not matter. Other words can precede the address, such as a virtual host, an id
+//! or a level. The reader detects the address by its form.
 
 use super::log_line::{FIELDS, Field, field, take_apart};
 use super::parse::{Entry, Parse};
@@ -17,10 +17,10 @@ use crate::trace::malformed::Fault;
 use crate::trace::options::Options;
 use crate::trace::time::Clock;
 
-/// How many lines are looked at for one that has an address.
+/// The maximum number of lines in which the reader searches for an address.
 const LINES: usize = 100;
 
-/// Reads access logs.
+/// A reader of access logs.
 #[derive(Debug)]
 pub(crate) struct AccessLog {
     clock: Clock,
@@ -29,8 +29,8 @@ pub(crate) struct AccessLog {
 }
 
 impl AccessLog {
-    /// Settles the fields. If the subject is the address, a line near the beginning of the input must
-    /// have one.
+    /// Determines the fields. If the subject is the address, a line near the beginning of the input
+    /// must have an address.
     pub(super) fn new(options: &Options, head: &[u8]) -> Result<(Self, Names), Error> {
         let find = |name: &str| field(name).map(|_| name.to_owned());
         let known = || FIELDS.iter().map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>();
@@ -47,14 +47,14 @@ impl AccessLog {
         Ok((log, names))
     }
 
-    /// Whether a line looks like one of an access log.
+    /// Returns `true` if a line looks like a line of an access log.
     pub(super) fn recognises(line: &[u8]) -> bool {
         let mut clock = Clock::new(None);
         take_apart(line.trim_ascii_end(), &mut clock).is_ok()
     }
 }
 
-/// Whether none of the first lines has an address, though some are lines of an access log.
+/// Returns `true` if some of the first lines are lines of an access log, but none has an address.
 fn has_no_address(head: &[u8]) -> bool {
     let mut clock = Clock::new(None);
     let lines = head.split(|&byte| byte == b'\n').take(LINES);

@@ -1,25 +1,25 @@
-//! Addresses of clients, as logs write them.
+//! Parses addresses of clients in the forms that logs use.
 
 use std::net::Ipv6Addr;
 
 use memchr::{memchr, memrchr};
 
-/// The address that a word says: an IPv4 or IPv6 address, without its port or its brackets; none if
-/// the word is no address.
+/// Returns the IPv4 or IPv6 address in a word, without its port or its brackets, or `None` if the
+/// word is not an address.
 #[inline]
 pub(in crate::trace) fn address(word: &[u8]) -> Option<&[u8]> {
     if is_ipv4(word) { Some(word) } else { other_address(word) }
 }
 
-/// The address of a field that is known to hold one. What is no address, such as one that was made
-/// anonymous, stays as it is.
+/// Returns the address in a field that contains addresses. Other text, such as an anonymized
+/// address, is returned unchanged.
 pub(in crate::trace) fn address_or_all(text: &[u8]) -> &[u8] {
     let text = text.trim_ascii();
     address(text).unwrap_or_else(|| forwarded(text))
 }
 
-/// The last address of an `X-Forwarded-For`. The last one is what the nearest proxy saw itself; those
-/// before it are what the client says of itself, and it may say anything.
+/// Returns the last address of an `X-Forwarded-For`. The nearest proxy added the last address. The
+/// client can choose the addresses before it.
 pub(in crate::trace) fn forwarded(list: &[u8]) -> &[u8] {
     let last = match memrchr(b',', list) {
         Some(comma) => list.get(comma + 1..).unwrap_or_default().trim_ascii(),
@@ -28,7 +28,8 @@ pub(in crate::trace) fn forwarded(list: &[u8]) -> &[u8] {
     address(last).unwrap_or(list)
 }
 
-/// Whether a word looks like the name of a host, which some servers log in place of an address.
+/// Returns `true` if a word looks like the name of a host, which some servers log instead of an
+/// address.
 pub(in crate::trace) fn is_host_name(word: &[u8]) -> bool {
     let fits = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     let starts_well = word.first().is_some_and(u8::is_ascii_alphanumeric);
@@ -36,11 +37,11 @@ pub(in crate::trace) fn is_host_name(word: &[u8]) -> bool {
         || (starts_well
             && word.iter().all(fits)
             && word.contains(&b'.')
-            // A time and a version have dots too.
+            // Times and versions also contain dots.
             && word.iter().any(u8::is_ascii_alphabetic))
 }
 
-/// `203.0.113.9`
+/// Returns `true` for an address such as `203.0.113.9`.
 #[inline]
 fn is_ipv4(word: &[u8]) -> bool {
     if !(7..=15).contains(&word.len()) {
@@ -63,7 +64,7 @@ fn is_ipv4(word: &[u8]) -> bool {
     dots == 3 && digits > 0 && number < 256
 }
 
-/// `2001:db8::1`, `fe80::1%eth0`, `[2001:db8::1]`, `[2001:db8::1]:443`, `203.0.113.9:443`
+/// Parses `2001:db8::1`, `fe80::1%eth0`, `[2001:db8::1]`, `[2001:db8::1]:443` or `203.0.113.9:443`.
 fn other_address(word: &[u8]) -> Option<&[u8]> {
     if let Some(inside) = word.strip_prefix(b"[") {
         let (inside, behind) = inside.split_at_checked(memchr(b']', inside)?)?;
@@ -83,7 +84,7 @@ fn is_port(text: &[u8]) -> bool {
 }
 
 fn is_ipv6(word: &[u8]) -> bool {
-    /// More than the longest address with the name of an interface.
+    /// A length that exceeds the longest address with the name of an interface.
     const LENGTH_MAX: usize = 64;
     if word.len() > LENGTH_MAX || memchr(b':', word).is_none() {
         return false;

@@ -1,11 +1,12 @@
-//! CSV and TSV with a header.
+//! Reads CSV and TSV with a header.
 //!
-//! A field may stand in quotes, with delimiters and newlines inside and each quote doubled; other
-//! quotes are text. Lines may end in CRLF. A record must have as many fields as the header.
+//! A field can be in quotes. It can then contain delimiters and newlines, and each quote in it is
+//! doubled. Other quotes are text. Lines can end in CRLF. A record must have as many fields as the
+//! header.
 //!
-//! Not by the `csv` crate: the line reader bounds each line and record before it is parsed, counts lines
-//! for messages, and hands out slices of its buffer. `csv-core` finds record ends by itself and copies
-//! each field.
+//! The crate `csv` is not used. The line reader of this program checks the bounds of each line and
+//! record before it is parsed, counts lines for messages, and returns slices of its buffer.
+//! `csv-core` finds the ends of records itself and copies each field.
 
 use std::borrow::Cow;
 
@@ -19,10 +20,10 @@ use crate::trace::malformed::{Fault, shown};
 use crate::trace::options::Options;
 use crate::trace::time::Clock;
 
-/// How many rows are looked at for what a column holds.
+/// The maximum number of rows by which the content of a column is detected.
 const ROWS: usize = 100;
 
-/// Reads records parted by a delimiter.
+/// A reader of records with a delimiter.
 #[derive(Debug)]
 pub(crate) struct Delimited {
     clock: Clock,
@@ -31,17 +32,17 @@ pub(crate) struct Delimited {
     time: usize,
     subject: Option<(usize, Subject)>,
     cost: Vec<(usize, CostField)>,
-    /// Where the fields of the record just read begin and end.
+    /// The start and the end of each field of the current record.
     fields: Vec<(usize, usize)>,
-    /// The subject of the record just read, where it is not written there as it is.
+    /// The subject of the current record, if its text must be changed.
     owned: Vec<u8>,
-    /// Whether a quote is open at the end of the line just read.
+    /// Whether a quote is open at the end of the current line.
     open: bool,
     header_is_ahead: bool,
 }
 
 impl Delimited {
-    /// Settles the fields from the header, the first line that is not blank.
+    /// Determines the fields from the header, which is the first line that is not blank.
     pub(super) fn new(
         options: &Options,
         head: &[u8],
@@ -90,7 +91,8 @@ impl Delimited {
         Ok((this, settled))
     }
 
-    /// The delimiter of a header: the one of `,`, `;` and tab that parts it into the most fields.
+    /// Returns the delimiter of a header: the one of `,`, `;` and tab that separates the most
+    /// fields.
     pub(super) fn delimiter(header: &[u8]) -> Option<u8> {
         let mut fields = Vec::new();
         let counted = [b',', b'\t', b';'].map(|delimiter| {
@@ -124,7 +126,7 @@ impl Parse for Delimited {
         }
         split(record, self.delimiter, &mut self.fields);
         let beyond = self.fields.get(self.columns..).unwrap_or_default();
-        // Some programs end each record with a delimiter, though not the header.
+        // Some programs write a delimiter at the end of each record, but not of the header.
         if self.fields.len() < self.columns || beyond.iter().any(|(from, to)| from < to) {
             let (found, wanted) = (self.fields.len(), self.columns);
             return Err(Fault::malformed(format!("{found} fields where the header has {wanted}")));
@@ -148,8 +150,8 @@ impl Parse for Delimited {
     }
 }
 
-/// The first record of the input, whose quotes may hold newlines, without the blank lines before it,
-/// and what is behind it.
+/// Returns the first record of the input without the blank lines before it, and the rest of the
+/// input. Quotes in the record can contain newlines.
 pub(super) fn header(head: &[u8], delimiter: u8) -> (&[u8], &[u8]) {
     let mut begins = 0;
     let mut at = 0;
@@ -169,7 +171,8 @@ pub(super) fn header(head: &[u8], delimiter: u8) -> (&[u8], &[u8]) {
     (header.strip_suffix(b"\r").unwrap_or(header), rows)
 }
 
-/// Whether a quote is open at the end of the line, given whether one is open before it.
+/// Returns `true` if a quote is open at the end of the line. `open` is whether a quote is open
+/// before the line.
 #[inline]
 fn leaves_open(open: bool, line: &[u8], delimiter: u8) -> bool {
     if memchr(b'"', line).is_none() {
@@ -194,7 +197,7 @@ fn leaves_open(open: bool, line: &[u8], delimiter: u8) -> bool {
     }
 }
 
-/// Where the field that the text begins with ends.
+/// The end of the field at the beginning of a text.
 enum End {
     Delimiter(usize),
     Record,
@@ -216,7 +219,7 @@ fn field_end(text: &[u8], delimiter: u8) -> End {
     }
 }
 
-/// The place behind the quote that closes, for a text that begins inside quotes.
+/// Returns the position after the closing quote of a text that begins inside quotes.
 fn behind_quotes(text: &[u8]) -> Option<usize> {
     let mut from = 0;
     loop {
@@ -243,7 +246,7 @@ fn split(record: &[u8], delimiter: u8, fields: &mut Vec<(usize, usize)>) {
     }
 }
 
-/// A field without its quotes.
+/// Returns a field without its quotes.
 #[inline]
 fn unquoted(record: &[u8], (from, to): (usize, usize)) -> Cow<'_, [u8]> {
     let text = record.get(from..to).unwrap_or_default();
@@ -254,8 +257,8 @@ fn unquoted(record: &[u8], (from, to): (usize, usize)) -> Cow<'_, [u8]> {
     }
 }
 
-/// For a text that begins inside quotes: doubled quotes count once, and what stands behind the one
-/// that closes belongs to the field.
+/// Returns a text that begins inside quotes without its quotes. Doubled quotes count once, and text
+/// after the closing quote is part of the field.
 fn without_quotes(inside: &[u8]) -> Vec<u8> {
     let close = behind_quotes(inside).unwrap_or(inside.len());
     let (quoted, behind) = inside.split_at_checked(close).unwrap_or((inside, &[]));

@@ -13,13 +13,13 @@ use crate::trace::formats::fields::Names;
 use crate::trace::malformed::shown;
 use crate::trace::options::{Format, Options};
 
-/// Maximum number of lines that are searched for one of a known format.
+/// The maximum number of lines in which the reader searches for a known format.
 const LINES: usize = 100;
 
-/// The mark that some programs put before UTF-8.
+/// The byte-order mark that some programs write before UTF-8.
 pub(in crate::trace) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Format of an input and the names of its fields.
+/// The format of an input and the names of its fields.
 pub(in crate::trace) struct Detected {
     pub(in crate::trace) reader: Reader,
     pub(in crate::trace) format: Format,
@@ -27,19 +27,19 @@ pub(in crate::trace) struct Detected {
     pub(in crate::trace) names: Names,
 }
 
-/// Format of a line, and the envelope around it.
+/// The format of a line, and the envelope around it.
 #[derive(Clone, Copy)]
 struct LineFormat {
     envelope: Option<Opener>,
     format: Format,
 }
 
-/// Detects the format by the beginning of an input, which is not empty.
+/// Detects the format by the beginning of an input, which must not be empty.
 pub(in crate::trace) fn detect(head: &[u8], options: &Options) -> Result<Detected, Error> {
     let LineFormat { envelope, format } = match (&options.pattern, options.format) {
         (Some(_), _) => LineFormat { envelope: None, format: Format::Pattern },
         (None, Some(format)) => {
-            let found = of_lines(head, options).filter(|found| found.format == format);
+            let found = lines_format(head, options).filter(|found| found.format == format);
             found.unwrap_or(LineFormat { envelope: None, format })
         }
         (None, None) => recognise(head, options)?,
@@ -92,26 +92,26 @@ fn delimited(options: &Options, head: &[u8], delimiter: u8) -> Result<(Reader, N
     Ok((Reader::Delimited(delimited), names))
 }
 
-/// Delimiter of the header, if there is one.
+/// Returns the delimiter of the header, if there is one.
 fn delimiter(head: &[u8]) -> Option<u8> {
-    // Which line is the header depends on the delimiter only if there are newlines within quotes.
+    // The delimiter affects the end of the header only if there are newlines within quotes.
     Delimited::delimiter(delimited::header(head, b',').0)
 }
 
-/// Detects the format by the first line, if that is of a format that is known by its lines, or a header with
-/// the needed fields; else by one of the next lines.
+/// Detects the format by the first line, if it has a known format or is a header with the needed
+/// fields. Otherwise detects the format by one of the next lines.
 fn recognise(head: &[u8], options: &Options) -> Result<LineFormat, Error> {
     let first = lines(head).next().unwrap_or_default();
-    if let Some(found) = of_line(first, options) {
+    if let Some(found) = line_format(first, options) {
         return Ok(found);
     }
     let delimiter = delimiter(head);
     let format = if delimiter == Some(b'\t') { Format::Tsv } else { Format::Csv };
-    let of_header = LineFormat { envelope: None, format };
+    let header_format = LineFormat { envelope: None, format };
     if delimited(options, head, delimiter.unwrap_or(b',')).is_ok() {
-        return Ok(of_header);
+        return Ok(header_format);
     }
-    if let Some(found) = of_lines(head, options) {
+    if let Some(found) = lines_format(head, options) {
         return Ok(found);
     }
     if is_binary(first) {
@@ -123,8 +123,8 @@ fn recognise(head: &[u8], options: &Options) -> Result<LineFormat, Error> {
         return Err(Error::new(ErrorKind::UnknownFormat, message));
     }
     if delimiter.is_some() {
-        // A header without the needed fields: the error message will name them.
-        return Ok(of_header);
+        // The header does not have the needed fields. The error message will name them.
+        return Ok(header_format);
     }
     let message = format!(
         "this is in no known format; it begins with `{}`; see --format, and --pattern to describe \
@@ -138,17 +138,18 @@ fn lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
     head.split(|&byte| byte == b'\n').filter(|line| !line.trim_ascii().is_empty())
 }
 
-/// Format of the first line that is of a known one.
-fn of_lines(head: &[u8], options: &Options) -> Option<LineFormat> {
-    lines(head).take(LINES).find_map(|line| of_line(line, options))
+/// Returns the format of the first line with a known format.
+fn lines_format(head: &[u8], options: &Options) -> Option<LineFormat> {
+    lines(head).take(LINES).find_map(|line| line_format(line, options))
 }
 
-fn of_line(line: &[u8], options: &Options) -> Option<LineFormat> {
-    // Envelopes first: the address of the host that sent a line is not that of a client.
+fn line_format(line: &[u8], options: &Options) -> Option<LineFormat> {
+    // Envelopes are detected first, because the address of the host that sent a line is not the
+    // address of a client.
     let within = |envelope: Envelope| {
         let opener = |adds_time| Opener { envelope, adds_time };
         let (bare, timed) = (opener(false).open_all(line), opener(true).open_all(line));
-        let (format, adds_time) = match of_bare_line(&bare, options) {
+        let (format, adds_time) = match bare_line_format(&bare, options) {
             Some(Format::JsonLines) if !json_has_time(&bare, options) => {
                 (Format::JsonLines, json_has_time(&timed, options))
             }
@@ -162,10 +163,10 @@ fn of_line(line: &[u8], options: &Options) -> Option<LineFormat> {
     };
     Envelope::candidates(line)
         .find_map(within)
-        .or_else(|| Some(LineFormat { envelope: None, format: of_bare_line(line, options)? }))
+        .or_else(|| Some(LineFormat { envelope: None, format: bare_line_format(line, options)? }))
 }
 
-fn of_bare_line(line: &[u8], options: &Options) -> Option<Format> {
+fn bare_line_format(line: &[u8], options: &Options) -> Option<Format> {
     if W3c::recognises(line) {
         Some(Format::W3c)
     } else if JsonLines::recognises(line) {
@@ -181,7 +182,7 @@ fn of_bare_line(line: &[u8], options: &Options) -> Option<Format> {
     }
 }
 
-/// Whether the pairs have a time. Pairs without one are part of some other line.
+/// Returns `true` if the pairs have a time. Pairs without a time are part of another format.
 fn has_time(line: &[u8], options: &Options) -> bool {
     use crate::trace::options::{By, Cost};
     let options =
@@ -197,7 +198,7 @@ fn json_has_time(line: &[u8], options: &Options) -> bool {
     JsonLines::new(&options, line).is_ok()
 }
 
-/// Whether a line has bytes that no text has.
+/// Returns `true` if a line contains bytes that text does not contain.
 fn is_binary(line: &[u8]) -> bool {
     let control =
         |byte: &u8| byte.is_ascii_control() && !byte.is_ascii_whitespace() && *byte != 0x1b;

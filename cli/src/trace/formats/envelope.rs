@@ -1,4 +1,5 @@
-//! Envelopes: the text that containers, syslog and the journal write around each line of a program.
+//! Removes envelopes: the text that containers, syslog and the journal write around each line of a
+//! program.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,7 +14,7 @@ use super::parse::{Entry, Parse, beginning};
 use crate::trace::input::lines::LINE_MAX;
 use crate::trace::malformed::Fault;
 
-/// What is around each line.
+/// The text around each line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Envelope {
     /// Docker's `json-file`: `{"log":"…\n","stream":"stdout","time":"…"}`.
@@ -30,17 +31,19 @@ pub enum Envelope {
     Syslog3164,
 }
 
-/// The fields of Docker's objects that hold the line and its time.
+/// The fields with the line and its time in the objects of Docker.
 const DOCKER_FIELDS: [&str; 2] = ["log", "time"];
 
-/// The fields of the journal's objects that hold the line and its time, in microseconds since 1970.
+/// The fields with the line and its time in the objects of the journal. The time is in microseconds
+/// since 1970.
 const JOURNAL_FIELDS: [&str; 2] = ["MESSAGE", "__REALTIME_TIMESTAMP"];
 
-/// Docker cuts lines that are longer than this, and gives the pieces no newline.
+/// The maximum length of a piece. Docker splits longer lines, and writes no newline between the
+/// pieces.
 const DOCKER_PIECE: usize = 16 << 10;
 
-/// The beginning of each line. The group `time` is the time of the line. The group `part` is `P` if
-/// the next envelope continues the line.
+/// The patterns of the beginnings of lines. The group `time` is the time of the line. The group
+/// `part` is `P` if the next envelope continues the line.
 const BEGINNINGS: [(Envelope, &str); 4] = [
     (Envelope::Cri, r"^(?<time>\d{4}-\d\d-\d\dT\S+) (?:stdout|stderr) (?<part>[PF])(?: |$)"),
     (Envelope::Compose, r"^[\w.-]+ +\| ?"),
@@ -54,7 +57,7 @@ const BEGINNINGS: [(Envelope, &str); 4] = [
     ),
 ];
 
-/// The same, compiled. All of them are: the tests say so.
+/// The compiled patterns. A test checks that all patterns compile.
 static PREFIXES: LazyLock<Vec<(Envelope, Regex)>> = LazyLock::new(|| {
     let compiled = |(envelope, text): &(Envelope, &str)| Some((*envelope, Regex::new(text).ok()?));
     BEGINNINGS.iter().filter_map(compiled).collect()
@@ -81,16 +84,16 @@ struct Opened<'a> {
     time: Cow<'a, [u8]>,
 }
 
-/// Takes lines out of their envelopes.
+/// Removes the envelopes of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Opener {
     pub(super) envelope: Envelope,
-    /// Whether each line gets a field with the time of its envelope, because it has no time itself.
+    /// Whether each line gets a field with the time of its envelope, because the line has no time.
     pub(super) adds_time: bool,
 }
 
 impl Envelope {
-    /// The envelopes that a line may be in.
+    /// Returns the possible envelopes of a line.
     pub(super) fn candidates(line: &[u8]) -> impl Iterator<Item = Self> {
         let journal = journal(line).map(|_| Self::Journal);
         let docker = docker(line).map(|_| Self::Docker);
@@ -116,7 +119,7 @@ impl Envelope {
 }
 
 impl Opener {
-    /// Returns the lines within these envelopes. Lines without an envelope stay as they are.
+    /// Returns the lines within these envelopes. Lines without an envelope do not change.
     pub(super) fn open_all(self, text: &[u8]) -> Vec<u8> {
         let mut opened = Vec::with_capacity(text.len());
         for line in text.split_inclusive(|&byte| byte == b'\n') {
@@ -137,10 +140,10 @@ impl Opener {
         opened
     }
 
-    /// Appends the beginning of a line, with the time of the envelope if it is wanted: as the first
-    /// field of JSON or logfmt.
+    /// Appends the beginning of a line. If the line needs a time, the time of the envelope becomes
+    /// the first field of JSON or logfmt.
     fn begin(self, line: &mut Vec<u8>, text: &[u8], time: &[u8]) {
-        // Quotes and backslashes have no place in a time.
+        // A time does not contain quotes or backslashes.
         let has_time = !time.is_empty() && !time.iter().any(|byte| matches!(byte, b'"' | b'\\'));
         let fields = text.trim_ascii_start().strip_prefix(b"{");
         match (self.adds_time && has_time, fields) {
@@ -159,8 +162,8 @@ impl Opener {
     }
 }
 
-/// Returns the values of two fields of a JSON object as they are written, if the first field is
-/// there.
+/// Returns the values of two fields of a JSON object without decoding them, if the first field
+/// exists.
 fn pair<'a>(line: &'a [u8], names: [&str; 2]) -> Option<(&'a str, &'a str)> {
     if !line.trim_ascii_start().starts_with(b"{") {
         return None;
@@ -191,13 +194,13 @@ fn journal(line: &[u8]) -> Option<Opened<'_>> {
     Some(Opened { text: Cow::Owned(text), is_part: false, time: Cow::Owned(time.into()) })
 }
 
-/// Reads lines that are in envelopes.
+/// A reader of lines in envelopes.
 pub(crate) struct Enveloped<P> {
     opener: Opener,
     inner: P,
-    /// The line within, where it is not in the line as it is: put together from its parts.
+    /// The line within the envelope, if it consists of several parts.
     line: Vec<u8>,
-    /// Whether `line` waits for its last part.
+    /// Whether `line` is incomplete.
     waits: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Which of an input's fields are the time, the subject and the cost.
+//! Determines the fields of an input that are the time, the subject and the cost.
 
 use crate::trace::bounds::{COST_MAX, LATE_COST_MAX};
 use crate::trace::decimal::{Decimal, Whole, digits};
@@ -7,9 +7,10 @@ use crate::trace::formats::address::address_or_all;
 use crate::trace::malformed::{Fault, value};
 use crate::trace::options::{By, Cost, Options};
 
-/// The usual names of the time, the likeliest first.
+/// The usual names of the time, with the most likely name first.
 const TIMES: &[&str] = &[
-    // Traefik: when the request came. Its `time` is when it was logged.
+    // In logs of Traefik, this is the time when the request began. `time` is the time when it was
+    // logged.
     "startutc",
     "time",
     "timestamp",
@@ -28,7 +29,7 @@ const TIMES: &[&str] = &[
     "requesttime",
     "eventtime",
     "event_time",
-    // HAProxy's `%{+json}o`, with the names of its manual.
+    // This is the name in HAProxy's manual, for `%{+json}o`.
     "request_date",
     "accept_date",
     "created_at",
@@ -37,8 +38,8 @@ const TIMES: &[&str] = &[
     "t",
 ];
 
-/// The usual names of the client's address, the likeliest first: what a server worked out behind
-/// proxies goes before the address of the connection.
+/// The usual names of the address of the client, with the most likely name first. The address that
+/// a server determined from proxies precedes the address of the connection.
 const ADDRESSES: &[&str] = &[
     "ip",
     "remote_addr",
@@ -87,11 +88,11 @@ const ADDRESSES: &[&str] = &[
     "http_x_forwarded_for",
 ];
 
-/// Names that the client's address often has, and other things have too. They are taken where the
-/// first values are addresses.
+/// Names that are used for the address of the client and for other values. The reader uses such a
+/// field only if its first values are addresses.
 const PERHAPS_ADDRESSES: &[&str] = &["client", "addr", "address", "remote_host", "host"];
 
-/// Usual name of the subject in a file that was prepared for a replay.
+/// The usual name of the subject in a file that was prepared for a replay.
 const SUBJECT: &str = "subject";
 
 /// The usual names of the user.
@@ -110,16 +111,16 @@ const USERS: &[&str] = &[
     "user.id",
 ];
 
-/// What the subject is called where all requests together are one.
+/// The subject if all requests together are one subject.
 pub(in crate::trace) const ALL: &[u8] = b"all";
 
-/// The names of the fields to be read.
+/// The names of the fields to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::trace) struct Names {
     pub(in crate::trace) time: String,
-    /// None: all requests together are one subject.
+    /// The field of the subject, or `None` if all requests together are one subject.
     pub(in crate::trace) subject: Option<String>,
-    /// None: every request costs 1.
+    /// The fields of the cost. If there are none, every request costs 1.
     pub(in crate::trace) cost: Vec<CostField>,
 }
 
@@ -127,7 +128,7 @@ pub(in crate::trace) struct Names {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::trace) struct CostField {
     pub(in crate::trace) name: String,
-    /// Whether it is known only when the request ends.
+    /// Whether the value is known only when the request ends.
     pub(in crate::trace) is_late: bool,
 }
 
@@ -135,27 +136,28 @@ pub(in crate::trace) struct CostField {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::trace) struct CostSum {
     pub(in crate::trace) total: u64,
-    /// The part of it that is known only when the request ends.
+    /// The part of the cost that is known only when the request ends.
     pub(in crate::trace) late: u32,
 }
 
-/// How the subject is taken from its field.
+/// The conversion of a field to a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::trace) enum Subject {
-    /// As an address, without its port; of a list, the last.
+    /// The subject is an address without its port. If the field is a list, the subject is its last
+    /// address.
     Address,
-    /// As it is.
+    /// The subject is the text of the field.
     Text,
 }
 
 impl Subject {
-    /// How it is taken from the field of that name.
+    /// Returns the conversion of the field with this name.
     pub(in crate::trace) fn of(name: &str) -> Self {
         let is = |known: &&str| known.eq_ignore_ascii_case(name);
         if ADDRESSES.iter().chain(PERHAPS_ADDRESSES).any(is) { Self::Address } else { Self::Text }
     }
 
-    /// The subject in the text of its field.
+    /// Returns the subject in the text of its field.
     #[inline]
     pub(in crate::trace) fn within(self, text: &[u8]) -> &[u8] {
         match self {
@@ -166,10 +168,11 @@ impl Subject {
 }
 
 impl Names {
-    /// Settles which fields to read, given how a field of that name is found.
+    /// Determines the fields to read.
     ///
-    /// `find` answers with the field's name as the input writes it; `says_address` whether the first
-    /// values of a field are addresses; `known` are the fields there are, for the message.
+    /// `find` returns the name of a field as the input writes it. `says_address` returns whether
+    /// the first values of a field are addresses. `known` returns the existing fields, for the
+    /// message.
     pub(in crate::trace) fn settle(
         options: &Options,
         find: impl Fn(&str) -> Option<String>,
@@ -213,7 +216,7 @@ impl Names {
     }
 }
 
-/// No field is known to say the subject, and guessing one would give a wrong result.
+/// Returns the error if no field is known to be the subject. A guess could give a wrong result.
 pub(in crate::trace) fn no_subject(what: &str, known: &[String]) -> Error {
     let message = format!(
         "no field is known to hold {what}; the fields are {}; choose one with --by, or limit all \
@@ -243,13 +246,13 @@ fn list(known: &[String]) -> String {
 }
 
 impl CostSum {
-    /// The cost of a request without costs of its own, or the sum to which they are added.
+    /// Creates the cost of a request without fields, or a sum to which the fields are added.
     #[inline]
     pub(in crate::trace) fn new(has_fields: bool) -> Self {
         Self { total: u64::from(!has_fields), late: 0 }
     }
 
-    /// The sum with the cost that one more field says.
+    /// Adds the value of a field.
     #[inline]
     pub(in crate::trace) fn add(self, text: &[u8], field: &CostField) -> Result<Self, Fault> {
         let name = &field.name;

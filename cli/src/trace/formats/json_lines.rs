@@ -1,8 +1,8 @@
-//! JSON lines: one object a line. What is laid out in another way is brought into lines before.
+//! Reads JSON with one object per line. Other JSON is converted to such lines before.
 //!
-//! A field is named by its key; a key inside an object is `object.key`, and a key that holds a dot
-//! itself is named as it is. Numbers are taken as they are written, never through a floating-point
-//! number. Fields that are not needed are skipped without being built.
+//! The name of a field is its key. For a key inside an object, the name is `object.key`. A key that
+//! contains a dot is its own name. Numbers are parsed without floating-point numbers. Fields that
+//! are not needed are skipped without being decoded.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -18,20 +18,20 @@ use crate::trace::malformed::{Fault, value};
 use crate::trace::options::Options;
 use crate::trace::time::Clock;
 
-/// Reads JSON lines.
+/// A reader of JSON lines.
 #[derive(Debug)]
 pub(crate) struct JsonLines {
     clock: Clock,
-    /// The time, the subject where there is one, then the costs.
+    /// The names of the time, of the subject if there is one, and of the costs.
     wanted: Vec<String>,
     subject_is: Option<Subject>,
     cost: Vec<CostField>,
-    /// The subject of the line just read, where it is not written in the line as it is.
+    /// The subject of the current line, if its text must be decoded.
     subject: String,
 }
 
 impl JsonLines {
-    /// Settles the fields from the first lines of the input.
+    /// Determines the fields from the first lines of the input.
     pub(super) fn new(options: &Options, head: &[u8]) -> Result<(Self, Names), Error> {
         let mut known = BTreeSet::new();
         for line in head.split(|&byte| byte == b'\n') {
@@ -64,7 +64,7 @@ impl JsonLines {
         Ok((json, names))
     }
 
-    /// Whether a line looks like a JSON object.
+    /// Returns `true` if a line looks like a JSON object.
     pub(super) fn recognises(line: &[u8]) -> bool {
         let inside = line.trim_ascii().strip_prefix(b"{").map(<[u8]>::trim_ascii_start);
         matches!(inside, Some([b'"' | b'}', ..]))
@@ -107,7 +107,7 @@ impl Parse for JsonLines {
     }
 }
 
-/// A string without its quotes and escapes, or a number or a truth value as it is written.
+/// Returns a string without its quotes and escapes, or the text of a number or of a truth value.
 fn scalar<'a>(name: &str, found: Option<&'a str>) -> Result<Cow<'a, str>, Fault> {
     let Some(text) = found else {
         return Err(Fault::malformed(format!("there is no field `{name}`")));

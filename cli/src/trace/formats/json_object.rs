@@ -1,4 +1,4 @@
-//! Picks a few values out of a JSON object and skips all others.
+//! Finds a few values in a JSON object, and skips all other values.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,16 +7,17 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use smallvec::SmallVec;
 
-/// How many levels of objects are looked into for the names of fields.
+/// The maximum depth of objects in which names of fields are collected.
 const DEPTH: usize = 8;
 
-/// How many names are collected at most: an input that makes up new ones on each line ends there.
+/// The maximum number of collected names. It bounds the memory if each line of an input has new
+/// names.
 const NAMES: usize = 10_000;
 
-/// The values wanted, as they are written.
+/// The wanted values as they are written in the object.
 pub(super) type Values<'a> = SmallVec<[Option<&'a str>; 4]>;
 
-/// Picks the values of the names wanted, each a key or a path `object.key`.
+/// Finds the values of the wanted names. A name is a key or a path `object.key`.
 pub(super) fn values<'a>(
     line: &'a [u8],
     wanted: &[String],
@@ -27,22 +28,22 @@ pub(super) fn values<'a>(
     json.end()
 }
 
-/// Adds the names of the fields of an object, as far as it can be read.
+/// Adds the names of the fields of an object, up to the first error.
 pub(super) fn keys(line: &[u8], known: &mut BTreeSet<String>) {
     let mut json = serde_json::Deserializer::from_slice(line);
-    // A line that is cut off or broken still has the keys before that place.
+    // A truncated or invalid line still has keys before the error.
     let _ = json.deserialize_map(Keys { known, path: "", depth: DEPTH });
 }
 
-/// Picks values out of one object; `path` is where it is within the whole line, with a dot at the
-/// end.
+/// Finds values in one object. `path` is the position of the object within the line, with a dot at
+/// the end.
 struct Pick<'w, 'f, 'a> {
     wanted: &'w [String],
     path: &'w str,
     found: &'f mut Values<'a>,
 }
 
-/// What a key leads to: the place of the first name wanted that it concerns.
+/// The result of comparing a key with the wanted names: the index of the first matching name.
 enum Leads {
     To(usize),
     Into(usize),
@@ -84,7 +85,7 @@ impl<'a> Visitor<'a> for Pick<'_, '_, 'a> {
     }
 }
 
-/// Compares a key with the names wanted, without keeping it.
+/// Compares a key with the wanted names, without storing it.
 struct Key<'w> {
     wanted: &'w [String],
     path: &'w str,
@@ -121,7 +122,7 @@ impl Visitor<'_> for Key<'_> {
     }
 }
 
-/// Collects the keys of one object and of those inside it.
+/// Collects the keys of an object and of the objects inside it.
 struct Keys<'k, 'p> {
     known: &'k mut BTreeSet<String>,
     path: &'p str,

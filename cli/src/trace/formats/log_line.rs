@@ -1,4 +1,4 @@
-//! One line of an access log.
+//! Parses a line of an access log.
 
 use memchr::{memchr, memchr2};
 
@@ -38,16 +38,16 @@ pub(super) enum Field {
     Bytes,
     Referer,
     Agent,
-    /// The last field in quotes behind the agent that holds addresses: `X-Forwarded-For` in nginx'
-    /// `main` format.
+    /// The last field in quotes after the agent that contains addresses: `X-Forwarded-For` in the
+    /// format `main` of nginx.
     Forwarded,
 }
 
-/// A line, taken apart.
+/// The fields of a line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line<'a> {
     vhost: &'a [u8],
-    /// Empty if there is none.
+    /// The address, or an empty text if there is none.
     pub(super) ip: &'a [u8],
     ident: &'a [u8],
     user: &'a [u8],
@@ -59,12 +59,12 @@ pub(super) struct Line<'a> {
     rest: &'a [u8],
 }
 
-/// The field of that name.
+/// Returns the field with this name.
 pub(super) fn field(name: &str) -> Option<Field> {
     FIELDS.iter().find_map(|&(known, field)| (known == name).then_some(field))
 }
 
-/// Takes a line apart, as far as it must be whole.
+/// Parses the required fields of a line.
 #[inline]
 pub(super) fn take_apart<'a>(line: &'a [u8], clock: &mut Clock) -> Result<Line<'a>, Fault> {
     let Timed { leading, time, micros, after } = find_time(line, clock)?;
@@ -75,7 +75,7 @@ pub(super) fn take_apart<'a>(line: &'a [u8], clock: &mut Clock) -> Result<Line<'
     Ok(Line { vhost, ip, ident, user, time, micros, request, status, bytes, rest })
 }
 
-/// A line, split at its time.
+/// A line that is split at its time.
 struct Timed<'a> {
     leading: &'a [u8],
     time: &'a [u8],
@@ -83,7 +83,8 @@ struct Timed<'a> {
     after: &'a [u8],
 }
 
-/// Finds ` [`, a digit, a time and `]`. The user's name before it may hold anything, also brackets.
+/// Finds ` [`, a digit, a time and `]`. The name of the user before it can contain any characters,
+/// including brackets.
 #[inline]
 fn find_time<'a>(line: &'a [u8], clock: &mut Clock) -> Result<Timed<'a>, Fault> {
     let mut from = 0;
@@ -116,7 +117,7 @@ fn find_time<'a>(line: &'a [u8], clock: &mut Clock) -> Result<Timed<'a>, Fault> 
     Err(first_fault.unwrap_or_else(|| Fault::malformed("there is no time in brackets")))
 }
 
-/// What stands behind the time.
+/// The fields after the time.
 struct Request<'a> {
     request: &'a [u8],
     status: &'a [u8],
@@ -124,12 +125,12 @@ struct Request<'a> {
     rest: &'a [u8],
 }
 
-/// Finds the quoted request, which ends at the first quote behind which status and bytes stand:
-/// some servers write quotes inside the request as they came.
+/// Finds the quoted request. It ends at the first quote that is followed by status and bytes,
+/// because some servers do not escape quotes inside the request.
 #[inline]
 fn find_request(after: &[u8]) -> Result<Request<'_>, Fault> {
     let Some(inside) = after.strip_prefix(b" \"") else {
-        return Err(Fault::malformed("there is no quoted request behind the time"));
+        return Err(Fault::malformed("there is no quoted request after the time"));
     };
     let mut from = 0;
     let mut closed = false;
@@ -147,13 +148,13 @@ fn find_request(after: &[u8]) -> Result<Request<'_>, Fault> {
         }
     }
     Err(Fault::malformed(if closed {
-        "there is no status and number of bytes behind the request"
+        "there is no status and number of bytes after the request"
     } else {
         "the quote around the request is never closed"
     }))
 }
 
-/// ` 200 5120`, at the line's end or before a space.
+/// Parses ` 200 5120` at the end of the line or before a space.
 #[inline]
 fn status_and_bytes(text: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let text = text.strip_prefix(b" ")?;
@@ -165,7 +166,7 @@ fn status_and_bytes(text: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     (status_is_whole && bytes_are_whole).then_some((status, bytes, rest))
 }
 
-/// The text up to the next space, and what is behind the space.
+/// Returns the text before the next space, and the text after it.
 #[inline]
 fn word(text: &[u8]) -> (&[u8], &[u8]) {
     match text.iter().position(|&byte| byte == b' ') {
@@ -183,7 +184,7 @@ struct Leading<'a> {
     user: &'a [u8],
 }
 
-/// Parts `203.0.113.9 - alice` into its fields; none if there are not three.
+/// Splits `203.0.113.9 - alice` into its fields. Returns `None` if there are not three fields.
 #[inline]
 fn split_leading(leading: &[u8]) -> Option<Leading<'_>> {
     let (first, rest) = word(leading);
@@ -197,20 +198,20 @@ fn split_leading(leading: &[u8]) -> Option<Leading<'_>> {
     find_address(leading)
 }
 
-/// How likely a word is to be the address, by what it looks like and whether `-` is behind it, which
-/// nearly always follows the address.
+/// The likelihood that a word is the address. It depends on the form of the word, and on a
+/// following `-`, which usually follows the address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Likeness {
-    /// The name of a host where the address belongs.
+    /// The name of a host at the usual position of the address.
     FirstHost,
     HostBeforeDash,
     Address,
     AddressBeforeDash,
 }
 
-/// Looks for the address among the words before the time, with at least the ident and the user behind
-/// it. Other words may be before it: a virtual host, a time, a level, an id. Of equals the last is
-/// taken, as what is in front is of the server.
+/// Finds the address among the words before the time. At least the ident and the user must follow
+/// it. Other words can precede it: a virtual host, a time, a level, an id. Among equally likely
+/// words, the last word is the address, because earlier words belong to the server.
 #[cold]
 fn find_address(leading: &[u8]) -> Option<Leading<'_>> {
     let (mut best, mut before, mut rest) = (None, &b""[..], leading.trim_ascii());
@@ -261,7 +262,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The address that the last field in quotes says that holds any.
+/// Returns the address in the last field in quotes that contains addresses.
 fn last_addresses(text: &[u8]) -> &[u8] {
     let (mut rest, mut found) = (text, &b""[..]);
     while let Some(quote) = memchr(b'"', rest) {
@@ -279,8 +280,8 @@ fn or_dash(text: &[u8]) -> &[u8] {
     if text.is_empty() { b"-" } else { text }
 }
 
-/// The inside of the quotes that the text begins with, and what is behind them and a space. A
-/// quote that is never closed reaches to the end.
+/// Returns the text within the quotes at the beginning of `text`, and the text after the quotes and
+/// a space. A quote that is never closed extends to the end.
 fn quoted(text: &[u8]) -> (&[u8], &[u8]) {
     let Some(inside) = text.strip_prefix(b"\"") else {
         return (&[], text);

@@ -1,4 +1,4 @@
-//! logfmt: `key=value` and `key="a value"`, parted by spaces.
+//! Reads logfmt: `key=value` and `key="a value"`, separated by spaces.
 //!
 //! ```text
 //! time=2026-05-01T10:00:00Z level=info method=GET path=/ remote_ip=203.0.113.9 status=200
@@ -14,22 +14,22 @@ use crate::trace::malformed::{Fault, value};
 use crate::trace::options::Options;
 use crate::trace::time::Clock;
 
-/// How many pairs a line must begin with to be recognised.
+/// The minimum number of pairs at the beginning of a logfmt line.
 const PAIRS_MIN: usize = 2;
 
-/// Reads logfmt.
+/// A reader of logfmt.
 #[derive(Debug)]
 pub(crate) struct Logfmt {
     clock: Clock,
     time: String,
     subject: Option<(String, Subject)>,
     cost: Vec<CostField>,
-    /// The subject of the line just read, where it is not written there as it is.
+    /// The subject of the current line, if its text must be changed.
     owned: Vec<u8>,
 }
 
 impl Logfmt {
-    /// Settles the fields from the first lines of the input.
+    /// Determines the fields from the first lines of the input.
     pub(super) fn new(options: &Options, head: &[u8]) -> Result<(Self, Names), Error> {
         let lines = || head.split(|&byte| byte == b'\n');
         let known: BTreeSet<String> =
@@ -53,7 +53,7 @@ impl Logfmt {
         Ok((logfmt, names))
     }
 
-    /// Whether a line begins with pairs.
+    /// Returns `true` if a line begins with pairs.
     pub(super) fn recognises(line: &[u8]) -> bool {
         let mut words = line.trim_ascii().split(|&byte| byte == b' ');
         let is_pair = |word: &[u8]| {
@@ -99,7 +99,7 @@ impl Parse for Logfmt {
     }
 }
 
-/// The value of a key; of one that comes twice, the first.
+/// Returns the value of a key. If the key is repeated, this is its first value.
 fn get<'a>(line: &'a [u8], name: &str) -> Option<Cow<'a, [u8]>> {
     let (_, text) = pairs(line).find(|(key, _)| *key == name.as_bytes())?;
     Some(match text.strip_prefix(b"\"") {
@@ -115,7 +115,7 @@ fn get<'a>(line: &'a [u8], name: &str) -> Option<Cow<'a, [u8]>> {
     })
 }
 
-/// The pairs of a line, values with their quotes. A key without a value is none.
+/// Returns the pairs of a line. Values keep their quotes. A key without a value is not a pair.
 fn pairs(line: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let mut rest = line.trim_ascii();
     std::iter::from_fn(move || {
@@ -134,8 +134,8 @@ fn pairs(line: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// How long the value is that a text begins with, quotes included. A quote that is never closed
-/// reaches to the end.
+/// Returns the length of the value at the beginning of a text, including quotes. A quote that is
+/// never closed extends to the end.
 fn value_length(text: &[u8]) -> usize {
     let Some(inside) = text.strip_prefix(b"\"") else {
         return text.iter().position(|&byte| byte == b' ').unwrap_or(text.len());

@@ -1,4 +1,4 @@
-//! The formats, one file each; the detection of the format of an input; fields and their names.
+//! The formats (one file each), the detection of the format of an input, and the names of fields.
 
 mod access_log;
 pub(super) mod address;

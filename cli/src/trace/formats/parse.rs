@@ -1,17 +1,17 @@
-//! What every format reads of a line.
+//! The common interface of all formats.
 
 use super::fields::CostSum;
 use crate::trace::malformed::Fault;
 
-/// How much of a line is held against a pattern when the format is looked for.
+/// The number of bytes of a line that are compared with patterns to detect its format.
 const LOOKED_AT: usize = 64 << 10;
 
-/// The beginning of a line, by which its format is found.
+/// Returns the beginning of a line, by which its format is detected.
 pub(super) fn beginning(line: &[u8]) -> &[u8] {
     line.get(..LOOKED_AT).unwrap_or(line)
 }
 
-/// What a line says, as far as it is asked for.
+/// The needed values of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::trace) struct Entry<'a> {
     pub(in crate::trace) time: u64,
@@ -19,15 +19,15 @@ pub(in crate::trace) struct Entry<'a> {
     pub(in crate::trace) cost: CostSum,
 }
 
-/// A format: reads one line after another.
+/// A format, which parses one line after another.
 pub(in crate::trace) trait Parse {
-    /// Whether the record ends with this line; `is_first` says that the line begins a record. For a
-    /// line that does not begin one, the answer must not depend on the lines before it.
+    /// Returns `true` if the record ends with this line. `is_first` is whether the line begins a
+    /// record. If it does not begin a record, the result must not depend on previous lines.
     fn closes(&mut self, is_first: bool, line: &[u8]) -> bool {
         let _ = (is_first, line);
         true
     }
 
-    /// Reads a line; none where it says nothing (a blank line, a comment).
+    /// Parses a line. Returns `None` for a blank line or a comment.
     fn parse<'a>(&'a mut self, line: &'a [u8]) -> Result<Option<Entry<'a>>, Fault>;
 }

@@ -1,4 +1,4 @@
-//! Lines that a regular expression takes apart: one that the user gives, or one of those below.
+//! Parses lines by a regular expression: a pattern of the user, or one of the patterns below.
 //!
 //! The names of its groups are the names of the fields.
 
@@ -13,7 +13,7 @@ use crate::trace::malformed::Fault;
 use crate::trace::options::{Cost, Format, Options, Pattern};
 use crate::trace::time::Clock;
 
-/// Formats that are known by a pattern of their lines. The first that fits is taken.
+/// The formats that are detected by a pattern. The first matching pattern is used.
 const KNOWN: &[(Format, &str)] = &[
     // https 2026-05-01T10:00:00.1Z app/name/id 203.0.113.9:2817 10.0.0.1:80 0.0 0.0 0.0 200 200 34 366 "GET …" "agent" …
     (
@@ -35,7 +35,7 @@ const KNOWN: &[(Format, &str)] = &[
         Format::HaProxy,
         r"^(?<ip>\S+):\d+ \[(?<time>[^\]]+)\] (?<frontend>\S+) (?<backend>[^ /]+)/(?<server>\S+) [\d/+-]+ \+?(?<bytes>\d+) (?<flags>\S{2}) [\d/+]+ \d+/\d+",
     ),
-    // Istio: behind the status, the reason for it, and behind all, the address.
+    // This is the format of Istio. The reason follows the status, and the address is at the end.
     (
         Format::Envoy,
         r#"^\[(?<time>[^\]]+)\] "(?<request>(?<method>[^ "]*) (?<path>[^ "]*)[^"]*)" (?<status>\d+|-) \S+ \S+ \S+ "[^"]*" (?<received_bytes>\d+|-) (?<bytes>\d+|-) (?<duration>\d+|-) \S+ "(?<forwarded>[^"]*)" "(?<agent>[^"]*)" "(?<request_id>[^"]*)" "(?<authority>[^"]*)" "(?<upstream>[^"]*)" \S+ \S+ \S+ (?<ip>\S+)"#,
@@ -47,12 +47,12 @@ const KNOWN: &[(Format, &str)] = &[
     ),
 ];
 
-/// The known patterns, compiled. All of them are: the tests say so.
+/// The compiled patterns. A test checks that all patterns compile.
 static COMPILED: LazyLock<Vec<(Format, Regex)>> = LazyLock::new(|| {
     KNOWN.iter().filter_map(|(format, text)| Some((*format, Regex::new(text).ok()?))).collect()
 });
 
-/// Reads lines by a regular expression.
+/// A reader of lines that match a regular expression.
 #[derive(Debug)]
 pub(crate) struct Matched {
     regex: Regex,
@@ -64,7 +64,7 @@ pub(crate) struct Matched {
 }
 
 impl Matched {
-    /// The reader of a format that is known by a pattern, if a line of the input fits one.
+    /// Returns the reader of a known pattern, if a line of the input matches it.
     pub(super) fn known(
         format: Format,
         options: &Options,
@@ -80,7 +80,7 @@ impl Matched {
         Self::new(regex.clone(), options)
     }
 
-    /// The reader of lines that fit a pattern of the user.
+    /// Returns the reader of lines that match a pattern of the user.
     pub(super) fn given(pattern: &Pattern, options: &Options) -> Result<(Self, Names), Error> {
         let regex = pattern.regex().clone();
         let has_cost = regex.capture_names().flatten().any(|name| name == "cost");
@@ -112,7 +112,7 @@ impl Matched {
         Ok((this, settled))
     }
 
-    /// The format of a line that fits a known pattern.
+    /// Returns the format of a line that matches a known pattern.
     pub(super) fn recognises(line: &[u8]) -> Option<Format> {
         known(line.trim_ascii_end()).map(|(format, _)| *format)
     }

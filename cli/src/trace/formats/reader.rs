@@ -1,4 +1,4 @@
-//! The reader of any of the formats.
+//! The readers of all formats.
 
 use super::access_log::AccessLog;
 use super::delimited::Delimited;
@@ -10,7 +10,7 @@ use super::pattern::Matched;
 use super::w3c::W3c;
 use crate::trace::malformed::Fault;
 
-/// The reader of one of the formats.
+/// The reader of one format.
 pub(in crate::trace) enum Reader {
     AccessLog(AccessLog),
     Delimited(Delimited),

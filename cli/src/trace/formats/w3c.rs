@@ -1,12 +1,12 @@
-//! W3C extended log files, as IIS and CloudFront write them.
+//! Reads W3C extended log files of IIS and CloudFront.
 //!
 //! ```text
 //! #Fields: date time c-ip cs-username cs-method cs-uri-stem sc-status sc-bytes
 //! 2026-05-01 10:00:00 203.0.113.9 - GET /index.html 200 5120
 //! ```
 //!
-//! Values are parted by spaces or, where a line has one, by tabs. A line `#Fields` may come again with
-//! other fields, as it does where the settings of a server change within a day.
+//! Values are separated by tabs if a line has tabs, and by spaces otherwise. A line `#Fields` can
+//! be repeated with other fields, for example when the settings of a server change within a day.
 
 use super::parse::{Entry, Parse};
 use crate::trace::error::{Error, ErrorKind};
@@ -15,7 +15,7 @@ use crate::trace::malformed::Fault;
 use crate::trace::options::Options;
 use crate::trace::time::Clock;
 
-/// Names that other formats have for the same fields.
+/// The names of the same fields in other formats.
 const ALIASES: &[(&str, &str)] = &[
     ("agent", "cs(user-agent)"),
     ("bytes", "sc-bytes"),
@@ -28,19 +28,19 @@ const ALIASES: &[(&str, &str)] = &[
     ("vhost", "cs-host"),
 ];
 
-/// Reads W3C extended log files.
+/// A reader of W3C extended log files.
 #[derive(Debug)]
 pub(crate) struct W3c {
     clock: Clock,
     options: Options,
     layout: Layout,
-    /// The date of the last `#Date`, for files whose lines have but the time of the day.
+    /// The date of the last `#Date`, for files whose lines have only the time of the day.
     date: String,
-    /// The time of the line just read, from its date and its time.
+    /// The time of the current line, from its date and its time of the day.
     time: Vec<u8>,
 }
 
-/// Where the fields are.
+/// The positions of the fields.
 #[derive(Debug)]
 struct Layout {
     columns: usize,
@@ -57,7 +57,7 @@ enum Time {
 }
 
 impl W3c {
-    /// Settles the fields from the first `#Fields` of the input.
+    /// Determines the fields from the first `#Fields` of the input.
     pub(super) fn new(options: &Options, head: &[u8]) -> Result<(Self, Names), Error> {
         let fields = head.split(|&byte| byte == b'\n').find_map(|line| directive(line, b"Fields"));
         let Some(fields) = fields else {
@@ -75,7 +75,7 @@ impl W3c {
         Ok((this, names))
     }
 
-    /// Whether a line is one that such files begin with.
+    /// Returns `true` if a line can be the first line of such a file.
     pub(super) fn recognises(line: &[u8]) -> bool {
         [&b"Version"[..], b"Software", b"Date", b"Fields", b"Start-Date"]
             .iter()
@@ -145,7 +145,7 @@ impl Parse for W3c {
         let tabs = line.contains(&b'\t');
         let values: Vec<&[u8]> = match tabs {
             true => line.split(|&byte| byte == b'\t').collect(),
-            false => line.split(|&byte| byte == b' ').filter(|it| !it.is_empty()).collect(),
+            false => line.split(|&byte| byte == b' ').filter(|part| !part.is_empty()).collect(),
         };
         if values.len() != self.layout.columns {
             let (found, wanted) = (values.len(), self.layout.columns);
@@ -165,7 +165,7 @@ impl Parse for W3c {
     }
 }
 
-/// What a line `#Name: …` says.
+/// Returns the value of a line `#Name: …`.
 fn directive<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let rest = line.trim_ascii().strip_prefix(b"#")?;
     let (found, text) = rest.split_at_checked(name.len())?;

@@ -1,12 +1,13 @@
-//! JSON that is not laid out as one object a line: an array, an array in a wrapper, or objects over several
-//! lines.
+//! Converts JSON that does not have one object per line: an array, an array in a wrapper, or
+//! objects over several lines.
 
 use std::io::{self, Read};
 
-/// The only key of the object around the array that AWS CloudTrail and Azure write, in either case.
+/// The only key of the object around the array that AWS CloudTrail and Azure write. Its case can
+/// differ.
 const WRAPPER: &[u8] = b"\"Records\"";
 
-/// Whether a text begins as `{"Records":[`.
+/// Returns `true` if a text begins with `{"Records":[`.
 fn is_wrapped(head: &[u8]) -> bool {
     let inside = head.trim_ascii_start().strip_prefix(b"{").map(<[u8]>::trim_ascii_start);
     let Some((key, rest)) = inside.and_then(|inside| inside.split_at_checked(WRAPPER.len())) else {
@@ -16,8 +17,8 @@ fn is_wrapped(head: &[u8]) -> bool {
     key.eq_ignore_ascii_case(WRAPPER) && array.is_some_and(|array| array.starts_with(b"["))
 }
 
-/// Whether a text begins as an array of objects, with or without a wrapper, or as an object that goes on in
-/// the next line.
+/// Returns `true` if a text begins with an array of objects, with or without a wrapper, or with an
+/// object over several lines.
 pub(in crate::trace) fn needs_lines(head: &[u8]) -> bool {
     if is_wrapped(head) {
         return true;
@@ -32,21 +33,21 @@ pub(in crate::trace) fn needs_lines(head: &[u8]) -> bool {
     }
 }
 
-/// Reads such JSON as one object a line: newlines within an object become spaces, commas between
-/// the elements of an array become newlines, and a wrapper around it becomes spaces. Each byte becomes one
+/// Reads such JSON as one object per line. Newlines within an object become spaces, commas between
+/// the elements of an array become newlines, and a wrapper becomes spaces. Each byte becomes one
 /// byte.
 pub(in crate::trace) struct OneALine<R> {
     inner: R,
     is_wrapped: bool,
     in_array: bool,
-    /// How many objects and arrays are open, the outermost array not counted.
+    /// The number of open objects and arrays, without the outermost array.
     depth: u64,
     in_string: bool,
     escaped: bool,
 }
 
 impl<R: Read> OneALine<R> {
-    /// `head` is what the text begins with.
+    /// Creates a reader. `head` is the beginning of the text.
     pub(in crate::trace) fn new(inner: R, head: &[u8]) -> Self {
         let is_wrapped = is_wrapped(head);
         Self { inner, is_wrapped, in_array: false, depth: 0, in_string: false, escaped: false }

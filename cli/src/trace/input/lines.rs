@@ -5,13 +5,13 @@ use memchr::{memchr, memchr_iter};
 use crate::trace::error::Error;
 use crate::trace::input::Unpacked;
 
-/// The longest line. A longer one is malformed and skipped without being held.
+/// The maximum length of a line. A longer line is malformed, and is skipped without being stored.
 pub(in crate::trace) const LINE_MAX: usize = 16 << 20;
 
-/// How far a record may reach over further lines, because a quote is open.
+/// The maximum length of the further lines of a record whose quote is open.
 pub(in crate::trace) const JOINED_MAX: usize = 1 << 20;
 
-/// How much of a line that is too long is kept to be shown.
+/// The number of bytes of a line that is too long that are stored for a message.
 const HEAD_KEPT: usize = 1024;
 
 const FIRST_CAPACITY: usize = 256 << 10;
@@ -21,44 +21,45 @@ pub(in crate::trace) struct Lines<'i> {
     input: Unpacked,
     name: &'i str,
     buffer: Vec<u8>,
-    /// What is read and not yet handed out is `buffer[start..end]`.
+    /// The start of the unread bytes `buffer[start..end]`.
     start: usize,
     end: usize,
     ended: bool,
-    /// No line that begins before this index closes an open quote. Where a record opens one, the
-    /// search for the line that closes it goes on from here: whether a line closes an open quote does
+    /// No line that begins before this index closes an open quote. If a record opens a quote, the
+    /// search for the closing line continues from here. Whether a line closes an open quote does
     /// not depend on where the quote was opened, so no line is searched twice.
     unclosing_to: usize,
     /// The number of the line that begins at `start`, counted from 1.
     line: u64,
     line_max: usize,
     joined_max: usize,
-    /// The beginning of the line just skipped.
+    /// The beginning of the skipped line.
     head: Vec<u8>,
 }
 
-/// What comes next in the input.
+/// The next part of the input.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::trace) enum Next<'a> {
-    /// A line, or several that belong together, without the newline at the end.
+    /// A line, or several lines of one record, without the newline at the end.
     Line { number: u64, text: &'a [u8] },
-    /// A line whose open quote never closes, or not within bounds. It ends at its own newline.
+    /// A line whose quote is never closed, or not within bounds. It ends at its own newline.
     Unclosed { number: u64, text: &'a [u8] },
-    /// A line longer than may be; its beginning.
+    /// The beginning of a line that is too long.
     TooLong { number: u64, text: &'a [u8] },
-    /// All bytes in hand are handed out; [`Lines::fill`] before asking again.
+    /// No complete line is in the buffer. The caller must call [`Lines::fill`] before the next
+    /// call.
     Empty,
-    /// Nothing more.
+    /// The end of the input.
     End,
 }
 
-/// Where the next record ends, as indices into the buffer.
+/// The end of the next record, as an index into the buffer.
 enum Found {
-    /// At a newline.
+    /// The record ends at a newline.
     At { end: usize },
-    /// Not within what is read so far.
+    /// The end of the record is not in the buffer yet.
     Beyond,
-    /// A quote stays open too long; the first line ends here.
+    /// A quote stays open too long. The first line ends here.
     Unclosed { end: usize },
 }
 
@@ -79,34 +80,36 @@ impl<'i> Lines<'i> {
         }
     }
 
-    /// Skips that many bytes, which hold no newline.
+    /// Skips this many bytes, which must not contain a newline.
     pub(in crate::trace) fn skip(&mut self, bytes: usize) {
         self.start = self.end.min(self.start + bytes);
     }
 
-    /// What is read and not yet handed out.
+    /// Returns the unread bytes in the buffer.
     pub(in crate::trace) fn unread(&self) -> &[u8] {
         self.buffer.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// The name of the input.
+    /// Returns the name of the input.
     pub(in crate::trace) fn name(&self) -> &'i str {
         self.name
     }
 
-    /// Whether a whole line that is not blank is in hand, or nothing more can be read.
+    /// Returns `true` if the buffer contains a complete line that is not blank, or if the input has
+    /// ended.
     pub(in crate::trace) fn has_first_line(&self) -> bool {
         let text = self.unread().trim_ascii_start();
         self.ended || memchr(b'\n', text).is_some()
     }
 
-    /// Whether nothing is left but white space.
+    /// Returns `true` if only white space remains.
     pub(in crate::trace) fn only_blank(&self) -> bool {
         self.ended && self.unread().trim_ascii().is_empty()
     }
 
-    /// Reads on until the buffer is full or the input ends, making room first. Filling it each time
-    /// keeps the work on a long line linear: what is searched again at most doubles.
+    /// Makes room, and reads until the buffer is full or the input ends. Because the buffer is
+    /// always filled, the work on a long line is linear: the number of bytes that are searched
+    /// again at most doubles.
     pub(in crate::trace) fn fill(&mut self) -> Result<(), Error> {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
@@ -124,8 +127,8 @@ impl<'i> Lines<'i> {
         Ok(())
     }
 
-    /// The next line of those in hand. `closed` is shown each line of a record in turn and says
-    /// whether the record ends there.
+    /// Returns the next record in the buffer. `closed` is called with each line of a record, and
+    /// returns whether the record ends there.
     #[inline]
     pub(in crate::trace) fn next(
         &mut self,
@@ -165,7 +168,7 @@ impl<'i> Lines<'i> {
         self.find_closing(first_end, closed)
     }
 
-    /// The end of a record whose first line leaves a quote open.
+    /// Returns the end of a record whose first line leaves a quote open.
     #[cold]
     fn find_closing(
         &mut self,
@@ -189,8 +192,8 @@ impl<'i> Lines<'i> {
         }
     }
 
-    /// Where the line ends that begins at `from`: at its newline, or at the end of the input, where
-    /// the last newline may be missing.
+    /// Returns the end of the line that begins at `from`: its newline, or the end of the input,
+    /// because the last newline can be missing.
     #[inline]
     fn line_end(&self, from: usize) -> Option<usize> {
         let rest = self.buffer.get(from..self.end).unwrap_or_default();
@@ -200,7 +203,7 @@ impl<'i> Lines<'i> {
         }
     }
 
-    /// Skips the rest of a line that is too long, keeping only its beginning.
+    /// Skips the rest of a line that is too long, and stores only its beginning.
     fn skip_line(&mut self) -> Result<Next<'_>, Error> {
         let number = self.line;
         let head = self.unread().get(..HEAD_KEPT).unwrap_or_default().to_vec();
@@ -221,7 +224,7 @@ impl<'i> Lines<'i> {
     }
 }
 
-/// How many newlines a record holds within.
+/// Returns the number of newlines within a record.
 #[inline]
 fn newlines(text: &[u8]) -> u64 {
     memchr_iter(b'\n', text).count() as u64
@@ -247,8 +250,8 @@ mod tests {
         lines
     }
 
-    /// What comes, as `number:text`, with a mark for what is wrong. A record ends with a line that
-    /// ends in `.`.
+    /// Returns the parts of the input as `number:text`, with a mark for errors. A record ends with
+    /// a line that ends in `.`.
     fn read(lines: &mut Lines<'_>) -> Vec<String> {
         let mut found = Vec::new();
         loop {
@@ -298,8 +301,8 @@ mod tests {
         assert!(found[0].starts_with("1:x") && found[1].starts_with("long 2:x"), "{found:?}");
     }
 
-    /// A quote that was opened and never closed was looked for in all that followed, up to the bound,
-    /// and from the next line again.
+    /// This test describes a defect: the reader searched the whole rest of the input, up to the
+    /// bound, for the end of an open quote, and searched it again for the next line.
     #[test]
     fn the_work_on_lines_that_all_leave_a_quote_open_is_linear() {
         for (lines_made, ending) in [(20_000, "\n"), (20_000, ""), (40_000, "\n")] {
@@ -321,8 +324,8 @@ mod tests {
                     }
                 }
                 assert_eq!(found, lines_made);
-                // Each line once as the first of a record and once behind one, and what is in hand
-                // again when more is read.
+                // Each line is searched once as the first line of a record and once after it, and
+                // the buffer is searched again after more bytes are read.
                 assert!(looked_at <= 4 * size, "{looked_at} bytes looked at, of {size}");
             }
         }

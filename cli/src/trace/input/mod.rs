@@ -1,10 +1,9 @@
-//! Where the bytes come from: files, standard input, and what is packed in gzip or zstd.
+//! Reads the bytes of files and of standard input, and decompresses gzip and zstd.
 
 mod json_layout;
 pub(super) mod lines;
 mod stop;
 mod stoppable;
-mod utf16;
 
 use std::cell::Cell;
 use std::fmt;
@@ -13,28 +12,29 @@ use std::io::{self, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use encoding_rs_io::DecodeReaderBytesBuilder;
 use flate2::bufread::MultiGzDecoder;
 
 use self::json_layout::OneALine;
 pub use self::stop::Stop;
 use self::stoppable::Stoppable;
-use self::utf16::{ByteOrder, Utf16};
 use crate::trace::error::{Error, ErrorKind};
 use crate::trace::formats::BYTE_ORDER_MARK;
 use crate::trace::malformed::shown;
 
-/// How much is asked of the system at once.
+/// The number of bytes of one read from the system.
 const BUFFER: usize = 256 << 10;
 
-/// How many characters of a path are shown: as many as a path may have.
+/// The maximum number of characters of a path that are shown. It is the maximum length of a path.
 const NAME_SHOWN: usize = 4096;
 
-/// How many of the first bytes are looked at for how a text is written.
+/// The number of first bytes by which the layout of a text is detected.
 const HEAD: usize = 256;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-/// A zstd frame that holds no data, which some packers put first; its first byte is 0x50 to 0x5f.
+/// The beginning of a zstd frame without data, which some programs write first. It follows a byte
+/// from 0x50 to 0x5f.
 const ZSTD_SKIPPED: [u8; 3] = [0x2a, 0x4d, 0x18];
 
 /// One input.
@@ -60,7 +60,7 @@ impl fmt::Debug for Source {
 }
 
 impl Input {
-    /// The input that an argument names: a path, or `-` for standard input.
+    /// Returns the input that an argument names: a path, or `-` for standard input.
     #[must_use]
     pub fn from_arg(argument: &Path) -> Self {
         if argument == Path::new("-") {
@@ -71,30 +71,31 @@ impl Input {
         }
     }
 
-    /// An input that can be read only once.
+    /// Creates an input that can be read only once.
     pub fn once(name: impl Into<String>, reader: impl Read + Send + 'static) -> Self {
         Self { name: name.into(), source: Source::Once(Some(Box::new(reader))), stop: None }
     }
 
-    /// The same input, whose reading ends with an error when `stop` asks for it, even while it waits for
-    /// more from a pipe.
+    /// Returns this input with a stop. When `stop` is requested, reading fails, even while it waits
+    /// for a pipe.
     #[must_use]
     pub fn until(self, stop: &Stop) -> Self {
         Self { stop: Some(stop.clone()), ..self }
     }
 
-    /// What messages call it: the path, safe to print on a terminal, or `standard input`.
+    /// Returns the name of the input for messages: the path, which is safe to print on a terminal,
+    /// or `standard input`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether it can be read a second time, and from the start.
+    /// Returns `true` if the input can be read again from the start.
     pub(in crate::trace) fn reopens(&self) -> bool {
         self.size().is_some()
     }
 
-    /// How many bytes it has on disk, where that is known.
+    /// Returns the size of the input on disk, if it is known.
     pub(in crate::trace) fn size(&self) -> Option<u64> {
         let Source::Path(path) = &self.source else {
             return None;
@@ -102,7 +103,8 @@ impl Input {
         fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|metadata| metadata.len())
     }
 
-    /// Opens it, unpacks it if it is packed, and adds the bytes read from it to `bytes`.
+    /// Opens the input, and decompresses it if necessary. The number of read bytes is added to
+    /// `bytes`.
     pub(in crate::trace) fn open(&mut self, bytes: &Rc<Cell<u64>>) -> Result<Unpacked, Error> {
         let waits = !self.reopens();
         let reader: Box<dyn Read + Send> = match &mut self.source {
@@ -128,14 +130,14 @@ impl Input {
     }
 }
 
-/// The bytes of an input, unpacked.
+/// The decompressed bytes of an input.
 pub(in crate::trace) struct Unpacked {
     reader: Box<dyn Read>,
     packing: Option<&'static str>,
 }
 
 impl Unpacked {
-    /// Reads on, until there is at least a byte or the end.
+    /// Reads at least one byte, unless the input has ended.
     pub(in crate::trace) fn read(&mut self, into: &mut [u8], name: &str) -> Result<usize, Error> {
         loop {
             match self.reader.read(into) {
@@ -146,16 +148,16 @@ impl Unpacked {
         }
     }
 
-    /// As UTF-8, where it begins with a byte-order mark of UTF-16.
+    /// Converts UTF-16 to UTF-8 if the input begins with a byte-order mark of UTF-16, as text from
+    /// PowerShell does. Invalid UTF-16 becomes the replacement character.
     fn decoded(mut self, name: &str) -> Result<Self, Error> {
-        let head = self.peek(name)?;
-        if let Some(order) = ByteOrder::of(&head) {
-            self.reader = Box::new(Utf16::new(self.reader, order));
+        if let [0xff, 0xfe, ..] | [0xfe, 0xff, ..] = self.peek(name)?[..] {
+            self.reader = Box::new(DecodeReaderBytesBuilder::new().build(self.reader));
         }
         Ok(self)
     }
 
-    /// As one object a line, where it begins as JSON that is laid out in another way.
+    /// Converts JSON that does not have one object per line.
     fn laid_out(mut self, name: &str) -> Result<Self, Error> {
         let head = self.peek(name)?;
         let head = head.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&head);
@@ -165,7 +167,7 @@ impl Unpacked {
         Ok(self)
     }
 
-    /// The first bytes, which are still to be read.
+    /// Returns the first bytes without consuming them.
     fn peek(&mut self, name: &str) -> Result<Vec<u8>, Error> {
         let mut head = vec![0; HEAD];
         let mut length = 0;
@@ -199,7 +201,7 @@ fn unreadable(name: &str, what: &str, error: io::Error) -> Error {
     Error::with_source(ErrorKind::Unreadable, format!("{name}: {what}"), error)
 }
 
-/// Looks at the first bytes, whatever the file is called.
+/// Detects the compression by the first bytes, regardless of the name of the file.
 fn unpack(mut reader: Counted) -> io::Result<Unpacked> {
     let mut head = Vec::with_capacity(ZSTD.len());
     reader.by_ref().take(4).read_to_end(&mut head)?;
@@ -220,7 +222,7 @@ fn is_zstd(head: &[u8]) -> bool {
     head == ZSTD || matches!(head, [0x50..=0x5f, rest @ ..] if rest == ZSTD_SKIPPED)
 }
 
-/// Counts the bytes that pass.
+/// A reader that counts its bytes.
 struct Counted {
     reader: Box<dyn Read>,
     bytes: Rc<Cell<u64>>,
@@ -231,5 +233,56 @@ impl Read for Counted {
         let read = self.reader.read(into)?;
         self.bytes.set(self.bytes.get().saturating_add(read as u64));
         Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A reader that returns one byte at a time.
+    struct Drip(Cursor<Vec<u8>>);
+
+    impl Read for Drip {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            let one = into.len().min(1);
+            self.0.read(&mut into[..one])
+        }
+    }
+
+    /// Returns the text of an input, without its byte-order mark.
+    fn text(reader: impl Read + Send + 'static) -> String {
+        let unpacked = Input::once("input", reader).open(&Rc::default()).unwrap();
+        let mut text = String::new();
+        BufReader::new(unpacked.reader).read_to_string(&mut text).unwrap();
+        text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned()
+    }
+
+    proptest! {
+        #[test]
+        fn utf_16_is_converted_in_whatever_pieces_it_arrives(
+            rest in "\\PC{0,50}",
+            is_big in any::<bool>(),
+        ) {
+            let expected = format!("a{rest}");
+            let bytes: Vec<u8> = format!("\u{feff}{expected}")
+                .encode_utf16()
+                .flat_map(|unit| if is_big { unit.to_be_bytes() } else { unit.to_le_bytes() })
+                .collect();
+            prop_assert_eq!(&text(Cursor::new(bytes.clone())), &expected);
+            prop_assert_eq!(&text(Drip(Cursor::new(bytes))), &expected);
+        }
+    }
+
+    #[test]
+    fn truncated_or_invalid_utf_16_becomes_the_replacement_character() {
+        for (bytes, expected) in [
+            (&b"\xff\xfea\0\x3d\xd8"[..], "a\u{fffd}"),
+            (b"\xff\xfea\0b", "a\u{fffd}"),
+            (b"\xff\xfe\x00\xdca\0", "\u{fffd}a"),
+        ] {
+            assert_eq!(text(bytes), expected);
+        }
     }
 }

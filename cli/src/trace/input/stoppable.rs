@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use crate::trace::input::stop::Stop;
 
-/// How many chunks are read ahead, and how large they are.
+/// The number of chunks that are read ahead.
 const CHUNKS: usize = 4;
 const CHUNK: usize = 64 << 10;
 
-/// How often is looked whether to stop while nothing comes.
+/// The time between two checks for a stop while no data arrives.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Reads in a thread of its own: a read that waits for a pipe cannot be ended otherwise.
+/// Reads in its own thread, because a read that waits for a pipe cannot be ended otherwise.
 pub(in crate::trace) struct Stoppable {
     chunks: Receiver<io::Result<Vec<u8>>>,
     chunk: Cursor<Vec<u8>>,
@@ -31,7 +31,7 @@ impl Stoppable {
     }
 }
 
-/// Hands on what is read, until the input ends or nothing takes it any more.
+/// Sends chunks of the input to the channel, until the input ends or the receiver is dropped.
 fn read_all(mut reader: Box<dyn Read + Send>, chunks: &SyncSender<io::Result<Vec<u8>>>) {
     loop {
         let mut chunk = vec![0; CHUNK];
@@ -55,7 +55,7 @@ impl Read for Stoppable {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             if self.stop.is_asked() {
-                return Err(io::Error::other("it was asked to stop"));
+                return Err(io::Error::other("the reader was stopped"));
             }
             let read = self.chunk.read(into)?;
             if read > 0 || into.is_empty() {

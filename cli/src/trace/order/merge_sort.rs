@@ -1,9 +1,9 @@
-//! Sorts records by time, stably, in 24 bytes a record.
+//! Sorts records by time, with a stable sort that takes 24 bytes per record.
 //!
-//! Records are gathered in runs of a fixed size. Each run is sorted on its own when it is full, and
-//! at the end the runs are merged. So nothing is ever moved to a larger place, the sort needs room
-//! beside a single run only, and the order of the input need not be stored: it is that of the runs,
-//! and within one it is kept by a stable sort.
+//! Records are collected in runs of a fixed size. Each run is sorted when it is full, and at the
+//! end the runs are merged. So records are never copied to a larger buffer, and sorting needs
+//! additional memory for one run only. The order of the input is the order of the runs, and a
+//! stable sort keeps it within a run.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,10 +12,10 @@ use std::vec::IntoIter;
 
 use crate::trace::record::Record;
 
-/// Records in a run: 6 MiB.
+/// The number of records in a run, which takes 6 MiB.
 const RUN: usize = 1 << 18;
 
-/// Records in the order they came, to be handed out in the order of time.
+/// Records in the order of the input, before they are sorted by time.
 pub(in crate::trace) struct Runs {
     full: Vec<Vec<Record>>,
     last: Vec<Record>,
@@ -52,7 +52,7 @@ impl Runs {
         self.full.iter().chain([&self.last]).map(|run| run.len() as u64).sum()
     }
 
-    /// All records by time; those of one time in the order they came.
+    /// Returns all records by time. Records with the same time stay in the order of the input.
     pub(in crate::trace) fn sorted(mut self) -> Sorted {
         self.finish_run();
         let runs: Vec<_> = self.full.into_iter().map(Vec::into_iter).collect();
@@ -62,13 +62,13 @@ impl Runs {
     }
 }
 
-/// Merges the runs.
+/// The records of all runs, merged.
 pub(in crate::trace) struct Sorted {
     runs: Vec<IntoIter<Record>>,
     heads: BinaryHeap<Reverse<Head>>,
 }
 
-/// The time of a run's next record. Of two with one time, that of the earlier run comes first.
+/// The time of the next record of a run. If two runs have the same time, the earlier run is first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Head {
     time: u64,
@@ -92,7 +92,7 @@ impl Iterator for Sorted {
         match Head::of(first.0.run, run) {
             Some(head) => first.0 = head,
             None => {
-                // The run is spent, and its memory goes back at once.
+                // The run is empty, so its memory is freed immediately.
                 *run = IntoIter::default();
                 PeekMut::pop(first);
             }

@@ -1,8 +1,9 @@
-//! Puts records into the order of the replay, with as few of them in memory as that needs.
+//! Sorts records for the replay, with as few records in memory as possible.
 //!
-//! In order of time the reader is optimistic: it hands records out as they come, until one steps back
-//! in time. Then the sink restarts, and the records are gathered and sorted. For that, files are read again
-//! from the start. If an input cannot be read again, the records were kept in a [`Spool`] meanwhile.
+//! If the order is by time, the reader sends records immediately, until a record is earlier than
+//! the previous one. Then the sink restarts, and the reader collects and sorts the records. For
+//! this, it reads files again from the start. If an input cannot be read again, the reader has
+//! stored its records in a [`Spool`].
 
 mod merge_sort;
 mod spool;
@@ -15,10 +16,10 @@ use crate::trace::options::Order;
 use crate::trace::record::{Progress, Record, Sink};
 use crate::trace::subjects::Subjects;
 
-/// Records are handed out this many at a time between two reports of progress.
+/// The number of records between two reports of progress.
 const REPORT_EVERY: u64 = 1 << 16;
 
-/// How to go on after a record.
+/// The next step after a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(in crate::trace) enum Flow {
@@ -28,17 +29,18 @@ pub(in crate::trace) enum Flow {
 }
 
 enum Mode {
-    /// Hand out in the order of the input, with a clock that never steps back.
+    /// Send records in the order of the input, with a clock that never decreases.
     InputOrder,
-    /// Hand out while times do not step back; the inputs can be read again.
+    /// Send records while their times do not decrease. All inputs can be read again.
     Optimistic,
-    /// The same, and keep what is handed out: some input cannot be read again.
+    /// Send records while their times do not decrease, and store them, because some input cannot be
+    /// read again.
     Keeping(Spool),
-    /// Gather, to be sorted.
+    /// Collect records to sort them.
     Gathering(Runs),
 }
 
-/// Takes records in the order of the input.
+/// Receives records in the order of the input.
 pub(in crate::trace) struct Replay<'s, S> {
     pub(in crate::trace) sink: &'s mut S,
     pub(in crate::trace) subjects: Subjects,
@@ -46,7 +48,7 @@ pub(in crate::trace) struct Replay<'s, S> {
     mode: Mode,
 }
 
-/// Statistics of the records so far.
+/// The statistics of the records so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::trace) struct Stats {
     pub(in crate::trace) records: u64,
@@ -77,12 +79,12 @@ impl<'s, S: Sink> Replay<'s, S> {
         Self { sink, subjects: Subjects::default(), stats: Stats::default(), mode }
     }
 
-    /// Whether the records are not in order of time and have to be sorted.
+    /// Returns `true` if the records are not sorted by time and must be sorted.
     pub(in crate::trace) fn sorts(&self) -> bool {
         matches!(self.mode, Mode::Gathering(_))
     }
 
-    /// Takes the next record of the input.
+    /// Receives the next record of the input.
     #[inline]
     pub(in crate::trace) fn take(&mut self, entry: Entry<'_>) -> Result<Flow, S::Error> {
         let largest = self.stats.last.unwrap_or(0);
@@ -104,7 +106,8 @@ impl<'s, S: Sink> Replay<'s, S> {
         Ok(Flow::Continue)
     }
 
-    /// Begins again, to sort: `record` is the first that is before another.
+    /// Starts again to sort the records. `record` is the first record that is earlier than a
+    /// previous one.
     #[cold]
     fn step_back(&mut self, record: Record) -> Result<Flow, S::Error> {
         self.sink.restart();
@@ -124,7 +127,7 @@ impl<'s, S: Sink> Replay<'s, S> {
         }
     }
 
-    /// Hands out what was gathered, once all inputs are read.
+    /// Sends the collected records after all inputs are read.
     pub(in crate::trace) fn finish(&mut self) -> Result<(), S::Error> {
         let Mode::Gathering(runs) = &mut self.mode else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Keeps records of inputs that cannot be read twice, in case they must be sorted after all.
+//! Stores records of inputs that cannot be read twice, in case they must be sorted.
 
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
 
@@ -6,11 +6,11 @@ use tempfile::SpooledTempFile;
 
 use crate::trace::record::Record;
 
-/// Up to this size nothing is written to disk.
+/// The maximum size that is stored in memory instead of on disk.
 const IN_MEMORY: usize = 4 << 20;
 
-/// Records in order of time, in a file that has no name and goes when it is closed. A record takes
-/// about 6 bytes: the time since the one before, the subject and the costs, each in base 128.
+/// Records that are sorted by time, in a temporary file without a name. A record takes about 6
+/// bytes: the time since the previous record, the subject and the costs, each in base 128.
 pub(in crate::trace) struct Spool {
     file: BufWriter<SpooledTempFile>,
     records: u64,
@@ -23,7 +23,7 @@ impl Spool {
         Self { file, records: 0, last: 0 }
     }
 
-    /// Keeps a record whose time is not before that of the last.
+    /// Stores a record, whose time must not be earlier than the time of the previous record.
     pub(in crate::trace) fn push(&mut self, record: Record) -> io::Result<()> {
         let Record { time, subject, late_cost, cost } = record;
         let since = time.saturating_sub(self.last);
@@ -49,7 +49,7 @@ impl Spool {
         self.file.write_all(bytes.get(..length).unwrap_or_default())
     }
 
-    /// Hands out all records again.
+    /// Returns all records again.
     pub(in crate::trace) fn replay(self, mut each: impl FnMut(Record)) -> io::Result<()> {
         let mut file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.seek(SeekFrom::Start(0))?;

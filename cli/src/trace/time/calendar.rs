@@ -1,7 +1,7 @@
-//! From the notations of dates and zones to microseconds; `jiff` does the arithmetic.
+//! Converts dates and time zones to microseconds. `jiff` does the arithmetic.
 //!
-//! Not by `jiff::fmt::strtime`: it takes fields of other widths, and separators and zones that vary
-//! would take a format each.
+//! `jiff::fmt::strtime` is not used, because it accepts fields of other widths, and each separator
+//! and each form of a zone would need its own format.
 
 use jiff::Timestamp;
 use jiff::civil::{Date, DateTime, Time};
@@ -10,7 +10,7 @@ use jiff::tz::Offset;
 
 const SECOND: i64 = 1_000_000;
 
-/// `:03.123 +0000`: the microseconds within the minute, and what is left.
+/// Parses `:03.123 +0000`. Returns the microseconds within the minute, and the rest of the text.
 #[inline]
 pub(in crate::trace) fn seconds(text: &[u8]) -> Option<(i64, &[u8])> {
     let [b':', tens, units, rest @ ..] = text else {
@@ -31,7 +31,7 @@ pub(in crate::trace) fn seconds(text: &[u8]) -> Option<(i64, &[u8])> {
     }
 }
 
-/// The decimals of a second as microseconds; what is finer is cut.
+/// Returns the decimals of a second as microseconds, rounded down.
 fn micros(decimals: &[u8]) -> i64 {
     let padded = decimals.iter().copied().chain(std::iter::repeat(b'0')).take(6);
     padded.fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0'))
@@ -47,7 +47,7 @@ fn year([a, b, c, d]: [u8; 4]) -> Option<i16> {
     Some(i16::from(two_digits([a, b])?) * 100 + i16::from(two_digits([c, d])?))
 }
 
-/// `17/May/2015:10:05`
+/// Parses `17/May/2015:10:05`.
 pub(in crate::trace) fn log_minute(text: &[u8; 17], zone: &[u8]) -> Option<i64> {
     let &[d1, d2, b'/', m1, m2, m3, b'/', y1, y2, y3, y4, b':', h1, h2, b':', n1, n2] = text else {
         return None;
@@ -66,7 +66,7 @@ fn month(name: [u8; 3]) -> Option<i8> {
     (1..).zip(NAMES).find_map(|(number, known)| (known[..] == name[..]).then_some(number))
 }
 
-/// `2023-11-16 18:17`
+/// Parses `2023-11-16 18:17`.
 pub(in crate::trace) fn iso_minute(text: &[u8; 16], zone: &[u8]) -> Option<i64> {
     let &[y1, y2, y3, y4, b'-' | b'/', m1, m2, b'-' | b'/', d1, d2, parted, h1, h2, b':', n1, n2] =
         text
@@ -86,7 +86,8 @@ fn minute_begins(date: Date, hour: i8, minute: i8, zone: &[u8]) -> Option<i64> {
     Some(begins.as_microsecond())
 }
 
-/// `Z`, `+01:00`, `+0100`, `+01`, `UTC`, `GMT` or nothing, with or without a space before it.
+/// Parses `Z`, `+01:00`, `+0100`, `+01`, `UTC`, `GMT` or an empty text, with or without a space
+/// before it.
 fn offset(zone: &[u8]) -> Option<Offset> {
     let zone = zone.trim_ascii_start();
     let (sign, digits) = match zone {
@@ -104,8 +105,8 @@ fn offset(zone: &[u8]) -> Option<Offset> {
     Offset::from_seconds(sign * minutes * 60).ok()
 }
 
-/// Returns the time of `May 17 10:05:03` in the last year in which it is at most a day after `now`:
-/// clocks and time zones differ. Not every year has a February 29.
+/// Returns the time of `May 17 10:05:03` in the last year in which this time is at most a day after
+/// `now`, because clocks and time zones differ. February 29 does not exist in every year.
 pub(in crate::trace) fn yearless(text: &[u8], now: i64) -> Option<i64> {
     const DAY: i64 = 86_400 * SECOND;
     const LEAP_YEARS_APART: i16 = 8;
@@ -125,12 +126,12 @@ pub(in crate::trace) fn yearless(text: &[u8], now: i64) -> Option<i64> {
     })
 }
 
-/// The rarer notations, as `jiff` knows them.
+/// Parses rare notations with `jiff`.
 pub(in crate::trace) fn other_notation(text: &str) -> Option<i64> {
     let instant = || text.parse::<Timestamp>().ok();
     let civil = || Offset::UTC.to_timestamp(text.parse::<DateTime>().ok()?).ok();
     let mail = || rfc2822::parse(text).map(|zoned| zoned.timestamp()).ok();
     let found = instant().or_else(civil).or_else(mail)?;
-    // Rounded down also before 1970, although nothing from then is taken.
+    // Times before 1970 are also rounded down, although they are rejected later.
     Some(found.as_nanosecond().div_euclid(1_000)).and_then(|micros| i64::try_from(micros).ok())
 }

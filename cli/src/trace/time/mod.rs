@@ -1,4 +1,5 @@
-//! Reads the notations of time that logs use, at full precision, cut to whole microseconds.
+//! Parses the notations of time in logs at full precision, and rounds them down to whole
+//! microseconds.
 //!
 //! | notation | example |
 //! |---|---|
@@ -8,11 +9,11 @@
 //! | syslog, without a year | `May 17 10:05:03`: the last such time that is not after tomorrow |
 //! | number | `1431857103.123456` |
 //!
-//! Where no zone is given, it is UTC. The second 60 of a leap second is the first of the next
-//! minute, as in POSIX.
+//! The default zone is UTC. The second 60 of a leap second is the first second of the next minute,
+//! as in POSIX.
 //!
-//! A number is in the unit that is named or, where none is, in the one that is plain from the size
-//! of the first number in the input:
+//! A number has the given unit. By default, its unit follows from the size of the first number in
+//! the input:
 //!
 //! | from | to below | unit | years |
 //! |---|---|---|---|
@@ -21,7 +22,7 @@
 //! | 10^14 | 10^16 | µs | the same |
 //! | 10^17 | 10^19 | ns | the same |
 //!
-//! Anything else is not plain and needs `--time-unit`.
+//! Other numbers need `--time-unit`.
 
 mod calendar;
 
@@ -34,8 +35,8 @@ use crate::trace::error::{Error, ErrorKind};
 use crate::trace::malformed::{Fault, value};
 use crate::trace::options::TimeUnit;
 
-/// Reads times. It remembers the last minute, so that a time in the same minute as the one before
-/// costs a comparison and no calendar.
+/// A parser of times. It remembers the last minute, so that a time in the same minute needs a
+/// comparison but no calendar.
 #[derive(Debug)]
 pub(in crate::trace) struct Clock {
     unit: Option<TimeUnit>,
@@ -45,7 +46,7 @@ pub(in crate::trace) struct Clock {
     now: i64,
 }
 
-/// A minute as it is written, and when it begins, in microseconds since 1970.
+/// The text of a minute, and its start in microseconds since 1970.
 #[derive(Debug)]
 struct Minute<const N: usize> {
     text: [u8; N],
@@ -55,7 +56,7 @@ struct Minute<const N: usize> {
 }
 
 impl<const N: usize> Minute<N> {
-    /// Equal to no text: no zone is longer than the room for it.
+    /// A value that does not match any text, because a zone is not longer than its buffer.
     const NONE: Self = Self { text: [0; N], zone: [0; 6], zone_len: 7, begins: 0 };
 
     #[inline]
@@ -80,7 +81,7 @@ impl Clock {
         Self { unit, log_minute: Minute::NONE, iso_minute: Minute::NONE, now }
     }
 
-    /// The time of an access log's line, which is usually in the log's own notation.
+    /// Parses the time of a line of an access log. It usually has the notation of access logs.
     #[inline]
     pub(in crate::trace) fn read_log(&mut self, text: &[u8]) -> Result<u64, Fault> {
         match self.log_time(text) {
@@ -89,7 +90,7 @@ impl Clock {
         }
     }
 
-    /// A time in any of the notations.
+    /// Parses a time in any notation.
     pub(in crate::trace) fn read(&mut self, text: &[u8]) -> Result<u64, Fault> {
         let text = text.trim_ascii();
         if let Some(micros) = self.iso_time(text).or_else(|| self.log_time(text)) {
@@ -106,7 +107,7 @@ impl Clock {
         }
     }
 
-    /// `17/May/2015:10:05:03 +0000`
+    /// Parses `17/May/2015:10:05:03 +0000`.
     #[inline]
     fn log_time(&mut self, text: &[u8]) -> Option<i64> {
         let (minute, rest) = text.split_first_chunk::<17>()?;
@@ -119,7 +120,7 @@ impl Clock {
         Some(begins + within)
     }
 
-    /// `2023-11-16 18:17:03.9799600`
+    /// Parses `2023-11-16 18:17:03.9799600`.
     #[inline]
     fn iso_time(&mut self, text: &[u8]) -> Option<i64> {
         let (minute, rest) = text.split_first_chunk::<16>()?;
@@ -176,7 +177,7 @@ fn unclear_unit(text: &[u8]) -> Fault {
     Fault::Fatal(Error::new(ErrorKind::UnclearUnit, message))
 }
 
-/// The power of ten that turns the unit into microseconds.
+/// Returns the power of ten that converts the unit to microseconds.
 fn micros_exponent(unit: TimeUnit) -> i32 {
     match unit {
         TimeUnit::Seconds => 6,

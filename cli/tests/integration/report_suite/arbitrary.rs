@@ -1,4 +1,4 @@
-//! Any report at all, whether a replay could make it or not.
+//! Generates any report, even if a replay cannot produce it.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -7,12 +7,12 @@ use tidegate::report::{
     Source, Spread, Suggestion, Timeline, Way,
 };
 
-/// Small, large and extreme.
+/// Generates small, large and extreme numbers.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![0_u64..5, 0_u64..100_000, any::<u64>(), Just(u64::MAX)]
 }
 
-/// Text with what steers a terminal or a browser in it.
+/// Generates text with characters that control a terminal or a browser.
 fn text() -> impl Strategy<Value = String> {
     let part = prop_oneof![
         any::<char>().prop_map(String::from),

@@ -1,4 +1,4 @@
-//! Reports to render: an ordinary day, and everything at its extremes.
+//! Reports for the tests of the formats: an ordinary day, and extreme values.
 
 use tidegate::report::{
     Fill, LeasedReport, LeasedRun, Offender, PolicyReport, Report, SettlingReport, SettlingRun,
@@ -9,7 +9,8 @@ use tidegate::report::{
 pub(crate) const START: u64 = 1_762_128_000_000_000;
 pub(crate) const MINUTE: u64 = 60_000_000;
 
-/// Policy, algorithm, denied per thousand of the crawl and of the burst, longest wait.
+/// The policy, the algorithm, the denied requests per thousand of the crawl and of the burst, and
+/// the longest wait.
 const POLICIES: [(&str, &str, u64, u64, u64); 6] = [
     ("fixed-window 60/1m", "fixed-window", 310, 820, 59_812_000),
     ("sliding-log 60/1m", "sliding-log", 345, 861, 58_120_444),
@@ -36,7 +37,8 @@ const SUBJECTS: [(&str, u64); 14] = [
     ("192.0.2.55", 1),
 ];
 
-/// A day of a site: quiet at night, a crawler all day, a burst in the afternoon.
+/// Returns a day of a site that is quiet at night, with a crawler all day and a burst in the
+/// afternoon.
 pub(crate) fn day() -> Report {
     let policies: Vec<_> = POLICIES.iter().map(|policy| day_policy(*policy)).collect();
     let requests = policies[0].requests();
@@ -103,7 +105,7 @@ fn day_policy(
     }
 }
 
-/// The day with answers to `--suggest 99.9`.
+/// Returns the day with suggestions for `--suggest 99.9`.
 pub(crate) fn suggesting() -> Report {
     let limits = [("fixed-window", 212), ("sliding-log", 187), ("token-bucket", 1_204)];
     let suggestion = |(algorithm, limit): (&str, u64)| Suggestion {
@@ -117,7 +119,7 @@ pub(crate) fn suggesting() -> Report {
     Report { suggestions: limits.map(suggestion).into(), ..day() }
 }
 
-/// The day of a language model, whose answers are known when they end.
+/// Returns the day of a language model, whose costs are known when requests end.
 pub(crate) fn settling() -> Report {
     let ways = [(Way::Check, 24_271, 0), (Way::Fixed, 0, 3_484), (Way::Learned, 1_674, 284)];
     let run = |(way, overshoot, idle_cost)| SettlingRun {
@@ -152,7 +154,7 @@ pub(crate) fn settling() -> Report {
     Report { settling: Some(settling), ..day() }
 }
 
-/// The same day on eight nodes.
+/// Returns the day on eight nodes.
 pub(crate) fn leased() -> Report {
     let run = |policy: PolicyReport| LeasedRun {
         policy: policy.policy.clone(),
@@ -184,7 +186,7 @@ pub(crate) fn leased() -> Report {
     Report { leased: Some(leased), ..day() }
 }
 
-/// Nothing was read.
+/// Returns the report of an empty input.
 pub(crate) fn empty() -> Report {
     let policy = PolicyReport {
         policy: "sliding-log 60/1m".into(),
@@ -206,7 +208,7 @@ pub(crate) fn empty() -> Report {
     }
 }
 
-/// One request, admitted by one policy.
+/// Returns the report of one request, which one policy admitted.
 pub(crate) fn one_request() -> Report {
     let mut report = empty();
     let source = &mut report.source;
@@ -218,7 +220,7 @@ pub(crate) fn one_request() -> Report {
     report
 }
 
-/// A day on which nobody was denied.
+/// Returns a day without denials.
 pub(crate) fn none_denied() -> Report {
     let mut report = day();
     for policy in &mut report.policies {
@@ -234,7 +236,7 @@ pub(crate) fn none_denied() -> Report {
     report
 }
 
-/// A day on which everything was denied, as every request costs more than the policies grant.
+/// Returns a day on which every request was denied, because its cost exceeds the capacity.
 pub(crate) fn all_denied() -> Report {
     let mut report = day();
     report.source.cost_of = "ContextTokens+GeneratedTokens".into();
@@ -253,7 +255,7 @@ pub(crate) fn all_denied() -> Report {
     report
 }
 
-/// Twelve policies, one with a very long text, over 512 steps.
+/// Returns twelve policies over 512 steps. One of them has a very long text.
 pub(crate) fn twelve_policies() -> Report {
     let mut report = day();
     report.policies.extend(report.policies.clone());
@@ -270,7 +272,7 @@ pub(crate) fn twelve_policies() -> Report {
     report
 }
 
-/// Text that attacks whatever shows it.
+/// Texts that attack the program that shows them.
 pub(crate) const HOSTILE: [&str; 6] = [
     "<script>alert(1)</script>",
     "\"onmouseover=\"alert(1)\" '><img src=x onerror=alert(1)>",
@@ -280,7 +282,7 @@ pub(crate) const HOSTILE: [&str; 6] = [
     "\u{0}\u{7f}\u{85}\u{2028}日本語 משתמש 👩‍💻",
 ];
 
-/// A day in which every text is hostile, and some are very long.
+/// Returns a day in which every text is hostile, and some texts are very long.
 pub(crate) fn hostile() -> Report {
     let mut report = suggesting();
     report.source.inputs = HOSTILE.map(String::from).into();
@@ -314,7 +316,7 @@ pub(crate) fn hostile() -> Report {
     report
 }
 
-/// All of them, by name.
+/// Returns all reports with their names.
 pub(crate) fn all() -> Vec<(&'static str, Report)> {
     let one_policy = Report { policies: day().policies[..1].to_vec(), ..day() };
     vec![

@@ -1,4 +1,4 @@
-//! The page: whole, closed to the hostile, and with plots that stay in their frames.
+//! The page is complete and safe from hostile text, and its plots stay within their frames.
 
 use proptest::prelude::*;
 use tidegate::report::{Report, html};
@@ -11,7 +11,7 @@ fn page(report: &Report) -> String {
     String::from_utf8(page).expect("a page is UTF-8")
 }
 
-/// The numbers in a path or in attributes, as `x` and `y` come.
+/// Returns the numbers in a path or in attributes, with the axes `x` and `y`.
 fn coordinates(path: &str) -> Vec<(char, Vec<u32>)> {
     let mut commands: Vec<(char, String)> = Vec::new();
     for c in path.chars() {
@@ -67,7 +67,7 @@ fn check(report: &Report) -> Result<(), String> {
     Ok(())
 }
 
-/// Styles of elements are one length in percent, from 0 to 100.
+/// Checks that the style of an element is one length in percent, from 0 to 100.
 fn check_style(style: &str) -> Result<(), String> {
     let Some((_, length)) = style.split_once(':') else {
         return if style.is_empty() { Ok(()) } else { Err(style.to_owned()) };
@@ -75,7 +75,7 @@ fn check_style(style: &str) -> Result<(), String> {
     let tenths = length.strip_suffix('%').and_then(|length| length.replace('.', "").parse().ok());
     match tenths {
         Some(0..=1_000_u32) => Ok(()),
-        _ => Err(format!("{length} is no length")),
+        _ => Err(format!("{length} is not a length")),
     }
 }
 
@@ -122,7 +122,7 @@ fn each_policy_has_a_panel_with_both_sides_and_values_to_point_at() {
     assert!(page.contains("<span class=\"inner minor\" style=\"left:12.5%\">03:00</span>"));
 }
 
-/// `<0.1 %` was once written as it is, and the rest of the caption went with it.
+/// This test describes a defect: `<0.1 %` was not escaped, so the rest of the caption was lost.
 #[test]
 fn a_share_below_a_tenth_of_a_percent_is_escaped_everywhere() {
     let mut report = fixtures::day();
@@ -137,14 +137,14 @@ fn a_share_below_a_tenth_of_a_percent_is_escaped_everywhere() {
 fn each_way_to_settle_has_a_panel_with_what_is_used_idle_and_too_much() {
     let page = page(&fixtures::settling());
     let panels: Vec<&str> =
-        page.split("<figure>").filter(|it| it.contains("class=\"limit\"")).collect();
+        page.split("<figure>").filter(|part| part.contains("class=\"limit\"")).collect();
     assert_eq!(panels.len(), 3);
     for (panel, way) in panels.iter().zip(["check", "fixed", "learned"]) {
         assert!(panel.contains(&format!("sliding-log 90000/1m grain 1s, {way}</span>")));
         for class in ["idle", "denied", "admitted"] {
             assert!(panel.contains(&format!("<path class=\"{class}\" d=\"M")), "{way}, {class}");
         }
-        // 288 steps are drawn two by two.
+        // Two of the 288 steps are drawn as one bar.
         assert_eq!(panel.matches("<rect ").count(), 144);
     }
     assert!(panels[1].contains("<title>2025-11-03 00:00:00 UTC: 61,000 used, 6,969 idle</title>"));

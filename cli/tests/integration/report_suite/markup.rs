@@ -1,11 +1,11 @@
-//! A strict reader of HTML: enough to tell that a page is well formed, and what is in it.
+//! A strict parser of HTML, which checks that a page is well formed and returns its tags.
 
-/// The start tags of a page, in order: name and attributes.
+/// The start tags of a page in order, with their names and attributes.
 pub(crate) type Tags = Vec<(String, Vec<(String, String)>)>;
 
 const VOID: [&str; 2] = ["meta", "br"];
 
-/// Reads a page, or says what is wrong with it.
+/// Parses a page, or returns its first error.
 pub(crate) fn read(page: &str) -> Result<Tags, String> {
     let mut rest = page.strip_prefix("<!doctype html>").ok_or("no doctype")?;
     let (mut open, mut tags): (Vec<String>, Tags) = (Vec::new(), Vec::new());
@@ -36,7 +36,8 @@ pub(crate) fn read(page: &str) -> Result<Tags, String> {
 
 type Tag = (String, Vec<(String, String)>);
 
-/// Reads what follows a `<`: the tag, whether it is empty (`/>`), and what comes after it.
+/// Parses the text after a `<`. Returns the tag, whether it is empty (`/>`), and the rest of the
+/// text.
 fn start_tag(text: &str) -> Result<(Tag, bool, &str), String> {
     let end = text.find(|c: char| !c.is_ascii_alphanumeric()).ok_or("a tag without an end")?;
     let (name, mut rest) = text.split_at(end);
@@ -63,7 +64,8 @@ fn start_tag(text: &str) -> Result<(Tag, bool, &str), String> {
     }
 }
 
-/// Every `&` begins a reference that the page may use, and nothing invisible is left.
+/// Checks that every `&` begins an allowed reference, and that the text has no invisible
+/// characters.
 fn check_text(text: &str, element: Option<&String>) -> Result<(), String> {
     if element.is_some_and(|name| name == "style") {
         return Ok(());

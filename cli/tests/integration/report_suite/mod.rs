@@ -1,4 +1,4 @@
-//! How reports are shown: the table, the JSON document and the page.
+//! The formats of reports: the table, the JSON document and the page.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! The table: what it says, its alignment, and what it keeps from a terminal.
+//! The table: its content, its alignment, and its escapes.
 
 use proptest::prelude::*;
 use tidegate::report::table::{self, Options};
@@ -89,7 +89,7 @@ fn columns_end_where_their_heads_end() {
         let rows = rows.split(|line| line.is_empty()).next().unwrap();
         let length = rows[0].chars().count();
         let whole = rows.iter().filter(|line| line.chars().count() == length).count();
-        // A policy too long for its column has a line of its own.
+        // A policy that is too long for its column has its own line.
         let own = rows.iter().filter(|line| line.ends_with("shadow")).count();
         assert_eq!((whole, own), if width == 80 { (13, 1) } else { (13, 0) }, "{text}");
     }

@@ -48,7 +48,8 @@ fn every_field_can_be_the_subject() {
     }
 }
 
-/// They were one subject called `-`, of which most requests were refused.
+/// This test describes a defect: these lines were one subject `-`, and most of its requests were
+/// refused.
 #[test]
 fn lines_without_a_user_are_counted_and_left_out() {
     let text = format!("{COMBINED}\n{}\n", COMBINED.replace(" - - ", " - alice "));
@@ -58,7 +59,7 @@ fn lines_without_a_user_are_counted_and_left_out() {
     assert_eq!((summary.records, summary.malformed), (1, 0));
 }
 
-/// The first word was taken, whatever it was.
+/// This test describes a defect: the address was always the first word.
 #[test]
 fn the_address_is_found_by_what_it_looks_like() {
     for (front, ip) in [
@@ -146,7 +147,7 @@ fn quotes_in_the_request_do_not_end_it() {
         "[1]",
     ] {
         let line = COMBINED.replace("GET /a HTTP/1.1", request);
-        // Where there is no request, there is no subject.
+        // Without a request, there is no subject.
         if !matches!(request, "" | "-") {
             assert_eq!(one(&line, &by("request")).1, request);
         }
@@ -179,14 +180,14 @@ fn lines_that_are_not_whole_are_malformed_and_say_why() {
         (COMBINED.replace("17/May", "31/Jun"), "`31/Jun/2015:10:05:03 +0000` is not a valid time"),
         (COMBINED.replace(":03 ", ":61 "), "`17/May/2015:10:05:61 +0000` is not a valid time"),
         (COMBINED.replace("2015", "1969"), "the time `17/May/1969:10:05:03 +0000` is before 1970"),
-        (COMBINED.replace("] \"GET", "] GET"), "there is no quoted request behind the time"),
+        (COMBINED.replace("] \"GET", "] GET"), "there is no quoted request after the time"),
         (
             COMBINED.replace(" 200 ", " 20 "),
-            "there is no status and number of bytes behind the request",
+            "there is no status and number of bytes after the request",
         ),
         (
             COMBINED.replace("203023", "-203"),
-            "there is no status and number of bytes behind the request",
+            "there is no status and number of bytes after the request",
         ),
         (COMBINED[..60].to_owned(), "the quote around the request is never closed"),
     ] {

@@ -1,4 +1,4 @@
-//! Lines with something around them that a collector of logs put there.
+//! Lines in the envelopes of log collectors.
 
 use tidegate::trace::{Envelope, Format};
 
@@ -19,7 +19,7 @@ const HAPROXY: [&str; 2] = [
     r#"[2001:db8::5]:1 [01/May/2026:10:00:01.000] in b/s 1/0/3/6/10 200 7 - - ---- 1/1/1/1/0 0/0 "GET / HTTP/1.1""#,
 ];
 
-/// A line as the collector writes it.
+/// Returns a line as the collector writes it.
 fn around(envelope: Envelope, line: &str, place: usize) -> String {
     let stream = ["stdout", "stderr"][place];
     match envelope {
@@ -30,7 +30,7 @@ fn around(envelope: Envelope, line: &str, place: usize) -> String {
         Envelope::Journal => {
             let text = match place {
                 0 => serde_json::to_string(line).unwrap(),
-                // As the journal writes bytes that are not all UTF-8.
+                // The journal writes bytes that are not UTF-8 as an array.
                 _ => serde_json::to_string(line.as_bytes()).unwrap(),
             };
             format!(
@@ -89,7 +89,7 @@ fn lines_without_a_time_have_that_of_their_envelope() {
             Envelope::Syslog5424,
             Envelope::Syslog3164,
         ] {
-            // The other line of RFC 3164 has a year.
+            // The other form of RFC 3164 has a year.
             let place = usize::from(envelope == Envelope::Syslog3164);
             let text = around(envelope, line, place) + "\n" + &around(envelope, line, place);
             let (kept, summary) = read(&text, &costing("bytes")).unwrap();
@@ -102,11 +102,11 @@ fn lines_without_a_time_have_that_of_their_envelope() {
             assert_eq!(kept.records.len(), 2, "{text}");
         }
     }
-    // A time of its own counts.
+    // The time of the line takes precedence.
     let own = "time=2026-05-01T10:00:00Z level=info ip=203.0.113.5";
     let found = records(around(Envelope::Cri, own, 0), &Options::default());
     assert_eq!(found[0].0, 1_777_629_600_000_000);
-    // Without a time anywhere, none is made up.
+    // Without any time, the line is malformed.
     assert!(read("web-1  | level=info ip=203.0.113.5", &Options::default()).is_err());
 }
 
@@ -123,7 +123,8 @@ fn a_line_of_syslog_without_a_year_is_of_the_last_possible_one() {
     }
 }
 
-/// Every line had an address of its own, the time in front: no request would have been refused.
+/// This test describes a defect: the time at the beginning of each line was its address, so no
+/// request would have been refused.
 #[test]
 fn lines_of_kubernetes_have_few_subjects() {
     let line = |n: usize| format!("2026-05-01T10:00:00.{n:09}Z stdout F {}\n", LINES[n % 2]);
@@ -149,7 +150,7 @@ fn a_line_that_was_cut_is_put_together() {
         let subjects: Vec<&str> = found.iter().map(|record| record.1.as_str()).collect();
         assert_eq!(subjects, ["2001:db8::5", "203.0.113.5", "2001:db8::5"]);
     }
-    // Parts without an end take no more memory than a line may.
+    // Parts without an end take no more memory than a line can have.
     let endless = part("F", LINES[1]) + &part("P", &"x".repeat(1 << 20)).repeat(20);
     let reason = reason(endless, &Options::default());
     assert_eq!(reason, "its parts are longer than 16 MiB together");

@@ -93,7 +93,8 @@ fn what_is_in_no_known_format_is_an_error_that_shows_how_it_begins() {
     }
 }
 
-/// It ended the replay: the store refuses so long a subject, and the reader did not.
+/// This test describes a defect: the reader accepted the subject, but the store refuses such a long
+/// subject, so the replay ended.
 #[test]
 fn a_subject_that_no_store_takes_is_a_malformed_line() {
     for (length, malformed) in [((1 << 20) + 1, 1), (1 << 20, 0)] {

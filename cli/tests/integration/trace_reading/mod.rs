@@ -1,4 +1,4 @@
-//! The reading of real traffic, from the outside.
+//! Tests of the public interface of the reader.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -23,7 +23,7 @@ use tidegate::trace::{
     By, Error, Input, Options, Order, Record, Sink, Subjects, Summary, replay_in_order,
 };
 
-/// Keeps all it takes, with the subjects by name.
+/// A sink that stores all records, with the names of the subjects.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Kept {
     records: Vec<(u64, String, u64)>,
@@ -56,20 +56,20 @@ fn read(text: impl AsRef<[u8]>, options: &Options) -> Result<(Kept, Summary), Er
     Ok((kept, summary))
 }
 
-/// The records of a text in which nothing is malformed.
+/// Returns the records of a text without malformed lines.
 fn records(text: impl AsRef<[u8]>, options: &Options) -> Vec<(u64, String, u64)> {
     let (kept, summary) = read(text, options).unwrap();
     assert_eq!(summary.first_malformed, []);
     kept.records
 }
 
-/// Why the first malformed line of a text is so.
+/// Returns the reason why the first malformed line of a text is malformed.
 fn reason(text: impl AsRef<[u8]>, options: &Options) -> String {
     let (_, summary) = read(text, options).unwrap();
     summary.first_malformed.first().expect("a malformed line").reason.clone()
 }
 
-/// The message of the error that a text ends in.
+/// Returns the message of the error of a text.
 fn error(text: impl AsRef<[u8]>, options: &Options) -> String {
     read(text, options).expect_err("an error").to_string()
 }
@@ -78,7 +78,7 @@ fn by(text: &str) -> Options {
     Options { by: text.parse().unwrap(), ..Options::default() }
 }
 
-/// All requests together are one subject.
+/// Returns options with which all requests together are one subject.
 fn together() -> Options {
     Options { by: By::All, ..Options::default() }
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What a line of an access log says.
+/// The fields of a line of an access log.
 #[derive(Clone, Debug)]
 struct Line {
     second: i64,

@@ -30,8 +30,7 @@ use routed_call::{RoutedCall, SubCall, has_shards, no_answer};
 /// * A reset or a block is sent to all shards of a split limit, in one call for each shard.
 /// * A reservation is possible only if each subject has one shard.
 ///
-/// `tidegate-bench shards` measures how often a request is refused although another shard has room.
-/// `docs/scale.md` contains the figures.
+/// `docs/scale.md` shows how often a request is refused although another shard has room.
 ///
 /// ```
 /// use tidegate_core::layers::ShardedStore;

@@ -34,7 +34,7 @@ pub(super) fn moment(text: &str, now: SystemTime) -> Option<SystemTime> {
         return Some(after(now, span));
     }
     let time = match text.parse::<jiff::Timestamp>() {
-        Ok(time) => SystemTime::from(time),
+        Ok(time) => SystemTime::try_from(time).ok()?,
         Err(_) => httpdate::parse_http_date(text).ok()?,
     };
     Some(bounded(time, now))

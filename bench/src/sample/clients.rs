@@ -1,4 +1,4 @@
-//! The shop's ordinary guests.
+//! The ordinary visitors of the shop.
 
 use super::random::Random;
 use super::request::{Client, Request};
@@ -6,7 +6,7 @@ use super::site::{HOME, open_page, page};
 
 const HOUR: u64 = 3600 * 1000;
 
-/// How busy each hour of the day is.
+/// The relative number of requests in each hour of the day.
 const RHYTHM: [u64; 24] =
     [3, 2, 1, 1, 1, 2, 4, 7, 9, 10, 11, 11, 12, 11, 10, 10, 10, 11, 12, 14, 15, 13, 9, 5];
 
@@ -34,7 +34,7 @@ const REFERERS: &[&str] = &[
     "https://blog.example.org/lamps",
 ];
 
-/// A moment of the day, more likely in a busy hour.
+/// Returns a time of the day, with a higher probability in a busy hour.
 fn moment(random: &mut Random) -> u64 {
     let mut left = random.below(RHYTHM.iter().sum());
     for (hour, weight) in (0..).zip(RHYTHM) {
@@ -46,7 +46,7 @@ fn moment(random: &mut Random) -> u64 {
     0
 }
 
-/// A visitor with a browser: two in five have an IPv6 address.
+/// Returns a visitor with a browser. Two of five visitors have an IPv6 address.
 pub(super) fn browser(random: &mut Random) -> Client {
     let address = match random.below(5) {
         0 | 1 => {
@@ -60,7 +60,7 @@ pub(super) fn browser(random: &mut Random) -> Client {
     Client { address, user: "-", agent: random.pick(BROWSERS) }
 }
 
-/// One visit: some pages with what belongs to them, and time to read each.
+/// Adds one visit: some pages with their files, and time to read each page.
 pub(super) fn visitor(random: &mut Random, requests: &mut Vec<Request>) {
     let client = browser(random);
     let at = moment(random);
@@ -94,7 +94,7 @@ fn browse(random: &mut Random, mut client: Client, mut at: u64, requests: &mut V
     }
 }
 
-/// A search engine that takes its time, but not only in the daytime.
+/// Adds a crawler, which sends requests slowly at any time of the day.
 pub(super) fn crawler(random: &mut Random, requests: &mut Vec<Request>) {
     let number = random.below(CRAWLERS.len() as u64);
     let agent = usize::try_from(number).ok().and_then(|number| CRAWLERS.get(number));
@@ -111,8 +111,8 @@ pub(super) fn crawler(random: &mut Random, requests: &mut Vec<Request>) {
     }
 }
 
-/// A person in an office that has one address. All start work at the same time, which looks like one fast
-/// client to a limit by address.
+/// Adds a person in an office with one address. All persons start work at the same time, which
+/// looks like one fast client to a limit by address.
 pub(super) fn office(random: &mut Random, requests: &mut Vec<Request>) {
     let address = Client::v4([203, 0, 113], 128);
     let user = if random.chance(700) { random.pick(USERS) } else { "-" };
@@ -122,8 +122,9 @@ pub(super) fn office(random: &mut Random, requests: &mut Vec<Request>) {
     browse(random, client, hour * HOUR + within, requests);
 }
 
-/// A partner's program: asks for news now and then, and every few hours for everything, across the
-/// turn of a minute. A window that is reset there takes that for two small portions.
+/// Adds a program of a partner. It sends a request for news from time to time. Every few hours it
+/// requests all data, across the end of a minute. A window that ends there counts these requests as
+/// two small portions.
 pub(super) fn program(random: &mut Random, requests: &mut Vec<Request>) {
     let number = random.below(6);
     let user = random.pick(&["svc-orders", "svc-stock"]);

@@ -1,14 +1,15 @@
-//! Random numbers that are the same everywhere and for ever.
+//! Random numbers that are the same on every machine and in all versions.
 
 use tidegate_core::no_semver::split_mix;
 
-/// The random numbers of a sample. A sample must stay the same for its seed in all versions, and on
-/// every machine. So these are whole numbers, and the generator is this workspace's own.
+/// The random numbers of a sample. A seed must give the same sample on every machine and in all
+/// versions. Therefore this generator uses whole numbers only, and does not depend on another
+/// crate.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub(super) struct Random(u64);
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
@@ -16,30 +17,30 @@ impl Random {
         split_mix(&mut self.0)
     }
 
-    /// A number below `bound`, or 0 if that is 0.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+    /// Returns a number below `bound`, or 0 if `bound` is 0.
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
         let wide = u128::from(self.next()) * u128::from(bound);
         u64::try_from(wide >> 64).unwrap_or(0)
     }
 
-    /// A number from `low` to `high`, both included.
+    /// Returns a number from `low` to `high`, both included.
     pub(super) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low) + 1)
     }
 
-    /// True so many times in a thousand.
+    /// Returns `true` with this probability, in thousandths.
     pub(super) fn chance(&mut self, in_thousand: u64) -> bool {
         self.below(1000) < in_thousand
     }
 
-    /// One of them; the list must not be empty for it to be of use.
+    /// Returns an entry of the list, or the default if the list is empty.
     pub(super) fn pick<T: Copy + Default>(&mut self, list: &[T]) -> T {
         let place = self.below(list.len() as u64);
         usize::try_from(place).ok().and_then(|place| list.get(place)).copied().unwrap_or_default()
     }
 
-    /// A pause of this mean, mostly short and now and then long: an exponential distribution, with
-    /// straight lines between the points where it halves.
+    /// Returns a pause with this mean. Most pauses are short, and some are long: the distribution
+    /// is exponential, with straight lines between the points where it halves.
     pub(super) fn pause(&mut self, mean: u64) -> u64 {
         let halvings = u64::from(self.next().leading_zeros());
         mean.saturating_mul(halvings * 693 + self.below(693) + 50) / 1000

@@ -1,13 +1,15 @@
-//! The sample that `tidegate sample` writes.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
+//! The samples, as `tidegate replay` reads them.
 
 use std::collections::HashMap;
 use std::io::Cursor;
 
-use tidegate::sample::{LINES_MAX, Options, write};
 use tidegate::trace;
 
-/// Counts, by subject, the requests and those that a fixed window of 60 a minute refuses.
+use super::{Options, START, write};
+
+const USUAL: Options = Options { seed: 1, lines: 20_000 };
+
+/// Counts the requests, and the requests that a fixed window of 60 per minute refuses.
 #[derive(Default)]
 struct Counts {
     minute: HashMap<(u32, u64), u64>,
@@ -48,18 +50,19 @@ fn read(log: &str) -> (Counts, trace::Summary) {
 
 #[test]
 fn the_same_seed_gives_the_same_log_and_another_another() {
-    let of = |seed| log(&Options { seed, lines: 500, ..Options::default() });
-    assert_eq!(of(7), of(7));
-    assert_ne!(of(7), of(8));
+    let seeded = |seed| log(&Options { seed, lines: 500 });
+    assert_eq!(seeded(7), seeded(7));
+    assert_ne!(seeded(7), seeded(8));
 }
 
 #[test]
 fn a_sample_has_as_many_lines_as_asked_for_within_its_day() {
     for lines in [0, 1, 7, 3_000] {
-        let options = Options { lines, ..Options::default() };
+        let options = Options { lines, ..USUAL };
         let (counts, summary) = read(&log(&options));
         assert_eq!(counts.requests, lines);
-        let day = options.start * 1_000_000..(options.start + 86_400) * 1_000_000;
+        let start = u64::try_from(START).unwrap();
+        let day = start * 1_000_000..(start + 86_400) * 1_000_000;
         assert!(summary.first.is_none_or(|first| day.contains(&first)));
         assert!(summary.last.is_none_or(|last| day.contains(&last)));
     }
@@ -67,7 +70,7 @@ fn a_sample_has_as_many_lines_as_asked_for_within_its_day() {
 
 #[test]
 fn the_usual_sample_is_worth_a_look() {
-    let log = log(&Options::default());
+    let log = log(&USUAL);
     let (counts, summary) = read(&log);
     assert_eq!(counts.requests, 20_000);
     assert!((200..2_000).contains(&counts.refused), "{} refused", counts.refused);
@@ -88,17 +91,18 @@ fn the_usual_sample_is_worth_a_look() {
 
 #[test]
 fn every_address_is_reserved_for_documentation() {
-    for line in log(&Options::default()).lines() {
+    for line in log(&USUAL).lines() {
         let known = ["192.0.2.", "198.51.100.", "203.0.113.", "2001:db8:"];
         assert!(known.iter().any(|prefix| line.starts_with(prefix)), "{line}");
     }
 }
 
 #[test]
-fn options_out_of_bounds_are_refused() {
-    let too_many = Options { lines: LINES_MAX + 1, ..Options::default() };
-    let message = write(&too_many, &mut Vec::new()).unwrap_err().to_string();
-    assert_eq!(message, "5000001 lines are too many for a sample: at most 5000000");
-    let never = Options { start: u64::MAX, ..Options::default() };
-    assert!(write(&never, &mut Vec::new()).unwrap_err().to_string().contains("that is no date"));
+fn the_sample_in_the_repository_is_the_one_that_the_program_makes() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../samples/shop.log.zst");
+    let kept = zstd::decode_all(std::fs::File::open(path).unwrap()).unwrap();
+    assert!(
+        kept == log(&USUAL).into_bytes(),
+        "make the sample again: cargo run --manifest-path bench/Cargo.toml -- sample | zstd -19 >samples/shop.log.zst"
+    );
 }

@@ -1,23 +1,26 @@
-//! How many lines a second the whole replay takes in, on one core, from the file to the tallies, with
-//! one policy: `cargo bench -p tidegate --bench replay`.
+//! The speed of a whole replay on one core, from the file to the report of one policy.
 
+use std::fs::File;
 use std::io::BufWriter;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tidegate::replay::{Backend, Replay};
-use tidegate::sample;
 use tidegate::trace::{Input, Options, Order, replay_in_order};
 use tidegate_core::Policy;
+
+use crate::harness::middle;
+use crate::{Outcome, sample};
 
 const LINES: u64 = 2_000_000;
 const RUNS: usize = 5;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// Measures and prints.
+pub(crate) fn run() -> Outcome<()> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("access.log");
-    let options = sample::Options { lines: LINES, ..sample::Options::default() };
-    sample::write(&options, &mut BufWriter::new(std::fs::File::create(&path)?))?;
-    println!("| policy | admitted | lines/s, median of {RUNS} |\n|---|---|---|");
+    let options = sample::Options { seed: 1, lines: LINES };
+    sample::write(&options, &mut BufWriter::new(File::create(&path)?))?;
+    println!("| policy | admitted | lines/s, median of {RUNS} |\n|---|--:|--:|");
     for text in [
         "fixed-window 60/1m",
         "sliding-log 60/1m",
@@ -26,8 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "gcra 60/1m burst 10",
     ] {
         let policy: Policy = text.parse()?;
-        let mut times = Vec::new();
-        let mut admitted = 0;
+        let (mut rates, mut admitted) = (vec![], 0);
         for _ in 0..RUNS {
             let started = Instant::now();
             let mut replay =
@@ -35,14 +37,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let inputs = vec![Input::from_arg(&path)];
             let summary = replay_in_order(inputs, &Options::default(), Order::Time, &mut replay)?;
             admitted = replay.policies(&summary).first().map_or(0, |policy| policy.admitted);
-            times.push(started.elapsed());
+            rates.push(u128::from(LINES) * 1_000_000 / started.elapsed().as_micros().max(1));
         }
-        println!("| `{policy}` | {admitted} | {} |", rate(&mut times));
+        println!("| `{policy}` | {admitted} | {} |", middle(rates));
     }
     Ok(())
-}
-
-fn rate(times: &mut [Duration]) -> u128 {
-    times.sort();
-    u128::from(LINES) * 1_000_000 / times[RUNS / 2].as_micros().max(1)
 }

@@ -1,16 +1,18 @@
 //! One line of the log.
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use jiff::Timestamp;
 
-/// One request, as it is logged.
+use super::START;
+
+/// A request with the fields of its line.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
-    /// When it came, in milliseconds since the day began.
+    /// The time when the request began, in milliseconds since the day began.
     pub(super) at: u64,
-    /// How long it took, in milliseconds.
+    /// The duration of the request, in milliseconds.
     pub(super) took: u64,
     pub(super) client: Client,
     pub(super) method: &'static str,
@@ -29,14 +31,15 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// An address of one of the ranges reserved for documentation, by its last number.
+    /// Returns an address in one of the ranges that are reserved for documentation.
     pub(super) fn v4(range: [u8; 3], last: u64) -> IpAddr {
         let [a, b, c] = range;
         let last = u8::try_from(last % 254 + 1).unwrap_or(1);
         IpAddr::V4(Ipv4Addr::new(a, b, c, last))
     }
 
-    /// An address of 2001:db8::/32: the number of a network of size /64, and what is behind it.
+    /// Returns an address in 2001:db8::/32, from the number of a network of size /64 and an
+    /// interface.
     pub(super) fn v6(network: u32, interface: u64) -> IpAddr {
         let bits = (0x2001_0db8_u128 << 96) | (u128::from(network) << 64) | u128::from(interface);
         IpAddr::V6(Ipv6Addr::from(bits))
@@ -44,21 +47,17 @@ impl Client {
 }
 
 impl Request {
-    /// When it was done, and logged.
-    pub(super) fn done(&self) -> u64 {
+    /// Returns the time when the request ended, in milliseconds since the day began.
+    pub(super) fn end(&self) -> u64 {
         self.at + self.took
     }
 
     /// Writes the line, in the combined format.
-    pub(super) fn write(&self, start: u64, to: &mut impl Write) -> io::Result<()> {
+    pub(super) fn write(&self, to: &mut impl Write) -> io::Result<()> {
         let Self { client, method, path, status, bytes, referer, .. } = self;
         let Client { address, user, agent } = client;
-        let second = i64::try_from(start.saturating_add(self.at / 1000));
-        let time = second.ok().and_then(|second| Timestamp::from_second(second).ok());
-        let time = time.ok_or_else(|| {
-            let message = format!("a sample cannot start {start} s after 1970: that is no date");
-            io::Error::new(ErrorKind::InvalidInput, message)
-        })?;
+        let second = START.saturating_add_unsigned(self.at / 1000);
+        let time = Timestamp::from_second(second).map_err(io::Error::other)?;
         let time = time.strftime("%d/%b/%Y:%H:%M:%S +0000");
         writeln!(
             to,

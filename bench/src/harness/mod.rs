@@ -1,0 +1,13 @@
+//! The parts that the benchmarks share.
+
+mod calls;
+mod figures;
+mod samples;
+mod server;
+mod verdict;
+
+pub(crate) use calls::{Cost, Load, drive, measure};
+pub(crate) use figures::{Thousandths, middle, nanos, percentile, thread_time};
+pub(crate) use samples::{Samples, rounds};
+pub(crate) use server::{Server, TIMEOUT};
+pub(crate) use verdict::{Verdict, finish};
