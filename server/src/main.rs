@@ -5,10 +5,8 @@
 
 #[macro_use]
 mod lines;
+mod app;
 mod args;
-mod descriptors;
-mod limits;
-mod outages;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -17,20 +15,24 @@ use std::time::Instant;
 
 use tidegate_core::Store;
 use tidegate_core::layers::BreakerWatch;
-use tidegate_server::activity::{Activity, ActivitySettings, Source, WatchedStore};
 use tidegate_server::calls::Calls;
-use tidegate_server::config::{Config, SameDomain, left_out};
-use tidegate_server::decide::Decider;
-use tidegate_server::listener::Listener;
-use tidegate_server::service::{Service, Unreadable};
+use tidegate_server::calls::resp;
+use tidegate_server::calls::v1::{self, Access};
+use tidegate_server::envoy::decide::Decider;
+use tidegate_server::envoy::service::{Service, Unreadable};
+use tidegate_server::envoy::{debug, grpc, json};
+use tidegate_server::limits::config::{Config, SameDomain, left_out};
+use tidegate_server::net::http;
+use tidegate_server::net::listener::Listener;
+use tidegate_server::observe::activity::{Activity, ActivitySettings, Source, WatchedStore};
+use tidegate_server::observe::{page, prometheus};
 use tidegate_server::store::{MEMORY, open_watched};
-use tidegate_server::v1::{self, Access};
-use tidegate_server::{debug, http, json, page, prometheus, resp, rls};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use app::limits::Limits;
+use app::{descriptors, outages};
 use args::{Cli, Command, Serve, read_only_settings};
-use limits::Limits;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -194,7 +196,7 @@ async fn serve_all(args: &mut Serve) -> Result<(), Failure> {
     let until = until_stopped(stopped);
     let http = tokio::spawn(http::serve(http, routes, args.http.settings(), until));
     let grpc =
-        tokio::spawn(rls::serve(grpc, service, args.grpc.settings(), until_stopped(grpc_stopped)));
+        tokio::spawn(grpc::serve(grpc, service, args.grpc.settings(), until_stopped(grpc_stopped)));
 
     ended.await;
     stop_grpc.send_replace(true);

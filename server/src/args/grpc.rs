@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use clap::Args;
 use tidegate_core::parse_duration;
-use tidegate_server::health::HealthSettings;
-use tidegate_server::rls::{ConnectionAge, GrpcSettings};
+use tidegate_server::envoy::grpc::{ConnectionAge, GrpcSettings};
+use tidegate_server::envoy::health::HealthSettings;
 
 use super::values::{maximum, switch};
-use crate::descriptors::MaxConnections;
+use crate::app::descriptors::MaxConnections;
 
 #[derive(Args)]
 #[command(next_help_heading = "gRPC")]

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use clap::Args;
 use tidegate_core::parse_duration;
-use tidegate_server::http::HttpSettings;
-use tidegate_server::v1::{Access, Login};
+use tidegate_server::calls::v1::{Access, Login};
+use tidegate_server::net::http::HttpSettings;
 
 use super::values::{given, maximum, switch};
-use crate::descriptors::MaxConnections;
+use crate::app::descriptors::MaxConnections;
 
 #[derive(Args)]
 #[command(next_help_heading = "JSON, health and metrics")]

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use clap::Args;
 use tidegate_core::parse_duration;
-use tidegate_server::resp::{Login, RespSettings};
+use tidegate_server::calls::resp::{Login, RespSettings};
 
 use super::values::{given, maximum, switch};
-use crate::descriptors::MaxConnections;
+use crate::app::descriptors::MaxConnections;
 
 #[derive(Args)]
 #[command(next_help_heading = "RESP, the protocol of Redis")]

@@ -1,9 +1,9 @@
 //! The settings of encrypted connections.
 
 use clap::Args;
-use tidegate_server::listener::Listener;
+use tidegate_server::net::listener::Listener;
 #[cfg(feature = "tls")]
-use tidegate_server::tls::{Protocol, Tls, TlsSettings};
+use tidegate_server::net::tls::{Protocol, Tls, TlsSettings};
 use tokio::net::TcpListener;
 
 use super::values::switch;

@@ -3,9 +3,9 @@
 use std::io::{self, IsTerminal, Write};
 
 use clap::Args;
-use tidegate_server::activity::{LimitColumn, LimitsQuery};
-use tidegate_server::top::{self, Client, TopTls};
-use tidegate_server::v1::Login;
+use tidegate_server::calls::v1::Login;
+use tidegate_server::observe::activity::{LimitColumn, LimitsQuery};
+use tidegate_server::observe::top::{self, Client, TopTls};
 
 use super::values::given;
 

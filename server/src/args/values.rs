@@ -1,6 +1,6 @@
 //! The values of arguments and variables.
 
-use tidegate_server::decide::NearLimitRatio;
+use tidegate_server::envoy::decide::NearLimitRatio;
 
 /// A setting that is on or off. Another word is an error: a mistyped `SHADOW_MODE` must not turn the limits off.
 pub(super) fn switch(text: &str) -> Result<bool, String> {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 use tidegate_core::parse_duration;
 #[cfg(feature = "tls")]
-use tidegate_server::xds::XdsTls;
-use tidegate_server::xds::{Header, XdsSettings};
+use tidegate_server::limits::xds::XdsTls;
+use tidegate_server::limits::xds::{Header, XdsSettings};
 
 use super::values::{given, switch};
 

@@ -20,7 +20,9 @@
 
 mod policies;
 mod request;
+pub mod resp;
 mod stats;
+pub mod v1;
 mod verb;
 
 use std::sync::Arc;
@@ -29,8 +31,8 @@ use std::time::Instant;
 use smallvec::SmallVec;
 use tidegate_core::{Call, Charge, Decision, Error, Store};
 
-use crate::activity::{Activity, Source};
-use crate::unreadable::{self, Unreadable};
+use crate::observe::activity::{Activity, Source};
+use crate::observe::unreadable::{self, Unreadable};
 pub use policies::{MAX_POLICIES, MAX_POLICY_BYTES, Policies};
 pub use request::{CallRequest, ChargeRequest};
 pub use stats::{CallStats, Outcome};

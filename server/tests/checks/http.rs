@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use axum::Router;
 use serde_json::Value;
+use tidegate_server::calls::v1;
 use tidegate_server::calls::{Calls, Verb};
-use tidegate_server::http::{HttpSettings, serve_stream};
-use tidegate_server::{json, v1};
+use tidegate_server::envoy::json;
+use tidegate_server::net::http::{HttpSettings, serve_stream};
 
 use super::{exchange, in_virtual_time, service, store};
 

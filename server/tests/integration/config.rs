@@ -1,6 +1,6 @@
 //! Files: what is read, and the errors of what is not.
 
-use tidegate_server::config::{Config, ConfigFile, MAX_FILE_BYTES, SameDomain};
+use tidegate_server::limits::config::{Config, ConfigFile, MAX_FILE_BYTES, SameDomain};
 
 use crate::scene::{Scene, limit, read};
 

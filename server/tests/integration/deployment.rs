@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use saphyr_parser::{Event, Parser, StrInput};
 use serde_json::{Map, Value};
 use tidegate_core::parse_duration;
-use tidegate_server::config::{Config, ConfigFile, SameDomain};
-use tidegate_server::health;
+use tidegate_server::envoy::health;
+use tidegate_server::limits::config::{Config, ConfigFile, SameDomain};
 
 const README: &str = include_str!("../../README.md");
 

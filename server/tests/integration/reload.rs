@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use tidegate_memory::MemoryStore;
-use tidegate_server::config::read_directory;
-use tidegate_server::decide::{Behaviour, Decider};
-use tidegate_server::reload::{INTERVAL, follow};
-use tidegate_server::service::Service;
+use tidegate_server::envoy::decide::{Behaviour, Decider};
+use tidegate_server::envoy::service::Service;
+use tidegate_server::limits::config::read_directory;
+use tidegate_server::limits::reload::{INTERVAL, follow};
 use tokio::task::JoinHandle;
 
 use crate::scene::{descriptor, limit, request};

@@ -7,9 +7,10 @@ use serde_json::json;
 use tidegate_core::MAX_SUBJECT;
 use tidegate_memory::MemoryStore;
 use tidegate_server::calls::Calls;
-use tidegate_server::http::{HttpSettings, serve};
-use tidegate_server::service::Service;
-use tidegate_server::{json, v1};
+use tidegate_server::calls::v1;
+use tidegate_server::envoy::json;
+use tidegate_server::envoy::service::Service;
+use tidegate_server::net::http::{HttpSettings, serve};
 use tokio::net::TcpListener;
 
 use crate::checks::grpc::{HEADERS, ask, frames};

@@ -1,7 +1,7 @@
 //! Clients that are slow, in virtual time over a connection in memory.
 
 use axum::routing::get;
-use tidegate_server::http::serve_stream;
+use tidegate_server::net::http::serve_stream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::{Instant, sleep};
 

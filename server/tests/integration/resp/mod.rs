@@ -16,7 +16,7 @@ use std::time::Duration;
 use tidegate_core::{ManualClock, Store, Timestamp};
 use tidegate_memory::MemoryStore;
 use tidegate_server::calls::Calls;
-use tidegate_server::resp::{Login, RespSettings, serve};
+use tidegate_server::calls::resp::{Login, RespSettings, serve};
 use tidegate_testkit::servers::{Client, Reply};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

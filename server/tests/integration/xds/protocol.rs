@@ -1,7 +1,7 @@
 //! The protocol: subscriptions, acknowledgements, refusals, and what has to be ignored.
 
-use tidegate_server::service::LoadError;
-use tidegate_server::xds::Header;
+use tidegate_server::envoy::service::LoadError;
+use tidegate_server::limits::xds::Header;
 
 use super::*;
 

@@ -1,0 +1,117 @@
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::from_fn_with_state;
+use axum::response::Response;
+use axum::routing::{get, post};
+use metrics::Counter;
+
+use super::access::{Access, Guard, guard};
+use super::answer::{decided, failed, not_done};
+use super::read::{NotRead, read};
+use crate::calls::{CallStats, Calls, Outcome, Verb};
+use crate::envoy::stats::unreadable_over_http;
+use crate::net::http::Payload;
+
+/// The description of all routes of the server, in OpenAPI 3.1.
+pub const OPENAPI: &str = include_str!("openapi.json");
+
+/// What all routes have in common.
+#[derive(Debug)]
+struct Shared {
+    calls: Arc<Calls>,
+    stats: CallStats,
+    unreadable: Counter,
+}
+
+impl Shared {
+    /// Counts and logs a request that cannot be read.
+    fn unreadable(&self, reason: &str) {
+        self.unreadable.increment(1);
+        self.calls.unreadable(reason);
+    }
+}
+
+/// The routes `POST /v1/acquire` and its siblings, one for each [`Verb`], and `GET /openapi.json`.
+///
+/// | status | means |
+/// |---|---|
+/// | 200 | it was carried out; a peek says that an acquire would be |
+/// | 400 | the request is not valid, or the store cannot keep such a policy |
+/// | 401, 403 | a login is missing or wrong; calls are not served on this address |
+/// | 404, 409, 410 | there is no such hold; the id is of another call, or the hold was settled at another cost; its time is over |
+/// | 408, 413, 415 | the body came too slowly, is too large, is not `application/json` |
+/// | 429 | a policy has refused it |
+/// | 503 | the store did not decide |
+pub fn routes(calls: Arc<Calls>, access: Access) -> Router {
+    let stats = CallStats::new("json", Verb::ALL.into_iter().map(Verb::as_str));
+    let shared = Arc::new(Shared { calls, stats, unreadable: unreadable_over_http() });
+    let mut routes = Router::new();
+    for (index, verb) in Verb::ALL.into_iter().enumerate() {
+        let call = move |State(shared): State<Arc<Shared>>, request: Request| async move {
+            let (outcome, response) = answer(verb, &shared, request).await;
+            shared.stats.count(Some(index), outcome);
+            response
+        };
+        routes = routes.route(&format!("/v1/{}", verb.as_str()), post(call));
+    }
+    let description = || async { ([(header::CONTENT_TYPE, "application/json")], OPENAPI) };
+    routes
+        .route_layer(from_fn_with_state(Guard::new(access), guard))
+        .with_state(shared)
+        .route("/openapi.json", get(description))
+}
+
+async fn answer(verb: Verb, shared: &Shared, request: Request) -> (Outcome, Response) {
+    let body = match body(request).await {
+        Ok(body) => body,
+        Err((message, response)) => {
+            shared.unreadable(&message);
+            return (Outcome::Failed, response);
+        }
+    };
+    let request = match read(verb, &body.0, &shared.calls) {
+        Ok(request) => request,
+        Err(error) => {
+            if let NotRead::Json(why) = &error {
+                shared.unreadable(why);
+            }
+            return (Outcome::Failed, failed(&error.into_error()));
+        }
+    };
+    match shared.calls.decide(&request.call).await {
+        Ok(decision) => {
+            let is_admitted = request.call.is_admitted(&decision);
+            let outcome = if is_admitted { Outcome::Done } else { Outcome::Refused };
+            (outcome, decided(&request, &decision))
+        }
+        Err(error) => (Outcome::Failed, failed(&error)),
+    }
+}
+
+/// Reads the body, or returns the reason for which it cannot be read, and the response.
+async fn body(request: Request) -> Result<Payload, (String, Response)> {
+    if !is_json(request.headers()) {
+        // A page in a browser cannot send this type to another site without being permitted to.
+        let message = "the field Content-Type must be application/json";
+        let response = not_done(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-json", message);
+        return Err((message.to_owned(), response));
+    }
+    Payload::read(request).await.map_err(|error| {
+        let kind = match error.status {
+            StatusCode::PAYLOAD_TOO_LARGE => "too-large",
+            StatusCode::REQUEST_TIMEOUT => "too-slow",
+            _ => "broken-body",
+        };
+        let response = not_done(error.status, kind, &error.message);
+        (error.message, response)
+    })
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let given = given.and_then(|given| given.split(';').next()).unwrap_or_default();
+    given.trim().eq_ignore_ascii_case("application/json")
+}

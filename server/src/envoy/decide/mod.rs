@@ -1,0 +1,265 @@
+//! Decides on requests of the protocol: from a domain, descriptors and hits to limits, and from the answers of a store to
+//! a response.
+//!
+//! Two kinds of limits decide differently:
+//!
+//! | | `rate_limit:` | `policy:` |
+//! |---|---|---|
+//! | a refused hit | is counted, as envoyproxy/ratelimit counts it | takes nothing |
+//! | several limits of a request | each counts by itself | all are charged, or none; none if a `rate_limit:` refuses |
+//! | a request of no hits | is refused once the count is *above* the limit | is refused while not one hit would be admitted |
+//! | hits that are given back | are taken off the count, at most all | the same, less what was refused and never taken |
+//! | `duration_until_reset` | until the window ends | if it is refused, until it is admitted; else until nothing is taken |
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+//! use std::sync::Arc;
+//! use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
+//! use tidegate_memory::MemoryStore;
+//! use tidegate_server::limits::config::{Config, ConfigFile, SameDomain};
+//! use tidegate_server::envoy::decide::{Behaviour, Decider};
+//! use tidegate_server::envoy::request::{Entry, RateLimitDescriptor, RateLimitRequest};
+//!
+//! let text = "{domain: shop, descriptors: [{key: user, policy: fixed-window 1/1h}]}";
+//! let file = ConfigFile { name: "shop.yaml".into(), text: text.into() };
+//! let decider = Decider::new(Arc::new(MemoryStore::new()), Behaviour::default());
+//! decider.set_config(Config::from_files(&[file], SameDomain::Refuse)?)?;
+//!
+//! let entry = Entry { key: "user".into(), value: "alice".into() };
+//! let request = RateLimitRequest {
+//!     domain: "shop".into(),
+//!     descriptors: vec![RateLimitDescriptor { entries: vec![entry], ..Default::default() }],
+//!     hits_addend: 0, // as if it were 1
+//! };
+//! assert_eq!(decider.decide(&request).await?.response.overall_code(), Code::Ok);
+//! assert_eq!(decider.decide(&request).await?.response.overall_code(), Code::OverLimit);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod carry_out;
+mod deny_cache;
+mod error;
+mod matching;
+mod metadata;
+mod plan;
+mod respond;
+mod subject;
+mod tally;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use tidegate_core::{Clock, DenyCache, Error, Store};
+
+use deny_cache::LimitStore;
+pub use error::{DecideError, RequestError};
+pub use plan::MAX_DESCRIPTORS;
+use plan::Target;
+pub use tally::{NearLimitRatio, Tally};
+
+use crate::envoy::request::RateLimitRequest;
+use crate::limits::config::{Config, Kind};
+pub use crate::limits::stat_key::StatKey;
+
+/// Settings that hold for all limits.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Behaviour {
+    /// No request is refused; the statuses of descriptors tell what would be (`SHADOW_MODE`).
+    pub is_shadow: bool,
+    /// All limits written as `rate_limit:` are quotas (`QUOTA_MODE`).
+    pub all_are_quotas: bool,
+    /// Once a `rate_limit:` is over, a request's hits are counted only by those that are
+    /// (`STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT`).
+    pub spares_others_when_over: bool,
+    /// A `rate_limit:` that is not a quota is decided as a policy is: all or none, and without counting what it
+    /// refuses. Its hits cannot be given back then.
+    pub all_or_none: bool,
+    /// The headers of responses, if there are to be some (`LIMIT_RESPONSE_HEADERS_ENABLED`).
+    pub headers: Option<HeaderNames>,
+    /// Whether responses have dynamic metadata (`RESPONSE_DYNAMIC_METADATA`).
+    pub has_metadata: bool,
+    /// From which share of a limit on hits are near it (`NEAR_LIMIT_RATIO`).
+    pub near_limit_ratio: NearLimitRatio,
+}
+
+/// Names of response headers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeaderNames {
+    /// The limit (`LIMIT_LIMIT_HEADER`).
+    pub limit: String,
+    /// What remains of it (`LIMIT_REMAINING_HEADER`).
+    pub remaining: String,
+    /// The seconds until it resets (`LIMIT_RESET_HEADER`).
+    pub reset: String,
+}
+
+impl Default for HeaderNames {
+    fn default() -> Self {
+        let [limit, remaining, reset] =
+            ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"].map(str::to_owned);
+        Self { limit, remaining, reset }
+    }
+}
+
+/// A decision, and what statistics count of it.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Decided {
+    /// The response.
+    pub response: RateLimitResponse,
+    /// One for each descriptor with a limit.
+    pub tallies: Vec<Tally>,
+    /// Whether the domain is configured.
+    pub is_domain_known: bool,
+    /// Whether the request would have been refused, if the [server](Behaviour::is_shadow) were not a shadow.
+    pub is_shadowed: bool,
+}
+
+/// Decides on requests by the limits in force.
+#[derive(Debug)]
+pub struct Decider {
+    store: LimitStore,
+    per_second: Option<LimitStore>,
+    config: ArcSwapOption<Config>,
+    behaviour: Behaviour,
+}
+
+impl Decider {
+    /// Limits on a store. None is in force yet: see [`set_config`](Self::set_config).
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, behaviour: Behaviour) -> Self {
+        let store = LimitStore::new(store);
+        Self { store, per_second: None, config: ArcSwapOption::empty(), behaviour }
+    }
+
+    /// The same, with a store of their own for limits per second that are written as `rate_limit:`.
+    #[must_use]
+    pub fn with_per_second_store(self, store: Arc<dyn Store>) -> Self {
+        Self { per_second: Some(LimitStore::new(store)), ..self }
+    }
+
+    /// Puts a cache of denials around each store, so that a flood of refused requests costs the
+    /// stores nothing (`LOCAL_CACHE_SIZE_IN_BYTES`).
+    ///
+    /// The maximum memory of the cache holds for each store. Hits that the cache refuses are not
+    /// counted, also those of a `rate_limit:`, which stays over its limit until its window ends.
+    #[must_use]
+    pub fn with_deny_cache<C: Clock + Clone + 'static>(self, cache: &DenyCache<C>) -> Self {
+        let per_second = self.per_second.map(|store| store.cached(cache.clone()));
+        Self { store: self.store.cached(cache.clone()), per_second, ..self }
+    }
+
+    /// Returns the store, with the cache of denials if there is one.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store.store
+    }
+
+    /// All stores.
+    pub(crate) fn stores(&self) -> impl Iterator<Item = &Arc<dyn Store>> {
+        std::iter::once(&self.store).chain(&self.per_second).map(|store| &store.store)
+    }
+
+    /// Whether no request is refused.
+    pub(crate) fn is_shadow(&self) -> bool {
+        self.behaviour.is_shadow
+    }
+
+    /// The limits in force, if there are any yet.
+    #[must_use]
+    pub fn config(&self) -> Option<Arc<Config>> {
+        self.config.load_full()
+    }
+
+    /// Puts limits in force, in place of those before. Requests that are being decided keep the old ones; counts are
+    /// kept by the store.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot keep the states of a policy. The limits stay as they were then.
+    pub fn set_config(&self, config: Config) -> Result<(), Error> {
+        let mut result = Ok(());
+        config.for_each_limit(&mut |limit| {
+            let supported = match &limit.kind {
+                Kind::Unlimited => Ok(()),
+                Kind::Counted(counted) => self.store().supports(&counted.policy),
+                Kind::Policy(policy) => self.store().supports(&policy.policy),
+            };
+            if let (Err(error), Ok(())) = (supported, &result) {
+                result = Err(error.with_context(&limit.place));
+            }
+        });
+        result?;
+        self.config.store(Some(Arc::new(config)));
+        Ok(())
+    }
+
+    /// Returns the limits that hold for a request, with their subjects; none if the request is not
+    /// valid.
+    pub(crate) fn limits_of(&self, request: &RateLimitRequest) -> Vec<(Arc<StatKey>, Vec<u8>)> {
+        let planned = self
+            .config
+            .load_full()
+            .map(|config| plan::plan(&config, request, &self.behaviour).unwrap_or_default());
+        let limited =
+            planned.unwrap_or_default().into_iter().filter_map(|planned| match planned.target {
+                Target::Limited(limited) => Some(limited),
+                Target::None | Target::Unlimited => None,
+            });
+        limited.map(|limited| (Arc::clone(&limited.limit.stat_key), limited.subject)).collect()
+    }
+
+    /// Decides on a request.
+    ///
+    /// # Errors
+    ///
+    /// If the request is not valid, or if the store fails.
+    pub async fn decide(&self, request: &RateLimitRequest) -> Result<Decided, DecideError> {
+        let config = self.config.load_full();
+        let config =
+            config.ok_or_else(|| RequestError::new("no rate limit configuration loaded"))?;
+        let behaviour = &self.behaviour;
+        let planned = plan::plan(&config, request, behaviour)?;
+        let stores = carry_out::Stores { all: &self.store, per_second: self.per_second.as_ref() };
+        let is_over = |answers: &[_]| {
+            let statuses = respond::statuses(&planned, answers);
+            !behaviour.is_shadow && respond::is_over_limit(&planned, &statuses, behaviour)
+        };
+        let (answers, cached) = carry_out::carry_out(&planned, stores, behaviour, is_over).await?;
+
+        let statuses = respond::statuses(&planned, &answers);
+        let is_over = respond::is_over_limit(&planned, &statuses, behaviour);
+        let is_refused = is_over && !behaviour.is_shadow;
+        let code = if is_refused { Code::OverLimit } else { Code::Ok };
+        let headers = behaviour.headers.as_ref();
+        let response = RateLimitResponse {
+            overall_code: code.into(),
+            response_headers_to_add: headers
+                .map(|names| respond::headers(&planned, &statuses, behaviour, names))
+                .unwrap_or_default(),
+            dynamic_metadata: behaviour
+                .has_metadata
+                .then(|| metadata::metadata(request, &planned, &statuses)),
+            statuses,
+            ..RateLimitResponse::default()
+        };
+        Ok(Decided {
+            response,
+            tallies: respond::tallies(
+                planned,
+                &answers,
+                is_refused,
+                &cached,
+                behaviour.near_limit_ratio,
+            ),
+            is_domain_known: config.domain(&request.domain).is_some(),
+            is_shadowed: is_over && behaviour.is_shadow,
+        })
+    }
+}

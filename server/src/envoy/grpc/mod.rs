@@ -1,0 +1,224 @@
+//! The protocol of Envoy: `envoy.service.ratelimit.v3.RateLimitService` over gRPC, the health of the service, and
+//! reflection.
+
+mod connection;
+mod memory;
+mod message;
+mod reflection;
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::http;
+use bytes::Bytes;
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::SERVICE_NAME;
+use metrics::{counter, gauge};
+use tonic::body::Body;
+use tonic::server::{Grpc, NamedService, UnaryService};
+use tonic::service::Routes;
+use tonic::{Request, Response, Status};
+
+use crate::envoy::health::{self, HealthSettings};
+use crate::envoy::request::RateLimitRequest;
+use crate::envoy::service::Service;
+use crate::net::listener::{Connections, Listener, Stream};
+use memory::{Client, Memory, Received, Sent, Usage};
+pub use message::MAX_ENTRIES;
+use message::RequestCodec;
+
+/// The maximum size of a request in bytes.
+pub const MAX_MESSAGE_BYTES: usize = 4 << 20;
+
+/// The maximum size of a message of the other services in bytes: the name of a service, or of a message.
+const MAX_OTHER_MESSAGE_BYTES: usize = 64 << 10;
+
+/// The method of the service.
+const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// How a connection ends that lasts for long, so that clients find servers that are new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConnectionAge {
+    /// After this time, a client is told to open another one (`GRPC_MAX_CONNECTION_AGE`).
+    pub max: Duration,
+    /// For this time after that, its requests are still served (`GRPC_MAX_CONNECTION_AGE_GRACE`).
+    pub grace: Duration,
+}
+
+impl Default for ConnectionAge {
+    fn default() -> Self {
+        Self { max: Duration::from_secs(24 * 3_600), grace: Duration::from_secs(3_600) }
+    }
+}
+
+impl ConnectionAge {
+    /// An age, and the time after it.
+    #[must_use]
+    pub fn new(max: Duration, grace: Duration) -> Self {
+        Self { max, grace }
+    }
+}
+
+/// The bounds of connections, and when the service is healthy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GrpcSettings {
+    /// How a connection ends that lasts for long.
+    pub age: ConnectionAge,
+    /// The maximum number of connections at the same time, those in a handshake included. Others are closed.
+    pub max_connections: usize,
+    /// The maximum number of requests in flight on one connection. Envoy opens another connection
+    /// for further requests.
+    pub max_streams: u32,
+    /// The maximum memory of the requests in flight on all connections, in bytes: header fields,
+    /// messages, decisions and responses that are not sent. One connection may use a sixth. One
+    /// half is reserved for connections that use at most 64 KiB. A request beyond that gets the
+    /// status `RESOURCE_EXHAUSTED`.
+    ///
+    /// A message of 4 MiB takes 8 MiB until it is answered, so it needs a maximum of at least 49
+    /// MiB.
+    pub max_bytes: usize,
+    /// The time within which a client must begin with HTTP/2.
+    pub begin_timeout: Duration,
+    /// The time within which a request must be received and answered. Other requests get the status
+    /// `CANCELLED`. A client that reads nothing for this time is disconnected.
+    pub request_timeout: Duration,
+    /// When the health is `NOT_SERVING`.
+    pub health: HealthSettings,
+    /// For how long requests are still served that are under way when the server ends, after
+    /// [`HealthSettings::drain`]. A client can keep a stream open for ever, such as one of reflection.
+    pub end_timeout: Duration,
+}
+
+impl Default for GrpcSettings {
+    fn default() -> Self {
+        Self {
+            age: ConnectionAge::default(),
+            max_connections: 10_000,
+            max_streams: 100,
+            max_bytes: 64 << 20,
+            begin_timeout: Duration::from_secs(30),
+            request_timeout: Duration::from_secs(30),
+            health: HealthSettings::default(),
+            end_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Serves the limits, health and reflection until `shutdown` is ready. Then the health is
+/// `NOT_SERVING`. After [`HealthSettings::drain`], each connection ends when its requests are
+/// answered, at the latest after [`GrpcSettings::end_timeout`].
+pub async fn serve(
+    listener: impl Into<Listener>,
+    service: Arc<Service>,
+    settings: GrpcSettings,
+    shutdown: impl Future<Output = ()>,
+) {
+    let (reporter, health) = tonic_health::server::health_reporter();
+    let is_ready = health::is_ready_at_start(&service, settings.health);
+    health::set(&reporter, is_ready).await;
+    let until_drained =
+        health::report(reporter, Arc::clone(&service), settings.health, is_ready, shutdown);
+    let health = health.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES);
+    let mut routes = Routes::new(RateLimits { service }).add_service(health);
+    if let Some(reflection) = reflection::service() {
+        routes = routes.add_service(reflection.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES));
+    }
+    if let Some(reflection) = reflection::old_service() {
+        routes = routes.add_service(reflection.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES));
+    }
+    let routes = routes.prepare();
+    let connections = Connections {
+        max: settings.max_connections,
+        open: gauge!("tidegate_server_grpc_connections"),
+        refused: counter!("tidegate_server_grpc_refused_connections_total"),
+        refusal: Bytes::new(),
+    };
+    let memory = Arc::new(Memory::new(settings.max_bytes));
+    let serve = |stream: Stream, stopped| {
+        let client = Client::new(stream.peer_addr(), &memory);
+        connection::serve(stream, routes.clone(), settings, client, stopped)
+    };
+    connections.serve(listener.into(), serve, until_drained).await;
+}
+
+type BoxFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
+
+/// The service as it is generated from the protocol, but for its codec and the bound of what is being received.
+#[derive(Clone)]
+struct RateLimits {
+    service: Arc<Service>,
+}
+
+impl NamedService for RateLimits {
+    const NAME: &'static str = SERVICE_NAME;
+}
+
+impl tower_service::Service<http::Request<Body>> for RateLimits {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<http::Response<Body>, Infallible>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+        let service = Arc::clone(&self.service);
+        Box::pin(async move {
+            if request.uri().path() != SHOULD_RATE_LIMIT {
+                return Ok(Status::unimplemented("").into_http());
+            }
+            // Each connection adds it to its requests.
+            let Some(client) = request.extensions_mut().remove::<Client>() else {
+                return Ok(Status::internal("the request has no connection").into_http());
+            };
+            let peer = client.peer();
+            let usage = match Usage::new(client, request.headers()) {
+                Ok(usage) => usage,
+                Err(status) => {
+                    service.unreadable(peer, status.message());
+                    return Ok(status.into_http());
+                }
+            };
+            let request = request.map(|body| Received::new(body, Arc::clone(&usage)));
+            let is_read = AtomicBool::new(false);
+            let decide = Decide { service: &service, is_read: &is_read };
+            let grpc = Grpc::new(RequestCodec(Arc::clone(&usage)));
+            let mut grpc = grpc.max_decoding_message_size(MAX_MESSAGE_BYTES);
+            let response = grpc.unary(decide, request).await;
+            if !is_read.into_inner() {
+                let status = Status::from_header_map(response.headers());
+                service.unreadable(peer, status.as_ref().map_or("no reason", Status::message));
+            }
+            Ok(response.map(|body| Body::new(Sent::new(body, usage))))
+        })
+    }
+}
+
+/// The method, which is called if the message of a request can be read.
+struct Decide<'s> {
+    service: &'s Service,
+    is_read: &'s AtomicBool,
+}
+
+impl<'s> UnaryService<RateLimitRequest> for Decide<'s> {
+    type Response = RateLimitResponse;
+    type Future =
+        Pin<Box<dyn Future<Output = Result<Response<RateLimitResponse>, Status>> + Send + 's>>;
+
+    fn call(&mut self, request: Request<RateLimitRequest>) -> Self::Future {
+        self.is_read.store(true, Ordering::Relaxed);
+        let service = self.service;
+        Box::pin(async move {
+            let response = service.should_rate_limit(request.get_ref()).await;
+            // The code of all errors of envoyproxy/ratelimit.
+            response.map(Response::new).map_err(|error| Status::unknown(error.to_string()))
+        })
+    }
+}

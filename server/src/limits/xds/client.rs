@@ -1,0 +1,317 @@
+use std::convert::Infallible;
+use std::error::Error;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::uri::PathAndQuery;
+use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
+use envoy_types::pb::google::protobuf::Any;
+use envoy_types::pb::google::rpc;
+use futures_util::stream;
+use metrics::gauge;
+use prost::Message;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+use tonic::client::Grpc;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status};
+
+use super::XdsSettings;
+use super::backoff::Backoff;
+use super::connect::Once;
+use super::messages::{RateLimitConfig, TYPE_URL};
+use super::response::{Head, MAX_READ_BYTES, Response, ResponseCodec};
+use super::settings::CONNECT_TIMEOUT;
+use crate::envoy::service::{LoadError, Service};
+use crate::limits::config::{ConfigError, shown};
+
+/// What has happened, for a log.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// The management server is connected. Limits may come now or later.
+    Connected,
+    /// Limits have come, and are in force.
+    Loaded,
+    /// Limits have come, and are not valid. The limits stay as they were.
+    Refused(LoadError),
+    /// A response is about resources of another type, which were not asked for.
+    Ignored {
+        /// The type.
+        type_url: String,
+    },
+    /// The connection has ended, or was not made. The limits stay as they were.
+    Disconnected {
+        /// Why.
+        reason: String,
+        /// When the next one is made.
+        retry_in: Duration,
+    },
+}
+
+/// The version, on a new stream, of the limits of an earlier one.
+///
+/// go-control-plane responds to a new stream unless it is told the version that it has. It has the version "" if there are
+/// no limits at all: told "" too, it would not respond, and limits that ended while it was away would stay.
+const EARLIER_VERSION: &str = "of-an-earlier-stream";
+
+/// The method of an aggregated stream.
+const STREAM: &str =
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+
+/// How long a stream may go on when its connection has ended.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Puts the limits of a management server in force whenever they change, and calls `report` with what has happened.
+///
+/// The version of the limits is told to the management server on the stream where it came from, and a placeholder
+/// on the next one: a management server that was started again may give a version that it gave before to other limits.
+///
+/// Never returns: drop the future to end it.
+pub async fn follow(settings: XdsSettings, service: Arc<Service>, report: impl Fn(Event)) {
+    let mut backoff = Backoff::new(settings.backoff);
+    let connected = Connected::new();
+    let mut first_version = "";
+    loop {
+        let mut stream = Stream {
+            settings: &settings,
+            service: &service,
+            report: &report,
+            connected: &connected,
+            first_version,
+            has_loaded: false,
+        };
+        let Err(reason) = stream.follow().await;
+        connected.set(false);
+        if stream.has_loaded {
+            backoff.reset();
+            first_version = EARLIER_VERSION;
+        }
+        let retry_in = backoff.next();
+        report(Event::Disconnected { reason, retry_in });
+        sleep(retry_in).await;
+    }
+}
+
+/// The gauge of whether the management server is connected and has responded.
+struct Connected(metrics::Gauge);
+
+impl Connected {
+    fn new() -> Self {
+        let connected = Self(gauge!("tidegate_server_xds_connected"));
+        connected.set(false);
+        connected
+    }
+
+    fn set(&self, is_connected: bool) {
+        self.0.set(f64::from(u8::from(is_connected)));
+    }
+}
+
+/// One stream, from its connection to its end.
+struct Stream<'s, R> {
+    settings: &'s XdsSettings,
+    service: &'s Arc<Service>,
+    report: &'s R,
+    connected: &'s Connected,
+    first_version: &'static str,
+    has_loaded: bool,
+}
+
+impl<R: Fn(Event)> Stream<'_, R> {
+    /// Returns why the stream has ended.
+    async fn follow(&mut self) -> Result<Infallible, String> {
+        let endpoint = self.settings.endpoint()?;
+        let (once, end) = Once::new();
+        let connect = timeout(CONNECT_TIMEOUT, endpoint.connect_with_connector(once)).await;
+        let channel = connect
+            .map_err(|_| format!("no connection was made within {CONNECT_TIMEOUT:?}"))?
+            .map_err(|error| with_causes(&error))?;
+        (self.report)(Event::Connected);
+        until_end(self.follow_on(channel), end.wait()).await
+    }
+
+    async fn follow_on(&mut self, channel: Channel) -> Result<Infallible, String> {
+        // One response is answered before the next one is read.
+        let (requests, receiver) = mpsc::channel(1);
+        let ended = |_| "the management server has ended the stream".to_owned();
+        let mut version = self.first_version.to_owned();
+        requests.try_send(self.request(&version, "", None)).map_err(|_| ended(()))?;
+        let mut outgoing = Request::new(stream(receiver));
+        for header in &self.settings.headers {
+            outgoing.metadata_mut().insert(header.name.clone(), header.value.clone());
+        }
+        let max_bytes = self.settings.max_message_bytes;
+        let mut client =
+            Grpc::new(channel).max_decoding_message_size(max_bytes.max(MAX_READ_BYTES));
+        let path = PathAndQuery::from_static(STREAM);
+        let begin = async {
+            client.ready().await.map_err(|error| with_causes(&error))?;
+            let responses = client.streaming(outgoing, path, ResponseCodec { max_bytes }).await;
+            let mut responses = responses.map_err(|status| shown_status(&status))?.into_inner();
+            let first = responses.message().await.map_err(|status| shown_status(&status))?;
+            Ok::<_, String>((responses, first))
+        };
+        let (mut responses, mut next) = match self.settings.response_timeout {
+            Duration::ZERO => begin.await?,
+            time => timeout(time, begin)
+                .await
+                .map_err(|_| format!("there was no response within {time:?}"))??,
+        };
+        self.connected.set(true);
+
+        // Some management servers send a snapshot again as soon as it is refused.
+        let (min_pause, max_pause) = self.settings.backoff.pauses();
+        let mut pause = min_pause;
+        while let Some(Response { head, resources }) = next {
+            let Head { version_info, type_url, nonce } = head;
+            if type_url == TYPE_URL {
+                let loaded = self.load(resources).await;
+                if loaded.is_ok() {
+                    version = version_info;
+                }
+                let refused = loaded.as_ref().err().map(ToString::to_string);
+                let answered = requests.send(self.request(&version, &nonce, refused)).await;
+                answered.map_err(|_| ended(()))?;
+                match loaded {
+                    Ok(()) => {
+                        (self.has_loaded, pause) = (true, min_pause);
+                        (self.report)(Event::Loaded);
+                        next = responses.message().await.map_err(|status| shown_status(&status))?;
+                        continue;
+                    }
+                    Err(error) => (self.report)(Event::Refused(error)),
+                }
+            } else {
+                (self.report)(Event::Ignored { type_url: shown(&type_url) });
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(max_pause);
+            next = responses.message().await.map_err(|status| shown_status(&status))?;
+        }
+        Err(ended(()))
+    }
+
+    async fn load(&self, resources: Result<Vec<Any>, ConfigError>) -> Result<(), LoadError> {
+        let service = Arc::clone(self.service);
+        // It may take long, and requests are decided meanwhile.
+        let loading = tokio::task::spawn_blocking(move || {
+            let resources = resources.and_then(|resources| decode(&resources));
+            service.load_resources(resources.as_deref())
+        });
+        match loading.await {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                let message = format!("the limits were not read: {error}");
+                Err(LoadError::Config(ConfigError::about_file("xDS", message)))
+            }
+        }
+    }
+
+    /// An acknowledgement, a refusal, or without a nonce the wish for all limits.
+    fn request(&self, version: &str, nonce: &str, refused: Option<String>) -> DiscoveryRequest {
+        DiscoveryRequest {
+            version_info: version.to_owned(),
+            node: Some(self.settings.node()),
+            type_url: TYPE_URL.to_owned(),
+            response_nonce: nonce.to_owned(),
+            error_detail: refused.map(|message| rpc::Status {
+                code: Code::InvalidArgument.into(),
+                message,
+                details: Vec::new(),
+            }),
+            ..DiscoveryRequest::default()
+        }
+    }
+}
+
+/// What `stream` says of its end. It may say nothing: of 2,000 connections that were refused in their TLS handshake, one
+/// left its request without a response, while all others had an error.
+async fn until_end<T>(
+    stream: impl Future<Output = Result<T, String>>,
+    end: impl Future<Output = ()>,
+) -> Result<T, String> {
+    let mut stream = pin!(stream);
+    tokio::select! {
+        biased;
+        result = &mut stream => return result,
+        () = end => {}
+    }
+    // The last response may still be read.
+    let said = timeout(END_TIMEOUT, stream).await;
+    said.unwrap_or_else(|_| Err("the connection has ended".to_owned()))
+}
+
+fn stream<T: Send + 'static>(
+    receiver: mpsc::Receiver<T>,
+) -> impl futures_util::Stream<Item = T> + Send + 'static {
+    stream::unfold(receiver, |mut receiver| async move {
+        receiver.recv().await.map(|item| (item, receiver))
+    })
+}
+
+fn decode(resources: &[Any]) -> Result<Vec<RateLimitConfig>, ConfigError> {
+    let decode = |(index, resource): (usize, &Any)| {
+        let name = format!("resource {}", index + 1);
+        if resource.type_url != TYPE_URL {
+            let message = format!("its type is '{}', not '{TYPE_URL}'", shown(&resource.type_url));
+            return Err(ConfigError::about_file(&name, message));
+        }
+        let mut config = RateLimitConfig::decode(&*resource.value)
+            .map_err(|error| ConfigError::about_file(&name, error.to_string()))?;
+        if config.name.is_empty() {
+            config.name = name;
+        }
+        Ok(config)
+    };
+    resources.iter().enumerate().map(decode).collect()
+}
+
+/// An error with what it was caused by.
+pub(super) fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+fn shown_status(status: &Status) -> String {
+    let message = shown(status.message());
+    match status.source() {
+        Some(cause) => format!("{}: {}", status.code(), with_causes(cause)),
+        None if message.is_empty() => status.code().to_string(),
+        None => format!("{}: {message}", status.code()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_does_not_notice_the_end_ends() {
+        let start = Instant::now();
+        let ended: Result<(), _> = until_end(pending(), sleep(END_TIMEOUT)).await;
+        assert_eq!(ended.unwrap_err(), "the connection has ended");
+        assert_eq!(start.elapsed(), END_TIMEOUT * 2);
+        let ended: Result<(), _> = until_end(async { Err("why".to_owned()) }, ready(())).await;
+        assert_eq!(ended.unwrap_err(), "why");
+        let late = async {
+            sleep(END_TIMEOUT / 2).await;
+            Err("why".to_owned())
+        };
+        let ended: Result<(), _> = until_end(late, ready(())).await;
+        assert_eq!(ended.unwrap_err(), "why");
+    }
+}
