@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use tidegate_core::{DenyCache, Error, ErrorKind};
 use tidegate_server::envoy::decide::{Behaviour, HeaderNames, NearLimitRatio};
-use tidegate_server::envoy::service::OnStoreError;
 use tidegate_server::limits::config::SameDomain;
 use tidegate_server::limits::xds::XdsSettings;
+use tidegate_server::store::OnStoreError;
 use tidegate_server::store::{MEMORY, RedisVariables};
 
 use debug::Debug;
@@ -35,7 +35,7 @@ use tls::TlsArgs;
 use values::{given, ratio, switch};
 use xds::XdsArgs;
 
-use crate::app::descriptors::MaxConnections;
+use tidegate_server::net::descriptors::MaxConnections;
 
 pub(crate) use http::read_only_settings;
 #[cfg(feature = "top")]

@@ -157,6 +157,31 @@ impl Default for StoreSettings {
     }
 }
 
+/// The answer to a request that the store cannot decide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum OnStoreError {
+    /// An error, by which Envoy decides on its own: by its `failure_mode_deny`.
+    #[default]
+    Error,
+    /// The request passes.
+    Allow,
+    /// The request is refused.
+    Deny,
+}
+
+impl OnStoreError {
+    /// The store for calls that are answered in this way.
+    #[must_use]
+    pub fn around(self, store: Arc<dyn Store>) -> Arc<dyn Store> {
+        match self {
+            Self::Error => store,
+            Self::Allow => Arc::new(store.or_fail_open()),
+            Self::Deny => Arc::new(store.or_fail_closed()),
+        }
+    }
+}
+
 /// A server of Redis, as the environment variables of envoyproxy/ratelimit name it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisVariables<'a> {

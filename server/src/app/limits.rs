@@ -1,15 +1,15 @@
 //! The limits of the program: from where, and how they change.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tidegate_server::envoy::service::Service;
-use tidegate_server::limits::config::{ConfigFile, read_directory};
+use tidegate_server::limits::config::{Config, ConfigFile, SameDomain, left_out, read_directory};
 use tidegate_server::limits::reload;
 use tidegate_server::limits::xds::{self, Event, XdsSettings};
 use tokio::task::JoinHandle;
 
-use crate::{Failure, report, warn_of_files};
+use super::Failure;
 
 pub(crate) enum Limits {
     /// A directory, and its files as they are in force.
@@ -30,21 +30,21 @@ impl Limits {
 
     /// Follows them until the task is aborted.
     pub(crate) fn follow(self, service: Arc<Service>) -> JoinHandle<()> {
-        let loaded = Arc::clone(&service);
         match self {
-            Self::Files(directory, files) => tokio::spawn(reload::follow(
-                directory,
-                service,
-                files,
-                move |outcome| match outcome {
-                    Ok(()) => report(&loaded),
-                    Err(error) => refused(&error),
-                },
-            )),
+            Self::Files(directory, files) => {
+                tokio::spawn(reload::follow(directory, files, move |files| {
+                    match service.load(files) {
+                        Ok(()) => report(&service),
+                        Err(error) => refused(&error),
+                    }
+                }))
+            }
             Self::Xds(settings) => {
                 let server = settings.server.clone();
                 stderr!("limits come from the management server at {server}");
-                tokio::spawn(xds::follow(*settings, service, move |event| match event {
+                let loaded = Arc::clone(&service);
+                let load = move |resources: Result<&[_], &_>| service.load_resources(resources);
+                tokio::spawn(xds::follow(*settings, load, move |event| match event {
                     Event::Connected => stderr!("the management server at {server} is connected"),
                     Event::Loaded => report(&loaded),
                     Event::Refused(error) => refused(&error),
@@ -65,4 +65,37 @@ impl Limits {
 
 fn refused(error: &dyn std::error::Error) {
     stderr!("tidegate-server: the limits stay as they were: {error}");
+}
+
+/// Reports that limits are in force.
+fn report(service: &Service) {
+    if let Some(config) = service.decider().config() {
+        warn(&config);
+        stderr!("{} limits in {} domains", config.limits(), config.domains().len());
+    }
+}
+
+/// Checks the limits of a directory as the server would, and reports them.
+///
+/// # Errors
+///
+/// Returns an error if a file is not valid.
+pub(crate) fn check(directory: &Path, same_domain: SameDomain) -> Result<(), Failure> {
+    let config = Config::from_directory(directory, same_domain)?;
+    warn(&config);
+    warn_of_files(directory);
+    stdout!("{} limits in {} domains", config.limits(), config.domains().len());
+    Ok(())
+}
+
+fn warn(config: &Config) {
+    for warning in config.warnings() {
+        stderr!("warning: {warning}");
+    }
+}
+
+fn warn_of_files(directory: &Path) {
+    for message in left_out(directory) {
+        stderr!("warning: {message}");
+    }
 }

@@ -8,7 +8,7 @@ use tidegate_server::envoy::grpc::{ConnectionAge, GrpcSettings};
 use tidegate_server::envoy::health::HealthSettings;
 
 use super::values::{maximum, switch};
-use crate::app::descriptors::MaxConnections;
+use tidegate_server::net::descriptors::MaxConnections;
 
 #[derive(Args)]
 #[command(next_help_heading = "gRPC")]

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use clap::Args;
 use tidegate_core::parse_duration;
-use tidegate_server::calls::v1::{Access, Login};
+use tidegate_server::net::access::Access;
 use tidegate_server::net::http::HttpSettings;
+use tidegate_server::net::login::Login;
 
 use super::values::{given, maximum, switch};
-use crate::app::descriptors::MaxConnections;
+use tidegate_server::net::descriptors::MaxConnections;
 
 #[derive(Args)]
 #[command(next_help_heading = "JSON, health and metrics")]

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use clap::Args;
-use tidegate_server::calls::v1::Access;
+use tidegate_server::net::access::Access;
 
 use super::http::access;
 use super::values::switch;

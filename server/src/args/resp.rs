@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use clap::Args;
 use tidegate_core::parse_duration;
-use tidegate_server::calls::resp::{Login, RespSettings};
+use tidegate_server::calls::resp::RespSettings;
+use tidegate_server::net::login::Login;
 
 use super::values::{given, maximum, switch};
-use crate::app::descriptors::MaxConnections;
+use tidegate_server::net::descriptors::MaxConnections;
 
 #[derive(Args)]
 #[command(next_help_heading = "RESP, the protocol of Redis")]

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use clap::Args;
-use tidegate_server::calls::v1::Login;
+use tidegate_server::net::login::Login;
 use tidegate_server::observe::activity::{LimitColumn, LimitsQuery};
 use tidegate_server::observe::top::{self, Client, TopTls};
 

@@ -18,6 +18,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod event;
 mod policies;
 mod request;
 pub mod resp;
@@ -120,8 +121,7 @@ impl Calls {
         answers: &[Result<Decision, Error>],
     ) {
         if let (Some(start), Some((source, activity))) = (start, &self.activity) {
-            let calls = requests.iter().copied().zip(answers);
-            activity.calls(*source, calls, start.elapsed());
+            event::record(activity, *source, requests, answers, start.elapsed());
         }
     }
 

@@ -2,6 +2,7 @@
 
 pub mod debug;
 pub mod decide;
+mod event;
 pub mod grpc;
 pub mod health;
 pub mod json;

@@ -14,8 +14,6 @@
 //! # Ok::<(), prost::DecodeError>(())
 //! ```
 
-use std::fmt::Write;
-
 use bytes::Bytes;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 use envoy_types::pb::google::protobuf::UInt64Value;
@@ -60,21 +58,4 @@ pub struct Entry {
     /// The value; it may be empty.
     #[prost(bytes = "bytes", tag = "2")]
     pub value: Bytes,
-}
-
-/// Appends bytes to a text. UTF-8 is appended unchanged. In other bytes, each invalid byte becomes
-/// `\xff`, and a backslash becomes `\\`.
-pub(crate) fn push_text(text: &mut String, bytes: &[u8]) {
-    match str::from_utf8(bytes) {
-        Ok(valid) => text.push_str(valid),
-        Err(_) => {
-            for chunk in bytes.utf8_chunks() {
-                text.push_str(&chunk.valid().replace('\\', "\\\\"));
-                for byte in chunk.invalid() {
-                    // Writing to a string does not fail.
-                    let _ = write!(text, "\\x{byte:02x}");
-                }
-            }
-        }
-    }
 }

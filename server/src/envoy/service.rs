@@ -7,41 +7,19 @@ use std::time::{Duration, Instant};
 
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
-use tidegate_core::{Error, ErrorKind, Store, StoreExt};
+use tidegate_core::{Error, ErrorKind};
 
-use crate::envoy::decide::{DecideError, Decided, Decider, RequestError, StatKey};
+use crate::envoy::decide::{DecideError, Decided, Decider, RequestError};
+use crate::envoy::event;
 use crate::envoy::request::RateLimitRequest;
 use crate::envoy::stats::Stats;
 use crate::limits::config::{Config, ConfigError, ConfigFile, SameDomain};
 use crate::limits::xds::messages::RateLimitConfig;
+use crate::limits::{LoadError, StatKey};
 use crate::observe::activity::Activity;
 use crate::observe::unreadable;
-pub use crate::observe::unreadable::Unreadable;
-
-/// The answer to a request that the store cannot decide.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum OnStoreError {
-    /// An error, by which Envoy decides on its own: by its `failure_mode_deny`.
-    #[default]
-    Error,
-    /// The request passes.
-    Allow,
-    /// The request is refused.
-    Deny,
-}
-
-impl OnStoreError {
-    /// The store for [calls](crate::calls) that are answered in this way.
-    #[must_use]
-    pub fn around(self, store: Arc<dyn Store>) -> Arc<dyn Store> {
-        match self {
-            Self::Error => store,
-            Self::Allow => Arc::new(store.or_fail_open()),
-            Self::Deny => Arc::new(store.or_fail_closed()),
-        }
-    }
-}
+use crate::observe::unreadable::Unreadable;
+use crate::store::OnStoreError;
 
 /// Decides on requests, and counts them.
 #[derive(Debug)]
@@ -59,27 +37,6 @@ pub struct Service {
 
 /// How long [`Service::ready`] waits for a store.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Why a configuration is not put in force.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum LoadError {
-    /// A file or a resource is not valid.
-    Config(ConfigError),
-    /// The store cannot keep the states of a policy.
-    Store(Error),
-}
-
-impl std::fmt::Display for LoadError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Config(error) => error.fmt(f),
-            Self::Store(error) => write!(f, "{error:#}"),
-        }
-    }
-}
-
-impl std::error::Error for LoadError {}
 
 /// Why a service cannot decide.
 #[derive(Debug)]
@@ -273,7 +230,7 @@ impl Service {
     ) {
         self.stats.request(decided, took);
         if let Some(activity) = &self.activity {
-            activity.request(decided, self.decider.is_shadow(), took, limits);
+            event::record(activity, decided, self.decider.is_shadow(), took, limits);
         }
     }
 

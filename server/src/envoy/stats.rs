@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
-use crate::envoy::decide::{DecideError, Decided, StatKey, Tally};
+use crate::envoy::decide::{DecideError, Decided, Tally};
+use crate::limits::StatKey;
+use crate::observe::unreadable::unreadable_over_http;
 
 /// The maximum number of limits with counters of their own. Later limits count as `other`, because
 /// the keys of some limits contain values of requests, which clients choose.
@@ -127,11 +129,6 @@ impl Stats {
         let new = || Arc::new(LimitCounters::new(key.labels()));
         Arc::clone(limits.entry(Arc::clone(key)).or_insert_with(new))
     }
-}
-
-/// Returns the counter of requests of `/json` and `/v1` whose body cannot be read.
-pub(crate) fn unreadable_over_http() -> Counter {
-    counter!("tidegate_server_http_unreadable_requests_total")
 }
 
 impl Default for Stats {

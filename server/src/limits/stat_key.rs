@@ -2,7 +2,7 @@ use std::fmt;
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::envoy::request::push_text;
+use crate::net::text::push_text;
 
 /// The number of parts of a key that are labels: the domain and two entries.
 const LABELS: usize = 3;

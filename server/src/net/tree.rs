@@ -2,7 +2,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use crate::limits::config::shown;
+use crate::net::text::shown;
 
 /// A value of JSON. An object keeps its fields in their order, so that one that is given twice is seen.
 #[derive(Debug, Clone, PartialEq)]

@@ -6,4 +6,4 @@ pub mod prometheus;
 #[cfg(feature = "top")]
 #[cfg_attr(docsrs, doc(cfg(feature = "top")))]
 pub mod top;
-pub(crate) mod unreadable;
+pub mod unreadable;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use metrics::{Counter, counter};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
@@ -51,6 +52,11 @@ impl Log {
             }
         }
     }
+}
+
+/// Returns the counter of requests of `/json` and `/v1` whose body cannot be read.
+pub(crate) fn unreadable_over_http() -> Counter {
+    counter!("tidegate_server_http_unreadable_requests_total")
 }
 
 #[cfg(test)]

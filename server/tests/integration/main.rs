@@ -19,6 +19,7 @@ mod health;
 mod hostile;
 mod http;
 mod json;
+mod layers;
 mod operation;
 mod page;
 mod policies;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_server::envoy::decide::{Behaviour, Decider};
-use tidegate_server::envoy::service::{OnStoreError, Service};
+use tidegate_server::envoy::service::Service;
+use tidegate_server::store::OnStoreError;
 use tidegate_server::store::{Auth, RedisVariables, StoreSettings, open};
 use tidegate_testkit::servers::{Cluster, Redis, Reply, Sentinel};
 

@@ -27,5 +27,3 @@ mod transaction;
 pub use frame::{Bounds, FrameError, Frames, MAX_ARGUMENT_BYTES, MAX_ARGUMENTS, MAX_COMMAND_BYTES};
 pub use server::{RespSettings, serve, serve_stream};
 pub use transaction::{MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS};
-
-pub use crate::net::login::Login;

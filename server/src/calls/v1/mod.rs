@@ -12,14 +12,9 @@
 //!
 //! `docs/guide/json.md` in the repository has all routes and fields, and so has `GET /openapi.json`.
 
-mod access;
 mod answer;
 mod fields;
 mod read;
 mod routes;
 
-pub use access::Access;
-pub(crate) use access::Guard;
 pub use routes::{OPENAPI, routes};
-
-pub use crate::net::login::Login;

@@ -7,7 +7,7 @@ use tidegate_core::{Error, ErrorKind, MAX_CHARGES};
 
 use super::fields::{self, Field};
 use crate::calls::{CallOptions, CallRequest, Calls, ChargeRequest, MissingOption, Verb};
-use crate::limits::config::shown;
+use crate::net::text::shown;
 use crate::net::tree::Tree;
 
 /// The maximum of costs and spans: the greatest whole number of which every reader of JSON knows the next lower one.

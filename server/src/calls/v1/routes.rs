@@ -2,18 +2,18 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
-use axum::middleware::from_fn_with_state;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{get, post};
 use metrics::Counter;
 
-use super::access::{Access, Guard, guard};
 use super::answer::{decided, failed, not_done};
 use super::read::{NotRead, read};
 use crate::calls::{CallStats, Calls, Outcome, Verb};
-use crate::envoy::stats::unreadable_over_http;
+use crate::net::access::{Access, Guard};
 use crate::net::http::Payload;
+use crate::observe::unreadable::unreadable_over_http;
 
 /// The description of all routes of the server, in OpenAPI 3.1.
 pub const OPENAPI: &str = include_str!("openapi.json");
@@ -62,6 +62,30 @@ pub fn routes(calls: Arc<Calls>, access: Access) -> Router {
         .route_layer(from_fn_with_state(Guard::new(access), guard))
         .with_state(shared)
         .route("/openapi.json", get(description))
+}
+
+/// Passes on the requests of clients that may send calls; their bodies are not read before.
+async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+    match guard.access() {
+        Access::Open => next.run(request).await,
+        Access::Login(_) if guard.admits(request.headers()) => next.run(request).await,
+        Access::Login(_) => {
+            let message = "the field Authorization must have the user and the password (Basic), or the password of the \
+                           user `default` (Bearer)";
+            let mut response = not_done(StatusCode::UNAUTHORIZED, "unauthorized", message);
+            let headers = response.headers_mut();
+            let challenge = HeaderValue::from_static("Basic realm=\"tidegate\", charset=\"UTF-8\"");
+            headers.insert(header::WWW_AUTHENTICATE, challenge);
+            // Each further guess costs a connection.
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+            response
+        }
+        Access::Closed => {
+            let message = "other machines reach this address, so that /v1 needs a password (TIDEGATE_HTTP_PASSWORD), or \
+                           to be told that it needs none (TIDEGATE_HTTP_WITHOUT_PASSWORD)";
+            not_done(StatusCode::FORBIDDEN, "forbidden", message)
+        }
+    }
 }
 
 async fn answer(verb: Verb, shared: &Shared, request: Request) -> (Outcome, Response) {

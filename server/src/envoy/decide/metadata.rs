@@ -7,8 +7,9 @@ use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{ListValue, Struct, Value};
 
 use super::plan::{Planned, Target};
-use crate::envoy::request::{RateLimitDescriptor, RateLimitRequest, push_text};
+use crate::envoy::request::{RateLimitDescriptor, RateLimitRequest};
 use crate::limits::config::Unit;
+use crate::net::text::push_text;
 
 /// The request, and the metadata of the limits that have passed.
 pub(super) fn metadata(

@@ -62,8 +62,8 @@ use plan::Target;
 pub use tally::{NearLimitRatio, Tally};
 
 use crate::envoy::request::RateLimitRequest;
+use crate::limits::StatKey;
 use crate::limits::config::{Config, Kind};
-pub use crate::limits::stat_key::StatKey;
 
 /// Settings that hold for all limits.
 #[derive(Debug, Clone, Default)]

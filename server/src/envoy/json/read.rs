@@ -8,7 +8,7 @@ use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
 use envoy_types::pb::google::protobuf::UInt64Value;
 
 use crate::envoy::request::{Entry, RateLimitDescriptor, RateLimitRequest};
-use crate::limits::config::shown;
+use crate::net::text::shown;
 use crate::net::tree::Tree;
 
 /// The reason for which a text is not a request in proto3 JSON.

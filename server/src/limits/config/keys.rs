@@ -3,6 +3,7 @@
 use super::error::Problem;
 use super::scalar::Kind;
 use super::yaml::{Map, Node, Value};
+use crate::net::text::shown;
 
 /// The keys that are possible anywhere in a file of envoyproxy/ratelimit.
 const KEYS: [&str; 16] = [
@@ -67,14 +68,4 @@ fn check_value(node: &Node) -> Result<(), Problem> {
 fn not_a_map(node: &Node, what: &str) -> Problem {
     let message = format!("config error, yaml file contains list of type other than map: {what}");
     Problem::new(node.at, message)
-}
-
-/// A text as a message repeats it: without control characters, and cut if it is long.
-pub(crate) fn shown(text: &str) -> String {
-    const MAX: usize = 100;
-    let mut shown: String = text.chars().take(MAX).flat_map(char::escape_debug).collect();
-    if text.chars().nth(MAX).is_some() {
-        shown.push('…');
-    }
-    shown
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use envoy_types::pb::google::protobuf::Struct;
 use tidegate_core::{FixedWindow, MAX_EXACT, Policy, PolicyError, format_duration};
 
-use crate::limits::stat_key::StatKey;
+use crate::limits::StatKey;
 
 /// The name of the policy under which hits of a `rate_limit:` are counted.
 const COUNTER_NAME: &str = "rate_limit";

@@ -51,15 +51,15 @@ use std::sync::Arc;
 pub use directory::{ConfigFile, MAX_FILE_BYTES, MAX_FILES, left_out, read_directory};
 pub use error::ConfigError;
 use error::Source;
-pub(crate) use keys::shown;
 pub use limit::Unit;
 pub(crate) use limit::{Counted, Kind, Limit, PolicyLimit};
 use read::Reader;
 pub(crate) use rules::{By, Level};
 use yaml::Value;
 
-use crate::limits::stat_key::StatKey;
+use crate::limits::StatKey;
 use crate::limits::xds::messages::RateLimitConfig;
+use crate::net::text::shown;
 
 /// The limits of all domains.
 #[derive(Debug, Default)]

@@ -8,12 +8,13 @@ use envoy_types::pb::google::protobuf::{ListValue, Struct, Value as JsonValue};
 use tidegate_core::{Policy, parse_duration};
 
 use super::error::{Position, Problem, Source};
-use super::keys::{OWN_KEYS, shown};
+use super::keys::OWN_KEYS;
 use super::limit::{Counted, Kind, Limit, PolicyLimit, Unit};
 use super::rules::{Level, Rule};
 use super::scalar::{Kind as ScalarKind, integer};
 use super::yaml::{Map, Node, Scalar, Value, loading};
-use crate::limits::stat_key::StatKey;
+use crate::limits::StatKey;
+use crate::net::text::shown;
 
 /// The name of a policy that has none in its text. It is part of the keys of its states, so that what was used stays
 /// used when a number of the policy changes.

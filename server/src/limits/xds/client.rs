@@ -23,8 +23,9 @@ use super::connect::Once;
 use super::messages::{RateLimitConfig, TYPE_URL};
 use super::response::{Head, MAX_READ_BYTES, Response, ResponseCodec};
 use super::settings::CONNECT_TIMEOUT;
-use crate::envoy::service::{LoadError, Service};
-use crate::limits::config::{ConfigError, shown};
+use crate::limits::LoadError;
+use crate::limits::config::ConfigError;
+use crate::net::text::shown;
 
 /// What has happened, for a log.
 #[derive(Debug)]
@@ -63,20 +64,29 @@ const STREAM: &str =
 /// How long a stream may go on when its connection has ended.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Puts the limits of a management server in force whenever they change, and calls `report` with what has happened.
+/// Calls `load` with the limits of a management server whenever they change, and `report` with what
+/// has happened.
 ///
 /// The version of the limits is told to the management server on the stream where it came from, and a placeholder
 /// on the next one: a management server that was started again may give a version that it gave before to other limits.
 ///
 /// Never returns: drop the future to end it.
-pub async fn follow(settings: XdsSettings, service: Arc<Service>, report: impl Fn(Event)) {
+pub async fn follow(
+    settings: XdsSettings,
+    load: impl Fn(Result<&[RateLimitConfig], &ConfigError>) -> Result<(), LoadError>
+    + Send
+    + Sync
+    + 'static,
+    report: impl Fn(Event),
+) {
+    let load: Arc<Load> = Arc::new(load);
     let mut backoff = Backoff::new(settings.backoff);
     let connected = Connected::new();
     let mut first_version = "";
     loop {
         let mut stream = Stream {
             settings: &settings,
-            service: &service,
+            load: &load,
             report: &report,
             connected: &connected,
             first_version,
@@ -93,6 +103,9 @@ pub async fn follow(settings: XdsSettings, service: Arc<Service>, report: impl F
         sleep(retry_in).await;
     }
 }
+
+/// Puts limits in force, or returns why they are not.
+type Load = dyn Fn(Result<&[RateLimitConfig], &ConfigError>) -> Result<(), LoadError> + Send + Sync;
 
 /// The gauge of whether the management server is connected and has responded.
 struct Connected(metrics::Gauge);
@@ -112,7 +125,7 @@ impl Connected {
 /// One stream, from its connection to its end.
 struct Stream<'s, R> {
     settings: &'s XdsSettings,
-    service: &'s Arc<Service>,
+    load: &'s Arc<Load>,
     report: &'s R,
     connected: &'s Connected,
     first_version: &'static str,
@@ -194,11 +207,11 @@ impl<R: Fn(Event)> Stream<'_, R> {
     }
 
     async fn load(&self, resources: Result<Vec<Any>, ConfigError>) -> Result<(), LoadError> {
-        let service = Arc::clone(self.service);
+        let load = Arc::clone(self.load);
         // It may take long, and requests are decided meanwhile.
         let loading = tokio::task::spawn_blocking(move || {
             let resources = resources.and_then(|resources| decode(&resources));
-            service.load_resources(resources.as_deref())
+            load(resources.as_deref())
         });
         match loading.await {
             Ok(loaded) => loaded,

@@ -9,6 +9,7 @@ use tonic::transport::Endpoint;
 use super::BackoffSettings;
 #[cfg(feature = "tls")]
 use super::XdsTls;
+use crate::net::text::shown;
 
 /// How long a connection may take, with its handshake.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -119,7 +120,7 @@ impl XdsSettings {
     fn not_an_address(&self) -> String {
         format!(
             "`{}` is not the address of a management server: it is written `host:port`, such as `localhost:18000`",
-            crate::limits::config::shown(&self.server)
+            shown(&self.server)
         )
     }
 

@@ -9,7 +9,6 @@ use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 #[cfg(feature = "tls")]
 use tokio_rustls::server::TlsStream;
-use tonic::transport::server::{Connected, TcpConnectInfo};
 
 use super::turns::{Round, Turns};
 #[cfg(feature = "tls")]
@@ -21,7 +20,7 @@ use crate::net::tls::Handshake;
 /// delays no other one, and counts as a connection. All reads and writes must come from one task.
 pub struct Stream {
     state: State,
-    peer: TcpConnectInfo,
+    peer: Option<SocketAddr>,
     /// The turns in which this reads, if it is a connection of a listener.
     turns: Option<Turns>,
     /// Given back when the connection ends.
@@ -41,13 +40,13 @@ enum State {
 
 impl Stream {
     pub(crate) fn plain(stream: TcpStream) -> Self {
-        let (peer, state) = (stream.connect_info(), State::Plain(stream));
+        let (peer, state) = (stream.peer_addr().ok(), State::Plain(stream));
         Self { peer, state, turns: None, _place: None }
     }
 
     #[cfg(feature = "tls")]
     pub(super) fn encrypted(handshake: Handshake) -> Self {
-        let peer = handshake.peer().clone();
+        let peer = handshake.peer();
         Self { peer, state: State::Handshake(Box::new(handshake)), turns: None, _place: None }
     }
 
@@ -64,7 +63,7 @@ impl Stream {
     /// The address of the client.
     #[must_use]
     pub fn peer_addr(&self) -> Option<SocketAddr> {
-        self.peer.remote_addr
+        self.peer
     }
 
     /// Carries on with the handshake, if it is not done.
@@ -193,14 +192,6 @@ impl AsyncWrite for Stream {
             return Poll::Ready(Ok(()));
         }
         within!(self, cx, stream => stream.poll_shutdown(cx))
-    }
-}
-
-impl Connected for Stream {
-    type ConnectInfo = TcpConnectInfo;
-
-    fn connect_info(&self) -> TcpConnectInfo {
-        self.peer.clone()
     }
 }
 

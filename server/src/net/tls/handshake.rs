@@ -1,6 +1,7 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -10,7 +11,6 @@ use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
-use tonic::transport::server::{Connected, TcpConnectInfo};
 
 use super::Tls;
 use super::stats::Outcome;
@@ -19,19 +19,19 @@ use super::stats::Outcome;
 pub struct Handshake {
     accept: Accept<TcpStream>,
     deadline: Pin<Box<Sleep>>,
-    peer: TcpConnectInfo,
+    peer: Option<SocketAddr>,
     tls: Tls,
 }
 
 impl Handshake {
     pub(super) fn new(stream: TcpStream, config: Arc<ServerConfig>, tls: Tls) -> Self {
-        let peer = stream.connect_info();
+        let peer = stream.peer_addr().ok();
         let accept = TlsAcceptor::from(config).accept(stream);
         Self { accept, deadline: Box::pin(sleep(tls.0.settings.handshake_timeout)), peer, tls }
     }
 
-    pub(crate) fn peer(&self) -> &TcpConnectInfo {
-        &self.peer
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        self.peer
     }
 
     /// Is not to be polled again once it is ready.

@@ -135,9 +135,9 @@ impl Tls {
     /// Loads the files whenever they have changed, and calls `report` with the outcome. Files that are not valid change
     /// nothing. Connections that exist are not touched.
     ///
-    /// As with [limits](crate::limits::reload::follow), the contents are read and compared, twice: so a change is seen behind any
+    /// As with limits, the contents are read and compared, twice: so a change is seen behind any
     /// link, such as those of a Secret of Kubernetes, and it is in force within three
-    /// [intervals](crate::limits::reload::INTERVAL).
+    /// [intervals](crate::net::watch::INTERVAL).
     ///
     /// Never returns: drop the future to end it.
     pub async fn follow(&self, report: impl Fn(Result<(), TlsError>)) {

@@ -1,30 +1,15 @@
 use std::sync::Arc;
 
-use tokio::time::MissedTickBehavior;
-
 use super::contents::Contents;
 use super::{Inner, Loaded, TlsError};
-use crate::limits::reload::INTERVAL;
+use crate::net::watch;
 
 /// See [`super::Tls::follow`].
 pub(super) async fn follow(inner: &Arc<Inner>, report: impl Fn(Result<(), TlsError>)) {
-    let mut handled: Result<Contents, TlsError> = Ok(inner.current.load().contents.clone());
-    let mut before: Option<Result<Contents, TlsError>> = None;
-    let mut ticks = tokio::time::interval(INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        ticks.tick().await;
-        let settings = inner.settings.clone();
-        let read = tokio::task::spawn_blocking(move || Contents::read(&settings));
-        // The task is only cancelled when the runtime ends.
-        let Ok(now) = read.await else { continue };
-        let is_settled = before.as_ref() == Some(&now);
-        if is_settled && handled != now {
-            report(load(inner, now.clone()));
-            handled.clone_from(&now);
-        }
-        before = Some(now);
-    }
+    let settings = inner.settings.clone();
+    let current = Ok(inner.current.load().contents.clone());
+    let read = move || Contents::read(&settings);
+    watch::follow(current, read, |contents| report(load(inner, contents.clone()))).await;
 }
 
 fn load(inner: &Inner, contents: Result<Contents, TlsError>) -> Result<(), TlsError> {

@@ -6,7 +6,7 @@ use super::SECONDS;
 
 /// What came of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Admitted,
     Refused,
     /// It would have been refused.
@@ -18,7 +18,7 @@ pub(super) enum Kind {
 impl Kind {
     pub(super) const ALL: [Self; 4] = [Self::Admitted, Self::Refused, Self::Shadow, Self::Failed];
 
-    pub(super) const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Admitted => "admitted",
             Self::Refused => "refused",

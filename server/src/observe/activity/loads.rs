@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::{cut_text, shown};
-use crate::envoy::service::LoadError;
+use crate::limits::LoadError;
 use crate::limits::config::Config;
 
 /// The maximum number of names of files and domains that are kept.

@@ -84,7 +84,7 @@ impl Refusals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::envoy::decide::StatKey;
+    use crate::limits::StatKey;
 
     #[test]
     fn what_surely_was_refused_most_comes_before_what_may_have_been() {

@@ -16,6 +16,7 @@
 
 mod counts;
 mod errors;
+mod event;
 mod limits;
 mod loads;
 mod minutes;
@@ -29,24 +30,22 @@ mod stores;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use tidegate_core::{Decision, Error, Outcome, Policy, Verdict};
+use tidegate_core::Policy;
 use tokio::time::MissedTickBehavior;
 
-use crate::calls::CallRequest;
-use crate::envoy::decide::{DecideError, Decided, StatKey, Tally};
-use crate::envoy::service::{LoadError, OnStoreError};
 use crate::limits::config::Config;
-use counts::{Counts, History, Kind, Widths};
+use crate::limits::{LoadError, StatKey};
+use crate::store::OnStoreError;
+use counts::{Counts, History, Widths};
 use errors::Errors;
+pub(crate) use event::{Event, Kind, LimitEvent, LimitName, LimitRef, SlowCall, Subject};
 use limits::Limits;
 use loads::Loads;
 use minutes::Refusals;
 pub use query::{LimitColumn, LimitsQuery};
-pub(crate) use shown::Subject;
 use shown::{Cut, cut_text, shown};
 pub use sketch::{Estimate, Sketch};
-use slow::{SlowCall, SlowCalls};
+use slow::SlowCalls;
 pub use stores::WatchedStore;
 
 /// The maximum number of limits with rates of their own, of the files and of calls each. Others count as one.
@@ -117,22 +116,6 @@ struct Samples {
     until_rotation: usize,
 }
 
-/// A limit, by the key of the files or as a policy.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum LimitName {
-    Key(Arc<StatKey>),
-    Policy(Policy),
-}
-
-impl LimitName {
-    fn text(&self) -> String {
-        match self {
-            Self::Key(key) => shown(key.name().as_bytes()),
-            Self::Policy(policy) => shown(policy.to_string().as_bytes()),
-        }
-    }
-}
-
 impl Activity {
     /// Begins to record now, at `now`. `stores` are those that the page shows.
     #[must_use]
@@ -190,156 +173,31 @@ impl Activity {
         }
     }
 
-    /// Records a request of Envoy's service. `limits` returns the limits of a request that was not
-    /// decided, with their subjects.
-    pub(crate) fn request(
-        &self,
-        decided: &Result<Decided, DecideError>,
-        is_shadow: bool,
-        took: Duration,
-        limits: impl FnOnce() -> Vec<(Arc<StatKey>, Vec<u8>)>,
-    ) {
-        let outcome = match decided {
-            Ok(decided) => {
-                for tally in &decided.tallies {
-                    let kind = match (tally.over > 0, is_shadow || tally.shadow > 0) {
-                        (false, _) => Kind::Admitted,
-                        (true, false) => Kind::Refused,
-                        (true, true) => Kind::Shadow,
-                    };
-                    self.limits.count(&tally.limit_key, kind);
-                    if kind == Kind::Refused {
-                        let subject = Subject { tenant: &[], subject: &tally.subject };
-                        let name = || LimitName::Key(Arc::clone(&tally.limit_key));
-                        self.refused(&tally.limit_key, subject, name);
-                    }
-                }
-                match decided.response.overall_code() {
-                    Code::OverLimit => Kind::Refused,
-                    Code::Ok | Code::Unknown => Kind::Admitted,
-                }
-            }
-            Err(error) => {
-                self.errors.count(match error {
-                    DecideError::Store(error) => error.kind().as_str(),
-                    DecideError::Request(_) => "invalid-call",
-                });
-                Kind::Failed
-            }
-        };
-        self.totals.count(outcome);
-        self.slow.record(took, || {
-            let limits = match decided {
-                Ok(Decided { tallies, .. }) => {
-                    let mut limits: Vec<_> = tallies.iter().collect();
-                    limits.sort_by_key(|tally| tally.over == 0);
-                    let limit =
-                        |tally: &Tally| (Arc::clone(&tally.limit_key), tally.subject.clone());
-                    limits.into_iter().map(limit).collect()
-                }
-                Err(_) => limits(),
-            };
-            let (limit, subject) = limits.first().cloned().unzip();
-            let subject = subject.as_deref().map(|subject| Subject { tenant: &[], subject });
-            SlowCall {
-                took,
-                at: SystemTime::now(),
-                source: Source::Envoy,
-                calls: 1,
-                limit: limit.map(LimitName::Key),
-                other_limits: limits.len().saturating_sub(1),
-                outcome: match decided {
-                    Err(DecideError::Store(error)) => error.kind().as_str(),
-                    Err(DecideError::Request(_)) => "invalid-call",
-                    Ok(_) => outcome.as_str(),
-                },
-                subject: subject.and_then(|it| self.cut(it)),
-            }
-        });
-    }
-
-    /// Records calls that were decided together.
-    pub(crate) fn calls<'r>(
-        &self,
-        source: Source,
-        calls: impl Iterator<Item = (&'r CallRequest, &'r Result<Decision, Error>)>,
-        took: Duration,
-    ) {
-        let mut count = 0;
-        let mut first = None;
-        for (request, answer) in calls {
-            count += 1;
-            let outcome = match answer {
-                Err(error) => {
-                    self.errors.count(error.kind().as_str());
-                    Kind::Failed
-                }
-                Ok(decision) => {
-                    if let Some(degraded) = decision.degraded() {
-                        self.errors.count(degraded.reason.as_str());
-                    }
-                    if request.operation().is_acquire() {
-                        self.verdicts(request, decision);
-                    }
-                    match request.operation().is_acquire() && decision.is_denied() {
-                        true => Kind::Refused,
-                        false => Kind::Admitted,
-                    }
-                }
-            };
-            self.totals.count(outcome);
-            let outcome = match answer {
-                Err(error) => error.kind().as_str(),
-                Ok(_) => outcome.as_str(),
-            };
-            first.get_or_insert((request, answer, outcome));
+    /// Records a request or a call.
+    pub(crate) fn record<'a>(&self, event: Event<impl Iterator<Item = LimitEvent<'a>>>) {
+        let Event { kind, error, limits } = event;
+        self.totals.count(kind);
+        if let Some(error) = error {
+            self.errors.count(error);
         }
-        let Some((request, answer, outcome)) = first else { return };
-        self.slow.record(took, || {
-            let verdicts = answer.as_ref().map(Decision::verdicts).unwrap_or_default();
-            let refuses =
-                |verdict: &Verdict| verdict.outcome() != Outcome::Allowed && !verdict.is_shadow();
-            let place = verdicts.iter().position(refuses).unwrap_or(0);
-            let subject = request.subjects().nth(place);
-            SlowCall {
-                took,
-                at: SystemTime::now(),
-                source,
-                calls: count,
-                limit: request.policies().nth(place).cloned().map(LimitName::Policy),
-                other_limits: request.policies().count().saturating_sub(1),
-                outcome,
-                subject: subject.and_then(|it| self.cut(it)),
+        for LimitEvent { kind, limit, subject } in limits {
+            match limit {
+                LimitRef::Key(key) => self.limits.count(key, kind),
+                LimitRef::Policy(policy) => self.policies.count(policy, kind),
             }
-        });
-    }
-
-    fn verdicts(&self, request: &CallRequest, decision: &Decision) {
-        let charges = request.policies().zip(request.subjects());
-        for ((policy, subject), verdict) in charges.zip(decision.verdicts()) {
-            let kind = match (verdict.outcome(), verdict.is_shadow()) {
-                (Outcome::Allowed, _) => Kind::Admitted,
-                (_, false) => Kind::Refused,
-                (_, true) => Kind::Shadow,
-            };
-            self.policies.count(policy, kind);
             if kind == Kind::Refused {
-                self.refused(policy, subject, || LimitName::Policy(policy.clone()));
+                self.refusals.count((limit, subject), || (limit.to_name(), self.cut(subject)));
             }
         }
     }
 
-    fn refused(
-        &self,
-        limit: &impl std::hash::Hash,
-        subject: Subject<'_>,
-        name: impl FnOnce() -> LimitName,
-    ) {
-        self.refusals.count((limit, subject), || (name(), self.cut(subject)));
+    /// Records what took `took`, if it is among the slowest calls. `call` is called only then.
+    pub(crate) fn record_slow(&self, took: Duration, call: impl FnOnce() -> SlowCall) {
+        self.slow.record(took, call);
     }
 
     /// What is kept of a subject, if any is.
-    fn cut(&self, subject: Subject<'_>) -> Option<Cut> {
+    pub(crate) fn cut(&self, subject: Subject<'_>) -> Option<Cut> {
         self.settings.shows_subjects.then(|| Cut::new(subject))
     }
 

@@ -16,7 +16,7 @@ pub(crate) struct Subject<'a> {
 
 /// What is kept of a subject and its tenant. It is made into text when it is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Cut {
+pub(crate) struct Cut {
     pub(super) tenant: Ends,
     pub(super) subject: Ends,
 }

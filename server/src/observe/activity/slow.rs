@@ -11,17 +11,17 @@ const CAPACITY: usize = 10;
 
 /// A call that took long.
 #[derive(Debug, Clone)]
-pub(super) struct SlowCall {
-    pub(super) took: Duration,
-    pub(super) at: SystemTime,
-    pub(super) source: Source,
+pub(crate) struct SlowCall {
+    pub(crate) took: Duration,
+    pub(crate) at: SystemTime,
+    pub(crate) source: Source,
     /// The number of calls that were decided together. The rest is of the first one.
-    pub(super) calls: usize,
+    pub(crate) calls: usize,
     /// The first limit that refused, or else the first limit.
-    pub(super) limit: Option<LimitName>,
-    pub(super) other_limits: usize,
-    pub(super) outcome: &'static str,
-    pub(super) subject: Option<Cut>,
+    pub(crate) limit: Option<LimitName>,
+    pub(crate) other_limits: usize,
+    pub(crate) outcome: &'static str,
+    pub(crate) subject: Option<Cut>,
 }
 
 /// The slowest calls of this minute and the one before.

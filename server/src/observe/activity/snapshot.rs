@@ -9,7 +9,7 @@ use super::shown::{Cut, shown};
 use super::slow::SlowCall;
 use super::stores::WatchedStore;
 use super::{Activity, LimitName, LimitsQuery, Samples, lock};
-use crate::envoy::service::OnStoreError;
+use crate::store::OnStoreError;
 
 /// How many refused subjects are shown.
 const SHOWN_SUBJECTS: usize = 20;

@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use crate::calls::v1::{Access, Guard};
+use crate::net::access::{Access, Guard};
 
 /// What browsers may do with answers: nothing from elsewhere, in no frame, kept nowhere.
 const FIELDS: [(HeaderName, &str); 7] = [

@@ -8,7 +8,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 
 use super::access::guard;
-use crate::calls::v1::{Access, Guard};
+use crate::net::access::{Access, Guard};
 use crate::observe::activity::Activity;
 
 /// The routes of the page, for those who may see it. All are read-only.

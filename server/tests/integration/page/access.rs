@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 
-use tidegate_server::calls::v1::{Access, Login};
+use tidegate_server::net::access::Access;
 use tidegate_server::net::http::{HttpSettings, serve};
+use tidegate_server::net::login::Login;
 use tidegate_server::observe::page::routes;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::json;
 use tidegate_core::layers::Layer;
 use tidegate_core::{Answer, Breaker, Call, Decision, Error, ErrorKind, StoreExt};
-use tidegate_server::envoy::service::OnStoreError;
 use tidegate_server::limits::config::ConfigError;
 use tidegate_server::observe::activity::WatchedStore;
+use tidegate_server::store::OnStoreError;
 use tidegate_testkit::decide_one_by_one;
 
 use super::*;

@@ -5,7 +5,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::widgets::Paragraph;
 use serde_json::json;
-use tidegate_server::calls::v1::Login;
+use tidegate_server::net::login::Login;
 use tidegate_server::observe::activity::WatchedStore;
 use tidegate_server::observe::top::{Client, State, TopTls, lines};
 
@@ -100,7 +100,7 @@ proptest! {
 
 #[tokio::test]
 async fn the_client_reads_snapshots_with_a_login_and_says_what_went_wrong() {
-    use tidegate_server::calls::v1::Access;
+    use tidegate_server::net::access::Access;
     use tidegate_server::net::http::{HttpSettings, serve};
     use tidegate_server::observe::page::routes;
 

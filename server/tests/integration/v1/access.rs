@@ -1,8 +1,8 @@
 //! Logins, what is not a request, and the store's failures.
 
 use tidegate_core::{ErrorKind, StoreExt};
-use tidegate_server::calls::v1::Login;
-use tidegate_server::envoy::service::OnStoreError;
+use tidegate_server::net::login::Login;
+use tidegate_server::store::OnStoreError;
 use tidegate_testkit::faults::{Fault, Faults};
 
 use super::*;

@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use tidegate_core::{ManualClock, Store, Timestamp};
 use tidegate_memory::MemoryStore;
 use tidegate_server::calls::Calls;
-use tidegate_server::calls::v1::{Access, OPENAPI, routes};
+use tidegate_server::calls::v1::{OPENAPI, routes};
+use tidegate_server::net::access::Access;
 use tidegate_server::net::http::{HttpSettings, serve};
 use tokio::net::TcpListener;
 

@@ -189,7 +189,9 @@ impl Client {
         let report = move |event| {
             let _ = sender.send(event);
         };
-        let task = tokio::spawn(follow(settings, Arc::clone(&service), report));
+        let loaded = Arc::clone(&service);
+        let load = move |resources: Result<&[_], &_>| loaded.load_resources(resources);
+        let task = tokio::spawn(follow(settings, load, report));
         Self { service, clock, events, task }
     }
 

@@ -1,6 +1,6 @@
 //! The protocol: subscriptions, acknowledgements, refusals, and what has to be ignored.
 
-use tidegate_server::envoy::service::LoadError;
+use tidegate_server::limits::LoadError;
 use tidegate_server::limits::xds::Header;
 
 use super::*;

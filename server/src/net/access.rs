@@ -1,14 +1,12 @@
-use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::middleware::Next;
-use axum::response::Response;
+//! Clients that can send requests over HTTP.
+
+use axum::http::{HeaderMap, HeaderValue, header};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use metrics::{Counter, counter};
 use subtle::ConstantTimeEq;
 
-use super::answer::not_done;
-use crate::net::login::{DEFAULT_USER, Login};
+use super::login::{DEFAULT_USER, Login};
 
 /// The clients that may send calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,29 +65,5 @@ impl Guard {
         let is_bearer = scheme.eq_ignore_ascii_case(b"bearer");
         let is = |token: &String| bool::from(credentials.ct_eq(token.as_bytes()));
         is_bearer && self.bearer.as_ref().is_some_and(is)
-    }
-}
-
-/// Passes on the requests of clients that may send calls; their bodies are not read before.
-pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
-    match &guard.access {
-        Access::Open => next.run(request).await,
-        Access::Login(_) if guard.admits(request.headers()) => next.run(request).await,
-        Access::Login(_) => {
-            let message = "the field Authorization must have the user and the password (Basic), or the password of the \
-                           user `default` (Bearer)";
-            let mut response = not_done(StatusCode::UNAUTHORIZED, "unauthorized", message);
-            let headers = response.headers_mut();
-            let challenge = HeaderValue::from_static("Basic realm=\"tidegate\", charset=\"UTF-8\"");
-            headers.insert(header::WWW_AUTHENTICATE, challenge);
-            // Each further guess costs a connection.
-            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
-            response
-        }
-        Access::Closed => {
-            let message = "other machines reach this address, so that /v1 needs a password (TIDEGATE_HTTP_PASSWORD), or \
-                           to be told that it needs none (TIDEGATE_HTTP_WITHOUT_PASSWORD)";
-            not_done(StatusCode::FORBIDDEN, "forbidden", message)
-        }
     }
 }

@@ -12,15 +12,14 @@ const MIN: usize = 100;
 const OTHERS: u64 = 400;
 
 /// The maximum number of connections of a protocol: its variable, and its value if it is set.
-pub(crate) type MaxConnections<'a> = (&'static str, &'a mut Option<usize>);
+pub type MaxConnections<'a> = (&'static str, &'a mut Option<usize>);
 
 /// Raises the limit of open files as far as the system permits. Then sets the maximum numbers of
-/// connections that are not set, so that each connection can have a descriptor. Warns if there are
-/// not enough descriptors for the numbers that are set.
-pub(crate) fn fit(maximums: Vec<MaxConnections<'_>>) {
-    if let Some(warning) = fit_to(maximums, raise()) {
-        stderr!("warning: {warning}");
-    }
+/// connections that are not set, so that each connection can have a descriptor. Returns a warning
+/// if there are not enough descriptors for the numbers that are set.
+#[must_use]
+pub fn fit(maximums: Vec<MaxConnections<'_>>) -> Option<String> {
+    fit_to(maximums, raise())
 }
 
 /// Raises the limit of open files, and returns it; `None` if there is no limit.
