@@ -1,4 +1,5 @@
-//! The program: [`App::build`] opens everything that the settings name, and [`App::run`] serves it.
+//! The program: [`App::build`] opens everything that the settings name, and [`App::run`] serves
+//! it.
 
 mod limits;
 mod listeners;
@@ -121,8 +122,8 @@ impl App {
         });
 
         shutdown.await;
-        // gRPC takes requests until its drain is over. The other protocols serve until then, so that
-        // the metrics and the page include these requests.
+        // gRPC takes requests until its drain is over. The other protocols serve until then, so
+        // that the metrics and the page include these requests.
         envoy.stop().await?;
         limits.abort();
         others.stop().await

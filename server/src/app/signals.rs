@@ -2,8 +2,9 @@
 
 use std::io;
 
-/// Waits for a signal to end. The handlers are installed immediately. From then on, no signal kills
-/// the process and none is lost. Without a handler, the first process of a container ignores signals.
+/// Waits for a signal to end. The handlers are installed immediately. From then on, no signal
+/// kills the process and none is lost. Without a handler, the first process of a container
+/// ignores signals.
 ///
 /// # Errors
 ///

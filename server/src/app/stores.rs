@@ -14,9 +14,9 @@ pub(super) struct Opened {
     pub(super) watched: WatchedStore,
 }
 
-/// Opens a store, and reports the outages of the store from then on. `role` is the name of the store
-/// on the page, and `name` is its name in messages. A store that is down at the start is not an
-/// error, because requests are then answered as they are when a store fails later.
+/// Opens a store, and reports the outages of the store from then on. `role` is the name of the
+/// store on the page, and `name` is its name in messages. A store that is down at the start is
+/// not an error, because requests are then answered as they are when a store fails later.
 ///
 /// # Errors
 ///

@@ -8,9 +8,9 @@ use crate::net::watch;
 /// Calls `load` with the files of a directory whenever a file has changed, was added or was
 /// removed. `loaded` are the files in force.
 ///
-/// A change is found within three [intervals](watch::INTERVAL), even if the files are links, such as
-/// the links of a Kubernetes ConfigMap. A file that is being written is not read in part if it is
-/// written within one interval.
+/// A change is found within three [intervals](watch::INTERVAL), even if the files are links, such
+/// as the links of a Kubernetes ConfigMap. A file that is being written is not read in part if it
+/// is written within one interval.
 ///
 /// Never returns: drop the future to end it.
 pub async fn follow(

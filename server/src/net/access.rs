@@ -1,12 +1,19 @@
 //! Clients that can send requests over HTTP.
 
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use metrics::{Counter, counter};
 use subtle::ConstantTimeEq;
 
 use super::login::{DEFAULT_USER, Login};
+
+/// The fields of a response to a client without the login. The connection ends, so that each
+/// guess costs a connection.
+pub(crate) const CHALLENGE: [(HeaderName, &str); 2] = [
+    (header::WWW_AUTHENTICATE, "Basic realm=\"tidegate\", charset=\"UTF-8\""),
+    (header::CONNECTION, "close"),
+];
 
 /// The clients that may send calls.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,12 +7,12 @@ use tokio::time::{MissedTickBehavior, interval};
 /// The interval between two reads.
 pub const INTERVAL: Duration = Duration::from_millis(250);
 
-/// Calls `read` at each [`INTERVAL`]. If two reads in a row return the same contents, and the contents
-/// differ from `current`, they become `current`, and `changed` is called with them.
+/// Calls `read` at each [`INTERVAL`]. If two reads in a row return the same contents, and the
+/// contents differ from `current`, they become `current`, and `changed` is called with them.
 ///
-/// The contents are compared, so that a change is found on all file systems and through any link. Two
-/// reads must agree, so that a file that is being written is not used in part. A change is found
-/// within three intervals.
+/// The contents are compared, so that a change is found on all file systems and through any link.
+/// Two reads must agree, so that a file that is being written is not used in part. A change is
+/// found within three intervals.
 ///
 /// Never returns: drop the future to end it.
 pub(crate) async fn follow<T: Clone + PartialEq + Send + 'static>(

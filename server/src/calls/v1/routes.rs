@@ -2,16 +2,16 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use metrics::Counter;
 
 use super::answer::{decided, failed, not_done};
 use super::read::{NotRead, read};
 use crate::calls::{CallStats, Calls, Outcome, Verb};
-use crate::net::access::{Access, Guard};
+use crate::net::access::{Access, CHALLENGE, Guard};
 use crate::net::http::Payload;
 use crate::observe::unreadable::unreadable_over_http;
 
@@ -72,13 +72,8 @@ async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Resp
         Access::Login(_) => {
             let message = "the field Authorization must have the user and the password (Basic), or the password of the \
                            user `default` (Bearer)";
-            let mut response = not_done(StatusCode::UNAUTHORIZED, "unauthorized", message);
-            let headers = response.headers_mut();
-            let challenge = HeaderValue::from_static("Basic realm=\"tidegate\", charset=\"UTF-8\"");
-            headers.insert(header::WWW_AUTHENTICATE, challenge);
-            // Each further guess costs a connection.
-            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
-            response
+            let response = not_done(StatusCode::UNAUTHORIZED, "unauthorized", message);
+            (CHALLENGE, response).into_response()
         }
         Access::Closed => {
             let message = "other machines reach this address, so that /v1 needs a password (TIDEGATE_HTTP_PASSWORD), or \

@@ -28,7 +28,7 @@ use tower_service::Service;
 
 use super::GrpcSettings;
 use super::memory::Client;
-use crate::net::listener::{Beginning, Bounded, MayRead, Stream};
+use crate::net::listener::{Bounded, MayRead, Stream};
 
 /// The preface of HTTP/2, and the head of the frame that follows it.
 const BEGINNING_BYTES: usize = 24 + 9;
@@ -54,8 +54,8 @@ pub(super) async fn serve(
 ) {
     let may_read = MayRead::default();
     let end = end(settings, stopped.clone());
-    let stream = Bounded::new(stream, end, settings.request_timeout, may_read.clone());
-    let stream = Beginning::new(stream, BEGINNING_BYTES, settings.begin_timeout);
+    let stream = Bounded::new(stream, end, settings.request_timeout, may_read.clone())
+        .beginning(BEGINNING_BYTES, settings.begin_timeout);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(client.clone());
         answer(request, routes.clone(), settings.request_timeout)

@@ -12,7 +12,6 @@ mod body;
 mod phase;
 mod server;
 mod settings;
-mod stats;
 mod timed;
 
 pub(crate) use body::{BodyError, Payload};

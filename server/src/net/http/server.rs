@@ -12,13 +12,13 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
+use metrics::{counter, gauge};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
 use super::HttpSettings;
 use super::body::BodyBounds;
 use super::phase::Phase;
-use super::stats::HttpStats;
 use super::timed::Timed;
 use crate::net::listener::{Connections, Listener};
 
@@ -35,11 +35,10 @@ pub async fn serve(
     settings: HttpSettings,
     shutdown: impl Future<Output = ()>,
 ) {
-    let stats = HttpStats::new();
     let connections = Connections {
         max: settings.max_connections,
-        open: stats.connections,
-        refused: stats.refused_connections,
+        open: gauge!("tidegate_server_http_connections"),
+        refused: counter!("tidegate_server_http_refused_connections_total"),
         refusal: Bytes::from_static(REFUSAL),
     };
     let settings = Arc::new(settings);

@@ -8,18 +8,24 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-use super::Stream;
-
-/// A connection that fails when a future is ready, or when the peer does not read for some time. It
-/// fails regardless of the requests in flight.
-pub(crate) struct Bounded<F> {
-    stream: Stream,
+/// A connection that fails when a future is ready, when its first bytes do not come in time, or
+/// when the peer does not read for some time. It fails regardless of the requests in flight.
+pub(crate) struct Bounded<S, F> {
+    stream: S,
+    /// `None` once all first bytes have come.
+    beginning: Option<Beginning>,
     /// `None` once it was ready.
     end: Option<Pin<Box<F>>>,
     write_timeout: Duration,
     /// The time at which a write that waits fails. `None` if no write waits.
     write_deadline: Option<Pin<Box<Sleep>>>,
     may_read: MayRead,
+}
+
+/// The first bytes of a connection. Bytes do not prolong the time.
+struct Beginning {
+    missing: usize,
+    deadline: Pin<Box<Sleep>>,
 }
 
 /// Whether the task of a connection may read. Reading ends with the first read that waits, until
@@ -38,17 +44,23 @@ impl MayRead {
     }
 }
 
-impl<F: Future<Output = ()>> Bounded<F> {
-    pub(crate) fn new(stream: Stream, end: F, write_timeout: Duration, may_read: MayRead) -> Self {
+impl<S: Unpin, F: Future<Output = ()>> Bounded<S, F> {
+    pub(crate) fn new(stream: S, end: F, write_timeout: Duration, may_read: MayRead) -> Self {
         let end = Some(Box::pin(end));
-        Self { stream, end, write_timeout, write_deadline: None, may_read }
+        Self { stream, beginning: None, end, write_timeout, write_deadline: None, may_read }
+    }
+
+    /// Lets the connection fail if its first `bytes` do not come within a time.
+    pub(crate) fn beginning(self, bytes: usize, within: Duration) -> Self {
+        let beginning = Beginning { missing: bytes, deadline: Box::pin(sleep(within)) };
+        Self { beginning: Some(beginning), ..self }
     }
 
     /// Fails a write that has waited for too long.
     fn timed<T>(
         &mut self,
         cx: &mut Context<'_>,
-        write: impl FnOnce(Pin<&mut Stream>, &mut Context<'_>) -> Poll<io::Result<T>>,
+        write: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         let written = write(self.stream(cx)?, cx);
         if written.is_ready() {
@@ -63,9 +75,9 @@ impl<F: Future<Output = ()>> Bounded<F> {
         }
     }
 
-    /// The stream, unless it has ended. Registers the task for the end too: a connection that only waits to be written
-    /// to ends as well.
-    fn stream(&mut self, cx: &mut Context<'_>) -> io::Result<Pin<&mut Stream>> {
+    /// The stream, unless it has ended. Registers the task for the end too: a connection that
+    /// only waits to be written to ends as well.
+    fn stream(&mut self, cx: &mut Context<'_>) -> io::Result<Pin<&mut S>> {
         let is_over = match &mut self.end {
             Some(end) => end.as_mut().poll(cx).is_ready(),
             None => true,
@@ -78,26 +90,47 @@ impl<F: Future<Output = ()>> Bounded<F> {
     }
 }
 
-impl<F: Future<Output = ()>> AsyncRead for Bounded<F> {
+impl<S: AsyncRead + Unpin, F: Future<Output = ()>> Bounded<S, F> {
+    fn poll_read_stream(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let may_read = self.may_read.get();
+        let stream = self.stream(cx)?;
+        // The read that waited wakes the task.
+        if !may_read {
+            return Poll::Pending;
+        }
+        let read = stream.poll_read(cx, buffer);
+        self.may_read.set(read.is_ready());
+        read
+    }
+}
+
+impl<S: AsyncRead + Unpin, F: Future<Output = ()>> AsyncRead for Bounded<S, F> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let may_read = this.may_read.get();
-        let stream = this.stream(cx)?;
-        // The read that waited wakes the task.
-        if !may_read {
-            return Poll::Pending;
+        let before = buffer.filled().len();
+        let read = this.poll_read_stream(cx, buffer);
+        if let Some(beginning) = &mut this.beginning {
+            if read.is_pending() && beginning.deadline.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            beginning.missing = beginning.missing.saturating_sub(buffer.filled().len() - before);
+            if beginning.missing == 0 {
+                this.beginning = None;
+            }
         }
-        let read = stream.poll_read(cx, buffer);
-        this.may_read.set(read.is_ready());
         read
     }
 }
 
-impl<F: Future<Output = ()>> AsyncWrite for Bounded<F> {
+impl<S: AsyncWrite + Unpin, F: Future<Output = ()>> AsyncWrite for Bounded<S, F> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -129,7 +162,9 @@ impl<F: Future<Output = ()>> AsyncWrite for Bounded<F> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use std::future::{Pending, pending, poll_fn};
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
     use tokio::net::{TcpListener, TcpStream};
     use tokio::sync::oneshot;
     use tokio::time::{Instant, timeout};
@@ -137,9 +172,11 @@ mod tests {
     use super::*;
 
     const WRITE_TIMEOUT: Duration = Duration::from_secs(3_600);
+    const TIME: Duration = Duration::from_secs(30);
 
     /// A connection that ends on demand, and its client.
-    async fn connect() -> (Bounded<impl Future<Output = ()>>, oneshot::Sender<()>, TcpStream) {
+    async fn connect()
+    -> (Bounded<TcpStream, impl Future<Output = ()>>, oneshot::Sender<()>, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (end, ended) = oneshot::channel();
@@ -149,7 +186,64 @@ mod tests {
         let (stream, _) = listener.accept().await.unwrap();
         let may_read = MayRead::default();
         may_read.set(true);
-        (Bounded::new(Stream::plain(stream), ended, WRITE_TIMEOUT, may_read), end, client)
+        (Bounded::new(stream, ended, WRITE_TIMEOUT, may_read), end, client)
+    }
+
+    /// Returns a stream whose first `bytes` must come in time, and its client.
+    fn beginning(bytes: usize) -> (Bounded<DuplexStream, Pending<()>>, DuplexStream) {
+        let (client, server) = tokio::io::duplex(64);
+        let bounded = Bounded::new(server, pending(), WRITE_TIMEOUT, MayRead::default());
+        (bounded.beginning(bytes, TIME), client)
+    }
+
+    async fn read(stream: &mut Bounded<DuplexStream, Pending<()>>) -> io::Result<Vec<u8>> {
+        let mut bytes = [0; 64];
+        let mut buffer = ReadBuf::new(&mut bytes);
+        poll_fn(|cx| {
+            stream.may_read.set(true);
+            Pin::new(&mut *stream).poll_read(cx, &mut buffer)
+        })
+        .await?;
+        Ok(buffer.filled().to_vec())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_do_not_prolong_the_time_of_a_beginning() {
+        let (mut stream, mut client) = beginning(33);
+        let start = Instant::now();
+        let sending = async {
+            for _ in 0..32 {
+                client.write_all(b"x").await.unwrap();
+                sleep(Duration::from_secs(4)).await;
+            }
+        };
+        let reading = async {
+            loop {
+                if let Err(error) = read(&mut stream).await {
+                    return error;
+                }
+            }
+        };
+        let error = tokio::select! {
+            () = sending => panic!("it is still read after {:?}", start.elapsed()),
+            error = reading => error,
+        };
+        assert_eq!((error.kind(), start.elapsed()), (io::ErrorKind::TimedOut, TIME));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_has_begun_has_no_deadline() {
+        let (mut stream, mut client) = beginning(2);
+        for byte in [b"a", b"b", b"c"] {
+            client.write_all(byte).await.unwrap();
+            assert_eq!(read(&mut stream).await.unwrap(), byte);
+        }
+        let sending = async {
+            sleep(10 * TIME).await;
+            client.write_all(b"d").await.unwrap();
+        };
+        let (bytes, ()) = tokio::join!(read(&mut stream), sending);
+        assert_eq!(bytes.unwrap(), b"d");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,5 @@
 //! Listeners of all protocols: connections as they are, or encrypted.
 
-mod beginning;
 mod bounded;
 mod connections;
 mod stream;
@@ -12,7 +11,6 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 
-pub(crate) use beginning::Beginning;
 pub(crate) use bounded::{Bounded, MayRead};
 pub(crate) use connections::Connections;
 pub use stream::Stream;

@@ -13,7 +13,8 @@ pub(super) async fn follow(inner: &Arc<Inner>, report: impl Fn(Result<(), TlsErr
 }
 
 fn load(inner: &Inner, contents: Result<Contents, TlsError>) -> Result<(), TlsError> {
-    let loaded = contents.and_then(|it| Loaded::new(inner.protocol, &inner.settings, it));
+    let loaded =
+        contents.and_then(|contents| Loaded::new(inner.protocol, &inner.settings, contents));
     inner.stats.reload(loaded.is_ok());
     let loaded = loaded?;
     inner.stats.expires(loaded.expires);

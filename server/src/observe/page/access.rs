@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use crate::net::access::{Access, Guard};
+use crate::net::access::{Access, CHALLENGE, Guard};
 
 /// What browsers may do with answers: nothing from elsewhere, in no frame, kept nowhere.
 const FIELDS: [(HeaderName, &str); 7] = [
@@ -45,14 +45,10 @@ fn refusal(guard: &Guard, headers: &HeaderMap) -> Option<Response> {
              may be those of another site\n",
         ),
         Access::Login(_) if guard.admits(headers) => None,
-        Access::Login(_) => {
-            let challenge = "Basic realm=\"tidegate\", charset=\"UTF-8\"";
-            let fields = [(header::WWW_AUTHENTICATE, challenge), (header::CONNECTION, "close")];
-            Some(
-                (StatusCode::UNAUTHORIZED, fields, "a user and a password are needed\n")
-                    .into_response(),
-            )
-        }
+        Access::Login(_) => Some(
+            (StatusCode::UNAUTHORIZED, CHALLENGE, "a user and a password are needed\n")
+                .into_response(),
+        ),
         Access::Closed => refused(
             StatusCode::FORBIDDEN,
             "other machines reach this address, so that the page needs a password (TIDEGATE_PAGE_PASSWORD), or to be \
