@@ -2,7 +2,7 @@ use std::iter::repeat;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::json;
@@ -11,6 +11,7 @@ use tidegate_http::fields::FieldWriter;
 
 use super::read::Request;
 use crate::calls::without_kind;
+use crate::net::http::with_json;
 
 /// Writes the fields of policies that come with the requests.
 static FIELDS: LazyLock<Option<FieldWriter>> = LazyLock::new(|| FieldWriter::new([]).ok());
@@ -133,10 +134,4 @@ pub(super) fn failed(error: &Error) -> Response {
 /// The response to a request that is not a call.
 pub(super) fn not_done(status: StatusCode, error: &str, message: &str) -> Response {
     with_json(status, &json!({"error": error, "message": message}))
-}
-
-fn with_json(status: StatusCode, value: &impl Serialize) -> Response {
-    // Texts and numbers in maps whose keys are texts can always be written.
-    let text = serde_json::to_vec(value).unwrap_or_default();
-    (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
 }

@@ -161,38 +161,6 @@ impl HttpBody for Received {
     }
 }
 
-/// The body of a response. Its request is in flight until HTTP/2 has taken all of it.
-pub(super) struct Sent {
-    body: Body,
-    _usage: Arc<Usage>,
-}
-
-impl Sent {
-    pub(super) fn new(body: Body, usage: Arc<Usage>) -> Self {
-        Self { body, _usage: usage }
-    }
-}
-
-impl HttpBody for Sent {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        Pin::new(&mut self.get_mut().body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -17,6 +17,7 @@ use axum::http;
 use bytes::Bytes;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::SERVICE_NAME;
+use http_body_util::BodyExt;
 use metrics::{counter, gauge};
 use tonic::body::Body;
 use tonic::server::{Grpc, NamedService, UnaryService};
@@ -27,7 +28,7 @@ use crate::envoy::health::{self, HealthSettings};
 use crate::envoy::request::RateLimitRequest;
 use crate::envoy::service::Service;
 use crate::net::listener::{Connections, Listener, Stream};
-use memory::{Client, Memory, Received, Sent, Usage};
+use memory::{Client, Memory, Received, Usage};
 pub use message::MAX_ENTRIES;
 use message::RequestCodec;
 
@@ -196,7 +197,13 @@ impl tower_service::Service<http::Request<Body>> for RateLimits {
                 let status = Status::from_header_map(response.headers());
                 service.unreadable(peer, status.as_ref().map_or("no reason", Status::message));
             }
-            Ok(response.map(|body| Body::new(Sent::new(body, usage))))
+            Ok(response.map(|body| {
+                Body::new(body.map_frame(move |frame| {
+                    // The request is in flight until HTTP/2 has taken all of the response.
+                    let _in_flight = &usage;
+                    frame
+                }))
+            }))
         })
     }
 }

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{JsonError, read_request, show_response};
 use crate::envoy::service::Service;
-use crate::net::http::{BodyError, Payload};
+use crate::net::http::{BodyError, Payload, with_json};
 use crate::net::tree::Tree;
 use crate::observe::prometheus;
 
@@ -66,12 +66,6 @@ async fn decide(State(service): State<Arc<Service>>, body: Result<Payload, BodyE
 
 fn refused(why: &str) -> Response {
     (StatusCode::BAD_REQUEST, format!("Bad Request: {why}\n")).into_response()
-}
-
-fn with_json(status: StatusCode, value: &Value) -> Response {
-    // `to_string` of the value takes 1,500 instructions more. Writing it does not fail.
-    let text = serde_json::to_string(value).unwrap_or_default();
-    (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
 async fn health(State(service): State<Arc<Service>>) -> Response {

@@ -14,6 +14,6 @@ mod server;
 mod settings;
 mod timed;
 
-pub(crate) use body::{BodyError, Payload};
+pub(crate) use body::{BodyError, Payload, with_json};
 pub use server::{serve, serve_stream};
 pub use settings::HttpSettings;
