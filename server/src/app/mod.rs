@@ -12,16 +12,17 @@ use std::time::Instant;
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use tidegate_core::Store;
-use tidegate_server::calls::{Calls, resp, v1};
+use tidegate_server::calls::resp::{self, RespSettings};
+use tidegate_server::calls::{Calls, v1};
 use tidegate_server::envoy::decide::Decider;
 use tidegate_server::envoy::service::Service;
 use tidegate_server::envoy::{debug, grpc, json};
-use tidegate_server::net::descriptors;
+use tidegate_server::net::{descriptors, http};
 use tidegate_server::observe::activity::{Activity, ActivitySettings, Source};
 use tidegate_server::observe::unreadable::Unreadable;
 use tidegate_server::observe::{page, prometheus};
 
-use crate::args::Serve;
+use crate::args::{Serve, read_only_settings};
 use limits::Limits;
 pub(crate) use limits::check;
 use listeners::{Listeners, Running};
@@ -30,7 +31,8 @@ pub(crate) use signals::shutdown;
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// A server that is ready to serve.
-pub(crate) struct App {
+pub(crate) struct App<'s> {
+    settings: &'s Serve,
     service: Arc<Service>,
     /// The store for calls of RESP and `/v1`.
     store: Arc<dyn Store>,
@@ -38,15 +40,16 @@ pub(crate) struct App {
     metrics: PrometheusHandle,
     limits: Limits,
     listeners: Listeners,
+    resp_settings: Option<RespSettings>,
 }
 
-impl App {
+impl<'s> App<'s> {
     /// Opens the stores, puts the limits of a directory in force, and binds the listeners.
     ///
     /// # Errors
     ///
     /// Returns an error if a setting, a limit or an address is not valid.
-    pub(crate) async fn build(settings: &mut Serve) -> Result<Self, Failure> {
+    pub(crate) async fn build(settings: &'s mut Serve) -> Result<Self, Failure> {
         settings.check()?;
         if let Some(warning) = descriptors::fit(settings.max_connections()) {
             stderr!("warning: {warning}");
@@ -65,7 +68,10 @@ impl App {
         };
         let store = settings.on_store_error().around(Arc::clone(service.decider().store()));
         let listeners = Listeners::bind(settings).await?;
-        Ok(Self { service, store, activity, metrics, limits, listeners })
+        let resp_settings =
+            listeners.resp.as_ref().map(|resp| settings.resp.settings(resp.address));
+        let resp_settings = resp_settings.transpose()?;
+        Ok(Self { settings, service, store, activity, metrics, limits, listeners, resp_settings })
     }
 
     /// Serves until `shutdown` is ready and the requests in flight are answered.
@@ -74,10 +80,11 @@ impl App {
     ///
     /// Returns an error if the task of a protocol has panicked.
     pub(crate) async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Failure> {
-        let Self { service, store, activity, metrics, limits, listeners } = self;
-        let Listeners { grpc, http, resp, debug, metrics_alone, page } = listeners;
+        let Self { settings, service, store, activity, metrics, limits, .. } = self;
+        let Listeners { grpc, http, resp, page, debug, metrics_alone } = self.listeners;
+        let access = settings.http.access(http.address);
         stdout!("gRPC on {}, JSON on {}", grpc.address, http.url());
-        http.warn_if_closed("/v1", "HTTP");
+        http.warn_if_closed(&access, "/v1", "HTTP");
         let limits = limits.follow(Arc::clone(&service));
         let followed = Arc::clone(&service);
         // The task ends with the program.
@@ -89,37 +96,38 @@ impl App {
         });
 
         let (mut envoy, mut others) = (Running::new(), Running::new());
-        if let Some(resp) = resp {
+        if let (Some(resp), Some(settings)) = (resp, self.resp_settings) {
             stdout!("RESP on {}", resp.address);
             let calls = calls(&store, Source::Resp, "RESP", activity.clone());
-            others.start(resp, |listener, settings, until| {
-                resp::serve(listener, calls, settings, until)
-            });
+            others.start(resp, |listener, until| resp::serve(listener, calls, settings, until));
         }
+        let mut start_http = |bound, routes, settings| {
+            others.start(bound, |listener, until| http::serve(listener, routes, settings, until));
+        };
         let v1 = calls(&store, Source::V1, "/v1", activity.clone());
-        let routes = json::routes(Arc::clone(&service), Some(metrics.clone()))
-            .merge(v1::routes(v1, http.settings.access.clone()));
-        others.start_http(http, routes);
+        let routes = json::routes(Arc::clone(&service), Some(metrics.clone()));
+        start_http(http, routes.merge(v1::routes(v1, access)), settings.http.settings());
         if let Some(debug) = debug {
             stdout!("debug port on {}", debug.url());
-            others.start_http(debug, debug::routes(Arc::clone(&service), metrics.clone()));
+            let routes = debug::routes(Arc::clone(&service), metrics.clone());
+            start_http(debug, routes, read_only_settings());
         }
-        if let Some((metrics_alone, path)) = metrics_alone {
+        if let Some(metrics_alone) = metrics_alone {
             stdout!("metrics on {}", metrics_alone.url());
-            others.start_http(metrics_alone, prometheus::routes(metrics, path));
+            let routes = prometheus::routes(metrics, settings.prometheus.path());
+            start_http(metrics_alone, routes, read_only_settings());
         }
         if let (Some(page), Some(activity)) = (page, activity) {
+            let access = settings.page.access(page.address);
             stdout!("page on {}", page.url());
-            page.warn_if_closed("the page", "PAGE");
+            page.warn_if_closed(&access, "the page", "PAGE");
             let sampled = Arc::clone(&activity);
             // The task ends with the program.
             tokio::spawn(async move { sampled.run().await });
-            let routes = page::routes(activity, page.settings.access.clone());
-            others.start_http(page, routes);
+            start_http(page, page::routes(activity, access), read_only_settings());
         }
-        envoy.start(grpc, |listener, settings, until| {
-            grpc::serve(listener, service, settings, until)
-        });
+        let grpc_settings = settings.grpc.settings();
+        envoy.start(grpc, |listener, until| grpc::serve(listener, service, grpc_settings, until));
 
         shutdown.await;
         // gRPC takes requests until its drain is over. The other protocols serve until then, so
