@@ -5,10 +5,10 @@
 
 #[macro_use]
 mod lines;
-mod args;
 mod descriptors;
 mod limits;
 mod outages;
+mod settings;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -29,8 +29,8 @@ use tidegate_server::{debug, http, json, page, prometheus, resp, rls};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use args::{Cli, Command, Serve, read_only_settings};
 use limits::Limits;
+use settings::{Cli, Command, Serve, read_only_settings};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 

@@ -1,14 +1,14 @@
 //! The command line and the environment.
 
 mod debug;
-mod environment;
 mod grpc;
 mod http;
+mod listener;
 mod page;
 mod prometheus;
+mod ratelimit_env;
 mod resp;
 mod store;
-mod tls;
 #[cfg(feature = "top")]
 mod top;
 mod values;
@@ -27,11 +27,11 @@ use tidegate_server::xds::XdsSettings;
 use debug::Debug;
 use grpc::Grpc;
 use http::Http;
+use listener::TlsArgs;
 use page::Page;
 use prometheus::Prometheus;
 use resp::Resp;
 use store::StoreArgs;
-use tls::TlsArgs;
 use values::{given, ratio, switch};
 use xds::XdsArgs;
 
@@ -56,7 +56,7 @@ pub(crate) struct Cli {
 impl Cli {
     /// Reads the arguments and the variables; a mistake, as a request for help, ends the program.
     pub(crate) fn read() -> Self {
-        let mut command = environment::without_empty(Self::command());
+        let mut command = ratelimit_env::without_empty(Self::command());
         let error = match command.try_get_matches_from_mut(std::env::args_os()) {
             Ok(matches) => match Self::from_arg_matches(&matches) {
                 Ok(cli) => return cli,
@@ -67,7 +67,7 @@ impl Cli {
         // Only the commands of these arguments are built yet, and clap panics on an argument of
         // another.
         command.build();
-        if let Some(name) = environment::variable(&command, &error) {
+        if let Some(name) = ratelimit_env::variable(&command, &error) {
             stderr!("{name} in the environment:");
         }
         error.exit()
