@@ -19,7 +19,7 @@ pub(crate) type MaxConnections<'a> = (&'static str, &'a mut Option<usize>);
 /// not enough descriptors for the numbers that are set.
 pub(crate) fn fit(maximums: Vec<MaxConnections<'_>>) {
     if let Some(warning) = fit_to(maximums, raise()) {
-        stderr!("warning: {warning}");
+        tracing::warn!("{warning}");
     }
 }
 

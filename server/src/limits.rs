@@ -43,17 +43,19 @@ impl Limits {
             )),
             Self::Xds(settings) => {
                 let server = settings.server.clone();
-                stderr!("limits come from the management server at {server}");
+                tracing::info!("limits come from the management server at {server}");
                 tokio::spawn(xds::follow(*settings, service, move |event| match event {
-                    Event::Connected => stderr!("the management server at {server} is connected"),
+                    Event::Connected => {
+                        tracing::info!("the management server at {server} is connected");
+                    }
                     Event::Loaded => report(&loaded),
                     Event::Refused(error) => refused(&error),
-                    Event::Ignored { type_url } => stderr!(
-                        "tidegate-server: the management server at {server} has sent resources of type \
+                    Event::Ignored { type_url } => tracing::error!(
+                        "the management server at {server} has sent resources of type \
                          '{type_url}', which were not asked for"
                     ),
-                    Event::Disconnected { reason, retry_in } => stderr!(
-                        "tidegate-server: the management server at {server} is not connected: {reason}; \
+                    Event::Disconnected { reason, retry_in } => tracing::error!(
+                        "the management server at {server} is not connected: {reason}; \
                          the next attempt is in {retry_in:.1?}, and the limits stay as they are"
                     ),
                     _ => {}
@@ -64,5 +66,5 @@ impl Limits {
 }
 
 fn refused(error: &dyn std::error::Error) {
-    stderr!("tidegate-server: the limits stay as they were: {error}");
+    tracing::error!("the limits stay as they were: {error}");
 }

@@ -3,10 +3,9 @@
 //! Exit codes: 0 ended by a signal, or a directory that is valid; 1 a configuration, an address or a store that is
 //! not; 2 bad usage.
 
-#[macro_use]
-mod lines;
 mod descriptors;
 mod limits;
+mod log;
 mod outages;
 mod settings;
 
@@ -30,44 +29,54 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use limits::Limits;
-use settings::{Cli, Command, Serve, read_only_settings};
+use log::{say, write_error};
+use settings::{Address, Listener as ListenerSettings, Settings, Task, read_only_settings};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
-    let mut cli = Cli::read();
-    let result = match &cli.command {
-        Some(Command::Check { directory, domains }) => check(directory, domains.same_domain()),
-        #[cfg(feature = "top")]
-        Some(Command::Top(args)) => args.run().map_err(Into::into),
-        None => serve(&mut cli.serve),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            stderr!("tidegate-server: {error}");
-            ExitCode::FAILURE
+    let result = match settings::read() {
+        Task::Serve(mut settings) => {
+            log::start(settings.log);
+            serve(&mut settings).map_err(|error| tracing::error!("{error}"))
         }
-    }
+        Task::Check(directory, same_domain) => {
+            check(directory.as_deref(), same_domain).map_err(|error| command_failed(&*error))
+        }
+        #[cfg(feature = "top")]
+        Task::Top(top) => top.run().map_err(|error| command_failed(&error)),
+        Task::Done => Ok(()),
+    };
+    result.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
 }
 
-fn check(directory: &Path, same_domain: SameDomain) -> Result<(), Failure> {
+fn command_failed(error: &dyn std::error::Error) {
+    write_error(format_args!("tidegate-server: {error}"));
+}
+
+fn check(directory: Option<&Path>, same_domain: SameDomain) -> Result<(), Failure> {
+    let Some(directory) = directory else {
+        say("the settings are valid; the limits come from a management server");
+        return Ok(());
+    };
     let config = Config::from_directory(directory, same_domain)?;
-    warn(&config);
-    warn_of_files(directory);
-    stdout!("{} limits in {} domains", config.limits(), config.domains().len());
+    let warnings = config.warnings().iter().map(ToString::to_string);
+    for warning in warnings.chain(left_out(directory)) {
+        write_error(format_args!("warning: {warning}"));
+    }
+    say(format_args!("{} limits in {} domains", config.limits(), config.domains().len()));
     Ok(())
 }
 
 fn warn(config: &Config) {
     for warning in config.warnings() {
-        stderr!("warning: {warning}");
+        tracing::warn!("{warning}");
     }
 }
 
 fn warn_of_files(directory: &Path) {
     for message in left_out(directory) {
-        stderr!("warning: {message}");
+        tracing::warn!("{message}");
     }
 }
 
@@ -75,13 +84,15 @@ fn warn_of_files(directory: &Path) {
 /// readable. With Tokio's default, a request waits for 61 tasks.
 const EVENT_INTERVAL: u32 = 4;
 
-fn serve(args: &mut Serve) -> Result<(), Failure> {
+fn serve(args: &mut Settings) -> Result<(), Failure> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.enable_all().event_interval(EVENT_INTERVAL).build()?.block_on(serve_all(args))
 }
 
-async fn serve_all(args: &mut Serve) -> Result<(), Failure> {
-    args.check()?;
+async fn serve_all(args: &mut Settings) -> Result<(), Failure> {
+    for warning in &args.warnings {
+        tracing::warn!("{warning}");
+    }
     descriptors::fit(args.max_connections());
     let args = &*args;
     // Before anything that counts is made.
@@ -89,52 +100,48 @@ async fn serve_all(args: &mut Serve) -> Result<(), Failure> {
     let metrics = recorder.handle();
     metrics::set_global_recorder(recorder)?;
     prometheus::register();
-    let xds = args.xds_settings()?;
     let mut ended = Box::pin(signals()?);
     // A store that does not answer may take its time.
     let (service, activity) = tokio::select! {
         made = service(args) => made?,
         () = &mut ended => return Ok(()),
     };
-    let limits = match xds {
-        Some(settings) => Limits::Xds(Box::new(settings)),
-        None => Limits::from_directory(args.directory(), &service)?,
+    let limits = match &args.xds {
+        Some(settings) => Limits::Xds(Box::new(settings.clone())),
+        None => Limits::from_directory(args.directory.clone(), &service)?,
     };
 
-    let grpc = args.tls.grpc().listener(listen("GRPC_PORT", args.grpc.address()).await?)?;
-    let http = args.tls.http().listener(listen("PORT", args.http.address()).await?)?;
-    let resp = match args.resp.address() {
+    let grpc = args.grpc.listener.open(listen(args.grpc.listener.required_address()?).await?)?;
+    let http = args.http.listener.open(listen(args.http.listener.required_address()?).await?)?;
+    let resp = match &args.resp.listener.address {
         Some(address) => {
-            let listener = listen("TIDEGATE_RESP_PORT", address).await?;
+            let listener = listen(address).await?;
             let address = listener.local_addr()?;
             let settings = args.resp.settings(address)?;
-            Some((args.tls.resp().listener(listener)?, address, settings))
+            Some((args.resp.listener.open(listener)?, address, settings))
         }
         None => None,
     };
-    let page = match args.page.address() {
-        Some(address) => {
-            let listener = listen("TIDEGATE_PAGE_PORT", address).await?;
-            Some(args.tls.page().listener(listener)?)
-        }
+    let page = match &args.page.listener.address {
+        Some(address) => Some(args.page.listener.open(listen(address).await?)?),
         None => None,
     };
-    let debug = match args.debug.address() {
-        Some(address) => Some(listen("DEBUG_PORT", address).await?),
+    let debug = match &args.http.debug {
+        Some(address) => Some(listen(address).await?),
         None => None,
     };
-    let metrics_alone = match args.prometheus.address()? {
-        Some(address) => Some(listen("PROMETHEUS_ADDR", address).await?),
+    let metrics_alone = match &args.http.metrics {
+        Some(address) => Some(listen(address).await?),
         None => None,
     };
     let http_address = http.local_addr()?;
     let scheme = if http.is_encrypted() { "https" } else { "http" };
-    stdout!("gRPC on {}, JSON on {scheme}://{http_address}", grpc.local_addr()?);
-    let access = args.http.access(http_address);
+    say(format_args!("gRPC on {}, JSON on {scheme}://{http_address}", grpc.local_addr()?));
+    let access = args.http.listener.access(http_address);
     if access == Access::Closed {
-        stderr!(
-            "tidegate-server: /v1 is not served on {http_address}, which other machines reach, without a password \
-             (TIDEGATE_HTTP_PASSWORD), or being told that it needs none (TIDEGATE_HTTP_WITHOUT_PASSWORD)"
+        tracing::error!(
+            "/v1 is not served on {http_address}, which other machines reach: set a password (TIDEGATE_HTTP_PASSWORD, or \
+             http.password_file in the settings file), or http.without_password = true in the settings file"
         );
     }
 
@@ -153,9 +160,9 @@ async fn serve_all(args: &mut Serve) -> Result<(), Failure> {
             followed.follow_unreadable_json(log_unreadable("/json")),
         )
     });
-    let store = args.on_store_error().around(Arc::clone(service.decider().store()));
+    let store = args.store.on_error.around(Arc::clone(service.decider().store()));
     let resp = resp.map(|(listener, address, settings)| {
-        stdout!("RESP on {address}");
+        say(format_args!("RESP on {address}"));
         let stopped = until_stopped(stopped.clone());
         let calls = calls(&store, Source::Resp, "RESP", activity.clone());
         tokio::spawn(resp::serve(listener, calls, settings, stopped))
@@ -165,7 +172,7 @@ async fn serve_all(args: &mut Serve) -> Result<(), Failure> {
         routes.merge(v1::routes(calls(&store, Source::V1, "/v1", activity.clone()), access));
     let debug = match debug {
         Some(listener) => {
-            stdout!("debug port on http://{}", listener.local_addr()?);
+            say(format_args!("debug port on http://{}", listener.local_addr()?));
             let routes = debug::routes(Arc::clone(&service), metrics.clone());
             let until = until_stopped(stopped.clone());
             Some(tokio::spawn(http::serve(listener, routes, read_only_settings(), until)))
@@ -174,8 +181,8 @@ async fn serve_all(args: &mut Serve) -> Result<(), Failure> {
     };
     let metrics_alone = match metrics_alone {
         Some(listener) => {
-            stdout!("metrics on http://{}", listener.local_addr()?);
-            let routes = prometheus::routes(metrics, args.prometheus.path());
+            say(format_args!("metrics on http://{}", listener.local_addr()?));
+            let routes = prometheus::routes(metrics, args.http.metrics_path.clone());
             let until = until_stopped(stopped.clone());
             Some(tokio::spawn(http::serve(listener, routes, read_only_settings(), until)))
         }
@@ -183,7 +190,7 @@ async fn serve_all(args: &mut Serve) -> Result<(), Failure> {
     };
     let page = match (page, activity) {
         (Some(listener), Some(activity)) => {
-            let access = page_access(args, &listener)?;
+            let access = page_access(&args.page.listener, &listener)?;
             let (run, until) = (Arc::clone(&activity), until_stopped(stopped.clone()));
             tokio::spawn(async move { run.run().await });
             let routes = page::routes(activity, access);
@@ -210,49 +217,49 @@ async fn serve_all(args: &mut Serve) -> Result<(), Failure> {
 }
 
 /// The readers of the page, whose address is told.
-fn page_access(args: &Serve, listener: &Listener) -> Result<Access, Failure> {
+fn page_access(settings: &ListenerSettings, listener: &Listener) -> Result<Access, Failure> {
     let address = listener.local_addr()?;
     let scheme = if listener.is_encrypted() { "https" } else { "http" };
-    stdout!("page on {scheme}://{address}");
-    let access = args.page.access(address);
+    say(format_args!("page on {scheme}://{address}"));
+    let access = settings.access(address);
     if access == Access::Closed {
-        stderr!(
-            "tidegate-server: the page is not served on {address}, which other machines reach, without a password \
-             (TIDEGATE_PAGE_PASSWORD), or being told that it needs none (TIDEGATE_PAGE_WITHOUT_PASSWORD)"
+        tracing::error!(
+            "the page is not served on {address}, which other machines reach: set a password (TIDEGATE_PAGE_PASSWORD, or \
+             page.password_file in the settings file), or page.without_password = true in the settings file"
         );
     }
     Ok(access)
 }
 
 /// The service, and what records what it does, if a page shows it.
-async fn service(args: &Serve) -> Result<(Arc<Service>, Option<Arc<Activity>>), Failure> {
-    let url = args.store_url()?;
-    let (store, breaker) = open_watched(&url, &args.connections.of(&url)?)?;
-    let shown = WatchedStore::new("store", &url, Arc::clone(&store), breaker.clone());
+async fn service(args: &Settings) -> Result<(Arc<Service>, Option<Arc<Activity>>), Failure> {
+    let url = &args.store.url;
+    let (store, breaker) = open_watched(url, &args.store.settings()?)?;
+    let shown = WatchedStore::new("store", url, Arc::clone(&store), breaker.clone());
     begin("the store", shown.url(), &store, breaker).await;
     let mut watched = vec![shown];
-    let mut decider = Decider::new(store, args.behaviour());
-    if let Some(url) = args.per_second_url()? {
-        let (store, breaker) = open_watched(&url, &args.connections.of_per_second(&url)?)?;
+    let mut decider = Decider::new(store, args.answers.clone());
+    if let Some(url) = &args.store.per_second_url {
+        let (store, breaker) = open_watched(url, &args.store.per_second_settings(url)?)?;
         let shown =
-            WatchedStore::new("limits per second", &url, Arc::clone(&store), breaker.clone());
+            WatchedStore::new("limits per second", url, Arc::clone(&store), breaker.clone());
         begin("the store of limits per second", shown.url(), &store, breaker).await;
         watched.push(shown);
         decider = decider.with_per_second_store(store);
     }
-    if let Some(cache) = args.deny_cache(watched.len()) {
+    if let Some(cache) = args.store.deny_cache(watched.len()) {
         decider = decider.with_deny_cache(&cache);
     }
-    let activity = args.page.address().is_some().then(|| {
+    let activity = args.page.listener.address.is_some().then(|| {
         let mut settings = ActivitySettings::default();
-        settings.shows_subjects = args.page.page_subjects;
-        settings.on_store_error = args.on_store_error();
+        settings.shows_subjects = args.page.shows_subjects;
+        settings.on_store_error = args.store.on_error;
         Arc::new(Activity::new(settings, watched, Instant::now()))
     });
     let service = Service::new(decider)
-        .same_domain(args.domains.same_domain())
-        .on_store_error(args.on_store_error())
-        .starting_without_limits(args.xds.starts_without_limits())
+        .same_domain(args.same_domain)
+        .on_store_error(args.store.on_error)
+        .starting_without_limits(args.starts_without_limits)
         .activity(activity.clone());
     Ok((Arc::new(service), activity))
 }
@@ -261,14 +268,14 @@ async fn service(args: &Serve) -> Result<(Arc<Service>, Option<Arc<Activity>>), 
 /// no reason not to start: requests are answered as when it fails later.
 async fn begin(what: &str, url: &str, store: &Arc<dyn Store>, breaker: Option<BreakerWatch>) {
     if url == MEMORY {
-        stderr!(
+        tracing::info!(
             "{what} is the memory of this process: counts end with it, and no other server has them"
         );
     } else {
-        stderr!("{what} is {url}");
+        tracing::info!("{what} is {url}");
     }
     if let Err(error) = store.ready().await {
-        stderr!("tidegate-server: {what} is not ready: {error:#}");
+        tracing::error!("{what} is not ready: {error:#}");
     }
     if let Some(breaker) = breaker {
         // Ends with the program.
@@ -281,8 +288,8 @@ fn log_unreadable(protocol: &'static str) -> impl Fn(Unreadable) {
     move |unreadable| {
         let Unreadable { requests, peer, reason, .. } = unreadable;
         let peer = peer.map(|peer| format!(", from {peer}")).unwrap_or_default();
-        stderr!(
-            "tidegate-server: {requests} requests of {protocol} were not decided because they cannot be read; the \
+        tracing::error!(
+            "{requests} requests of {protocol} were not decided because they cannot be read; the \
              last one{peer}: {reason}"
         );
     }
@@ -305,17 +312,17 @@ fn calls(
 fn report(service: &Service) {
     if let Some(config) = service.decider().config() {
         warn(&config);
-        stderr!("{} limits in {} domains", config.limits(), config.domains().len());
+        tracing::info!("{} limits in {} domains", config.limits(), config.domains().len());
     }
 }
 
-async fn listen(variable: &str, address: (&str, u16)) -> Result<TcpListener, Failure> {
-    let (host, port) = address;
+async fn listen(address: &Address) -> Result<TcpListener, Failure> {
+    let Address { host, port, name } = address;
     // An address of IPv6 may be written as in a URL.
     let bare = host.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(host);
-    TcpListener::bind((bare, port)).await.map_err(|error| {
+    TcpListener::bind((bare, *port)).await.map_err(|error| {
         let shown = if bare.contains(':') { format!("[{bare}]") } else { bare.to_owned() };
-        format!("cannot listen on {shown}:{port} ({variable}): {error}").into()
+        format!("cannot listen on {shown}:{port} ({name}): {error}").into()
     })
 }
 

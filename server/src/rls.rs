@@ -44,9 +44,9 @@ const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/Sh
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectionAge {
-    /// After this time, a client is told to open another one (`GRPC_MAX_CONNECTION_AGE`).
+    /// After this time, a client is told to open another one.
     pub max: Duration,
-    /// For this time after that, its requests are still served (`GRPC_MAX_CONNECTION_AGE_GRACE`).
+    /// For this time after that, its requests are still served.
     pub grace: Duration,
 }
 

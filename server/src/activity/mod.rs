@@ -47,7 +47,7 @@ pub(crate) use shown::Subject;
 use shown::{Cut, cut_text, shown};
 pub use sketch::{Estimate, Sketch};
 use slow::{SlowCall, SlowCalls};
-pub use stores::WatchedStore;
+pub use stores::{WatchedStore, without_secrets};
 
 /// The maximum number of limits with rates of their own, of the files and of calls each. Others count as one.
 pub const MAX_LIMITS: usize = 1_000;

@@ -1,191 +1,196 @@
-//! The settings of encrypted connections.
+//! The settings of one listener: its address, its certificates, its login, and its connections.
 
-use clap::Args;
-use tidegate_server::listener::Listener;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use tidegate_server::listener::Listener as Socket;
 #[cfg(feature = "tls")]
 use tidegate_server::tls::{Protocol, Tls, TlsSettings};
+use tidegate_server::v1::{Access, Login};
 use tokio::net::TcpListener;
 
-use super::values::switch;
+use super::Mistake;
+use super::values::{Address, Values, connections, file, optional, switch, text};
+use super::values::{Origin, secret};
+use crate::descriptors::MaxConnections;
 
-#[derive(Args)]
-#[command(next_help_heading = "Encryption")]
-pub(crate) struct TlsArgs {
-    /// gRPC is encrypted, by the certificate and the key of the next two settings.
-    #[arg(long, env = "GRPC_SERVER_USE_TLS", value_parser = switch)]
-    grpc_tls: bool,
-    /// The certificate of gRPC, and those between it and its root (PEM). A change is in force within a second.
-    #[arg(long, value_name = "FILE", env = "GRPC_SERVER_TLS_CERT")]
-    grpc_tls_cert: Option<String>,
-    /// The private key of the certificate (PEM).
-    #[arg(long, value_name = "FILE", env = "GRPC_SERVER_TLS_KEY")]
-    grpc_tls_key: Option<String>,
-    /// Clients of gRPC have to show a certificate that one of these has signed (PEM).
-    #[arg(long, value_name = "FILE", env = "GRPC_CLIENT_TLS_CACERT")]
-    grpc_tls_client_ca: Option<String>,
-    /// The DNS name or IP address that it has to be for.
-    #[arg(long, value_name = "NAME", env = "GRPC_CLIENT_TLS_SAN")]
-    grpc_tls_client_san: Option<String>,
-
-    /// The certificate of JSON, health and metrics, which are encrypted then.
-    #[arg(long, value_name = "FILE", env = "TIDEGATE_HTTP_TLS_CERT")]
-    http_tls_cert: Option<String>,
-    /// The private key of the certificate.
-    #[arg(long, value_name = "FILE", env = "TIDEGATE_HTTP_TLS_KEY")]
-    http_tls_key: Option<String>,
-    /// Clients of JSON have to show a certificate that one of these has signed.
-    #[arg(long, value_name = "FILE", env = "TIDEGATE_HTTP_TLS_CLIENT_CACERT")]
-    http_tls_client_ca: Option<String>,
-    /// The DNS name or IP address that it has to be for.
-    #[arg(long, value_name = "NAME", env = "TIDEGATE_HTTP_TLS_CLIENT_SAN")]
-    http_tls_client_san: Option<String>,
-
-    /// The certificate of RESP, which is encrypted then.
-    #[arg(long, value_name = "FILE", env = "TIDEGATE_RESP_TLS_CERT")]
-    resp_tls_cert: Option<String>,
-    /// The private key of the certificate.
-    #[arg(long, value_name = "FILE", env = "TIDEGATE_RESP_TLS_KEY")]
-    resp_tls_key: Option<String>,
-    /// Clients of RESP have to show a certificate that one of these has signed.
-    #[arg(long, value_name = "FILE", env = "TIDEGATE_RESP_TLS_CLIENT_CACERT")]
-    resp_tls_client_ca: Option<String>,
-    /// The DNS name or IP address that it has to be for.
-    #[arg(long, value_name = "NAME", env = "TIDEGATE_RESP_TLS_CLIENT_SAN")]
-    resp_tls_client_san: Option<String>,
-
-    /// The certificate of the page, which is encrypted then.
-    #[arg(long, value_name = "FILE", env = "TIDEGATE_PAGE_TLS_CERT")]
-    page_tls_cert: Option<String>,
-    /// The private key of the certificate.
-    #[arg(long, value_name = "FILE", env = "TIDEGATE_PAGE_TLS_KEY")]
-    page_tls_key: Option<String>,
-    /// Readers of the page have to show a certificate that one of these has signed.
-    #[arg(long, value_name = "FILE", env = "TIDEGATE_PAGE_TLS_CLIENT_CACERT")]
-    page_tls_client_ca: Option<String>,
-    /// The DNS name or IP address that it has to be for.
-    #[arg(long, value_name = "NAME", env = "TIDEGATE_PAGE_TLS_CLIENT_SAN")]
-    page_tls_client_san: Option<String>,
+/// The protocols with a listener. A listener's section of the file has the name of its protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Section {
+    Grpc,
+    Http,
+    Resp,
+    Page,
 }
 
-/// The settings of one listener, with the names of their variables.
-pub(crate) struct ListenerTls<'a> {
-    #[cfg(feature = "tls")]
-    protocol: Protocol,
-    /// What turns encryption on: its variable, and whether it does.
-    switch: (&'static str, bool),
-    certificate: Setting<'a>,
-    key: Setting<'a>,
-    client_roots: Setting<'a>,
-    client_name: Setting<'a>,
-}
+impl Section {
+    pub(super) const ALL: [Self; 4] = [Self::Grpc, Self::Http, Self::Resp, Self::Page];
 
-type Setting<'a> = (&'static str, Option<&'a str>);
-
-/// A variable that is set and empty is not given.
-fn given(value: &Option<String>) -> Option<&str> {
-    value.as_deref().filter(|value| !value.is_empty())
-}
-
-impl TlsArgs {
-    pub(crate) fn is_grpc_on(&self) -> bool {
-        self.grpc_tls
+    /// Returns the key of the setting `name` in this section.
+    pub(super) fn key(self, name: &str) -> String {
+        let section = match self {
+            Self::Grpc => "grpc",
+            Self::Http => "http",
+            Self::Resp => "resp",
+            Self::Page => "page",
+        };
+        format!("{section}.{name}")
     }
 
-    pub(crate) fn grpc(&self) -> ListenerTls<'_> {
-        ListenerTls {
-            #[cfg(feature = "tls")]
-            protocol: Protocol::Grpc,
-            switch: ("GRPC_SERVER_USE_TLS", self.grpc_tls),
-            certificate: ("GRPC_SERVER_TLS_CERT", given(&self.grpc_tls_cert)),
-            key: ("GRPC_SERVER_TLS_KEY", given(&self.grpc_tls_key)),
-            client_roots: ("GRPC_CLIENT_TLS_CACERT", given(&self.grpc_tls_client_ca)),
-            client_name: ("GRPC_CLIENT_TLS_SAN", given(&self.grpc_tls_client_san)),
+    fn address(self) -> &'static str {
+        match self {
+            Self::Grpc => "0.0.0.0:8081",
+            Self::Http => "127.0.0.1:8080",
+            Self::Resp | Self::Page => "",
         }
     }
 
-    pub(crate) fn http(&self) -> ListenerTls<'_> {
-        let certificate = given(&self.http_tls_cert);
-        ListenerTls {
-            #[cfg(feature = "tls")]
-            protocol: Protocol::Http,
-            switch: ("TIDEGATE_HTTP_TLS_CERT", certificate.is_some()),
-            certificate: ("TIDEGATE_HTTP_TLS_CERT", certificate),
-            key: ("TIDEGATE_HTTP_TLS_KEY", given(&self.http_tls_key)),
-            client_roots: ("TIDEGATE_HTTP_TLS_CLIENT_CACERT", given(&self.http_tls_client_ca)),
-            client_name: ("TIDEGATE_HTTP_TLS_CLIENT_SAN", given(&self.http_tls_client_san)),
-        }
-    }
-
-    pub(crate) fn resp(&self) -> ListenerTls<'_> {
-        let certificate = given(&self.resp_tls_cert);
-        ListenerTls {
-            #[cfg(feature = "tls")]
-            protocol: Protocol::Resp,
-            switch: ("TIDEGATE_RESP_TLS_CERT", certificate.is_some()),
-            certificate: ("TIDEGATE_RESP_TLS_CERT", certificate),
-            key: ("TIDEGATE_RESP_TLS_KEY", given(&self.resp_tls_key)),
-            client_roots: ("TIDEGATE_RESP_TLS_CLIENT_CACERT", given(&self.resp_tls_client_ca)),
-            client_name: ("TIDEGATE_RESP_TLS_CLIENT_SAN", given(&self.resp_tls_client_san)),
-        }
-    }
-
-    pub(crate) fn page(&self) -> ListenerTls<'_> {
-        let certificate = given(&self.page_tls_cert);
-        ListenerTls {
-            #[cfg(feature = "tls")]
-            protocol: Protocol::Page,
-            switch: ("TIDEGATE_PAGE_TLS_CERT", certificate.is_some()),
-            certificate: ("TIDEGATE_PAGE_TLS_CERT", certificate),
-            key: ("TIDEGATE_PAGE_TLS_KEY", given(&self.page_tls_key)),
-            client_roots: ("TIDEGATE_PAGE_TLS_CLIENT_CACERT", given(&self.page_tls_client_ca)),
-            client_name: ("TIDEGATE_PAGE_TLS_CLIENT_SAN", given(&self.page_tls_client_san)),
+    fn max_connections_key(self) -> &'static str {
+        match self {
+            Self::Grpc => "grpc.max_connections",
+            Self::Http => "http.max_connections",
+            Self::Resp => "resp.max_connections",
+            Self::Page => "page.max_connections",
         }
     }
 }
 
-impl ListenerTls<'_> {
-    /// Rejects settings that would have no effect or cannot be carried out.
-    pub(crate) fn check(&self) -> Result<(), String> {
-        let (switch, is_on) = self.switch;
-        let unused = [self.certificate, self.key, self.client_roots, self.client_name]
-            .into_iter()
-            .find_map(|(variable, value)| value.map(|_| variable));
-        match unused {
-            Some(variable) if !is_on => {
-                return Err(format!("{variable} is set, and has no effect without {switch}"));
+/// The settings of a listener. gRPC has no login, and the page a fixed number of connections.
+pub(crate) struct Listener {
+    section: Section,
+    /// The address; `None` if the protocol is not served.
+    pub(crate) address: Option<Address>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    client_ca: Option<PathBuf>,
+    client_name: Option<String>,
+    /// The login that clients need.
+    pub(super) login: Option<Login>,
+    /// Whether other machines may connect without a login.
+    pub(super) without_password: bool,
+    /// The maximum number of connections; `None` until the limit of open files is known.
+    pub(super) max_connections: Option<usize>,
+}
+
+impl Listener {
+    pub(super) fn read(section: Section, values: &mut Values) -> Result<Self, Mistake> {
+        let key = |name| section.key(name);
+        let help = match section {
+            Section::Grpc | Section::Http => {
+                "Address, HOST:PORT; `:PORT` for all addresses, port 0 for any free port."
             }
-            _ if !is_on => return Ok(()),
-            _ => {}
-        }
-        if cfg!(not(feature = "tls")) {
-            return Err(format!(
-                "{switch} is set, and this program was built without TLS (feature `tls`)"
-            ));
-        }
-        for (variable, value) in [self.certificate, self.key] {
-            if value.is_none() {
-                return Err(format!("{switch} needs {variable}, which is not set"));
+            Section::Resp | Section::Page => {
+                "Address, HOST:PORT; `:PORT` for all addresses, port 0 for any free port. Empty: not served."
             }
+        };
+        let address = values.get_address(&key("address"), section.address(), help)?;
+        let certificate = values.get(
+            &key("tls_certificate"),
+            "",
+            "File with the certificate, followed by its intermediate certificates (PEM). With it, all \
+             connections are encrypted. Changes of these files take effect within a second.",
+            file(),
+        )?;
+        let private_key = values.get(
+            &key("tls_key"),
+            "",
+            "File with the private key of the certificate (PEM).",
+            file(),
+        )?;
+        let client_ca = values.get(
+            &key("tls_client_ca"),
+            "",
+            "File with root certificates (PEM); clients need a certificate that one of them signed.",
+            file(),
+        )?;
+        let client_name = values.get(
+            &key("tls_client_name"),
+            "",
+            "DNS name or IP address that the certificates of clients must have. Empty: any.",
+            optional(text()),
+        )?;
+        let (mut login, mut without_password) = (None, false);
+        if section != Section::Grpc {
+            let user =
+                values.get(&key("user"), "default", "User that clients log in as.", text())?;
+            let password =
+                secret_of(values, &key("password"), "Password of clients. Empty: none.")?;
+            login = password.map(|password| Login { user, password });
+            without_password = values.get(
+                &key("without_password"),
+                "false",
+                "Serve other machines without a password.",
+                switch(),
+            )?;
         }
-        let ((roots, has_roots), (name, has_name)) = (self.client_roots, self.client_name);
-        if has_name.is_some() && has_roots.is_none() {
-            return Err(format!("{name} needs {roots}: without it, no name is verified"));
-        }
-        Ok(())
+        let max_connections = match section {
+            Section::Page => None,
+            _ => values.get(
+                &key("max_connections"),
+                "auto",
+                "Maximum number of connections; \"auto\": 10000, or fewer if the process may not open as \
+                 many files.",
+                connections(),
+            )?,
+        };
+        Ok(Self {
+            section,
+            address,
+            certificate,
+            key: private_key,
+            client_ca,
+            client_name,
+            login,
+            without_password,
+            max_connections,
+        })
     }
 
-    /// The listener, whose certificates follow their files from now on.
+    /// Returns the address of a protocol that is always served.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the address is empty.
+    pub(crate) fn required_address(&self) -> Result<&Address, String> {
+        let empty = || format!("{} is empty; it must be HOST:PORT", self.section.key("address"));
+        self.address.as_ref().ok_or_else(empty)
+    }
+
+    /// Returns the clients that may send requests to `address`.
+    pub(crate) fn access(&self, address: SocketAddr) -> Access {
+        match &self.login {
+            Some(login) => Access::Login(login.clone()),
+            None if self.without_password || address.ip().is_loopback() => Access::Open,
+            None => Access::Closed,
+        }
+    }
+
+    /// Returns the maximum number of connections with the key of its setting.
+    pub(super) fn max_connections(&mut self) -> MaxConnections<'_> {
+        (self.section.max_connections_key(), &mut self.max_connections)
+    }
+
+    /// Returns the listener on `tcp`. From now on, its certificates follow their files.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a certificate or a key cannot be used.
     #[cfg(feature = "tls")]
-    pub(crate) fn listener(&self, tcp: TcpListener) -> Result<Listener, String> {
-        let (true, Some(certificate), Some(key)) = (self.switch.1, self.certificate.1, self.key.1)
-        else {
+    pub(crate) fn open(&self, tcp: TcpListener) -> Result<Socket, String> {
+        let (Some(certificate), Some(key)) = (&self.certificate, &self.key) else {
             return Ok(tcp.into());
         };
         let mut settings = TlsSettings::new(certificate, key);
-        settings.client_roots = self.client_roots.1.map(Into::into);
-        settings.client_name = self.client_name.1.map(Into::into);
-        let name = self.protocol.name();
-        let tls = Tls::open(self.protocol, settings)
+        settings.client_roots.clone_from(&self.client_ca);
+        settings.client_name.clone_from(&self.client_name);
+        let protocol = match self.section {
+            Section::Grpc => Protocol::Grpc,
+            Section::Http => Protocol::Http,
+            Section::Resp => Protocol::Resp,
+            Section::Page => Protocol::Page,
+        };
+        let name = protocol.name();
+        let tls = Tls::open(protocol, settings)
             .map_err(|error| format!("the certificates of {name}: {error}"))?;
         warn(&tls);
         let followed = tls.clone();
@@ -193,23 +198,21 @@ impl ListenerTls<'_> {
         tokio::spawn(async move {
             let report = |loaded| match loaded {
                 Ok(()) => {
-                    stderr!("the certificates of {name} were loaded again");
+                    tracing::info!("the certificates of {name} were loaded again");
                     warn(&followed);
                 }
                 Err(error) => {
-                    stderr!(
-                        "tidegate-server: the certificates of {name} stay as they were: {error}"
-                    );
+                    tracing::error!("the certificates of {name} stay as they were: {error}");
                 }
             };
             followed.follow(report).await;
         });
-        Ok(Listener::encrypted(tcp, tls))
+        Ok(Socket::encrypted(tcp, tls))
     }
 
     #[cfg(not(feature = "tls"))]
     #[allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "with TLS they are used")]
-    pub(crate) fn listener(&self, tcp: TcpListener) -> Result<Listener, String> {
+    pub(crate) fn open(&self, tcp: TcpListener) -> Result<Socket, String> {
         Ok(tcp.into())
     }
 }
@@ -217,6 +220,40 @@ impl ListenerTls<'_> {
 #[cfg(feature = "tls")]
 fn warn(tls: &Tls) {
     if let Some(warning) = tls.warning() {
-        stderr!("warning: {warning}");
+        tracing::warn!("{warning}");
     }
+}
+
+/// The maximum size of a file with a password, in bytes.
+const MAX_SECRET_BYTES: usize = 4096;
+
+/// Reads a password from the setting `key`, or from the file that the setting `key` with the suffix
+/// `_file` names. A variable takes precedence over the settings file.
+pub(super) fn secret_of(
+    values: &mut Values,
+    key: &str,
+    help: &'static str,
+) -> Result<Option<String>, Mistake> {
+    let password = values.get(key, "", help, optional(secret()))?;
+    let file_key = format!("{key}_file");
+    let about = "File that contains this password, such as a mounted secret. A line break at its end is ignored.";
+    let path = values.get(&file_key, "", about, file())?;
+    let path = match (password, path) {
+        (password, None) => return Ok(password),
+        (Some(_), Some(_)) if matches!(values.origin(key), Origin::File(_)) => {
+            let message = format!("{key} and {file_key} are set; one of them must be removed");
+            return Err(Mistake::from(message));
+        }
+        (Some(password), Some(_)) => return Ok(Some(password)),
+        (None, Some(path)) => path,
+    };
+    let place = format!("{file_key}: {}", path.display());
+    let text = std::fs::read_to_string(&path)
+        .map_err(|error| format!("{place}: the file cannot be read: {error}"))?;
+    let text = text.trim_end_matches(['\r', '\n']);
+    if text.is_empty() || text.len() > MAX_SECRET_BYTES {
+        let bound = format!("it must have 1 to {MAX_SECRET_BYTES}");
+        return Err(format!("{place}: the file has {} bytes; {bound}", text.len()).into());
+    }
+    Ok(Some(text.to_owned()))
 }

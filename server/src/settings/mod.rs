@@ -1,341 +1,604 @@
-//! The command line and the environment.
+//! The settings: defaults, the settings file, environment variables and flags, in ascending precedence.
 
-mod debug;
-mod grpc;
-mod http;
+mod args;
+mod check;
+mod file;
 mod listener;
-mod page;
-mod prometheus;
 mod ratelimit_env;
-mod resp;
 mod store;
 #[cfg(feature = "top")]
 mod top;
 mod values;
 mod xds;
 
+use std::ffi::OsString;
+use std::io::Write;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use tidegate_core::{DenyCache, Error, ErrorKind};
+use clap::Parser;
 use tidegate_server::config::SameDomain;
-use tidegate_server::decide::{Behaviour, HeaderNames, NearLimitRatio};
-use tidegate_server::service::OnStoreError;
-use tidegate_server::store::{MEMORY, RedisVariables};
+use tidegate_server::decide::{Behaviour, HeaderNames};
+use tidegate_server::http::HttpSettings;
+use tidegate_server::resp::RespSettings;
+use tidegate_server::rls::{ConnectionAge, GrpcSettings};
 use tidegate_server::xds::XdsSettings;
 
-use debug::Debug;
-use grpc::Grpc;
-use http::Http;
-use listener::TlsArgs;
-use page::Page;
-use prometheus::Prometheus;
-use resp::Resp;
-use store::StoreArgs;
-use values::{given, ratio, switch};
-use xds::XdsArgs;
-
-use crate::descriptors::MaxConnections;
-
-pub(crate) use http::read_only_settings;
+use args::{Cli, Command, Flags};
+pub(crate) use listener::{Listener, Section};
+use ratelimit_env::Environment;
+pub(crate) use store::Store;
 #[cfg(feature = "top")]
 pub(crate) use top::Top;
+pub(crate) use values::Address;
+use values::{Origin, Values, choice, number, ratio, span, span_or_zero, switch, text, text_as};
 
-/// Envoy's rate-limit service on any store of Tidegate.
-///
-/// Reads the files and the environment variables of envoyproxy/ratelimit. Without a command, it serves.
-#[derive(Parser)]
-#[command(version, args_conflicts_with_subcommands = true)]
-pub(crate) struct Cli {
-    #[command(subcommand)]
-    pub(crate) command: Option<Command>,
-    #[command(flatten)]
-    pub(crate) serve: Serve,
+use crate::descriptors::MaxConnections;
+use crate::log::{Format, LogSettings, say, write_error};
+
+/// Why the program does not start.
+#[derive(Debug)]
+pub(crate) struct Mistake {
+    message: String,
+    /// 2 if the value of a setting is not possible, and 1 if settings contradict each other or cannot be used.
+    exit_code: u8,
 }
 
-impl Cli {
-    /// Reads the arguments and the variables; a mistake, as a request for help, ends the program.
-    pub(crate) fn read() -> Self {
-        let mut command = ratelimit_env::without_empty(Self::command());
-        let error = match command.try_get_matches_from_mut(std::env::args_os()) {
-            Ok(matches) => match Self::from_arg_matches(&matches) {
-                Ok(cli) => return cli,
-                Err(error) => error.format(&mut command),
-            },
-            Err(error) => error,
-        };
-        // Only the commands of these arguments are built yet, and clap panics on an argument of
-        // another.
-        command.build();
-        if let Some(name) = ratelimit_env::variable(&command, &error) {
-            stderr!("{name} in the environment:");
-        }
-        error.exit()
+impl Mistake {
+    fn value(message: String) -> Self {
+        Self { message, exit_code: 2 }
     }
 }
 
-#[derive(Subcommand)]
-pub(crate) enum Command {
-    /// Reads a directory of limits as the server would, and says what is wrong with it.
-    ///
-    /// Exit codes: 0 if it is valid, 1 if not.
-    Check {
-        /// The directory.
-        directory: PathBuf,
-        #[command(flatten)]
-        domains: Domains,
-    },
-    /// Shows in the terminal what a server does now: what its page shows.
-    ///
-    /// Arrow keys scroll, `q` ends. Exit codes: 0 if it was ended, 1 if there is no terminal or, with `--once`, no answer.
+impl From<String> for Mistake {
+    fn from(message: String) -> Self {
+        Self { message, exit_code: 1 }
+    }
+}
+
+/// What the program is to do.
+pub(crate) enum Task {
+    Serve(Box<Settings>),
+    /// Check the limits in a directory, unless they come from a management server.
+    Check(Option<PathBuf>, SameDomain),
     #[cfg(feature = "top")]
     Top(Top),
+    /// Nothing more: the command is done.
+    Done,
 }
 
-#[derive(Args)]
-pub(crate) struct Domains {
-    /// Several files may have limits of one domain.
-    #[arg(long, env = "MERGE_DOMAIN_CONFIG", value_parser = switch)]
+/// Reads the command line, the environment and the settings file. A mistake and a request for help end the program.
+pub(crate) fn read() -> Task {
+    let Cli { command, flags } = Cli::parse();
+    let done = match command {
+        None => serve(&flags),
+        Some(Command::Check { directory, settings, merge_domains }) => {
+            check_limits(directory, settings, merge_domains)
+        }
+        Some(Command::Init { file }) => init(&file),
+        Some(Command::Variables) => {
+            let ours = OURS.iter().map(|(name, _, about)| format!("{name:<46}{about}\n"));
+            say(format!("{}{}", ours.collect::<String>(), ratelimit_env::list()).trim_end());
+            Ok(Task::Done)
+        }
+        #[cfg(feature = "top")]
+        Some(Command::Top(top)) => Ok(Task::Top(top)),
+    };
+    done.unwrap_or_else(|mistake| {
+        write_error(format_args!("tidegate-server: {}", mistake.message));
+        std::process::exit(mistake.exit_code.into())
+    })
+}
+
+fn serve(flags: &Flags) -> Result<Task, Mistake> {
+    let (settings, values) = Settings::load(flags)?;
+    if !flags.print_settings {
+        return Ok(Task::Serve(Box::new(settings)));
+    }
+    for warning in &settings.warnings {
+        write_error(format_args!("warning: {warning}"));
+    }
+    say(values.print().trim_end());
+    Ok(Task::Done)
+}
+
+fn check_limits(
+    directory: Option<PathBuf>,
+    settings: Option<PathBuf>,
     merge_domains: bool,
-}
-
-impl Domains {
-    pub(crate) fn same_domain(&self) -> SameDomain {
-        if self.merge_domains { SameDomain::Merge } else { SameDomain::Refuse }
+) -> Result<Task, Mistake> {
+    let mut flags = Flags::default();
+    flags.settings = settings;
+    let (settings, _) = Settings::load(&flags)?;
+    for warning in &settings.warnings {
+        write_error(format_args!("warning: {warning}"));
     }
+    let own = settings.xds.is_none().then_some(settings.directory);
+    let same_domain = if merge_domains { SameDomain::Merge } else { settings.same_domain };
+    Ok(Task::Check(directory.or(own), same_domain))
 }
 
-/// The heading of the settings of stores.
-const STORE: &str = "Store";
+fn init(path: &Path) -> Result<Task, Mistake> {
+    let mut values = Values::default();
+    Settings::read(&mut values)?;
+    let text = format!("{}{}", file::TITLE, values.to_file(&file::SECTIONS));
+    let create = || std::fs::File::create_new(path)?.write_all(text.as_bytes());
+    create().map_err(|error| format!("{}: the file cannot be written: {error}", path.display()))?;
+    say(format_args!("{} has all settings with their defaults", path.display()));
+    Ok(Task::Done)
+}
 
-#[derive(Args)]
-#[command(next_help_heading = "Limits")]
-pub(crate) struct Serve {
-    /// No request is refused; the statuses of descriptors say what would be.
-    #[arg(long, env = "SHADOW_MODE", value_parser = switch)]
-    shadow_mode: bool,
-    /// All limits written as `rate_limit:` are quotas.
-    #[arg(long, env = "QUOTA_MODE", value_parser = switch)]
-    quota_mode: bool,
-    /// Once a `rate_limit:` is over, a request is counted only by those that are.
-    #[arg(long, env = "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", value_parser = switch)]
-    stop_increment_when_over_limit: bool,
-    /// A `rate_limit:` is decided as a policy is: all or none, and without counting what it refuses.
-    #[arg(long, env = "TIDEGATE_ALL_OR_NONE", value_parser = switch)]
-    all_or_none: bool,
-    /// Responses have headers with the limit.
-    #[arg(long, env = "LIMIT_RESPONSE_HEADERS_ENABLED", value_parser = switch)]
-    response_headers: bool,
-    /// Responses have dynamic metadata.
-    #[arg(long, env = "RESPONSE_DYNAMIC_METADATA", value_parser = switch)]
-    response_metadata: bool,
-    #[arg(hide = true, long, env = "REDIS_TLS", value_parser = switch)]
-    redis_tls: bool,
-    #[arg(hide = true, long, env = "REDIS_PERSECOND", value_parser = switch)]
-    redis_per_second: bool,
-    #[arg(hide = true, long, env = "REDIS_PERSECOND_TLS", value_parser = switch)]
-    redis_per_second_tls: bool,
-    /// The directory of the limits. Changes are in force within a second. Default:
-    /// $RUNTIME_ROOT/$RUNTIME_SUBDIRECTORY/$RUNTIME_APPDIRECTORY
-    #[arg(long, value_name = "DIR")]
-    config: Option<PathBuf>,
-    #[arg(long, hide = true, env = "RUNTIME_ROOT", default_value = "/srv/runtime_data/current")]
-    runtime_root: String,
-    #[arg(long, hide = true, env = "RUNTIME_SUBDIRECTORY", default_value = "")]
-    runtime_subdirectory: String,
-    #[arg(long, hide = true, env = "RUNTIME_APPDIRECTORY", default_value = "config")]
-    runtime_app_directory: String,
-    #[command(flatten)]
-    pub(crate) domains: Domains,
-    #[command(flatten)]
-    pub(crate) tls: TlsArgs,
+/// The variables of this server, with their settings and their meaning. `SETTINGS` names the file.
+const OURS: [(&str, &str, &str); 7] = [
+    (SETTINGS, "", "Settings file (TOML)."),
+    ("TIDEGATE_STORE", "store.url", "Sets store.url."),
+    ("TIDEGATE_HTTP_PASSWORD", "http.password", "Password of /v1."),
+    ("TIDEGATE_RESP_PASSWORD", "resp.password", "Password of RESP."),
+    ("TIDEGATE_PAGE_PASSWORD", "page.password", "Password of the page."),
+    ("TIDEGATE_DRAIN", "grpc.drain", "Sets grpc.drain."),
+    ("TIDEGATE_ON_STORE_ERROR", "store.on_error", "Sets store.on_error."),
+];
 
-    /// The store of the counts: `memory`, redis://127.0.0.1, redis-sentinel://10.0.0.1,10.0.0.2#name or
-    /// redis-cluster://10.0.0.1:7000,10.0.0.2:7000. Default: that of REDIS_URL and its like, else `memory`
-    #[arg(help_heading = STORE, long, value_name = "URL", env = "TIDEGATE_STORE", hide_env_values = true)]
-    store: Option<String>,
-    /// Another store for limits per second that are written as `rate_limit:`
-    #[arg(help_heading = STORE, long, value_name = "URL", env = "TIDEGATE_PER_SECOND_STORE", hide_env_values = true)]
-    per_second_store: Option<String>,
-    #[arg(long, hide = true, env = "BACKEND_TYPE", default_value = "redis")]
-    backend_type: String,
-    #[arg(long, hide = true, env = "REDIS_TYPE", default_value = "SINGLE")]
-    redis_type: String,
-    #[arg(long, hide = true, env = "REDIS_SOCKET_TYPE", default_value = "unix")]
-    redis_socket_type: String,
-    #[arg(long, hide = true, env = "REDIS_URL", hide_env_values = true)]
-    redis_url: Option<String>,
-    #[arg(long, hide = true, env = "REDIS_AUTH", hide_env_values = true, default_value = "")]
-    redis_auth: String,
-    #[arg(long, hide = true, env = "REDIS_PERSECOND_TYPE", default_value = "SINGLE")]
-    redis_per_second_type: String,
-    #[arg(long, hide = true, env = "REDIS_PERSECOND_SOCKET_TYPE", default_value = "unix")]
-    redis_per_second_socket_type: String,
-    #[arg(long, hide = true, env = "REDIS_PERSECOND_URL", hide_env_values = true)]
-    redis_per_second_url: Option<String>,
-    #[arg(
-        long,
-        hide = true,
-        env = "REDIS_PERSECOND_AUTH",
-        hide_env_values = true,
-        default_value = ""
-    )]
-    redis_per_second_auth: String,
-    #[command(flatten)]
-    pub(crate) connections: StoreArgs,
-    /// Maximum size of the cache of denials in bytes; 0 for none. A denial is answered from the
-    /// cache until it ends, without a call to the store.
-    #[arg(help_heading = STORE, long, value_name = "BYTES", env = "LOCAL_CACHE_SIZE_IN_BYTES", default_value = "0")]
-    local_cache_bytes: usize,
-    /// What a request is answered that the store cannot decide: by an error, so that Envoy decides by its
-    /// failure_mode_deny, or that it passes, or that it is refused.
-    #[arg(help_heading = STORE, long, value_name = "ANSWER", value_enum, env = "TIDEGATE_ON_STORE_ERROR", default_value = "error")]
-    on_store_error: OnError,
+const SETTINGS: &str = "TIDEGATE_SETTINGS";
 
-    #[command(flatten)]
+/// All settings of the server.
+pub(crate) struct Settings {
+    pub(crate) store: Store,
     pub(crate) grpc: Grpc,
-    #[command(flatten)]
     pub(crate) http: Http,
-    #[command(flatten)]
-    pub(crate) prometheus: Prometheus,
-    #[command(flatten)]
-    pub(crate) debug: Debug,
-    #[command(flatten)]
-    pub(crate) page: Page,
-
-    #[command(flatten)]
     pub(crate) resp: Resp,
-
-    /// From which share of a limit on hits count as near it.
-    #[arg(long, value_name = "RATIO", env = "NEAR_LIMIT_RATIO", default_value = "0.8", value_parser = ratio)]
-    near_limit_ratio: NearLimitRatio,
-    #[arg(long, hide = true, env = "LIMIT_LIMIT_HEADER", default_value = "RateLimit-Limit")]
-    limit_header: String,
-    #[arg(
-        long,
-        hide = true,
-        env = "LIMIT_REMAINING_HEADER",
-        default_value = "RateLimit-Remaining"
-    )]
-    remaining_header: String,
-    #[arg(long, hide = true, env = "LIMIT_RESET_HEADER", default_value = "RateLimit-Reset")]
-    reset_header: String,
-    #[command(flatten)]
-    pub(crate) xds: XdsArgs,
+    pub(crate) page: Page,
+    /// The directory of the limits, unless a management server sends them.
+    pub(crate) directory: PathBuf,
+    pub(crate) same_domain: SameDomain,
+    /// The management server; `None` if the limits are in a directory.
+    pub(crate) xds: Option<XdsSettings>,
+    /// Whether the server is healthy before the management server has sent limits.
+    pub(crate) starts_without_limits: bool,
+    pub(crate) answers: Behaviour,
+    pub(crate) log: LogSettings,
+    /// Settings without effect.
+    pub(crate) warnings: Vec<String>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum OnError {
-    Error,
-    Allow,
-    Deny,
-}
-
-impl Serve {
-    /// Rejects what envoyproxy/ratelimit can do and this cannot: it must not be ignored.
-    pub(crate) fn check(&self) -> Result<(), String> {
-        if self.backend_type != "redis" && self.store.is_none() {
-            return Err(format!(
-                "BACKEND_TYPE is `{}`; it must be redis, or TIDEGATE_STORE be set to a store",
-                self.backend_type
-            ));
-        }
-        self.grpc.check()?;
-        self.tls.http().check()?;
-        self.tls.resp().check()?;
-        self.tls.page().check()?;
-        match self.tls.grpc().check() {
-            // envoyproxy/ratelimit starts with these.
-            Err(why) if !self.tls.is_grpc_on() => {
-                stderr!("warning: {why}");
-                Ok(())
+impl Settings {
+    fn load(flags: &Flags) -> Result<(Self, Values), Mistake> {
+        let mut values = Values::default();
+        // Declares all settings with their defaults.
+        Self::read(&mut values)?;
+        let mut warnings = Vec::new();
+        let known: Vec<&str> =
+            OURS.iter().map(|(name, ..)| *name).chain(ratelimit_env::names()).collect();
+        let mut variables = std::collections::HashMap::new();
+        for (name, value) in std::env::vars_os() {
+            let Some(name) = name.to_str() else { continue };
+            if known.contains(&name) {
+                let text = |_: OsString| format!("{name} has a value that is not UTF-8");
+                variables.insert(name.to_owned(), value.into_string().map_err(text)?);
+            } else if name.starts_with("TIDEGATE_") && !value.is_empty() {
+                warnings.push(unknown_variable(name, &values));
             }
-            checked => checked,
         }
+        // The environment has no order.
+        warnings.sort();
+        flags.apply(&mut values);
+        let variable = |name: &str| variables.get(name).cloned();
+        for (name, key, _) in OURS {
+            if let Some(text) = variable(name).filter(|text| !text.is_empty()) {
+                values.set(key, text, Origin::Variable(name));
+            }
+        }
+        let given = variable(SETTINGS).filter(|path| !path.is_empty()).map(PathBuf::from);
+        if let Some(path) = flags.settings.clone().or(given) {
+            file::apply(&mut values, &path)?;
+        }
+        let environment = Environment { variable: &variable, warnings: &mut warnings };
+        ratelimit_env::apply(&mut values, environment)?;
+        let mut settings = Self::read(&mut values)?;
+        warnings.extend(check::check(&settings, &values)?);
+        settings.warnings = warnings;
+        Ok((settings, values))
     }
 
-    /// The management server, if limits come from one.
-    pub(crate) fn xds_settings(&self) -> Result<Option<XdsSettings>, String> {
-        self.xds.settings(self.config.as_deref())
-    }
-
-    pub(crate) fn directory(&self) -> PathBuf {
-        let of_runtime = || {
-            let root = Path::new(&self.runtime_root);
-            root.join(&self.runtime_subdirectory).join(&self.runtime_app_directory)
+    /// Reads all values. The first reading declares the settings with their defaults.
+    fn read(values: &mut Values) -> Result<Self, Mistake> {
+        let store = Store::read(values)?;
+        let grpc = Grpc::read(values)?;
+        let http = Http::read(values)?;
+        let resp = Resp::read(values)?;
+        let page = Page {
+            listener: Listener::read(Section::Page, values)?,
+            shows_subjects: values.get(
+                "page.subjects",
+                "false",
+                "Show subjects, such as addresses and accounts of users.",
+                switch(),
+            )?,
         };
-        self.config.clone().unwrap_or_else(of_runtime)
-    }
-
-    pub(crate) fn store_url(&self) -> Result<String, Error> {
-        match (&self.store, given(&self.redis_url)) {
-            (Some(url), _) => Ok(url.clone()),
-            (None, Some(url)) => RedisVariables {
-                kind: &self.redis_type,
-                socket: &self.redis_socket_type,
-                url,
-                auth: &self.redis_auth,
-                is_tls: self.redis_tls,
-            }
-            .to_url(),
-            (None, None) => Ok(MEMORY.to_owned()),
-        }
-    }
-
-    pub(crate) fn per_second_url(&self) -> Result<Option<String>, Error> {
-        match (&self.per_second_store, given(&self.redis_per_second_url)) {
-            (Some(url), _) => Ok(Some(url.clone())),
-            (None, Some(url)) if self.redis_per_second => RedisVariables {
-                kind: &self.redis_per_second_type,
-                socket: &self.redis_per_second_socket_type,
-                url,
-                auth: &self.redis_per_second_auth,
-                is_tls: self.redis_per_second_tls,
-            }
-            .to_url()
-            .map(Some),
-            (None, None) if self.redis_per_second => Err(Error::new(
-                ErrorKind::InvalidConfig,
-                "REDIS_PERSECOND needs REDIS_PERSECOND_URL, which is not set",
-            )),
-            (None, _) => Ok(None),
-        }
-    }
-
-    /// Returns the cache of denials for each of `stores` stores, if there is one.
-    pub(crate) fn deny_cache(&self, stores: usize) -> Option<DenyCache> {
-        let bytes = self.local_cache_bytes;
-        (bytes > 0).then(|| DenyCache::new().max_bytes(bytes / stores))
-    }
-
-    pub(crate) fn behaviour(&self) -> Behaviour {
-        let mut names = HeaderNames::default();
-        names.limit.clone_from(&self.limit_header);
-        names.remaining.clone_from(&self.remaining_header);
-        names.reset.clone_from(&self.reset_header);
-        let mut behaviour = Behaviour::default();
-        behaviour.is_shadow = self.shadow_mode;
-        behaviour.all_are_quotas = self.quota_mode;
-        behaviour.spares_others_when_over = self.stop_increment_when_over_limit;
-        behaviour.all_or_none = self.all_or_none;
-        behaviour.headers = self.response_headers.then_some(names);
-        behaviour.has_metadata = self.response_metadata;
-        behaviour.near_limit_ratio = self.near_limit_ratio;
-        behaviour
-    }
-
-    pub(crate) fn on_store_error(&self) -> OnStoreError {
-        match self.on_store_error {
-            OnError::Error => OnStoreError::Error,
-            OnError::Allow => OnStoreError::Allow,
-            OnError::Deny => OnStoreError::Deny,
-        }
+        let is_xds = values.get(
+            "limits.source",
+            "files",
+            "Source of the limits: files, or xds for a management server such as Envoy Gateway.",
+            choice(&[("files", false), ("xds", true)]),
+        )?;
+        let directory = values.get(
+            "limits.directory",
+            "/srv/runtime_data/current/config",
+            "Directory of the files. Changes take effect within a second.",
+            text(),
+        )?;
+        let same_domain = values.get(
+            "limits.merge_domains",
+            "false",
+            "Allow several files with limits of one domain.",
+            switch(),
+        )?;
+        let answers = answers(values)?;
+        let xds = xds::read(values)?;
+        let starts_without_limits = values.get(
+            "xds.start_without_limits",
+            "false",
+            "Be healthy before the first limits arrive. Requests get an error until then.",
+            switch(),
+        )?;
+        Ok(Self {
+            store,
+            grpc,
+            http,
+            resp,
+            page,
+            directory: directory.into(),
+            same_domain: if same_domain { SameDomain::Merge } else { SameDomain::Refuse },
+            xds: is_xds.then_some(xds),
+            starts_without_limits,
+            answers,
+            log: log(values)?,
+            warnings: Vec::new(),
+        })
     }
 
     /// Returns the maximum numbers of connections of the protocols that are served.
     pub(crate) fn max_connections(&mut self) -> Vec<MaxConnections<'_>> {
-        let mut maximums = vec![self.grpc.max_connections(), self.http.max_connections()];
-        maximums.extend(self.resp.max_connections());
+        let mut maximums =
+            vec![self.grpc.listener.max_connections(), self.http.listener.max_connections()];
+        if self.resp.listener.address.is_some() {
+            maximums.push(self.resp.listener.max_connections());
+        }
         maximums
     }
+}
+
+/// Returns the warning about a variable that this server does not have.
+fn unknown_variable(name: &str, values: &Values) -> String {
+    let variables = OURS.iter().map(|(name, ..)| (*name).to_owned());
+    let meant = file::nearest(name, variables).or_else(|| {
+        let key = name.trim_start_matches("TIDEGATE_").to_ascii_lowercase().replacen('_', ".", 1);
+        let key = file::nearest(&key, values.keys().map(str::to_owned))?;
+        Some(format!("{key} in the settings file"))
+    });
+    let meant = meant.map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
+    format!("{name} is set, and has no effect: there is no such variable{meant}")
+}
+
+/// The settings of gRPC.
+pub(crate) struct Grpc {
+    pub(crate) listener: Listener,
+    settings: GrpcSettings,
+}
+
+impl Grpc {
+    fn read(values: &mut Values) -> Result<Self, Mistake> {
+        let listener = Listener::read(Section::Grpc, values)?;
+        let mut settings = GrpcSettings::default();
+        settings.max_streams = values.get(
+            "grpc.max_streams",
+            "100",
+            "Maximum number of requests in flight on one connection.",
+            number(1, u32::MAX),
+        )?;
+        settings.max_bytes = values.get(
+            "grpc.max_bytes",
+            "67108864",
+            "Maximum memory of the requests in flight on all connections, in bytes. One connection can use \
+             a sixth, and one half is reserved for connections that use at most 64 KiB. A message of 4 MiB \
+             needs 49 MiB. Buffers of HTTP/2 take up to 1 MiB more for a connection whose client does not read.",
+            number(1, usize::MAX),
+        )?;
+        let age = values.get(
+            "grpc.max_connection_age",
+            "24h",
+            "Time after which a client is told to connect again.",
+            span(),
+        )?;
+        let grace = values.get(
+            "grpc.max_connection_age_grace",
+            "1h",
+            "Time after grpc.max_connection_age during which the requests of the connection are still served.",
+            span(),
+        )?;
+        settings.age = ConnectionAge::new(age, grace);
+        settings.begin_timeout = values.get(
+            "grpc.begin_timeout",
+            "30s",
+            "Maximum time until a client begins with HTTP/2.",
+            span(),
+        )?;
+        settings.request_timeout = values.get(
+            "grpc.request_timeout",
+            "30s",
+            "Maximum time to receive and answer a request; a later answer is the status CANCELLED. A client \
+             that reads nothing for this time is disconnected.",
+            span(),
+        )?;
+        settings.end_timeout = values.get(
+            "grpc.end_timeout",
+            "10s",
+            "Maximum time of the requests in flight when the server ends, after the drain.",
+            span(),
+        )?;
+        settings.health.needs_store = values.get(
+            "grpc.health_needs_store",
+            "false",
+            "Report the health NOT_SERVING while a store cannot decide.",
+            switch(),
+        )?;
+        settings.health.drain = values.get(
+            "grpc.drain",
+            "0s",
+            "Time after SIGTERM during which all protocols are still served while the health is \
+             NOT_SERVING: longer than the interval of Envoy's health checks.",
+            span_or_zero(),
+        )?;
+        Ok(Self { listener, settings })
+    }
+
+    pub(crate) fn settings(&self) -> GrpcSettings {
+        let mut settings = self.settings;
+        settings.max_connections =
+            self.listener.max_connections.unwrap_or(settings.max_connections);
+        settings
+    }
+}
+
+/// The settings of HTTP.
+pub(crate) struct Http {
+    pub(crate) listener: Listener,
+    settings: HttpSettings,
+    /// The address of the metrics alone, and their path there.
+    pub(crate) metrics: Option<Address>,
+    pub(crate) metrics_path: String,
+    /// The address of the debug port.
+    pub(crate) debug: Option<Address>,
+}
+
+impl Http {
+    fn read(values: &mut Values) -> Result<Self, Mistake> {
+        let listener = Listener::read(Section::Http, values)?;
+        let mut settings = HttpSettings::default();
+        settings.idle_timeout = values.get(
+            "http.idle_timeout",
+            "2m",
+            "Maximum time between two requests of a connection.",
+            span(),
+        )?;
+        settings.request_timeout = values.get(
+            "http.request_timeout",
+            "30s",
+            "Maximum time of the head of a request, then of its body, and then until the client has the response.",
+            span(),
+        )?;
+        settings.max_head_bytes = values.get(
+            "http.max_head_bytes",
+            "16384",
+            "Maximum size of the head of a request in bytes.",
+            number(1, usize::MAX),
+        )?;
+        let max_headers = values.get(
+            "http.max_headers",
+            "100",
+            "Maximum number of header fields of a request.",
+            number(1, u16::MAX),
+        )?;
+        settings.max_headers = max_headers.into();
+        settings.max_body_bytes = values.get(
+            "http.max_body_bytes",
+            "1048576",
+            "Maximum size of the body of a request in bytes.",
+            number(1, usize::MAX),
+        )?;
+        let metrics = values.get_address(
+            "http.metrics_address",
+            "",
+            "Address of a port for the metrics alone. Empty: only `GET /metrics` of http.address.",
+        )?;
+        let path = |text: &str| match text.starts_with('/') {
+            true => Ok(text.to_owned()),
+            false => Err("a path that begins with `/`".to_owned()),
+        };
+        let metrics_path = values.get(
+            "http.metrics_path",
+            "/metrics",
+            "Path of the metrics on that port.",
+            text_as(path),
+        )?;
+        let debug = values.get_address(
+            "http.debug_address",
+            "",
+            "Address of the debug port, with /rlconfig and /stats. Empty: not served.",
+        )?;
+        Ok(Self { listener, settings, metrics, metrics_path, debug })
+    }
+
+    pub(crate) fn settings(&self) -> HttpSettings {
+        let mut settings = self.settings.clone();
+        settings.max_connections =
+            self.listener.max_connections.unwrap_or(settings.max_connections);
+        settings
+    }
+}
+
+/// Returns the bounds of a port with few clients, which send little.
+pub(crate) fn read_only_settings() -> HttpSettings {
+    let mut settings = HttpSettings::default();
+    settings.max_connections = 100;
+    settings.max_body_bytes = 1 << 10;
+    settings
+}
+
+/// The settings of RESP.
+pub(crate) struct Resp {
+    pub(crate) listener: Listener,
+    idle_timeout: Duration,
+    command_timeout: Duration,
+    write_timeout: Duration,
+}
+
+impl Resp {
+    fn read(values: &mut Values) -> Result<Self, Mistake> {
+        Ok(Self {
+            listener: Listener::read(Section::Resp, values)?,
+            idle_timeout: values.get(
+                "resp.idle_timeout",
+                "10m",
+                "Maximum time between two commands of a connection.",
+                span(),
+            )?,
+            command_timeout: values.get(
+                "resp.request_timeout",
+                "30s",
+                "Maximum time from the first byte of a command to its last.",
+                span(),
+            )?,
+            write_timeout: values.get(
+                "resp.write_timeout",
+                "30s",
+                "Maximum time until the client has received its replies.",
+                span(),
+            )?,
+        })
+    }
+
+    /// Returns the settings of RESP on an address.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if other machines reach the address and no password is required.
+    pub(crate) fn settings(&self, address: SocketAddr) -> Result<RespSettings, String> {
+        let listener = &self.listener;
+        let mut settings = RespSettings::default();
+        settings.login.clone_from(&listener.login);
+        settings.max_connections = listener.max_connections.unwrap_or(settings.max_connections);
+        settings.idle_timeout = self.idle_timeout;
+        settings.command_timeout = self.command_timeout;
+        settings.write_timeout = self.write_timeout;
+        let is_open = settings.login.is_none() && !listener.without_password;
+        if is_open && !address.ip().is_loopback() {
+            return Err(format!(
+                "RESP on {address} needs a password (TIDEGATE_RESP_PASSWORD, or resp.password_file in the settings \
+                 file), or resp.without_password = true in the settings file"
+            ));
+        }
+        Ok(settings)
+    }
+}
+
+/// The settings of the page.
+pub(crate) struct Page {
+    pub(crate) listener: Listener,
+    pub(crate) shows_subjects: bool,
+}
+
+fn answers(values: &mut Values) -> Result<Behaviour, Mistake> {
+    let mut answers = Behaviour::default();
+    answers.is_shadow = values.get(
+        "answers.shadow_mode",
+        "false",
+        "Refuse no request; the statuses of descriptors show which limits are exceeded.",
+        switch(),
+    )?;
+    answers.all_are_quotas = values.get(
+        "answers.quota_mode",
+        "false",
+        "Treat each `rate_limit:` as a quota.",
+        switch(),
+    )?;
+    answers.spares_others_when_over = values.get(
+        "answers.stop_increment_when_over_limit",
+        "false",
+        "Once a `rate_limit:` of a request is exceeded, count the request only there.",
+        switch(),
+    )?;
+    answers.all_or_none = values.get(
+        "answers.all_or_none",
+        "false",
+        "Decide a `rate_limit:` as a policy: charge all limits of a request or none, and do not count \
+         refused hits.",
+        switch(),
+    )?;
+    answers.near_limit_ratio = values.get(
+        "answers.near_limit_ratio",
+        "0.8",
+        "Share of a limit above which hits count as near the limit.",
+        ratio(),
+    )?;
+    let has_headers = values.get(
+        "answers.response_headers",
+        "false",
+        "Add header fields with the limit to responses.",
+        switch(),
+    )?;
+    let mut names = HeaderNames::default();
+    names.limit = values.get(
+        "answers.limit_header",
+        "RateLimit-Limit",
+        "Name of the field for the limit.",
+        text(),
+    )?;
+    names.remaining = values.get(
+        "answers.remaining_header",
+        "RateLimit-Remaining",
+        "Name of the field for the remaining hits.",
+        text(),
+    )?;
+    names.reset = values.get(
+        "answers.reset_header",
+        "RateLimit-Reset",
+        "Name of the field for the seconds until the reset.",
+        text(),
+    )?;
+    answers.headers = has_headers.then_some(names);
+    answers.has_metadata = values.get(
+        "answers.response_metadata",
+        "false",
+        "Add dynamic metadata to responses.",
+        switch(),
+    )?;
+    Ok(answers)
+}
+
+fn log(values: &mut Values) -> Result<LogSettings, Mistake> {
+    use tracing_subscriber::filter::LevelFilter;
+    let levels = [
+        ("error", LevelFilter::ERROR),
+        ("warn", LevelFilter::WARN),
+        ("info", LevelFilter::INFO),
+        ("debug", LevelFilter::DEBUG),
+        ("trace", LevelFilter::TRACE),
+        ("off", LevelFilter::OFF),
+    ];
+    let level = values.get(
+        "log.level",
+        "info",
+        "Level: error, warn, info, debug, trace or off. Requests are not logged at any level.",
+        choice(&levels),
+    )?;
+    let formats = [("text", Format::Text), ("json", Format::Json)];
+    let format = values.get(
+        "log.format",
+        "text",
+        "Format: text, or json for one object per line.",
+        choice(&formats),
+    )?;
+    Ok(LogSettings { level, format })
 }

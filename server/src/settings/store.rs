@@ -1,139 +1,230 @@
-//! The settings of connections to the store, beside those in its URL.
+//! The settings of the stores.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
-use tidegate_core::parse_duration;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use tidegate_core::DenyCache;
+use tidegate_server::service::OnStoreError;
 #[cfg(feature = "tls")]
 use tidegate_server::store::Certificates;
-use tidegate_server::store::{Auth, StoreSettings, is_encrypted};
+use tidegate_server::store::{Auth, MEMORY, StoreSettings, is_encrypted};
 
-use super::values::switch;
+use super::Mistake;
+use super::listener::secret_of;
+use super::values::{Values, choice, file, number, optional, span, text, url};
 
-#[derive(Args)]
-#[command(next_help_heading = super::STORE)]
-pub(crate) struct StoreArgs {
-    #[arg(
-        long,
-        hide = true,
-        env = "REDIS_SENTINEL_AUTH",
-        hide_env_values = true,
-        default_value = ""
-    )]
-    redis_sentinel_auth: String,
-    #[arg(
-        long,
-        hide = true,
-        env = "REDIS_PERSECOND_SENTINEL_AUTH",
-        hide_env_values = true,
-        default_value = ""
-    )]
-    redis_per_second_sentinel_auth: String,
-    /// The roots of the certificates of encrypted stores (PEM), in place of those that the system trusts.
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "REDIS_TLS_CACERT",
-        default_value = "",
-        hide_default_value = true
-    )]
-    store_tls_ca: String,
-    /// The certificate that encrypted stores are shown (PEM).
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "REDIS_TLS_CLIENT_CERT",
-        default_value = "",
-        hide_default_value = true
-    )]
-    store_tls_cert: String,
-    /// The private key of the certificate (PEM).
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "REDIS_TLS_CLIENT_KEY",
-        default_value = "",
-        hide_default_value = true
-    )]
-    store_tls_key: String,
-    #[arg(hide = true, long, env = "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", value_parser = switch)]
-    redis_tls_skip_hostname_verification: bool,
-    /// How long to wait for an answer of the store.
-    #[arg(long, value_name = "SPAN", env = "REDIS_TIMEOUT", default_value = "10s",
-          value_parser = parse_duration)]
-    store_timeout: Duration,
-    /// The same of the store for limits per second. Default: the same time
-    #[arg(long, value_name = "SPAN", env = "REDIS_PERSECOND_TIMEOUT", value_parser = parse_duration)]
-    per_second_store_timeout: Option<Duration>,
-    /// What all keys in the store begin with. Default: `tidegate`
-    #[arg(
-        long,
-        value_name = "TEXT",
-        env = "CACHE_KEY_PREFIX",
-        default_value = "",
-        hide_default_value = true
-    )]
+/// The settings of the store, and of the store for limits per second.
+pub(crate) struct Store {
+    pub(crate) url: String,
+    pub(crate) per_second_url: Option<String>,
+    sentinel_login: Option<String>,
+    per_second_sentinel_login: Option<String>,
+    timeout: Duration,
+    per_second_timeout: Option<Duration>,
     key_prefix: String,
+    #[cfg_attr(not(feature = "tls"), allow(dead_code, reason = "no connection is encrypted"))]
+    tls: [Option<PathBuf>; 3],
+    deny_cache_bytes: usize,
+    pub(crate) on_error: OnStoreError,
 }
 
-impl StoreArgs {
-    /// The settings of the store at a URL.
+impl Store {
+    pub(super) fn read(values: &mut Values) -> Result<Self, Mistake> {
+        let store_url = values.get(
+            "store.url",
+            MEMORY,
+            "URL of the store: memory, redis://HOST, unix:///PATH, redis-sentinel://HOST,HOST#NAME or \
+             redis-cluster://HOST,HOST; with rediss, encrypted. Servers on one store share their limits.",
+            url(),
+        )?;
+        let password = secret_of(
+            values,
+            "store.password",
+            "Password of the store. The URL must not have one.",
+        )?;
+        let per_second_url = values.get(
+            "store.per_second_url",
+            "",
+            "URL of another store for each `rate_limit:` per second. Empty: none.",
+            optional(url()),
+        )?;
+        let per_second_password = secret_of(
+            values,
+            "store.per_second_password",
+            "Password of that store. Its URL must not have one.",
+        )?;
+        let sentinel_login = secret_of(
+            values,
+            "store.sentinel_login",
+            "Password of the Sentinels, or USER:PASSWORD.",
+        )?;
+        let per_second_sentinel_login = secret_of(
+            values,
+            "store.per_second_sentinel_login",
+            "Password of the Sentinels of the store for limits per second, or USER:PASSWORD.",
+        )?;
+        let timeout =
+            values.get("store.timeout", "10s", "Maximum time of a call to the store.", span())?;
+        let per_second_timeout = values.get(
+            "store.per_second_timeout",
+            "",
+            "Maximum time of a call to the store for limits per second. Empty: store.timeout.",
+            optional(span()),
+        )?;
+        let key_prefix =
+            values.get("store.key_prefix", "tidegate", "Beginning of all keys.", text())?;
+        let tls = [
+            values.get(
+                "store.tls_ca",
+                "",
+                "File with the root certificates of encrypted stores (PEM). Empty: the roots of the system.",
+                file(),
+            )?,
+            values.get(
+                "store.tls_certificate",
+                "",
+                "File with the certificate that encrypted stores receive (PEM).",
+                file(),
+            )?,
+            values.get(
+                "store.tls_key",
+                "",
+                "File with the private key of the certificate (PEM).",
+                file(),
+            )?,
+        ];
+        let deny_cache_bytes = values.get(
+            "store.deny_cache_bytes",
+            "0",
+            "Maximum size of the cache of denials in bytes; 0 for none. The cache answers a denial until \
+             it ends, without a call to the store.",
+            number(0, usize::MAX),
+        )?;
+        let answers = [
+            ("error", OnStoreError::Error),
+            ("allow", OnStoreError::Allow),
+            ("deny", OnStoreError::Deny),
+        ];
+        let on_error = values.get(
+            "store.on_error",
+            "error",
+            "Answer to a request that the store cannot decide: error (Envoy then decides by its \
+             failure_mode_deny), allow or deny.",
+            choice(&answers),
+        )?;
+        Ok(Self {
+            url: with_password(store_url, password),
+            per_second_url: per_second_url.map(|url| with_password(url, per_second_password)),
+            sentinel_login,
+            per_second_sentinel_login,
+            timeout,
+            per_second_timeout,
+            key_prefix,
+            tls,
+            deny_cache_bytes,
+            on_error,
+        })
+    }
+
+    /// Returns the settings of the store.
     ///
     /// # Errors
     ///
-    /// If its certificates cannot be read, or are not to be verified.
-    pub(crate) fn of(&self, url: &str) -> Result<StoreSettings, String> {
-        if is_encrypted(url) && self.redis_tls_skip_hostname_verification {
-            return Err(
-                "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION is set, and certificates are always verified"
-                    .into(),
-            );
-        }
+    /// Returns an error if a certificate or a key cannot be read.
+    pub(crate) fn settings(&self) -> Result<StoreSettings, String> {
+        self.settings_of(&self.url, &self.sentinel_login, self.timeout)
+    }
+
+    /// Returns the settings of the store for limits per second, whose URL is `url`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a certificate or a key cannot be read.
+    pub(crate) fn per_second_settings(&self, url: &str) -> Result<StoreSettings, String> {
+        let timeout = self.per_second_timeout.unwrap_or(self.timeout);
+        self.settings_of(url, &self.per_second_sentinel_login, timeout)
+    }
+
+    fn settings_of(
+        &self,
+        url: &str,
+        sentinel_login: &Option<String>,
+        timeout: Duration,
+    ) -> Result<StoreSettings, String> {
+        #[cfg(not(feature = "tls"))]
+        let _ = url;
         Ok(StoreSettings {
             prefix: self.key_prefix.clone(),
-            timeout: self.store_timeout,
-            sentinel_auth: Auth(self.redis_sentinel_auth.clone()),
+            timeout,
+            sentinel_auth: Auth(sentinel_login.clone().unwrap_or_default()),
             #[cfg(feature = "tls")]
-            certificates: if is_encrypted(url) {
-                self.certificates()?
-            } else {
-                Certificates::default()
+            certificates: match is_encrypted(url) {
+                true => self.certificates()?,
+                false => Certificates::default(),
             },
             ..StoreSettings::default()
         })
     }
 
-    /// The settings of the store for limits per second, at its URL.
-    pub(crate) fn of_per_second(&self, url: &str) -> Result<StoreSettings, String> {
-        let sentinel_auth = Auth(self.redis_per_second_sentinel_auth.clone());
-        let timeout = self.per_second_store_timeout.unwrap_or(self.store_timeout);
-        Ok(StoreSettings { sentinel_auth, timeout, ..self.of(url)? })
-    }
-
     #[cfg(feature = "tls")]
     fn certificates(&self) -> Result<Certificates, String> {
-        let read = |variable: &str, path: &str| match path {
-            "" => Ok(None),
-            path => std::fs::read(path)
-                .map(Some)
-                .map_err(|error| format!("{variable}: {path}: the file cannot be read: {error}")),
+        let read = |path: &Option<PathBuf>| {
+            let Some(path) = path else { return Ok(None) };
+            let failed = |error| format!("{}: the file cannot be read: {error}", path.display());
+            std::fs::read(path).map(Some).map_err(failed)
         };
-        let certificate = read("REDIS_TLS_CLIENT_CERT", &self.store_tls_cert)?;
-        let key = read("REDIS_TLS_CLIENT_KEY", &self.store_tls_key)?;
-        let client = match (certificate, key) {
-            (Some(certificate), Some(key)) => Some((certificate, key)),
-            (None, None) => None,
-            (Some(_), None) => {
-                return Err(
-                    "REDIS_TLS_CLIENT_CERT needs REDIS_TLS_CLIENT_KEY, which is not set".into()
-                );
-            }
-            (None, Some(_)) => {
-                return Err(
-                    "REDIS_TLS_CLIENT_KEY needs REDIS_TLS_CLIENT_CERT, which is not set".into()
-                );
-            }
-        };
-        Ok(Certificates { roots: read("REDIS_TLS_CACERT", &self.store_tls_ca)?, client })
+        let [roots, certificate, key] = &self.tls;
+        let client = read(certificate)?.zip(read(key)?);
+        Ok(Certificates { roots: read(roots)?, client })
+    }
+
+    /// Returns `true` if a store is encrypted.
+    pub(super) fn has_encryption(&self) -> bool {
+        is_encrypted(&self.url) || self.per_second_url.as_deref().is_some_and(is_encrypted)
+    }
+
+    /// Returns the cache of denials for each of `stores` stores, if there is one.
+    pub(crate) fn deny_cache(&self, stores: usize) -> Option<DenyCache> {
+        let bytes = self.deny_cache_bytes;
+        (bytes > 0).then(|| DenyCache::new().max_bytes(bytes / stores))
+    }
+}
+
+/// Adds a password to a URL without one.
+fn with_password(url: String, password: Option<String>) -> String {
+    let (Some((scheme, rest)), Some(password)) = (url.split_once("://"), password) else {
+        return url;
+    };
+    let password = utf8_percent_encode(&password, NON_ALPHANUMERIC);
+    if scheme == "unix" {
+        let separator = if rest.contains('?') { '&' } else { '?' };
+        return format!("{url}{separator}pass={password}");
+    }
+    match rest.split_once('@') {
+        Some((user, _)) if user.contains(':') => url,
+        Some((user, servers)) => format!("{scheme}://{user}:{password}@{servers}"),
+        None => format!("{scheme}://:{password}@{rest}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_added_to_a_url_without_one() {
+        for (url, expected) in [
+            ("redis://a:6379/1", "redis://:p%40s@a:6379/1"),
+            ("redis://user@a", "redis://user:p%40s@a"),
+            ("redis://user:own@a", "redis://user:own@a"),
+            ("redis-cluster://a:1,b:2", "redis-cluster://:p%40s@a:1,b:2"),
+            ("unix:///run/redis?user=u", "unix:///run/redis?user=u&pass=p%40s"),
+            ("unix:///run/redis", "unix:///run/redis?pass=p%40s"),
+            ("memory", "memory"),
+        ] {
+            assert_eq!(with_password(url.to_owned(), Some("p@s".to_owned())), expected);
+            assert_eq!(with_password(url.to_owned(), None), url);
+        }
     }
 }

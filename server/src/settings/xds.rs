@@ -1,205 +1,144 @@
-//! Where the limits come from, and the settings of xDS.
+//! The settings of a management server, which sends the limits over xDS.
 
-use std::path::Path;
-use std::time::Duration;
+use std::path::PathBuf;
 
-use clap::{ArgAction, Args};
-use tidegate_core::parse_duration;
 #[cfg(feature = "tls")]
 use tidegate_server::xds::XdsTls;
 use tidegate_server::xds::{Header, XdsSettings};
 
-use super::values::{given, switch};
+use super::Mistake;
+use super::values::{
+    Values, factor, file, number, optional, secret_as, span, span_or_zero, switch, text, text_as,
+};
 
-#[derive(Args)]
-#[command(next_help_heading = "Limits by xDS")]
-pub(crate) struct XdsArgs {
-    /// Where the limits come from: FILE, or GRPC_XDS_SOTW, a management server such as Envoy Gateway.
-    #[arg(long, value_name = "TYPE", env = "CONFIG_TYPE", default_value = "FILE")]
-    config_type: String,
-    /// The health is that of a server with limits before any have come; requests are answered by an error until then.
-    #[arg(long, env = "FORCE_START_WITHOUT_INITIAL_CONFIG", value_parser = switch)]
-    start_without_limits: bool,
-    #[arg(long, hide = true, env = "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", value_parser = switch)]
-    healthy_with_limits: bool,
-    /// The address of the management server.
-    #[arg(
-        long,
-        value_name = "HOST:PORT",
-        env = "CONFIG_GRPC_XDS_SERVER_URL",
-        default_value = "localhost:18000"
-    )]
-    xds_server: String,
-    /// What the management server knows this server by.
-    #[arg(long, value_name = "ID", env = "CONFIG_GRPC_XDS_NODE_ID", default_value = "default")]
-    xds_node_id: String,
-    /// Further metadata of this server for it: `name=value,name=value`
-    #[arg(long, value_name = "FIELDS", env = "CONFIG_GRPC_XDS_NODE_METADATA")]
-    xds_node_metadata: Option<String>,
-    /// Header fields that it is sent: `name:value,name:value`; set them by the variable, as others see the arguments of a
-    /// process.
-    #[arg(
-        long,
-        value_name = "FIELDS",
-        env = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",
-        hide_env_values = true
-    )]
-    xds_headers: Option<String>,
-    /// The maximum size of all limits in bytes; 0 for 4 MiB.
-    #[arg(
-        long,
-        value_name = "BYTES",
-        env = "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES",
-        default_value = "0"
-    )]
-    xds_max_message_bytes: usize,
-    /// Maximum time until the first response of the management server; 0s to wait forever.
-    #[arg(long, value_name = "SPAN", env = "TIDEGATE_XDS_RESPONSE_TIMEOUT", default_value = "60s",
-          value_parser = parse_duration)]
-    xds_response_timeout: Duration,
-    /// How long to wait before the management server is connected again.
-    #[arg(long, value_name = "SPAN", env = "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL",
-          default_value = "10s", value_parser = parse_duration)]
-    xds_backoff_initial: Duration,
-    /// The longest of these waits.
-    #[arg(long, value_name = "SPAN", env = "XDS_CLIENT_BACKOFF_MAX_INTERVAL",
-          default_value = "60s", value_parser = parse_duration)]
-    xds_backoff_max: Duration,
-    /// By what each wait is longer than the one before; 1 or less for waits that are the same.
-    #[arg(
-        long,
-        value_name = "FACTOR",
-        env = "XDS_CLIENT_BACKOFF_RANDOM_FACTOR",
-        default_value = "0.5"
-    )]
-    xds_backoff_factor: f64,
-    /// Waits are shortened at random, by up to a half.
-    #[arg(long, value_name = "BOOL", env = "XDS_CLIENT_BACKOFF_JITTER", default_value = "true",
-          action = ArgAction::Set, value_parser = switch)]
-    xds_backoff_jitter: bool,
-    /// The connection to the management server is encrypted.
-    #[arg(long, env = "CONFIG_GRPC_XDS_SERVER_USE_TLS", value_parser = switch)]
-    xds_tls: bool,
-    /// The roots of its certificate (PEM), in place of those that the system trusts.
-    #[arg(long, value_name = "FILE", env = "CONFIG_GRPC_XDS_SERVER_TLS_CACERT")]
-    xds_tls_ca: Option<String>,
-    /// The name that its certificate has to be for, if that is not the host of its address.
-    #[arg(long, value_name = "NAME", env = "CONFIG_GRPC_XDS_SERVER_TLS_SAN")]
-    xds_tls_san: Option<String>,
-    /// The certificate that it is shown (PEM).
-    #[arg(long, value_name = "FILE", env = "CONFIG_GRPC_XDS_CLIENT_TLS_CERT")]
-    xds_tls_cert: Option<String>,
-    /// The private key of the certificate (PEM).
-    #[arg(long, value_name = "FILE", env = "CONFIG_GRPC_XDS_CLIENT_TLS_KEY")]
-    xds_tls_key: Option<String>,
+/// The maximum size of all limits in bytes by default.
+const MAX_MESSAGE_BYTES: usize = 4 << 20;
+
+/// Reads the section `xds`.
+pub(super) fn read(values: &mut Values) -> Result<XdsSettings, Mistake> {
+    let server = values.get(
+        "xds.server",
+        "localhost:18000",
+        "Address of the management server, HOST:PORT.",
+        text(),
+    )?;
+    let mut settings = XdsSettings::new(server);
+    settings.node_id = values.get(
+        "xds.node_id",
+        "default",
+        "Identifier of this server for the management server.",
+        text(),
+    )?;
+    settings.node_metadata = values.get(
+        "xds.node_metadata",
+        "",
+        "Metadata of this server for the management server: name=value,name=value.",
+        text_as(node_metadata),
+    )?;
+    settings.headers = values.get(
+        "xds.headers",
+        "",
+        "Header fields of the requests to the management server: name:value,name:value.",
+        secret_as(headers),
+    )?;
+    let max = values.get(
+        "xds.max_message_bytes",
+        "4194304",
+        "Maximum size of all limits in bytes; 0 for 4194304.",
+        number(0, usize::MAX),
+    )?;
+    settings.max_message_bytes = if max == 0 { MAX_MESSAGE_BYTES } else { max };
+    settings.response_timeout = values.get(
+        "xds.response_timeout",
+        "60s",
+        "Maximum time until the first response of the management server; 0s to wait forever.",
+        span_or_zero(),
+    )?;
+    settings.backoff.initial = values.get(
+        "xds.backoff_initial",
+        "10s",
+        "Wait before the first attempt to connect again.",
+        span(),
+    )?;
+    settings.backoff.max =
+        values.get("xds.backoff_max", "60s", "Maximum wait between two attempts.", span())?;
+    settings.backoff.factor = values.get(
+        "xds.backoff_factor",
+        "0.5",
+        "Factor by which the wait grows with each failed attempt; 1 or less keeps it constant.",
+        factor(),
+    )?;
+    settings.backoff.has_jitter = values.get(
+        "xds.backoff_jitter",
+        "true",
+        "Shorten each wait at random, by up to a half.",
+        switch(),
+    )?;
+    let is_encrypted =
+        values.get("xds.tls", "false", "Connect to the management server over TLS.", switch())?;
+    let roots = values.get(
+        "xds.tls_ca",
+        "",
+        "File with the root certificates of the management server (PEM). Empty: the roots of the system.",
+        file(),
+    )?;
+    let server_name = values.get(
+        "xds.tls_server_name",
+        "",
+        "Name in the certificate of the management server. Empty: the host of its address.",
+        optional(text()),
+    )?;
+    let certificate = values.get(
+        "xds.tls_certificate",
+        "",
+        "File with the certificate that the management server receives (PEM).",
+        file(),
+    )?;
+    let key = values.get(
+        "xds.tls_key",
+        "",
+        "File with the private key of the certificate (PEM).",
+        file(),
+    )?;
+    encrypt(&mut settings, is_encrypted, (roots, server_name, certificate.zip(key)));
+    Ok(settings)
 }
 
-const XDS: &str = "GRPC_XDS_SOTW";
+type Files = (Option<PathBuf>, Option<String>, Option<(PathBuf, PathBuf)>);
 
-impl XdsArgs {
-    /// The management server, if limits come from one. `directory` is that of `--config`.
-    ///
-    /// # Errors
-    ///
-    /// If there are settings that contradict each other or cannot be carried out.
-    pub(crate) fn settings(&self, directory: Option<&Path>) -> Result<Option<XdsSettings>, String> {
-        match &*self.config_type {
-            "FILE" => return Ok(None),
-            XDS => {}
-            other => {
-                return Err(format!("CONFIG_TYPE is `{other}`; FILE and {XDS} are possible"));
-            }
-        }
-        if directory.is_some() {
-            return Err(format!("--config is set, and has no effect with CONFIG_TYPE {XDS}"));
-        }
-        let mut settings = XdsSettings::new(&self.xds_server);
-        settings.node_id.clone_from(&self.xds_node_id);
-        settings.node_metadata = self.node_metadata()?;
-        settings.headers = self.headers()?;
-        if self.xds_max_message_bytes != 0 {
-            settings.max_message_bytes = self.xds_max_message_bytes;
-        }
-        settings.response_timeout = self.xds_response_timeout;
-        settings.backoff.initial = self.xds_backoff_initial;
-        settings.backoff.max = self.xds_backoff_max;
-        settings.backoff.factor = self.xds_backoff_factor;
-        settings.backoff.has_jitter = self.xds_backoff_jitter;
-        self.encrypt(&mut settings)?;
-        settings.check().map_err(|error| format!("the management server: {error}"))?;
-        Ok(Some(settings))
-    }
+#[cfg(feature = "tls")]
+fn encrypt(settings: &mut XdsSettings, is_encrypted: bool, files: Files) {
+    settings.tls = is_encrypted.then(|| {
+        let mut tls = XdsTls::default();
+        (tls.roots, tls.server_name, tls.identity) = files;
+        tls
+    });
+}
 
-    /// Whether the health is that of a server with limits before any have come.
-    pub(crate) fn starts_without_limits(&self) -> bool {
-        self.start_without_limits && !self.healthy_with_limits
-    }
+/// Does nothing: the check of the settings refuses encryption.
+#[cfg(not(feature = "tls"))]
+fn encrypt(_: &mut XdsSettings, _: bool, _: Files) {}
 
-    fn node_metadata(&self) -> Result<Vec<(String, String)>, String> {
-        let field = |field: &str| match field.split_once('=') {
-            Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
-            None => Err(format!(
-                "CONFIG_GRPC_XDS_NODE_METADATA has `{field}`, which is not written `name=value`"
-            )),
-        };
-        given(&self.xds_node_metadata)
-            .map_or(Ok(Vec::new()), |it| it.split(',').map(field).collect())
-    }
+fn node_metadata(text: &str) -> Result<Vec<(String, String)>, String> {
+    let field = |field: &str| {
+        let (name, value) = field.split_once('=')?;
+        Some((name.to_owned(), value.to_owned()))
+    };
+    let fields = text.split(',').filter(|_| !text.is_empty()).map(field);
+    fields.collect::<Option<_>>().ok_or_else(|| "name=value,name=value".to_owned())
+}
 
-    fn headers(&self) -> Result<Vec<Header>, String> {
-        // What stands there may be a password.
-        let header = |(index, field): (usize, &str)| {
-            let (name, value) = field.split_once(':').unwrap_or((field, ""));
-            Header::new(name.trim(), value.trim()).filter(|_| field.contains(':')).ok_or_else(|| {
-                format!(
-                    "field {} of CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS is not written `name:value`, or has \
-                     characters that are not possible in a header",
-                    index + 1
-                )
-            })
-        };
-        given(&self.xds_headers)
-            .map_or(Ok(Vec::new()), |it| it.split(',').enumerate().map(header).collect())
-    }
-
-    fn encrypt(&self, settings: &mut XdsSettings) -> Result<(), String> {
-        let switch = "CONFIG_GRPC_XDS_SERVER_USE_TLS";
-        let files = [
-            ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", given(&self.xds_tls_ca)),
-            ("CONFIG_GRPC_XDS_SERVER_TLS_SAN", given(&self.xds_tls_san)),
-            ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", given(&self.xds_tls_cert)),
-            ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", given(&self.xds_tls_key)),
-        ];
-        if !self.xds_tls {
-            if let Some((variable, _)) = files.iter().find(|(_, value)| value.is_some()) {
-                // envoyproxy/ratelimit starts with these.
-                stderr!("warning: {variable} is set, and has no effect without {switch}");
-            }
-            return Ok(());
-        }
-        let [(_, roots), (_, name), (cert_variable, cert), (key_variable, key)] = files;
-        match (cert, key) {
-            (Some(_), None) => {
-                return Err(format!("{cert_variable} needs {key_variable}, which is not set"));
-            }
-            (None, Some(_)) => {
-                return Err(format!("{key_variable} needs {cert_variable}, which is not set"));
-            }
-            _ => {}
-        }
-        #[cfg(feature = "tls")]
-        {
-            let mut tls = XdsTls::default();
-            tls.roots = roots.map(Into::into);
-            tls.identity = cert.zip(key).map(|(cert, key)| (cert.into(), key.into()));
-            tls.server_name = name.cloned();
-            settings.tls = Some(tls);
-            Ok(())
-        }
-        #[cfg(not(feature = "tls"))]
-        {
-            let _ = (roots, name, settings);
-            Err(format!("{switch} is set, and this program was built without TLS (feature `tls`)"))
-        }
-    }
+fn headers(text: &str) -> Result<Vec<Header>, String> {
+    let header = |(index, field): (usize, &str)| {
+        let header = field.split_once(':');
+        let header = header.and_then(|(name, value)| Header::new(name.trim(), value.trim()));
+        header.ok_or_else(|| {
+            format!(
+                "name:value,name:value, and field {} is not `name:value` or has a character that is \
+                 not possible in a header",
+                index + 1
+            )
+        })
+    };
+    text.split(',').filter(|_| !text.is_empty()).enumerate().map(header).collect()
 }
