@@ -1,7 +1,7 @@
 //! The log on standard error, and lines on standard output.
 //!
-//! A line that cannot be written, as on a full disk or to a closed pipe, is lost. `println!` and `eprintln!` would panic
-//! in that case, and end the task that follows the limits.
+//! A line that cannot be written, as on a full disk or to a closed pipe, is lost. `println!` and
+//! `eprintln!` would panic in that case, and end the task that follows the limits.
 
 use std::fmt::{self, Display};
 use std::io::Write as _;
@@ -32,8 +32,8 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Writes events of this program to standard error from now on. Events of other crates are left out, because they can
-/// include header fields with secrets.
+/// Writes events of this program to standard error from now on. Events of other crates are left
+/// out, because they can include header fields with secrets.
 pub(crate) fn start(settings: LogSettings) {
     let lines = tracing_subscriber::fmt::layer()
         .event_format(settings.format)
@@ -111,7 +111,8 @@ pub(crate) fn say(line: impl Display) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
-/// Writes a line to standard error, without the log: before its settings are known, and for commands.
+/// Writes a line to standard error, without the log: before its settings are known, and for
+/// commands.
 pub(crate) fn write_error(line: impl Display) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

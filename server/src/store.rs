@@ -70,9 +70,9 @@ pub fn open_watched(
 /// How to talk to the server of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreSettings {
-    /// What all keys begin with; empty for `tidegate`.
+    /// The beginning of all keys; empty for `tidegate`.
     pub prefix: String,
-    /// How long to wait for an answer.
+    /// The maximum time of a call.
     pub timeout: Duration,
     /// How many connections to use in turn, each for any number of calls at the same time.
     pub connections: usize,

@@ -10,9 +10,10 @@ use super::values::{Origin, Values};
 
 /// Envoy's rate-limit service, RESP and JSON on any store of Tidegate.
 ///
-/// Without a command, the program serves. Its settings are in a file (`tidegate-server init` writes one with all
-/// settings). Environment variables, among them those of envoyproxy/ratelimit (`tidegate-server variables` lists
-/// them), take precedence over the file, and the flags below over both.
+/// Without a command, the program serves. Its settings are in a file (`tidegate-server init` writes
+/// one with all settings). Environment variables, among them those of envoyproxy/ratelimit
+/// (`tidegate-server variables` lists them), take precedence over the file, and the flags below
+/// over both.
 #[derive(Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
 pub(super) struct Cli {
@@ -49,7 +50,8 @@ pub(super) enum Command {
     Variables,
     /// Show in the terminal what a server does now, as its page shows it.
     ///
-    /// Arrow keys scroll, `q` quits. Exit codes: 0 after `q`; 1 if there is no terminal or, with `--once`, no answer.
+    /// Arrow keys scroll, `q` quits. Exit codes: 0 after `q`; 1 if there is no terminal or, with
+    /// `--once`, no answer.
     #[cfg(feature = "top")]
     Top(Top),
 }
@@ -59,7 +61,8 @@ pub(super) struct Flags {
     /// Settings file (TOML) [env: TIDEGATE_SETTINGS]
     #[arg(long, value_name = "FILE")]
     pub(super) settings: Option<PathBuf>,
-    /// Directory of the limits. Changes take effect within a second [default: /srv/runtime_data/current/config]
+    /// Directory of the limits. Changes take effect within a second [default:
+    /// /srv/runtime_data/current/config]
     #[arg(long, value_name = "DIR")]
     config: Option<String>,
     /// Store of the counts: memory, redis://HOST, unix:///PATH, redis-sentinel://HOST,HOST#NAME or
@@ -72,18 +75,20 @@ pub(super) struct Flags {
     /// Address of JSON, health and metrics [default: 127.0.0.1:8080]
     #[arg(long, value_name = "HOST:PORT")]
     http: Option<String>,
-    /// Address of RESP, the protocol of Redis; not served by default. Set the password by TIDEGATE_RESP_PASSWORD.
+    /// Address of RESP, the protocol of Redis; not served by default. Set the password by
+    /// TIDEGATE_RESP_PASSWORD.
     #[arg(long, value_name = "HOST:PORT")]
     resp: Option<String>,
     /// Address of the page that shows what the server does now; not served by default.
     #[arg(long, value_name = "HOST:PORT")]
     page: Option<String>,
-    /// Answer to a request that the store cannot decide: error (Envoy then decides by its failure_mode_deny), allow
-    /// or deny [default: error] [env: TIDEGATE_ON_STORE_ERROR]
+    /// Answer to a request that the store cannot decide: error (Envoy then decides by its
+    /// failure_mode_deny), allow or deny [default: error] [env: TIDEGATE_ON_STORE_ERROR]
     #[arg(long, value_name = "ANSWER")]
     on_store_error: Option<String>,
-    /// Time after SIGTERM during which the server still decides requests while its health is NOT_SERVING: longer than
-    /// the interval of Envoy's health checks [default: 0s] [env: TIDEGATE_DRAIN]
+    /// Time after SIGTERM during which the server still decides requests while its health is
+    /// NOT_SERVING: longer than the interval of Envoy's health checks [default: 0s] [env:
+    /// TIDEGATE_DRAIN]
     #[arg(long, value_name = "SPAN")]
     drain: Option<String>,
     /// Level of the log on standard error: error, warn, info, debug, trace or off [default: info]

@@ -9,7 +9,8 @@ use super::{Mistake, Settings};
 ///
 /// # Errors
 ///
-/// Returns an error if settings contradict each other, or if this program cannot do what they require.
+/// Returns an error if settings contradict each other, or if this program cannot do what they
+/// require.
 pub(super) fn check(settings: &Settings, values: &Values) -> Result<Vec<String>, Mistake> {
     let mut warnings = Vec::new();
     settings.grpc.listener.required_address()?;
@@ -67,7 +68,8 @@ fn is_set(values: &Values, key: &str) -> bool {
     !["", "false"].contains(&values.text(key))
 }
 
-/// Returns the name of the setting `key`, which `other` needs: a variable, if `other` was set by a variable.
+/// Returns the name of the setting `key`, which `other` needs: a variable, if `other` was set by a
+/// variable.
 fn missing<'a>(values: &Values, other: &str, key: &'a str) -> &'a str {
     match values.origin(other) {
         Origin::Variable(_) => variable_of(key).unwrap_or(key),

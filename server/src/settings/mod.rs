@@ -1,4 +1,5 @@
-//! The settings: defaults, the settings file, environment variables and flags, in ascending precedence.
+//! The settings: defaults, the settings file, environment variables and flags, in ascending
+//! precedence.
 
 mod args;
 mod check;
@@ -37,11 +38,12 @@ use values::{Origin, Values, choice, number, ratio, span, span_or_zero, switch, 
 use crate::descriptors::MaxConnections;
 use crate::log::{Format, LogSettings, say, write_error};
 
-/// Why the program does not start.
+/// The reason why the program does not start.
 #[derive(Debug)]
 pub(crate) struct Mistake {
     message: String,
-    /// 2 if the value of a setting is not possible, and 1 if settings contradict each other or cannot be used.
+    /// 2 if the value of a setting is not possible, and 1 if settings contradict each other or
+    /// cannot be used.
     exit_code: u8,
 }
 
@@ -57,18 +59,19 @@ impl From<String> for Mistake {
     }
 }
 
-/// What the program is to do.
+/// The work of the program, as the command line requires it.
 pub(crate) enum Task {
     Serve(Box<Settings>),
     /// Check the limits in a directory, unless they come from a management server.
     Check(Option<PathBuf>, SameDomain),
     #[cfg(feature = "top")]
     Top(Top),
-    /// Nothing more: the command is done.
+    /// No work: the command is done.
     Done,
 }
 
-/// Reads the command line, the environment and the settings file. A mistake and a request for help end the program.
+/// Reads the command line, the environment and the settings file. A mistake and a request for help
+/// end the program.
 pub(crate) fn read() -> Task {
     let Cli { command, flags } = Cli::parse();
     let done = match command {
@@ -308,7 +311,7 @@ impl Grpc {
         let age = values.get(
             "grpc.max_connection_age",
             "24h",
-            "Time after which a client is told to connect again.",
+            "Time after which a client receives a GOAWAY and must connect again.",
             span(),
         )?;
         let grace = values.get(

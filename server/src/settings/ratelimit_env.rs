@@ -105,7 +105,7 @@ const TABLE: [Variable; 114] = [
         Ignored(&["true", "t", "1"]),
         "files whose names begin with a dot are never read",
     ),
-    ("RUNTIME_WATCH_ROOT", Ignored(&[]), "changes are noticed behind any link"),
+    ("RUNTIME_WATCH_ROOT", Ignored(&[]), "changes are noticed through any link"),
     ("EXPIRATION_JITTER_MAX_SECONDS", Ignored(&[]), "keys expire with their windows"),
     ("LOCAL_CACHE_SIZE_IN_BYTES", Sets("store.deny_cache_bytes"), ""),
     ("NEAR_LIMIT_RATIO", Sets("answers.near_limit_ratio"), ""),

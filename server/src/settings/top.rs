@@ -13,7 +13,8 @@ pub(crate) struct Top {
     /// URL of the page.
     #[arg(default_value = "http://127.0.0.1:6060")]
     url: String,
-    /// Write the present state as text, and exit. This is the default if the output is not a terminal.
+    /// Write the present state as text, and exit. This is the default if the output is not a
+    /// terminal.
     #[arg(long)]
     once: bool,
     /// User of the page.
@@ -34,7 +35,8 @@ pub(crate) struct Top {
     /// Maximum number of listed limits.
     #[arg(long, value_name = "NUMBER", default_value = "50", value_parser = clap::value_parser!(u16).range(1..=500))]
     rows: u16,
-    /// File with the root certificates of a page at https:// (PEM). Default: the roots of the system
+    /// File with the root certificates of a page at https:// (PEM). Default: the roots of the
+    /// system
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
     /// Name in the certificate of the page. Default: the host of its URL

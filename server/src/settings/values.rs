@@ -1,4 +1,4 @@
-//! The values of all settings: where each value is from, and how its text is read.
+//! The values of all settings, with their origins, and the functions that read their texts.
 
 use std::fmt::{self, Display};
 use std::path::PathBuf;
@@ -44,7 +44,7 @@ impl Display for Origin {
     }
 }
 
-/// How a value is written.
+/// The form of a value in a settings file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// A number, or `true` or `false`, without quotation marks.
@@ -183,7 +183,8 @@ impl Values {
         for entry in &self.0 {
             let (of, name) = entry.key.split_once('.').unwrap_or(("", &entry.key));
             if of != section {
-                let about = sections.iter().find(|(name, _)| *name == of).map_or("", |it| it.1);
+                let about =
+                    sections.iter().find(|(name, _)| *name == of).map_or("", |(_, about)| about);
                 file += &format!("\n{}[{of}]\n", comment(about));
                 section = of;
             }
@@ -342,7 +343,7 @@ pub(super) fn choice<T: Copy>(
     Kind { form: Form::Text, read }
 }
 
-/// A host and a port. `name` is that of the setting, for messages.
+/// A host and a port, with the name of the setting for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) host: String,

@@ -17,7 +17,7 @@ pub struct BackoffSettings {
     pub initial: Duration,
     /// The longest wait.
     pub max: Duration,
-    /// By what a wait is longer than the one before.
+    /// The factor by which each wait is longer than the previous wait.
     pub factor: f64,
     /// Whether waits are shortened at random.
     pub has_jitter: bool,

@@ -22,7 +22,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(330);
 pub struct XdsSettings {
     /// The management server, `host:port`.
     pub server: String,
-    /// What the management server knows this server by.
+    /// The identifier of this server for the management server.
     pub node_id: String,
     /// Further metadata of this server.
     pub node_metadata: Vec<(String, String)>,

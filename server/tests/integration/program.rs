@@ -238,7 +238,7 @@ async fn resp_for_other_machines_needs_a_password_or_to_be_told_that_it_needs_no
         program.arg("--config").arg(directory.path());
         program.env("GRPC_HOST", "127.0.0.1").env("GRPC_PORT", "0").env("PORT", "0");
         program.arg("--resp").arg(format!("{host}:0"));
-        // A password that is empty is none.
+        // An empty password counts as not set.
         program.env("TIDEGATE_RESP_PASSWORD", "");
         settings(&mut program, &format!("[resp]\nwithout_password = {without_password}"));
         program

@@ -13,7 +13,7 @@ use crate::program::{program, serving, settings};
 
 const LIMIT: &str = "domain: d\ndescriptors: [{key: a, policy: fixed-window 1/365d}]";
 
-/// The exit code, standard output and standard error of a program.
+/// Returns the exit code, standard output and standard error of a program.
 async fn run(program: &mut Command) -> (Option<i32>, String, String) {
     let output = timeout(Duration::from_secs(60), program.output()).await.unwrap().unwrap();
     let Output { status, stdout, stderr } = output;
@@ -21,7 +21,7 @@ async fn run(program: &mut Command) -> (Option<i32>, String, String) {
     (status.code(), text(stdout), text(stderr))
 }
 
-/// The variables of envoyproxy/ratelimit, each with a value.
+/// Returns the variables of envoyproxy/ratelimit, each with a value.
 fn variables() -> Vec<(&'static str, &'static str)> {
     let lines = include_str!("../ratelimit_variables.txt").lines();
     let lines = lines.filter(|line| !line.starts_with('#'));
@@ -85,7 +85,7 @@ fn one_source_file_has_the_names_of_the_variables_of_envoyproxy_ratelimit() {
     assert_eq!(files, ["ratelimit_env.rs"]);
 }
 
-/// The line of a setting that `--print-settings` prints.
+/// Returns the line of a setting that `--print-settings` prints.
 async fn printed(program: &mut Command, key: &str) -> String {
     let (code, stdout, stderr) = run(program.arg("--print-settings")).await;
     assert_eq!(code, Some(0), "{stderr}");
@@ -277,8 +277,8 @@ async fn a_mistake_in_the_file_is_an_error_with_its_place_and_a_suggestion() {
     // `check` reads the settings too.
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("a.yaml"), LIMIT).unwrap();
-    let of_settings = format!("[limits]\ndirectory = '{}'", directory.path().display());
-    for (text, expected) in [(&*of_settings, Some(0)), ("[store]\nulr = ''", Some(2))] {
+    let directory_setting = format!("[limits]\ndirectory = '{}'", directory.path().display());
+    for (text, expected) in [(&*directory_setting, Some(0)), ("[store]\nulr = ''", Some(2))] {
         let mut program = program();
         program.arg("check");
         settings(&mut program, text);

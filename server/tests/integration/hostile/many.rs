@@ -47,7 +47,7 @@ struct Server {
 }
 
 impl Server {
-    /// A server whose settings have further lines for RESP, HTTP and gRPC.
+    /// Starts a server whose settings have further lines for RESP, HTTP and gRPC.
     async fn start(mut program: tokio::process::Command, lines: &str) -> Self {
         let text = format!(
             "[resp]\nidle_timeout = '1h'\n{lines}[http]\nidle_timeout = '1h'\nrequest_timeout = '1h'\n{lines}\

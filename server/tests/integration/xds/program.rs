@@ -66,7 +66,10 @@ async fn g18_the_program_decides_by_the_limits_of_a_management_server() {
         "1 limits in 1 domains".to_owned(),
         format!("the limits stay as they were: {BAD}"),
     ] {
-        assert!(stderr.lines().any(|it| it.ends_with(&format!(" {line}"))), "{line}: {stderr}");
+        assert!(
+            stderr.lines().any(|logged| logged.ends_with(&format!(" {line}"))),
+            "{line}: {stderr}"
+        );
     }
     assert!(!stderr.contains("S3CRET"), "{stderr}");
 }
