@@ -131,8 +131,8 @@ impl Service {
         Self { on_store_error, ..self }
     }
 
-    /// Returns a service that is [ready](Self::ready) before any limits are in force, if `starts` is
-    /// true. Until limits are in force, requests get an error.
+    /// Returns a service that is [ready](Self::ready) before any limits are in force if `starts` is
+    /// true. Until then, requests get an error.
     #[must_use]
     pub fn starting_without_limits(self, starts: bool) -> Self {
         Self { starts_without_limits: starts, ..self }

@@ -82,7 +82,7 @@ pub struct Behaviour {
     pub headers: Option<HeaderNames>,
     /// Whether responses have dynamic metadata.
     pub has_metadata: bool,
-    /// From which share of a limit on hits are near it.
+    /// The share of a limit above which hits count as near the limit.
     pub near_limit_ratio: NearLimitRatio,
 }
 
@@ -90,11 +90,11 @@ pub struct Behaviour {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeaderNames {
-    /// The limit.
+    /// The name of the header for the limit.
     pub limit: String,
-    /// What remains of it.
+    /// The name of the header for the remaining hits.
     pub remaining: String,
-    /// The seconds until it resets.
+    /// The name of the header for the seconds until the reset.
     pub reset: String,
 }
 

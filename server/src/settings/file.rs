@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::Mistake;
@@ -11,24 +12,62 @@ use super::values::{Origin, Values};
 /// The maximum size of a settings file, in bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// The sections with their descriptions.
-pub(super) const SECTIONS: [(&str, &str); 9] = [
-    ("store", "The store of the counts."),
-    ("grpc", "gRPC, which Envoy calls."),
-    ("http", "JSON, health and metrics over HTTP."),
-    ("resp", "RESP, the protocol of Redis."),
-    ("page", "The page that shows what the server does now."),
-    ("limits", "The limits."),
-    ("answers", "Decisions about descriptors, and their responses."),
-    ("xds", "The management server, which sends the limits with limits.source = \"xds\"."),
-    ("log", "The log on standard error."),
-];
+/// A setting or a section in a file.
+pub(super) struct Item {
+    /// The section and the name, or one of these.
+    pub(super) key: String,
+    /// The value; empty if it is not a text, a number or a switch.
+    pub(super) text: String,
+    /// The type of the value; `section` for a section.
+    kind: &'static str,
+    key_place: String,
+    value_place: String,
+}
 
-/// The first lines of the file that `tidegate-server init` writes.
-pub(super) const TITLE: &str = "\
-# Settings of tidegate-server --settings FILE. All values are the defaults.
-# An environment variable takes precedence over this file, and a flag over both.
-";
+/// Returns the sections and the settings of a file with the name `file`, in their order.
+///
+/// # Errors
+///
+/// Returns an error with the position if `text` is not TOML.
+pub(super) fn items(text: &str, file: &str) -> Result<Vec<Item>, Mistake> {
+    let place = |offset: usize| {
+        let before = text.get(..offset).unwrap_or(text);
+        let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+        format!("{file}:{}:{column}", before.matches('\n').count() + 1)
+    };
+    let table = DeTable::parse(text).map_err(|error| {
+        let start = error.span().map_or(0, |span| span.start);
+        Mistake::value(format!("{}: {}", place(start), error.message()))
+    })?;
+    let mut items = Vec::new();
+    let mut add = |key: String, start: usize, value: &Spanned<DeValue<'_>>, kind| {
+        let text = match value.get_ref() {
+            DeValue::String(text) => text.to_string(),
+            DeValue::Boolean(is_on) => is_on.to_string(),
+            DeValue::Integer(number) => number.to_string(),
+            DeValue::Float(number) => number.to_string(),
+            DeValue::Array(_) | DeValue::Table(_) | DeValue::Datetime(_) => String::new(),
+        };
+        let (key_place, value_place) = (place(start), place(value.span().start));
+        items.push((start, Item { key, text, kind, key_place, value_place }));
+    };
+    for (section, content) in table.get_ref() {
+        let (name, start) = (section.get_ref(), section.span().start);
+        let DeValue::Table(settings) = content.get_ref() else {
+            add(name.to_string(), start, content, content.get_ref().type_str());
+            continue;
+        };
+        add(name.to_string(), start, content, SECTION);
+        for (key, value) in settings {
+            let full = format!("{name}.{}", key.get_ref());
+            add(full, key.span().start, value, value.get_ref().type_str());
+        }
+    }
+    items.sort_by_key(|(start, _)| *start);
+    Ok(items.into_iter().map(|(_, item)| item).collect())
+}
+
+const SECTION: &str = "section";
 
 /// Sets the values of the file at `path`.
 ///
@@ -44,63 +83,31 @@ pub(super) fn apply(values: &mut Values, path: &Path) -> Result<(), Mistake> {
         return Err(Mistake::value(message));
     }
     let text = fs::read_to_string(path).map_err(unreadable)?;
-    let place = |offset: usize| {
-        let before = text.get(..offset).unwrap_or(&text);
-        let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
-        format!("{shown}:{}:{column}", before.matches('\n').count() + 1)
-    };
-    let table = DeTable::parse(&text).map_err(|error| {
-        let start = error.span().map_or(0, |span| span.start);
-        Mistake::value(format!("{}: {}", place(start), error.message()))
-    })?;
-    for (section, content) in table.get_ref() {
-        let name = section.get_ref();
-        let at = |offset: usize, message: String| {
-            Mistake::value(format!("{}: {message}", place(offset)))
-        };
-        let known = SECTIONS.iter().any(|(known, _)| known == name);
-        let DeValue::Table(content) = content.get_ref() else {
-            let names = SECTIONS.map(|(name, _)| name.to_owned());
-            let keys = values.keys().map(str::to_owned);
-            let message = if known {
-                format!("`{name}` is not a section; it must be written [{name}]")
-            } else {
-                unknown("setting", name, keys.chain(names))
-            };
-            return Err(at(section.span().start, message));
-        };
-        if !known {
-            let names = SECTIONS.iter().map(|(name, _)| (*name).to_owned());
-            return Err(at(section.span().start, unknown("section", name, names)));
-        }
-        for (key, value) in content {
-            let full = format!("{name}.{}", key.get_ref());
-            let start = value.span().start;
-            let text = match value.get_ref() {
-                DeValue::String(text) => text.to_string(),
-                DeValue::Boolean(is_on) => is_on.to_string(),
-                DeValue::Integer(number) => number.to_string(),
-                DeValue::Float(number) => number.to_string(),
-                _ => String::new(),
-            };
-            let is_text = value.get_ref().is_str();
-            if !values.set(&full, text, Origin::File(place(start))) {
-                let keys = values.keys().map(str::to_owned);
-                return Err(at(key.span().start, unknown("setting", &full, keys)));
-            }
-            let is_list = matches!(
-                value.get_ref(),
-                DeValue::Array(_) | DeValue::Table(_) | DeValue::Datetime(_)
-            );
-            if is_list || (values.is_quoted(&full) && !is_text) {
-                let kind = value.get_ref().type_str();
-                let bound = match values.is_quoted(&full) {
+    for Item { key, text, kind, key_place, value_place } in items(&text, &shown.to_string())? {
+        let section = |setting: &str| setting.split('.').next().unwrap_or("").to_owned();
+        let is_section = values.keys().map(section).any(|section| section == key);
+        let why = match (kind, is_section) {
+            (SECTION, true) => continue,
+            (SECTION, false) => unknown(SECTION, &key, values.keys().map(section)),
+            (_, true) => format!("`{key}` is a section; it must be written [{key}]"),
+            (_, false) if values.set(&key, text, Origin::File(value_place.clone())) => {
+                let is_possible = match values.is_quoted(&key) {
+                    true => kind == "string",
+                    false => !["array", "table", "datetime"].contains(&kind),
+                };
+                if is_possible {
+                    continue;
+                }
+                let bound = match values.is_quoted(&key) {
                     true => "a text in quotation marks",
                     false => "a number, true or false",
                 };
-                return Err(at(start, format!("{full} is of the type {kind}; it must be {bound}")));
+                let message = format!("{key} is of the type {kind}; it must be {bound}");
+                return Err(Mistake::value(format!("{value_place}: {message}")));
             }
-        }
+            (_, false) => unknown("setting", &key, values.keys().map(str::to_owned)),
+        };
+        return Err(Mistake::value(format!("{key_place}: {why}")));
     }
     Ok(())
 }

@@ -37,14 +37,6 @@ impl Section {
         format!("{section}.{name}")
     }
 
-    fn address(self) -> &'static str {
-        match self {
-            Self::Grpc => "0.0.0.0:8081",
-            Self::Http => "127.0.0.1:8080",
-            Self::Resp | Self::Page => "",
-        }
-    }
-
     fn max_connections_key(self) -> &'static str {
         match self {
             Self::Grpc => "grpc.max_connections",
@@ -56,6 +48,7 @@ impl Section {
 }
 
 /// The settings of a listener. gRPC has no login, and the page a fixed number of connections.
+#[cfg_attr(not(feature = "tls"), allow(dead_code, reason = "no connection is encrypted"))]
 pub(crate) struct Listener {
     section: Section,
     /// The address; `None` if the protocol is not served.
@@ -75,63 +68,21 @@ pub(crate) struct Listener {
 impl Listener {
     pub(super) fn read(section: Section, values: &mut Values) -> Result<Self, Mistake> {
         let key = |name| section.key(name);
-        let help = match section {
-            Section::Grpc | Section::Http => {
-                "Address, HOST:PORT; `:PORT` for all addresses, port 0 for any free port."
-            }
-            Section::Resp | Section::Page => {
-                "Address, HOST:PORT; `:PORT` for all addresses, port 0 for any free port. Empty: not served."
-            }
-        };
-        let address = values.get_address(&key("address"), section.address(), help)?;
-        let certificate = values.get(
-            &key("tls_certificate"),
-            "",
-            "File with the certificate, followed by its intermediate certificates (PEM). With it, all \
-             connections are encrypted. Changes of these files take effect within a second.",
-            file(),
-        )?;
-        let private_key = values.get(
-            &key("tls_key"),
-            "",
-            "File with the private key of the certificate (PEM).",
-            file(),
-        )?;
-        let client_ca = values.get(
-            &key("tls_client_ca"),
-            "",
-            "File with root certificates (PEM); clients need a certificate that one of them signed.",
-            file(),
-        )?;
-        let client_name = values.get(
-            &key("tls_client_name"),
-            "",
-            "DNS name or IP address that the certificates of clients must have. Empty: any.",
-            optional(text()),
-        )?;
+        let address = values.get_address(&key("address"))?;
+        let certificate = values.get(&key("tls_certificate"), file())?;
+        let private_key = values.get(&key("tls_key"), file())?;
+        let client_ca = values.get(&key("tls_client_ca"), file())?;
+        let client_name = values.get(&key("tls_client_name"), optional(text()))?;
         let (mut login, mut without_password) = (None, false);
         if section != Section::Grpc {
-            let user =
-                values.get(&key("user"), "default", "User that clients log in as.", text())?;
-            let password =
-                secret_of(values, &key("password"), "Password of clients. Empty: none.")?;
+            let user = values.get(&key("user"), text())?;
+            let password = secret_of(values, &key("password"))?;
             login = password.map(|password| Login { user, password });
-            without_password = values.get(
-                &key("without_password"),
-                "false",
-                "Serve other machines without a password.",
-                switch(),
-            )?;
+            without_password = values.get(&key("without_password"), switch())?;
         }
         let max_connections = match section {
             Section::Page => None,
-            _ => values.get(
-                &key("max_connections"),
-                "auto",
-                "Maximum number of connections; \"auto\": 10000, or fewer if the process may not open as \
-                 many files.",
-                connections(),
-            )?,
+            _ => values.get(&key("max_connections"), connections())?,
         };
         Ok(Self {
             section,
@@ -229,15 +180,10 @@ const MAX_SECRET_BYTES: usize = 4096;
 
 /// Reads a password from the setting `key`, or from the file that the setting `key` with the suffix
 /// `_file` names. A variable takes precedence over the settings file.
-pub(super) fn secret_of(
-    values: &mut Values,
-    key: &str,
-    help: &'static str,
-) -> Result<Option<String>, Mistake> {
-    let password = values.get(key, "", help, optional(secret()))?;
+pub(super) fn secret_of(values: &mut Values, key: &str) -> Result<Option<String>, Mistake> {
+    let password = values.get(key, optional(secret()))?;
     let file_key = format!("{key}_file");
-    let about = "File that contains this password, such as a mounted secret. A line break at its end is ignored.";
-    let path = values.get(&file_key, "", about, file())?;
+    let path = values.get(&file_key, file())?;
     let path = match (password, path) {
         (password, None) => return Ok(password),
         (Some(_), Some(_)) if matches!(values.origin(key), Origin::File(_)) => {

@@ -123,14 +123,14 @@ fn check_limits(
 }
 
 fn init(path: &Path) -> Result<Task, Mistake> {
-    let mut values = Values::default();
-    Settings::read(&mut values)?;
-    let text = format!("{}{}", file::TITLE, values.to_file(&file::SECTIONS));
-    let create = || std::fs::File::create_new(path)?.write_all(text.as_bytes());
+    let create = || std::fs::File::create_new(path)?.write_all(DEFAULTS.as_bytes());
     create().map_err(|error| format!("{}: the file cannot be written: {error}", path.display()))?;
     say(format_args!("{} has all settings with their defaults", path.display()));
     Ok(Task::Done)
 }
+
+/// The file with all settings, their defaults and their meaning.
+const DEFAULTS: &str = include_str!("tidegate.toml");
 
 /// The variables of this server, with their settings and their meaning. `SETTINGS` names the file.
 const OURS: [(&str, &str, &str); 7] = [
@@ -167,8 +167,8 @@ pub(crate) struct Settings {
 
 impl Settings {
     fn load(flags: &Flags) -> Result<(Self, Values), Mistake> {
-        let mut values = Values::default();
-        // Declares all settings with their defaults.
+        let mut values = Values::from_defaults(DEFAULTS)?;
+        // The first reading determines the forms of all values.
         Self::read(&mut values)?;
         let mut warnings = Vec::new();
         let known: Vec<&str> =
@@ -204,7 +204,7 @@ impl Settings {
         Ok((settings, values))
     }
 
-    /// Reads all values. The first reading declares the settings with their defaults.
+    /// Reads all values.
     fn read(values: &mut Values) -> Result<Self, Mistake> {
         let store = Store::read(values)?;
         let grpc = Grpc::read(values)?;
@@ -212,39 +212,14 @@ impl Settings {
         let resp = Resp::read(values)?;
         let page = Page {
             listener: Listener::read(Section::Page, values)?,
-            shows_subjects: values.get(
-                "page.subjects",
-                "false",
-                "Show subjects, such as addresses and accounts of users.",
-                switch(),
-            )?,
+            shows_subjects: values.get("page.subjects", switch())?,
         };
-        let is_xds = values.get(
-            "limits.source",
-            "files",
-            "Source of the limits: files, or xds for a management server such as Envoy Gateway.",
-            choice(&[("files", false), ("xds", true)]),
-        )?;
-        let directory = values.get(
-            "limits.directory",
-            "/srv/runtime_data/current/config",
-            "Directory of the files. Changes take effect within a second.",
-            text(),
-        )?;
-        let same_domain = values.get(
-            "limits.merge_domains",
-            "false",
-            "Allow several files with limits of one domain.",
-            switch(),
-        )?;
+        let is_xds = values.get("limits.source", choice(&[("files", false), ("xds", true)]))?;
+        let directory = values.get("limits.directory", text())?;
+        let same_domain = values.get("limits.merge_domains", switch())?;
         let answers = answers(values)?;
         let xds = xds::read(values)?;
-        let starts_without_limits = values.get(
-            "xds.start_without_limits",
-            "false",
-            "Be healthy before the first limits arrive. Requests get an error until then.",
-            switch(),
-        )?;
+        let starts_without_limits = values.get("xds.start_without_limits", switch())?;
         Ok(Self {
             store,
             grpc,
@@ -294,65 +269,16 @@ impl Grpc {
     fn read(values: &mut Values) -> Result<Self, Mistake> {
         let listener = Listener::read(Section::Grpc, values)?;
         let mut settings = GrpcSettings::default();
-        settings.max_streams = values.get(
-            "grpc.max_streams",
-            "100",
-            "Maximum number of requests in flight on one connection.",
-            number(1, u32::MAX),
-        )?;
-        settings.max_bytes = values.get(
-            "grpc.max_bytes",
-            "67108864",
-            "Maximum memory of the requests in flight on all connections, in bytes. One connection can use \
-             a sixth, and one half is reserved for connections that use at most 64 KiB. A message of 4 MiB \
-             needs 49 MiB. Buffers of HTTP/2 take up to 1 MiB more for a connection whose client does not read.",
-            number(1, usize::MAX),
-        )?;
-        let age = values.get(
-            "grpc.max_connection_age",
-            "24h",
-            "Time after which a client receives a GOAWAY and must connect again.",
-            span(),
-        )?;
-        let grace = values.get(
-            "grpc.max_connection_age_grace",
-            "1h",
-            "Time after grpc.max_connection_age during which the requests of the connection are still served.",
-            span(),
-        )?;
+        settings.max_streams = values.get("grpc.max_streams", number(1, u32::MAX))?;
+        settings.max_bytes = values.get("grpc.max_bytes", number(1, usize::MAX))?;
+        let age = values.get("grpc.max_connection_age", span())?;
+        let grace = values.get("grpc.max_connection_age_grace", span())?;
         settings.age = ConnectionAge::new(age, grace);
-        settings.begin_timeout = values.get(
-            "grpc.begin_timeout",
-            "30s",
-            "Maximum time until a client begins with HTTP/2.",
-            span(),
-        )?;
-        settings.request_timeout = values.get(
-            "grpc.request_timeout",
-            "30s",
-            "Maximum time to receive and answer a request; a later answer is the status CANCELLED. A client \
-             that reads nothing for this time is disconnected.",
-            span(),
-        )?;
-        settings.end_timeout = values.get(
-            "grpc.end_timeout",
-            "10s",
-            "Maximum time of the requests in flight when the server ends, after the drain.",
-            span(),
-        )?;
-        settings.health.needs_store = values.get(
-            "grpc.health_needs_store",
-            "false",
-            "Report the health NOT_SERVING while a store cannot decide.",
-            switch(),
-        )?;
-        settings.health.drain = values.get(
-            "grpc.drain",
-            "0s",
-            "Time after SIGTERM during which all protocols are still served while the health is \
-             NOT_SERVING: longer than the interval of Envoy's health checks.",
-            span_or_zero(),
-        )?;
+        settings.begin_timeout = values.get("grpc.begin_timeout", span())?;
+        settings.request_timeout = values.get("grpc.request_timeout", span())?;
+        settings.end_timeout = values.get("grpc.end_timeout", span())?;
+        settings.health.needs_store = values.get("grpc.health_needs_store", switch())?;
+        settings.health.drain = values.get("grpc.drain", span_or_zero())?;
         Ok(Self { listener, settings })
     }
 
@@ -379,57 +305,19 @@ impl Http {
     fn read(values: &mut Values) -> Result<Self, Mistake> {
         let listener = Listener::read(Section::Http, values)?;
         let mut settings = HttpSettings::default();
-        settings.idle_timeout = values.get(
-            "http.idle_timeout",
-            "2m",
-            "Maximum time between two requests of a connection.",
-            span(),
-        )?;
-        settings.request_timeout = values.get(
-            "http.request_timeout",
-            "30s",
-            "Maximum time of the head of a request, then of its body, and then until the client has the response.",
-            span(),
-        )?;
-        settings.max_head_bytes = values.get(
-            "http.max_head_bytes",
-            "16384",
-            "Maximum size of the head of a request in bytes.",
-            number(1, usize::MAX),
-        )?;
-        let max_headers = values.get(
-            "http.max_headers",
-            "100",
-            "Maximum number of header fields of a request.",
-            number(1, u16::MAX),
-        )?;
+        settings.idle_timeout = values.get("http.idle_timeout", span())?;
+        settings.request_timeout = values.get("http.request_timeout", span())?;
+        settings.max_head_bytes = values.get("http.max_head_bytes", number(1, usize::MAX))?;
+        let max_headers = values.get("http.max_headers", number(1, u16::MAX))?;
         settings.max_headers = max_headers.into();
-        settings.max_body_bytes = values.get(
-            "http.max_body_bytes",
-            "1048576",
-            "Maximum size of the body of a request in bytes.",
-            number(1, usize::MAX),
-        )?;
-        let metrics = values.get_address(
-            "http.metrics_address",
-            "",
-            "Address of a port for the metrics alone. Empty: only `GET /metrics` of http.address.",
-        )?;
+        settings.max_body_bytes = values.get("http.max_body_bytes", number(1, usize::MAX))?;
+        let metrics = values.get_address("http.metrics_address")?;
         let path = |text: &str| match text.starts_with('/') {
             true => Ok(text.to_owned()),
             false => Err("a path that begins with `/`".to_owned()),
         };
-        let metrics_path = values.get(
-            "http.metrics_path",
-            "/metrics",
-            "Path of the metrics on that port.",
-            text_as(path),
-        )?;
-        let debug = values.get_address(
-            "http.debug_address",
-            "",
-            "Address of the debug port, with /rlconfig and /stats. Empty: not served.",
-        )?;
+        let metrics_path = values.get("http.metrics_path", text_as(path))?;
+        let debug = values.get_address("http.debug_address")?;
         Ok(Self { listener, settings, metrics, metrics_path, debug })
     }
 
@@ -461,24 +349,9 @@ impl Resp {
     fn read(values: &mut Values) -> Result<Self, Mistake> {
         Ok(Self {
             listener: Listener::read(Section::Resp, values)?,
-            idle_timeout: values.get(
-                "resp.idle_timeout",
-                "10m",
-                "Maximum time between two commands of a connection.",
-                span(),
-            )?,
-            command_timeout: values.get(
-                "resp.request_timeout",
-                "30s",
-                "Maximum time from the first byte of a command to its last.",
-                span(),
-            )?,
-            write_timeout: values.get(
-                "resp.write_timeout",
-                "30s",
-                "Maximum time until the client has received its replies.",
-                span(),
-            )?,
+            idle_timeout: values.get("resp.idle_timeout", span())?,
+            command_timeout: values.get("resp.request_timeout", span())?,
+            write_timeout: values.get("resp.write_timeout", span())?,
         })
     }
 
@@ -514,69 +387,19 @@ pub(crate) struct Page {
 
 fn answers(values: &mut Values) -> Result<Behaviour, Mistake> {
     let mut answers = Behaviour::default();
-    answers.is_shadow = values.get(
-        "answers.shadow_mode",
-        "false",
-        "Refuse no request; the statuses of descriptors show which limits are exceeded.",
-        switch(),
-    )?;
-    answers.all_are_quotas = values.get(
-        "answers.quota_mode",
-        "false",
-        "Treat each `rate_limit:` as a quota.",
-        switch(),
-    )?;
-    answers.spares_others_when_over = values.get(
-        "answers.stop_increment_when_over_limit",
-        "false",
-        "Once a `rate_limit:` of a request is exceeded, count the request only there.",
-        switch(),
-    )?;
-    answers.all_or_none = values.get(
-        "answers.all_or_none",
-        "false",
-        "Decide a `rate_limit:` as a policy: charge all limits of a request or none, and do not count \
-         refused hits.",
-        switch(),
-    )?;
-    answers.near_limit_ratio = values.get(
-        "answers.near_limit_ratio",
-        "0.8",
-        "Share of a limit above which hits count as near the limit.",
-        ratio(),
-    )?;
-    let has_headers = values.get(
-        "answers.response_headers",
-        "false",
-        "Add header fields with the limit to responses.",
-        switch(),
-    )?;
+    answers.is_shadow = values.get("answers.shadow_mode", switch())?;
+    answers.all_are_quotas = values.get("answers.quota_mode", switch())?;
+    answers.spares_others_when_over =
+        values.get("answers.stop_increment_when_over_limit", switch())?;
+    answers.all_or_none = values.get("answers.all_or_none", switch())?;
+    answers.near_limit_ratio = values.get("answers.near_limit_ratio", ratio())?;
+    let has_headers = values.get("answers.response_headers", switch())?;
     let mut names = HeaderNames::default();
-    names.limit = values.get(
-        "answers.limit_header",
-        "RateLimit-Limit",
-        "Name of the field for the limit.",
-        text(),
-    )?;
-    names.remaining = values.get(
-        "answers.remaining_header",
-        "RateLimit-Remaining",
-        "Name of the field for the remaining hits.",
-        text(),
-    )?;
-    names.reset = values.get(
-        "answers.reset_header",
-        "RateLimit-Reset",
-        "Name of the field for the seconds until the reset.",
-        text(),
-    )?;
+    names.limit = values.get("answers.limit_header", text())?;
+    names.remaining = values.get("answers.remaining_header", text())?;
+    names.reset = values.get("answers.reset_header", text())?;
     answers.headers = has_headers.then_some(names);
-    answers.has_metadata = values.get(
-        "answers.response_metadata",
-        "false",
-        "Add dynamic metadata to responses.",
-        switch(),
-    )?;
+    answers.has_metadata = values.get("answers.response_metadata", switch())?;
     Ok(answers)
 }
 
@@ -590,18 +413,8 @@ fn log(values: &mut Values) -> Result<LogSettings, Mistake> {
         ("trace", LevelFilter::TRACE),
         ("off", LevelFilter::OFF),
     ];
-    let level = values.get(
-        "log.level",
-        "info",
-        "Level: error, warn, info, debug, trace or off. Requests are not logged at any level.",
-        choice(&levels),
-    )?;
+    let level = values.get("log.level", choice(&levels))?;
     let formats = [("text", Format::Text), ("json", Format::Json)];
-    let format = values.get(
-        "log.format",
-        "text",
-        "Format: text, or json for one object per line.",
-        choice(&formats),
-    )?;
+    let format = values.get("log.format", choice(&formats))?;
     Ok(LogSettings { level, format })
 }

@@ -8,7 +8,7 @@ use tidegate_core::DenyCache;
 use tidegate_server::service::OnStoreError;
 #[cfg(feature = "tls")]
 use tidegate_server::store::Certificates;
-use tidegate_server::store::{Auth, MEMORY, StoreSettings, is_encrypted};
+use tidegate_server::store::{Auth, StoreSettings, is_encrypted};
 
 use super::Mistake;
 use super::listener::secret_of;
@@ -31,88 +31,27 @@ pub(crate) struct Store {
 
 impl Store {
     pub(super) fn read(values: &mut Values) -> Result<Self, Mistake> {
-        let store_url = values.get(
-            "store.url",
-            MEMORY,
-            "URL of the store: memory, redis://HOST, unix:///PATH, redis-sentinel://HOST,HOST#NAME or \
-             redis-cluster://HOST,HOST; with rediss, encrypted. Servers on one store share their limits.",
-            url(),
-        )?;
-        let password = secret_of(
-            values,
-            "store.password",
-            "Password of the store. The URL must not have one.",
-        )?;
-        let per_second_url = values.get(
-            "store.per_second_url",
-            "",
-            "URL of another store for each `rate_limit:` per second. Empty: none.",
-            optional(url()),
-        )?;
-        let per_second_password = secret_of(
-            values,
-            "store.per_second_password",
-            "Password of that store. Its URL must not have one.",
-        )?;
-        let sentinel_login = secret_of(
-            values,
-            "store.sentinel_login",
-            "Password of the Sentinels, or USER:PASSWORD.",
-        )?;
-        let per_second_sentinel_login = secret_of(
-            values,
-            "store.per_second_sentinel_login",
-            "Password of the Sentinels of the store for limits per second, or USER:PASSWORD.",
-        )?;
-        let timeout =
-            values.get("store.timeout", "10s", "Maximum time of a call to the store.", span())?;
-        let per_second_timeout = values.get(
-            "store.per_second_timeout",
-            "",
-            "Maximum time of a call to the store for limits per second. Empty: store.timeout.",
-            optional(span()),
-        )?;
-        let key_prefix =
-            values.get("store.key_prefix", "tidegate", "Beginning of all keys.", text())?;
+        let store_url = values.get("store.url", url())?;
+        let password = secret_of(values, "store.password")?;
+        let per_second_url = values.get("store.per_second_url", optional(url()))?;
+        let per_second_password = secret_of(values, "store.per_second_password")?;
+        let sentinel_login = secret_of(values, "store.sentinel_login")?;
+        let per_second_sentinel_login = secret_of(values, "store.per_second_sentinel_login")?;
+        let timeout = values.get("store.timeout", span())?;
+        let per_second_timeout = values.get("store.per_second_timeout", optional(span()))?;
+        let key_prefix = values.get("store.key_prefix", text())?;
         let tls = [
-            values.get(
-                "store.tls_ca",
-                "",
-                "File with the root certificates of encrypted stores (PEM). Empty: the roots of the system.",
-                file(),
-            )?,
-            values.get(
-                "store.tls_certificate",
-                "",
-                "File with the certificate that encrypted stores receive (PEM).",
-                file(),
-            )?,
-            values.get(
-                "store.tls_key",
-                "",
-                "File with the private key of the certificate (PEM).",
-                file(),
-            )?,
+            values.get("store.tls_ca", file())?,
+            values.get("store.tls_certificate", file())?,
+            values.get("store.tls_key", file())?,
         ];
-        let deny_cache_bytes = values.get(
-            "store.deny_cache_bytes",
-            "0",
-            "Maximum size of the cache of denials in bytes; 0 for none. The cache answers a denial until \
-             it ends, without a call to the store.",
-            number(0, usize::MAX),
-        )?;
+        let deny_cache_bytes = values.get("store.deny_cache_bytes", number(0, usize::MAX))?;
         let answers = [
             ("error", OnStoreError::Error),
             ("allow", OnStoreError::Allow),
             ("deny", OnStoreError::Deny),
         ];
-        let on_error = values.get(
-            "store.on_error",
-            "error",
-            "Answer to a request that the store cannot decide: error (Envoy then decides by its \
-             failure_mode_deny), allow or deny.",
-            choice(&answers),
-        )?;
+        let on_error = values.get("store.on_error", choice(&answers))?;
         Ok(Self {
             url: with_password(store_url, password),
             per_second_url: per_second_url.map(|url| with_password(url, per_second_password)),

@@ -10,6 +10,7 @@ use tidegate_server::activity::without_secrets;
 use tidegate_server::decide::NearLimitRatio;
 
 use super::Mistake;
+use super::file::{Item, items};
 
 /// The source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,8 +61,8 @@ enum Form {
 struct Entry {
     /// The section and the name, such as `grpc.address`.
     key: String,
-    help: &'static str,
-    form: Form,
+    /// The form; `None` until the setting is read.
+    form: Option<Form>,
     text: String,
     origin: Origin,
 }
@@ -69,12 +70,12 @@ struct Entry {
 impl Entry {
     /// Returns the value as a settings file has it.
     fn literal(&self) -> String {
-        let is_bare = self.form == Form::Bare
-            && self.text.bytes().next().is_some_and(|first| first.is_ascii_digit());
+        let is_number = self.text.bytes().next().is_some_and(|first| first.is_ascii_digit());
+        let is_bare = is_number || matches!(&*self.text, "true" | "false");
         match self.form {
-            Form::Bare if is_bare || matches!(&*self.text, "true" | "false") => self.text.clone(),
-            Form::Secret if !self.text.is_empty() => "\"***\"".to_owned(),
-            Form::Url => format!("{:?}", without_secrets(&self.text)),
+            Some(Form::Bare) if is_bare => self.text.clone(),
+            Some(Form::Secret) if !self.text.is_empty() => "\"***\"".to_owned(),
+            Some(Form::Url) => format!("{:?}", without_secrets(&self.text)),
             _ => format!("{:?}", self.text),
         }
     }
@@ -93,19 +94,32 @@ impl Entry {
             _ => String::new(),
         };
         let value = match self.form {
-            Form::Secret | Form::Url => "***",
-            Form::Bare | Form::Text => &self.text,
+            Some(Form::Bare | Form::Text) => &self.text,
+            _ => "***",
         };
         Mistake::value(format!("{place}{} is `{value}`; it must be {bound}", self.name()))
     }
 }
 
-/// All settings, in the order in which they are first read.
-#[derive(Default)]
+/// All settings, in the order of the file with the defaults.
 pub(super) struct Values(Vec<Entry>);
 
 impl Values {
-    /// Reads the setting `key`. Its first reader declares the setting with its default.
+    /// Returns the settings of a file with all settings. Its values are the defaults.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file is not valid.
+    pub(super) fn from_defaults(file: &str) -> Result<Self, Mistake> {
+        let items = items(file, "defaults")?.into_iter().filter(|item| item.key.contains('.'));
+        let entry = |Item { key, text, .. }| {
+            let origin = Origin::Default;
+            Entry { key, form: None, text, origin }
+        };
+        Ok(Self(items.map(entry).collect()))
+    }
+
+    /// Reads the setting `key`.
     ///
     /// # Errors
     ///
@@ -113,22 +127,11 @@ impl Values {
     pub(super) fn get<T>(
         &mut self,
         key: &str,
-        default: &str,
-        help: &'static str,
         Kind { form, read }: Kind<impl Fn(&str) -> Result<T, String>>,
     ) -> Result<T, Mistake> {
-        let found = self.0.iter().position(|entry| entry.key == key);
-        let index = found.unwrap_or_else(|| {
-            self.0.push(Entry {
-                key: key.to_owned(),
-                help,
-                form,
-                text: default.to_owned(),
-                origin: Origin::Default,
-            });
-            self.0.len() - 1
-        });
-        let entry = &self.0[index];
+        let entry = self.0.iter_mut().find(|entry| entry.key == key);
+        let entry = entry.ok_or_else(|| format!("the setting {key} has no default"))?;
+        entry.form = Some(form);
         read(&entry.text).map_err(|bound| entry.mistake(&bound))
     }
 
@@ -162,7 +165,7 @@ impl Values {
 
     /// Returns `true` if the file must have the value of `key` in quotation marks.
     pub(super) fn is_quoted(&self, key: &str) -> bool {
-        self.entry(key).is_some_and(|entry| entry.form != Form::Bare)
+        self.entry(key).is_some_and(|entry| entry.form != Some(Form::Bare))
     }
 
     pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
@@ -175,40 +178,6 @@ impl Values {
             |entry: &Entry| format!("{} = {}  # {}\n", entry.key, entry.literal(), entry.origin);
         self.0.iter().map(line).collect()
     }
-
-    /// Returns a settings file with all values, each after its description.
-    pub(super) fn to_file(&self, sections: &[(&str, &str)]) -> String {
-        let mut file = String::new();
-        let mut section = "";
-        for entry in &self.0 {
-            let (of, name) = entry.key.split_once('.').unwrap_or(("", &entry.key));
-            if of != section {
-                let about =
-                    sections.iter().find(|(name, _)| *name == of).map_or("", |(_, about)| about);
-                file += &format!("\n{}[{of}]\n", comment(about));
-                section = of;
-            }
-            file += &format!("{}{name} = {}\n", comment(entry.help), entry.literal());
-        }
-        file
-    }
-}
-
-/// Returns comment lines of at most 100 columns.
-fn comment(text: &str) -> String {
-    let mut lines = String::new();
-    let mut columns = usize::MAX;
-    for word in text.split(' ') {
-        let width = word.chars().count() + 1;
-        if columns.saturating_add(width) > 100 {
-            lines += if lines.is_empty() { "#" } else { "\n#" };
-            columns = 1;
-        }
-        columns += width;
-        lines += " ";
-        lines += word;
-    }
-    lines + "\n"
 }
 
 /// The form of a value, and the function that reads it.
@@ -353,12 +322,7 @@ pub(crate) struct Address {
 
 impl Values {
     /// Reads the setting `key` as an address, `HOST:PORT`; an empty text is `None`.
-    pub(super) fn get_address(
-        &mut self,
-        key: &str,
-        default: &str,
-        help: &'static str,
-    ) -> Result<Option<Address>, Mistake> {
+    pub(super) fn get_address(&mut self, key: &str) -> Result<Option<Address>, Mistake> {
         let read = |text: &str| {
             let (host, port) = text.rsplit_once(':')?;
             let host = if host.is_empty() { "0.0.0.0" } else { host };
@@ -368,7 +332,7 @@ impl Values {
         };
         let bound = "HOST:PORT, such as 127.0.0.1:8080";
         let read = |text: &str| read(text).ok_or_else(|| bound.to_owned());
-        let parts = self.get(key, default, help, optional(text_as(read)))?;
+        let parts = self.get(key, optional(text_as(read)))?;
         let name = self.name(key).to_owned();
         Ok(parts.map(|(host, port)| Address { host, port, name }))
     }
@@ -376,11 +340,27 @@ impl Values {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{DEFAULTS, Settings};
     use super::*;
 
     #[test]
+    fn the_file_with_the_defaults_has_the_settings_that_are_read_and_no_other() {
+        let mut values = Values::from_defaults(DEFAULTS).unwrap();
+        Settings::read(&mut values).unwrap();
+        let unread: Vec<_> = values.0.iter().filter(|entry| entry.form.is_none()).collect();
+        assert!(unread.is_empty(), "{:?}", unread[0].key);
+        let before = DEFAULTS.lines().zip(DEFAULTS.lines().skip(1));
+        for (before, line) in before.filter(|(_, line)| line.contains(" = ")) {
+            assert!(before.starts_with("# "), "{line} has no description");
+        }
+    }
+
+    #[test]
     fn an_address_is_a_host_or_none_and_a_port() {
-        let read = |text: &str| Values::default().get_address("a.address", text, "");
+        let read = |text: &str| {
+            let file = format!("[a]\naddress = '{text}'");
+            Values::from_defaults(&file).unwrap().get_address("a.address")
+        };
         for (text, host, port) in [
             (":9090", "0.0.0.0", 9090),
             ("127.0.0.1:0", "127.0.0.1", 0),
@@ -401,29 +381,19 @@ mod tests {
 
     #[test]
     fn the_value_of_the_origin_with_the_greatest_precedence_counts() {
-        let mut values = Values::default();
+        let mut values = Values::from_defaults("[a]\nb = 0").unwrap();
         let mut read = |text: &str, origin| {
-            values.get("a.b", "0", "", number(0, 9)).unwrap();
             assert!(values.set("a.b", text, origin));
-            values.get("a.b", "0", "", number(0, 9)).map_err(|mistake| mistake.message)
+            values.get("a.b", number(0, 9)).map_err(|mistake| mistake.message)
         };
         assert_eq!(read("1", Origin::Variable("B")), Ok(1));
         assert_eq!(read("2", Origin::File("f:1:1".into())), Ok(1));
         assert_eq!(read("3", Origin::Flag("--b")), Ok(3));
         assert_eq!(read("4", Origin::Variable("B")), Ok(3));
         assert!(!values.set("a.c", "", Origin::Default));
-        let mut values = Values::default();
-        values.get("a.b", "0", "", number(0, 9)).unwrap();
+        let mut values = Values::from_defaults("[a]\nb = 0").unwrap();
         values.set("a.b", "10", Origin::File("f:1:5".into()));
-        let error = values.get("a.b", "0", "", number(0, 9)).unwrap_err().message;
+        let error = values.get("a.b", number(0, 9)).unwrap_err().message;
         assert_eq!(error, "f:1:5: a.b is `10`; it must be a whole number from 0 to 9");
-    }
-
-    #[test]
-    fn comments_have_at_most_100_columns_and_lose_no_word() {
-        let text = "word ".repeat(50) + &"x".repeat(120) + " end";
-        let lines = comment(&text);
-        assert!(lines.lines().all(|line| line.starts_with("# ") && line.len() <= 122));
-        assert_eq!(lines.replace("\n#", "").trim(), format!("# {text}"));
     }
 }

@@ -16,90 +16,23 @@ const MAX_MESSAGE_BYTES: usize = 4 << 20;
 
 /// Reads the section `xds`.
 pub(super) fn read(values: &mut Values) -> Result<XdsSettings, Mistake> {
-    let server = values.get(
-        "xds.server",
-        "localhost:18000",
-        "Address of the management server, HOST:PORT.",
-        text(),
-    )?;
+    let server = values.get("xds.server", text())?;
     let mut settings = XdsSettings::new(server);
-    settings.node_id = values.get(
-        "xds.node_id",
-        "default",
-        "Identifier of this server for the management server.",
-        text(),
-    )?;
-    settings.node_metadata = values.get(
-        "xds.node_metadata",
-        "",
-        "Metadata of this server for the management server: name=value,name=value.",
-        text_as(node_metadata),
-    )?;
-    settings.headers = values.get(
-        "xds.headers",
-        "",
-        "Header fields of the requests to the management server: name:value,name:value.",
-        secret_as(headers),
-    )?;
-    let max = values.get(
-        "xds.max_message_bytes",
-        "4194304",
-        "Maximum size of all limits in bytes; 0 for 4194304.",
-        number(0, usize::MAX),
-    )?;
+    settings.node_id = values.get("xds.node_id", text())?;
+    settings.node_metadata = values.get("xds.node_metadata", text_as(node_metadata))?;
+    settings.headers = values.get("xds.headers", secret_as(headers))?;
+    let max = values.get("xds.max_message_bytes", number(0, usize::MAX))?;
     settings.max_message_bytes = if max == 0 { MAX_MESSAGE_BYTES } else { max };
-    settings.response_timeout = values.get(
-        "xds.response_timeout",
-        "60s",
-        "Maximum time until the first response of the management server; 0s to wait forever.",
-        span_or_zero(),
-    )?;
-    settings.backoff.initial = values.get(
-        "xds.backoff_initial",
-        "10s",
-        "Wait before the first attempt to connect again.",
-        span(),
-    )?;
-    settings.backoff.max =
-        values.get("xds.backoff_max", "60s", "Maximum wait between two attempts.", span())?;
-    settings.backoff.factor = values.get(
-        "xds.backoff_factor",
-        "0.5",
-        "Factor by which the wait grows with each failed attempt; 1 or less keeps it constant.",
-        factor(),
-    )?;
-    settings.backoff.has_jitter = values.get(
-        "xds.backoff_jitter",
-        "true",
-        "Shorten each wait at random, by up to a half.",
-        switch(),
-    )?;
-    let is_encrypted =
-        values.get("xds.tls", "false", "Connect to the management server over TLS.", switch())?;
-    let roots = values.get(
-        "xds.tls_ca",
-        "",
-        "File with the root certificates of the management server (PEM). Empty: the roots of the system.",
-        file(),
-    )?;
-    let server_name = values.get(
-        "xds.tls_server_name",
-        "",
-        "Name in the certificate of the management server. Empty: the host of its address.",
-        optional(text()),
-    )?;
-    let certificate = values.get(
-        "xds.tls_certificate",
-        "",
-        "File with the certificate that the management server receives (PEM).",
-        file(),
-    )?;
-    let key = values.get(
-        "xds.tls_key",
-        "",
-        "File with the private key of the certificate (PEM).",
-        file(),
-    )?;
+    settings.response_timeout = values.get("xds.response_timeout", span_or_zero())?;
+    settings.backoff.initial = values.get("xds.backoff_initial", span())?;
+    settings.backoff.max = values.get("xds.backoff_max", span())?;
+    settings.backoff.factor = values.get("xds.backoff_factor", factor())?;
+    settings.backoff.has_jitter = values.get("xds.backoff_jitter", switch())?;
+    let is_encrypted = values.get("xds.tls", switch())?;
+    let roots = values.get("xds.tls_ca", file())?;
+    let server_name = values.get("xds.tls_server_name", optional(text()))?;
+    let certificate = values.get("xds.tls_certificate", file())?;
+    let key = values.get("xds.tls_key", file())?;
     encrypt(&mut settings, is_encrypted, (roots, server_name, certificate.zip(key)));
     Ok(settings)
 }

@@ -211,7 +211,7 @@ async fn a_mistake_in_the_file_is_an_error_with_its_place_and_a_suggestion() {
         ),
         ("url = 'memory'", ":1:1: unknown setting `url`; did you mean `store.url`?", 2),
         ("[log]\nzzzzzzzz = 1", ":2:1: unknown setting `log.zzzzzzzz`\n", 2),
-        ("grpc = 1", ":1:1: `grpc` is not a section; it must be written [grpc]", 2),
+        ("grpc = 1", ":1:1: `grpc` is a section; it must be written [grpc]", 2),
         (
             "[grpc]\nmax_streams = [1]",
             ":2:15: grpc.max_streams is of the type array; it must be a number",
