@@ -4,41 +4,44 @@
 //! |---|---|
 //! | 0 | a signal has ended the server, or the checked directory is valid |
 //! | 1 | a configuration, an address or a store is not valid |
-//! | 2 | the command line is not valid |
+//! | 2 | a setting is not valid |
 
-#[macro_use]
-mod lines;
 mod app;
-mod args;
+mod log;
+mod settings;
 
+use std::error::Error;
 use std::pin::pin;
 use std::process::ExitCode;
 
 use app::{App, Failure};
-use args::{Cli, Command, Serve};
+use settings::{Settings, Task};
 
 /// The number of tasks that a thread runs before it looks for connections that have become
 /// readable. With Tokio's default, a request waits for 61 tasks.
 const EVENT_INTERVAL: u32 = 4;
 
 fn main() -> ExitCode {
-    let mut cli = Cli::read();
-    let result = match &cli.command {
-        Some(Command::Check { directory, domains }) => app::check(directory, domains.same_domain()),
-        #[cfg(feature = "top")]
-        Some(Command::Top(top)) => top.run().map_err(Into::into),
-        None => serve(&mut cli.serve),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            stderr!("tidegate-server: {error}");
-            ExitCode::FAILURE
+    let result = match settings::read() {
+        Task::Serve(mut settings) => {
+            log::start(settings.log);
+            serve(&mut settings).map_err(|error| tracing::error!("{error}"))
         }
-    }
+        Task::Check(directory, same_domain) => {
+            app::check(directory.as_deref(), same_domain).map_err(|error| command_failed(&*error))
+        }
+        #[cfg(feature = "top")]
+        Task::Top(top) => top.run().map_err(|error| command_failed(&error)),
+        Task::Done => Ok(()),
+    };
+    result.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
 }
 
-fn serve(settings: &mut Serve) -> Result<(), Failure> {
+fn command_failed(error: &dyn Error) {
+    log::write_error(format_args!("tidegate-server: {error}"));
+}
+
+fn serve(settings: &mut Settings) -> Result<(), Failure> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.enable_all().event_interval(EVENT_INTERVAL).build()?.block_on(async {
         let mut shutdown = pin!(app::shutdown()?);

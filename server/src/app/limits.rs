@@ -10,6 +10,7 @@ use tidegate_server::limits::xds::{self, Event, XdsSettings};
 use tokio::task::JoinHandle;
 
 use super::Failure;
+use crate::log::{say, write_error};
 
 pub(crate) enum Limits {
     /// A directory, and its files as they are in force.
@@ -41,19 +42,21 @@ impl Limits {
             }
             Self::Xds(settings) => {
                 let server = settings.server.clone();
-                stderr!("limits come from the management server at {server}");
+                tracing::info!("limits come from the management server at {server}");
                 let loaded = Arc::clone(&service);
                 let load = move |resources: Result<&[_], &_>| service.load_resources(resources);
                 tokio::spawn(xds::follow(*settings, load, move |event| match event {
-                    Event::Connected => stderr!("the management server at {server} is connected"),
+                    Event::Connected => {
+                        tracing::info!("the management server at {server} is connected");
+                    }
                     Event::Loaded => report(&loaded),
                     Event::Refused(error) => refused(&error),
-                    Event::Ignored { type_url } => stderr!(
-                        "tidegate-server: the management server at {server} has sent resources of type \
+                    Event::Ignored { type_url } => tracing::error!(
+                        "the management server at {server} has sent resources of type \
                          '{type_url}', which were not asked for"
                     ),
-                    Event::Disconnected { reason, retry_in } => stderr!(
-                        "tidegate-server: the management server at {server} is not connected: {reason}; \
+                    Event::Disconnected { reason, retry_in } => tracing::error!(
+                        "the management server at {server} is not connected: {reason}; \
                          the next attempt is in {retry_in:.1?}, and the limits stay as they are"
                     ),
                     _ => {}
@@ -64,38 +67,45 @@ impl Limits {
 }
 
 fn refused(error: &dyn std::error::Error) {
-    stderr!("tidegate-server: the limits stay as they were: {error}");
+    tracing::error!("the limits stay as they were: {error}");
 }
 
 /// Reports that limits are in force.
 fn report(service: &Service) {
     if let Some(config) = service.decider().config() {
         warn(&config);
-        stderr!("{} limits in {} domains", config.limits(), config.domains().len());
+        tracing::info!("{} limits in {} domains", config.limits(), config.domains().len());
     }
 }
 
-/// Checks the limits of a directory as the server would, and reports them.
+/// Checks the limits of a directory as the server would, and reports them. Without a directory, the
+/// limits come from a management server.
 ///
 /// # Errors
 ///
 /// Returns an error if a file is not valid.
-pub(crate) fn check(directory: &Path, same_domain: SameDomain) -> Result<(), Failure> {
+pub(crate) fn check(directory: Option<&Path>, same_domain: SameDomain) -> Result<(), Failure> {
+    let Some(directory) = directory else {
+        say("the settings are valid; the limits come from a management server");
+        return Ok(());
+    };
     let config = Config::from_directory(directory, same_domain)?;
-    warn(&config);
-    warn_of_files(directory);
-    stdout!("{} limits in {} domains", config.limits(), config.domains().len());
+    let warnings = config.warnings().iter().map(ToString::to_string);
+    for warning in warnings.chain(left_out(directory)) {
+        write_error(format_args!("warning: {warning}"));
+    }
+    say(format_args!("{} limits in {} domains", config.limits(), config.domains().len()));
     Ok(())
 }
 
 fn warn(config: &Config) {
     for warning in config.warnings() {
-        stderr!("warning: {warning}");
+        tracing::warn!("{warning}");
     }
 }
 
 fn warn_of_files(directory: &Path) {
     for message in left_out(directory) {
-        stderr!("warning: {message}");
+        tracing::warn!("{message}");
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::Failure;
-use crate::args::Serve;
+use crate::settings::{Address, Settings};
 
 /// All listeners, bound and not served yet. Clients can connect, and wait.
 pub(super) struct Listeners {
@@ -35,48 +35,45 @@ impl Listeners {
     /// # Errors
     ///
     /// Returns an error if an address cannot be bound or a certificate is not valid.
-    pub(super) async fn bind(settings: &Serve) -> Result<Self, Failure> {
-        let Serve { tls, grpc, http, resp, page, debug, prometheus, .. } = settings;
+    pub(super) async fn bind(settings: &Settings) -> Result<Self, Failure> {
+        let Settings { grpc, http, resp, page, .. } = settings;
+        let (debug, metrics) = (&http.debug, &http.metrics);
+        let (grpc, http, resp, page) =
+            (&grpc.listener, &http.listener, &resp.listener, &page.listener);
         let plain = |tcp: TcpListener| Ok(tcp.into());
-        let encrypted = |tcp| tls.grpc().listener(tcp);
-        let grpc = Bound::new("GRPC_PORT", grpc.address(), encrypted).await?;
-        let encrypted = |tcp| tls.http().listener(tcp);
-        let http = Bound::new("PORT", http.address(), encrypted).await?;
-        let encrypted = |tcp| tls.resp().listener(tcp);
-        let resp = Bound::optional("TIDEGATE_RESP_PORT", resp.address(), encrypted).await?;
-        let encrypted = |tcp| tls.page().listener(tcp);
-        let page = Bound::optional("TIDEGATE_PAGE_PORT", page.address(), encrypted).await?;
-        let debug = Bound::optional("DEBUG_PORT", debug.address(), plain).await?;
-        let address = prometheus.address()?;
-        let metrics_alone = Bound::optional("PROMETHEUS_ADDR", address, plain).await?;
+        let grpc = Bound::new(grpc.required_address()?, |tcp| grpc.open(tcp)).await?;
+        let http = Bound::new(http.required_address()?, |tcp| http.open(tcp)).await?;
+        let resp = Bound::optional(&resp.address, |tcp| resp.open(tcp)).await?;
+        let page = Bound::optional(&page.address, |tcp| page.open(tcp)).await?;
+        let debug = Bound::optional(debug, plain).await?;
+        let metrics_alone = Bound::optional(metrics, plain).await?;
         Ok(Self { grpc, http, resp, page, debug, metrics_alone })
     }
 }
 
 impl Bound {
-    /// Binds an address, which is named by its variable in an error.
+    /// Binds an address. An error has the name of the address.
     async fn new(
-        variable: &str,
-        (host, port): (&str, u16),
+        address: &Address,
         listener: impl FnOnce(TcpListener) -> Result<Listener, String>,
     ) -> Result<Self, Failure> {
+        let Address { host, port, name } = address;
         // An address of IPv6 can be written as in a URL.
         let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
-        let tcp = TcpListener::bind((bare, port)).await.map_err(|error| {
+        let tcp = TcpListener::bind((bare, *port)).await.map_err(|error| {
             let shown = if bare.contains(':') { format!("[{bare}]") } else { bare.to_owned() };
-            format!("cannot listen on {shown}:{port} ({variable}): {error}")
+            format!("cannot listen on {shown}:{port} ({name}): {error}")
         })?;
         let address = tcp.local_addr()?;
         Ok(Self { listener: listener(tcp)?, address })
     }
 
     async fn optional(
-        variable: &str,
-        address: Option<(&str, u16)>,
+        address: &Option<Address>,
         listener: impl FnOnce(TcpListener) -> Result<Listener, String>,
     ) -> Result<Option<Self>, Failure> {
         match address {
-            Some(address) => Self::new(variable, address, listener).await.map(Some),
+            Some(address) => Self::new(address, listener).await.map(Some),
             None => Ok(None),
         }
     }
@@ -87,14 +84,14 @@ impl Bound {
         format!("{scheme}://{}", self.address)
     }
 
-    /// Warns if no client may use the routes. The variables of the routes begin with `TIDEGATE_`
-    /// and `prefix`.
-    pub(super) fn warn_if_closed(&self, access: &Access, routes: &str, prefix: &str) {
+    /// Warns if no client may use the routes. `section` is the section of the settings file.
+    pub(super) fn warn_if_closed(&self, access: &Access, routes: &str, section: &str) {
         if *access == Access::Closed {
-            let address = self.address;
-            stderr!(
-                "tidegate-server: {routes} is not served on {address}, because other machines reach this address: set \
-                 TIDEGATE_{prefix}_PASSWORD, or TIDEGATE_{prefix}_WITHOUT_PASSWORD to serve it without a password"
+            let (address, prefix) = (self.address, section.to_ascii_uppercase());
+            tracing::error!(
+                "{routes} is not served on {address}, which other machines reach: set a password \
+                 (TIDEGATE_{prefix}_PASSWORD, or {section}.password_file in the settings file), or \
+                 {section}.without_password = true in the settings file"
             );
         }
     }

@@ -22,7 +22,8 @@ use tidegate_server::observe::activity::{Activity, ActivitySettings, Source};
 use tidegate_server::observe::unreadable::Unreadable;
 use tidegate_server::observe::{page, prometheus};
 
-use crate::args::{Serve, read_only_settings};
+use crate::log::say;
+use crate::settings::{Settings, read_only_settings};
 use limits::Limits;
 pub(crate) use limits::check;
 use listeners::{Listeners, Running};
@@ -32,7 +33,7 @@ pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// A server that is ready to serve.
 pub(crate) struct App<'s> {
-    settings: &'s Serve,
+    settings: &'s Settings,
     service: Arc<Service>,
     /// The store for calls of RESP and `/v1`.
     store: Arc<dyn Store>,
@@ -49,10 +50,12 @@ impl<'s> App<'s> {
     /// # Errors
     ///
     /// Returns an error if a setting, a limit or an address is not valid.
-    pub(crate) async fn build(settings: &'s mut Serve) -> Result<Self, Failure> {
-        settings.check()?;
+    pub(crate) async fn build(settings: &'s mut Settings) -> Result<Self, Failure> {
+        for warning in &settings.warnings {
+            tracing::warn!("{warning}");
+        }
         if let Some(warning) = descriptors::fit(settings.max_connections()) {
-            stderr!("warning: {warning}");
+            tracing::warn!("{warning}");
         }
         let settings = &*settings;
         // A metric belongs to the recorder that is installed when the metric is created.
@@ -60,13 +63,12 @@ impl<'s> App<'s> {
         let metrics = recorder.handle();
         metrics::set_global_recorder(recorder)?;
         prometheus::register();
-        let xds = settings.xds_settings()?;
         let (service, activity) = service(settings).await?;
-        let limits = match xds {
-            Some(settings) => Limits::Xds(Box::new(settings)),
-            None => Limits::from_directory(settings.directory(), &service)?,
+        let limits = match &settings.xds {
+            Some(settings) => Limits::Xds(Box::new(settings.clone())),
+            None => Limits::from_directory(settings.directory.clone(), &service)?,
         };
-        let store = settings.on_store_error().around(Arc::clone(service.decider().store()));
+        let store = settings.store.on_error.around(Arc::clone(service.decider().store()));
         let listeners = Listeners::bind(settings).await?;
         let resp_settings =
             listeners.resp.as_ref().map(|resp| settings.resp.settings(resp.address));
@@ -74,7 +76,7 @@ impl<'s> App<'s> {
         Ok(Self { settings, service, store, activity, metrics, limits, listeners, resp_settings })
     }
 
-    /// Serves until `shutdown` is ready and the requests in flight are answered.
+    /// Settingss until `shutdown` is ready and the requests in flight are answered.
     ///
     /// # Errors
     ///
@@ -82,9 +84,9 @@ impl<'s> App<'s> {
     pub(crate) async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Failure> {
         let Self { settings, service, store, activity, metrics, limits, .. } = self;
         let Listeners { grpc, http, resp, page, debug, metrics_alone } = self.listeners;
-        let access = settings.http.access(http.address);
-        stdout!("gRPC on {}, JSON on {}", grpc.address, http.url());
-        http.warn_if_closed(&access, "/v1", "HTTP");
+        let access = settings.http.listener.access(http.address);
+        say(format_args!("gRPC on {}, JSON on {}", grpc.address, http.url()));
+        http.warn_if_closed(&access, "/v1", "http");
         let limits = limits.follow(Arc::clone(&service));
         let followed = Arc::clone(&service);
         // The task ends with the program.
@@ -97,7 +99,7 @@ impl<'s> App<'s> {
 
         let (mut envoy, mut others) = (Running::new(), Running::new());
         if let (Some(resp), Some(settings)) = (resp, self.resp_settings) {
-            stdout!("RESP on {}", resp.address);
+            say(format_args!("RESP on {}", resp.address));
             let calls = calls(&store, Source::Resp, "RESP", activity.clone());
             others.start(resp, |listener, until| resp::serve(listener, calls, settings, until));
         }
@@ -108,19 +110,19 @@ impl<'s> App<'s> {
         let routes = json::routes(Arc::clone(&service), Some(metrics.clone()));
         start_http(http, routes.merge(v1::routes(v1, access)), settings.http.settings());
         if let Some(debug) = debug {
-            stdout!("debug port on {}", debug.url());
+            say(format_args!("debug port on {}", debug.url()));
             let routes = debug::routes(Arc::clone(&service), metrics.clone());
             start_http(debug, routes, read_only_settings());
         }
         if let Some(metrics_alone) = metrics_alone {
-            stdout!("metrics on {}", metrics_alone.url());
-            let routes = prometheus::routes(metrics, settings.prometheus.path());
+            say(format_args!("metrics on {}", metrics_alone.url()));
+            let routes = prometheus::routes(metrics, settings.http.metrics_path.clone());
             start_http(metrics_alone, routes, read_only_settings());
         }
         if let (Some(page), Some(activity)) = (page, activity) {
-            let access = settings.page.access(page.address);
-            stdout!("page on {}", page.url());
-            page.warn_if_closed(&access, "the page", "PAGE");
+            let access = settings.page.listener.access(page.address);
+            say(format_args!("page on {}", page.url()));
+            page.warn_if_closed(&access, "the page", "page");
             let sampled = Arc::clone(&activity);
             // The task ends with the program.
             tokio::spawn(async move { sampled.run().await });
@@ -139,31 +141,31 @@ impl<'s> App<'s> {
 }
 
 /// Returns the service, and the activity that the page shows if there is a page.
-async fn service(settings: &Serve) -> Result<(Arc<Service>, Option<Arc<Activity>>), Failure> {
-    let url = settings.store_url()?;
-    let opened = stores::open("store", "the store", &url, &settings.connections.of(&url)?).await?;
-    let mut decider = Decider::new(opened.store, settings.behaviour());
+async fn service(settings: &Settings) -> Result<(Arc<Service>, Option<Arc<Activity>>), Failure> {
+    let store = &settings.store;
+    let opened = stores::open("store", "the store", &store.url, &store.settings()?).await?;
+    let mut decider = Decider::new(opened.store, settings.answers.clone());
     let mut watched = vec![opened.watched];
-    if let Some(url) = settings.per_second_url()? {
-        let connections = settings.connections.of_per_second(&url)?;
+    if let Some(url) = &store.per_second_url {
+        let connections = store.per_second_settings(url)?;
         let (role, name) = ("limits per second", "the store of limits per second");
-        let opened = stores::open(role, name, &url, &connections).await?;
+        let opened = stores::open(role, name, url, &connections).await?;
         decider = decider.with_per_second_store(opened.store);
         watched.push(opened.watched);
     }
-    if let Some(cache) = settings.deny_cache(watched.len()) {
+    if let Some(cache) = store.deny_cache(watched.len()) {
         decider = decider.with_deny_cache(&cache);
     }
-    let activity = settings.page.address().is_some().then(|| {
+    let activity = settings.page.listener.address.is_some().then(|| {
         let mut shown = ActivitySettings::default();
-        shown.shows_subjects = settings.page.page_subjects;
-        shown.on_store_error = settings.on_store_error();
+        shown.shows_subjects = settings.page.shows_subjects;
+        shown.on_store_error = store.on_error;
         Arc::new(Activity::new(shown, watched, Instant::now()))
     });
     let service = Service::new(decider)
-        .same_domain(settings.domains.same_domain())
-        .on_store_error(settings.on_store_error())
-        .starting_without_limits(settings.xds.starts_without_limits())
+        .same_domain(settings.same_domain)
+        .on_store_error(store.on_error)
+        .starting_without_limits(settings.starts_without_limits)
         .activity(activity.clone());
     Ok((Arc::new(service), activity))
 }
@@ -173,8 +175,8 @@ fn log_unreadable(protocol: &'static str) -> impl Fn(Unreadable) {
     move |unreadable| {
         let Unreadable { requests, peer, reason, .. } = unreadable;
         let peer = peer.map(|peer| format!(", from {peer}")).unwrap_or_default();
-        stderr!(
-            "tidegate-server: {requests} requests of {protocol} were not decided because they cannot be read; the \
+        tracing::error!(
+            "{requests} requests of {protocol} were not decided because they cannot be read; the \
              last one{peer}: {reason}"
         );
     }

@@ -24,13 +24,13 @@ pub(crate) async fn report(name: String, store: Arc<dyn Store>, breaker: Breaker
                 Ok(Err(error)) => format!("{error:#}"),
                 Err(_) => format!("no answer within {TIMEOUT:?}"),
             };
-            stderr!(
-                "tidegate-server: {name} has failed several times in a row, and is not called for a while: {reason}"
+            tracing::error!(
+                "{name} has failed several times in a row, and is not called for a while: {reason}"
             );
             is_out = true;
         }
         if is_out && breaker.state() == CircuitState::Closed {
-            stderr!("tidegate-server: {name} is called again");
+            tracing::info!("{name} is called again");
             is_out = false;
         }
         seen = opened;

@@ -31,14 +31,14 @@ pub(super) async fn open(
     let watched = WatchedStore::new(role, url, Arc::clone(&store), breaker.clone());
     let url = watched.url();
     if url == MEMORY {
-        stderr!(
+        tracing::info!(
             "{name} is the memory of this process: counts end with it, and no other server has them"
         );
     } else {
-        stderr!("{name} is {url}");
+        tracing::info!("{name} is {url}");
     }
     if let Err(error) = store.ready().await {
-        stderr!("tidegate-server: {name} is not ready: {error:#}");
+        tracing::error!("{name} is not ready: {error:#}");
     }
     if let Some(breaker) = breaker {
         // The task ends with the program.

@@ -1,4 +1,4 @@
-//! The debug port of envoyproxy/ratelimit (`DEBUG_PORT`).
+//! The debug port of envoyproxy/ratelimit.
 
 use std::sync::Arc;
 

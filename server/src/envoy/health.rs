@@ -21,7 +21,7 @@ pub const INTERVAL: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct HealthSettings {
-    /// It is also while a store cannot decide (`REDIS_HEALTH_CHECK_ACTIVE_CONNECTION`).
+    /// It is also while a store cannot decide.
     pub needs_store: bool,
     /// For how long requests are still taken once it is so at shutdown. Clients that check the health ask other servers
     /// by then, and none finds a closed port.

@@ -88,8 +88,8 @@ impl Service {
         Self { on_store_error, ..self }
     }
 
-    /// The same, which is [ready](Self::ready) before any limits are in force, if `starts` is true
-    /// (`FORCE_START_WITHOUT_INITIAL_CONFIG`). Requests are answered by an error until then.
+    /// Returns a service that is [ready](Self::ready) before any limits are in force if `starts` is
+    /// true. Until then, requests get an error.
     #[must_use]
     pub fn starting_without_limits(self, starts: bool) -> Self {
         Self { starts_without_limits: starts, ..self }

@@ -29,6 +29,7 @@ mod reflection;
 mod reload;
 mod resp;
 mod scene;
+mod settings;
 mod stats;
 #[cfg(feature = "tls")]
 mod tls;

@@ -76,8 +76,8 @@ async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Resp
             (CHALLENGE, response).into_response()
         }
         Access::Closed => {
-            let message = "other machines reach this address, so that /v1 needs a password (TIDEGATE_HTTP_PASSWORD), or \
-                           to be told that it needs none (TIDEGATE_HTTP_WITHOUT_PASSWORD)";
+            let message = "other machines reach this address, so that /v1 needs a password (TIDEGATE_HTTP_PASSWORD, or \
+                           http.password_file in the settings file), or http.without_password = true";
             not_done(StatusCode::FORBIDDEN, "forbidden", message)
         }
     }

@@ -1,4 +1,4 @@
-//! The cache of denials of one server (`LOCAL_CACHE_SIZE_IN_BYTES`).
+//! The cache of denials of one server.
 
 use std::fmt;
 use std::sync::Arc;

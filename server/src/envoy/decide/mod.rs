@@ -69,21 +69,20 @@ use crate::limits::config::{Config, Kind};
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Behaviour {
-    /// No request is refused; the statuses of descriptors tell what would be (`SHADOW_MODE`).
+    /// No request is refused; the statuses of descriptors tell what would be.
     pub is_shadow: bool,
-    /// All limits written as `rate_limit:` are quotas (`QUOTA_MODE`).
+    /// All limits written as `rate_limit:` are quotas.
     pub all_are_quotas: bool,
-    /// Once a `rate_limit:` is over, a request's hits are counted only by those that are
-    /// (`STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT`).
+    /// Once a `rate_limit:` is over, a request's hits are counted only by those that are.
     pub spares_others_when_over: bool,
     /// A `rate_limit:` that is not a quota is decided as a policy is: all or none, and without counting what it
     /// refuses. Its hits cannot be given back then.
     pub all_or_none: bool,
-    /// The headers of responses, if there are to be some (`LIMIT_RESPONSE_HEADERS_ENABLED`).
+    /// The headers of responses, if there are to be some.
     pub headers: Option<HeaderNames>,
-    /// Whether responses have dynamic metadata (`RESPONSE_DYNAMIC_METADATA`).
+    /// Whether responses have dynamic metadata.
     pub has_metadata: bool,
-    /// From which share of a limit on hits are near it (`NEAR_LIMIT_RATIO`).
+    /// The share of a limit above which hits count as near the limit.
     pub near_limit_ratio: NearLimitRatio,
 }
 
@@ -91,11 +90,11 @@ pub struct Behaviour {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeaderNames {
-    /// The limit (`LIMIT_LIMIT_HEADER`).
+    /// The name of the header for the limit.
     pub limit: String,
-    /// What remains of it (`LIMIT_REMAINING_HEADER`).
+    /// The name of the header for the remaining hits.
     pub remaining: String,
-    /// The seconds until it resets (`LIMIT_RESET_HEADER`).
+    /// The name of the header for the seconds until the reset.
     pub reset: String,
 }
 
@@ -145,7 +144,7 @@ impl Decider {
     }
 
     /// Puts a cache of denials around each store, so that a flood of refused requests costs the
-    /// stores nothing (`LOCAL_CACHE_SIZE_IN_BYTES`).
+    /// stores nothing.
     ///
     /// The maximum memory of the cache holds for each store. Hits that the cache refuses are not
     /// counted, also those of a `rate_limit:`, which stays over its limit until its window ends.

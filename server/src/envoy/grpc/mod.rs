@@ -45,9 +45,9 @@ const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/Sh
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectionAge {
-    /// After this time, a client is told to open another one (`GRPC_MAX_CONNECTION_AGE`).
+    /// The time after which a client receives a GOAWAY and must open another connection.
     pub max: Duration,
-    /// For this time after that, its requests are still served (`GRPC_MAX_CONNECTION_AGE_GRACE`).
+    /// For this time after that, its requests are still served.
     pub grace: Duration,
 }
 

@@ -87,7 +87,7 @@ pub enum SameDomain {
     /// It is an error.
     #[default]
     Refuse,
-    /// Its descriptors are added to those of the first file (`MERGE_DOMAIN_CONFIG`).
+    /// Its descriptors are added to those of the first file.
     Merge,
 }
 

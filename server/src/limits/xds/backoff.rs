@@ -13,13 +13,13 @@ const MIN_WAIT: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct BackoffSettings {
-    /// The first wait (`XDS_CLIENT_BACKOFF_INITIAL_INTERVAL`); at least 100 ms.
+    /// The first wait; at least 100 ms.
     pub initial: Duration,
-    /// The longest wait (`XDS_CLIENT_BACKOFF_MAX_INTERVAL`).
+    /// The longest wait.
     pub max: Duration,
-    /// By what a wait is longer than the one before (`XDS_CLIENT_BACKOFF_RANDOM_FACTOR`).
+    /// The factor by which each wait is longer than the previous wait.
     pub factor: f64,
-    /// Whether waits are shortened at random (`XDS_CLIENT_BACKOFF_JITTER`).
+    /// Whether waits are shortened at random.
     pub has_jitter: bool,
 }
 

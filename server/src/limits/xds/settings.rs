@@ -21,18 +21,18 @@ const PING_INTERVAL: Duration = Duration::from_secs(330);
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct XdsSettings {
-    /// The management server, `host:port` (`CONFIG_GRPC_XDS_SERVER_URL`).
+    /// The management server, `host:port`.
     pub server: String,
-    /// What the management server knows this server by (`CONFIG_GRPC_XDS_NODE_ID`).
+    /// The identifier of this server for the management server.
     pub node_id: String,
-    /// Further metadata of this server (`CONFIG_GRPC_XDS_NODE_METADATA`).
+    /// Further metadata of this server.
     pub node_metadata: Vec<(String, String)>,
-    /// Fields that are sent along (`CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS`).
+    /// Fields that are sent along.
     pub headers: Vec<Header>,
     /// The time within which the first response of a stream must arrive. After that, the client
     /// connects again. With zero, it waits forever.
     pub response_timeout: Duration,
-    /// The maximum size of a response (`XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES`).
+    /// The maximum size of a response.
     pub max_message_bytes: usize,
     /// The waits between two connections.
     pub backoff: BackoffSettings,

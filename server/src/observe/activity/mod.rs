@@ -46,7 +46,7 @@ pub use query::{LimitColumn, LimitsQuery};
 use shown::{Cut, cut_text, shown};
 pub use sketch::{Estimate, Sketch};
 use slow::SlowCalls;
-pub use stores::WatchedStore;
+pub use stores::{WatchedStore, without_secrets};
 
 /// The maximum number of limits with rates of their own, of the files and of calls each. Others count as one.
 pub const MAX_LIMITS: usize = 1_000;

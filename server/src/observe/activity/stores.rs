@@ -98,7 +98,8 @@ pub(super) async fn probe_all(stores: &[WatchedStore]) {
 }
 
 /// The scheme and the servers of a URL.
-fn without_secrets(url: &str) -> String {
+#[must_use]
+pub fn without_secrets(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     // The login ends at the last `@`. Parameters of sockets may be logins.
     let question = rest.find('?').unwrap_or(rest.len());

@@ -51,8 +51,8 @@ fn refusal(guard: &Guard, headers: &HeaderMap) -> Option<Response> {
         ),
         Access::Closed => refused(
             StatusCode::FORBIDDEN,
-            "other machines reach this address, so that the page needs a password (TIDEGATE_PAGE_PASSWORD), or to be \
-             told that it needs none (TIDEGATE_PAGE_WITHOUT_PASSWORD)\n",
+            "other machines reach this address, so that the page needs a password (TIDEGATE_PAGE_PASSWORD, or \
+             page.password_file in the settings file), or page.without_password = true\n",
         ),
     }
 }

@@ -229,7 +229,7 @@ function show(activity) {
     : "");
   const subjects = activity.refused_subjects;
   fill("subjects", subjects.top, subjectColumns);
-  const hidden = subjects.are_shown ? "" : " Subjects are hidden; TIDEGATE_PAGE_SUBJECTS=true shows them.";
+  const hidden = subjects.are_shown ? "" : " Subjects are hidden; page.subjects = true in the settings file shows them.";
   setText(byId("subjects-note"), `Of ${plural(subjects.refusals, "refusal", "refusals")} in this minute and the one before. Two numbers are bounds.${hidden}`);
   fill("stores", activity.stores, storeColumns(now));
   setText(byId("on-store-error"), `Requests that a store cannot decide ${ON_STORE_ERROR[activity.on_store_error] || activity.on_store_error}.`);

@@ -7,7 +7,7 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
 use super::*;
-use crate::program::program;
+use crate::program::{program, settings};
 
 /// The program, with limits and ports of its own.
 pub(super) fn with_limits(directory: &Path) -> Command {
@@ -15,7 +15,7 @@ pub(super) fn with_limits(directory: &Path) -> Command {
     let mut program = program();
     program.arg("--config").arg(directory);
     program.env("GRPC_HOST", "127.0.0.1").env("GRPC_PORT", "0").env("PORT", "0");
-    program.env("TIDEGATE_RESP_PORT", "0");
+    program.args(["--resp", "127.0.0.1:0"]);
     program
 }
 
@@ -52,21 +52,28 @@ async fn settings_that_cannot_be_carried_out_are_errors_at_the_start() {
             ],
             "GRPC_CLIENT_TLS_SAN needs GRPC_CLIENT_TLS_CACERT: without it, no name is verified",
         ),
+    ] {
+        let mut program = with_limits(directory.path());
+        program.envs(variables.iter().copied());
+        let stderr = failure(program).await;
+        assert!(stderr.contains(why), "{stderr}");
+    }
+    for (text, why) in [
         (
-            &[("TIDEGATE_RESP_TLS_CLIENT_CACERT", &roots)],
-            "TIDEGATE_RESP_TLS_CLIENT_CACERT is set, and has no effect without TIDEGATE_RESP_TLS_CERT",
+            format!("[resp]\ntls_client_ca = '{roots}'"),
+            "resp.tls_client_ca is set, and has no effect without resp.tls_certificate",
         ),
         (
-            &[("TIDEGATE_HTTP_TLS_CERT", &certificate)],
-            "TIDEGATE_HTTP_TLS_CERT needs TIDEGATE_HTTP_TLS_KEY, which is not set",
+            format!("[http]\ntls_certificate = '{certificate}'"),
+            "http.tls_certificate needs http.tls_key, which is not set",
         ),
         (
-            &[("TIDEGATE_HTTP_TLS_CERT", &certificate), ("TIDEGATE_HTTP_TLS_KEY", "/nowhere")],
+            format!("[http]\ntls_certificate = '{certificate}'\ntls_key = '/nowhere'"),
             "the certificates of http: /nowhere: the file cannot be read",
         ),
     ] {
         let mut program = with_limits(directory.path());
-        program.envs(variables.iter().copied());
+        settings(&mut program, &text);
         let stderr = failure(program).await;
         assert!(stderr.contains(why), "{stderr}");
     }
@@ -119,7 +126,9 @@ impl Running {
     async fn says_of_each(&mut self) -> [String; 3] {
         let mut lines = [(); 3].map(|()| String::new());
         for line in &mut lines {
-            *line = self.says("the certificates of ").await;
+            let text = "the certificates of ";
+            let said = self.says(text).await;
+            *line = said[said.find(text).unwrap()..].to_owned();
         }
         lines.sort();
         lines
@@ -136,16 +145,21 @@ async fn all_ports_are_encrypted_by_the_environment_and_certificates_are_loaded_
     let names = ["grpc", "http", "resp"];
     let issued = names.map(|_| root.issue("localhost"));
     let files = issued.each_ref().map(|it| Files::of(it, &clients.pem()));
-    for (files, (port, clients, name)) in files.iter().zip([
-        ("GRPC_SERVER_TLS", "GRPC_CLIENT_TLS", "grpc"),
-        ("TIDEGATE_HTTP_TLS", "TIDEGATE_HTTP_TLS_CLIENT", "http"),
-        ("TIDEGATE_RESP_TLS", "TIDEGATE_RESP_TLS_CLIENT", "resp"),
-    ]) {
-        program.env(format!("{port}_CERT"), files.path("tls.crt"));
-        program.env(format!("{port}_KEY"), files.path("tls.key"));
-        program.env(format!("{clients}_CACERT"), files.path("ca.crt"));
-        program.env(format!("{clients}_SAN"), name);
-    }
+    let [grpc, ..] = &files;
+    program.env("GRPC_SERVER_TLS_CERT", grpc.path("tls.crt"));
+    program.env("GRPC_SERVER_TLS_KEY", grpc.path("tls.key"));
+    program.env("GRPC_CLIENT_TLS_CACERT", grpc.path("ca.crt")).env("GRPC_CLIENT_TLS_SAN", "grpc");
+    let section = |(files, name): (&Files, &str)| {
+        let path = |file| files.path(file).display().to_string();
+        format!(
+            "[{name}]\ntls_certificate = '{}'\ntls_key = '{}'\ntls_client_ca = '{}'\ntls_client_name = '{name}'\n",
+            path("tls.crt"),
+            path("tls.key"),
+            path("ca.crt"),
+        )
+    };
+    let sections = files.iter().zip(names).skip(1).map(section);
+    settings(&mut program, &sections.collect::<String>());
     let mut it = Running::start(program).await;
     assert!(it.is_https);
 
@@ -167,8 +181,7 @@ async fn all_ports_are_encrypted_by_the_environment_and_certificates_are_loaded_
     for files in &files {
         files.swap(&new.certificate, "", &clients.pem());
     }
-    let mut expected =
-        names.map(|name| format!("tidegate-server: the certificates of {name} stay as they were"));
+    let mut expected = names.map(|name| format!("the certificates of {name} stay as they were"));
     for (text, files) in expected.iter_mut().zip(&files) {
         let key = files.path("tls.key");
         *text += &format!(": {}: there is no private key in it (PEM)", key.display());
@@ -203,12 +216,12 @@ async fn certificates_without_the_switch_are_ignored_as_by_envoyproxy_ratelimit(
     let files = Files::of(&Root::new().issue("localhost"), "");
     let mut program = with_limits(directory.path());
     program.env("GRPC_SERVER_TLS_CERT", files.path("tls.crt"));
-    program.env("TIDEGATE_HTTP_TLS_CERT", "");
+    settings(&mut program, "[http]\ntls_certificate = ''");
     let mut it = Running::start(program).await;
     assert!(!it.is_https);
-    let warning = it.says("warning").await;
+    let warning = it.says(" WARN ").await;
     let expected = "GRPC_SERVER_TLS_CERT is set, and has no effect without GRPC_SERVER_USE_TLS";
-    assert_eq!(warning, format!("warning: {expected}"));
+    assert!(warning.ends_with(expected), "{warning}");
     let url = format!("http://{}", it.grpc);
     let plain = Endpoint::from_shared(url).unwrap().connect().await.unwrap();
     call(&mut RateLimitServiceClient::new(plain)).await.unwrap();

@@ -1,26 +1,26 @@
-//! The settings of `top`, and what it does.
+//! The arguments of the command `top`.
 
 use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
 
 use clap::Args;
 use tidegate_server::net::login::Login;
 use tidegate_server::observe::activity::{LimitColumn, LimitsQuery};
 use tidegate_server::observe::top::{self, Client, TopTls};
 
-use super::values::given;
-
 #[derive(Args)]
 pub(crate) struct Top {
-    /// The page of the server.
+    /// URL of the page.
     #[arg(default_value = "http://127.0.0.1:6060")]
     url: String,
-    /// Writes what is now as text, and ends. So it is also if the output is no terminal.
+    /// Write the present state as text, and exit. This is the default if the output is not a
+    /// terminal.
     #[arg(long)]
     once: bool,
-    /// The user of the page.
-    #[arg(long, value_name = "USER", env = "TIDEGATE_PAGE_USER", default_value = "default")]
+    /// User of the page.
+    #[arg(long, value_name = "USER", default_value = "default")]
     user: String,
-    /// The password of the page; set it by the variable, as others see the arguments of a process.
+    /// Password of the page. Set it by the variable, because other processes can read arguments.
     #[arg(long, value_name = "PASSWORD", env = "TIDEGATE_PAGE_PASSWORD", hide_env_values = true)]
     password: Option<String>,
     /// Part of the names of the listed limits.
@@ -35,29 +35,34 @@ pub(crate) struct Top {
     /// Maximum number of listed limits.
     #[arg(long, value_name = "NUMBER", default_value = "50", value_parser = clap::value_parser!(u16).range(1..=500))]
     rows: u16,
-    /// File with the root certificates of a page at https:// (PEM). Default: the roots of the system
-    #[arg(long, value_name = "FILE", env = "TIDEGATE_TOP_TLS_CACERT")]
-    tls_ca: Option<String>,
+    /// File with the root certificates of a page at https:// (PEM). Default: the roots of the
+    /// system
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
     /// Name in the certificate of the page. Default: the host of its URL
-    #[arg(long, value_name = "NAME", env = "TIDEGATE_TOP_TLS_SAN")]
+    #[arg(long, value_name = "NAME")]
     tls_san: Option<String>,
-    /// File with the certificate that the page is shown (PEM).
-    #[arg(long, value_name = "FILE", env = "TIDEGATE_TOP_TLS_CERT")]
-    tls_cert: Option<String>,
+    /// File with the certificate that the page receives (PEM).
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
     /// File with the private key of the certificate (PEM).
-    #[arg(long, value_name = "FILE", env = "TIDEGATE_TOP_TLS_KEY")]
-    tls_key: Option<String>,
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
 }
 
 impl Top {
     pub(crate) fn run(&self) -> io::Result<()> {
-        let login = given(&self.password)
-            .map(|password| Login { user: self.user.clone(), password: password.clone() });
+        let password = self.password.as_ref().filter(|password| !password.is_empty());
+        let login =
+            password.map(|password| Login { user: self.user.clone(), password: password.clone() });
         let mut query = LimitsQuery::default();
         query.name.clone_from(&self.name);
         (query.sort, query.is_reversed) = (self.sort, self.reversed);
         query.rows = self.rows.into();
-        let tls = self.tls().map_err(io::Error::other)?;
+        let mut tls = TopTls::default();
+        tls.roots.clone_from(&self.tls_ca);
+        tls.server_name.clone_from(&self.tls_san);
+        tls.identity = self.tls_cert.clone().zip(self.tls_key.clone());
         let client = Client::new(&self.url, login.as_ref(), &tls).map_err(io::Error::other)?;
         let client = client.limits(&query);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -66,26 +71,5 @@ impl Top {
             return io::stdout().write_all(text.as_bytes());
         }
         top::watch(&runtime, &client)
-    }
-
-    fn tls(&self) -> Result<TopTls, String> {
-        let mut tls = TopTls::default();
-        tls.roots = given(&self.tls_ca).map(Into::into);
-        tls.server_name = given(&self.tls_san).cloned();
-        tls.identity = match (given(&self.tls_cert), given(&self.tls_key)) {
-            (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
-            (None, None) => None,
-            (Some(_), None) => {
-                return Err(
-                    "TIDEGATE_TOP_TLS_CERT needs TIDEGATE_TOP_TLS_KEY, which is not set".into()
-                );
-            }
-            (None, Some(_)) => {
-                return Err(
-                    "TIDEGATE_TOP_TLS_KEY needs TIDEGATE_TOP_TLS_CERT, which is not set".into()
-                );
-            }
-        };
-        Ok(tls)
     }
 }
