@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use tidegate_server::net::access::Access;
 use tidegate_server::net::listener::Listener as Socket;
+use tidegate_server::net::login::Login;
 #[cfg(feature = "tls")]
 use tidegate_server::net::tls::{Protocol, Tls, TlsSettings};
-use tidegate_server::net::access::Access;
-use tidegate_server::net::login::Login;
 use tokio::net::TcpListener;
 
 use super::Mistake;

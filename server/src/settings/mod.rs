@@ -19,12 +19,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Parser;
-use tidegate_server::limits::config::SameDomain;
-use tidegate_server::envoy::decide::{Behaviour, HeaderNames};
-use tidegate_server::net::http::HttpSettings;
 use tidegate_server::calls::resp::RespSettings;
+use tidegate_server::envoy::decide::{Behaviour, HeaderNames};
 use tidegate_server::envoy::grpc::{ConnectionAge, GrpcSettings};
+use tidegate_server::limits::config::SameDomain;
 use tidegate_server::limits::xds::XdsSettings;
+use tidegate_server::net::http::HttpSettings;
 
 use args::{Cli, Command, Flags};
 pub(crate) use listener::{Listener, Section};
@@ -35,8 +35,8 @@ pub(crate) use top::Top;
 pub(crate) use values::Address;
 use values::{Origin, Values, choice, number, ratio, span, span_or_zero, switch, text, text_as};
 
-use tidegate_server::net::descriptors::MaxConnections;
 use crate::log::{Format, LogSettings, say, write_error};
+use tidegate_server::net::descriptors::MaxConnections;
 
 /// The reason why the program does not start.
 #[derive(Debug)]

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tidegate_core::DenyCache;
-use tidegate_server::store::OnStoreError;
 #[cfg(feature = "tls")]
 use tidegate_server::store::Certificates;
+use tidegate_server::store::OnStoreError;
 use tidegate_server::store::{Auth, StoreSettings, is_encrypted};
 
 use super::Mistake;

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use tidegate_core::parse_duration;
-use tidegate_server::observe::activity::without_secrets;
 use tidegate_server::envoy::decide::NearLimitRatio;
+use tidegate_server::observe::activity::without_secrets;
 
 use super::Mistake;
 use super::file::{Item, items};

@@ -159,7 +159,11 @@ fn an_import_is_found_in_each_way_to_write_it() {
             "calls envoy",
         ),
         ("app/mod.rs", "use tidegate_server::{net::http, store};", "net store"),
-        ("main.rs", "mod settings;\nuse app::App;\n    let cli = settings::read();", "app settings"),
+        (
+            "main.rs",
+            "mod settings;\nuse app::App;\n    let cli = settings::read();",
+            "app settings",
+        ),
         (
             "net/mod.rs",
             "/// As [limits](crate::limits).\nuse self::text;\npub use crate::net::a;",
