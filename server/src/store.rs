@@ -1,4 +1,5 @@
-//! The store of a server's counts, by its URL.
+//! Opens the store in which a server keeps its counts. The store is given by a URL or by the
+//! environment variables of envoyproxy/ratelimit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +9,13 @@ use tidegate_core::layers::BreakerWatch;
 use tidegate_core::{Breaker, Error, Store, StoreExt};
 use tidegate_memory::MemoryStore;
 
-/// The URL of this process's memory.
+/// The URL of the store in the memory of this process.
 pub const MEMORY: &str = "memory";
 
-/// Opens the store at `url`: `memory`, or one of the forms of [`StoreBuilder`]. It does not connect yet.
+/// Opens the store at `url`, which is `memory` or a URL that [`StoreBuilder`] supports. The store
+/// connects later.
 ///
-/// A server's calls have a timeout, a circuit breaker and metrics around them.
+/// Every store has metrics. A store on a server also has a timeout and a circuit breaker.
 ///
 /// ```
 /// use std::time::Duration;
@@ -27,16 +29,17 @@ pub const MEMORY: &str = "memory";
 ///
 /// # Errors
 ///
-/// If the URL is not of these forms.
+/// Returns an error if the URL has none of these forms.
 pub fn open(url: &str, settings: &StoreSettings) -> Result<Arc<dyn Store>, Error> {
     open_watched(url, settings).map(|(store, _)| store)
 }
 
-/// The same, with a handle that shows the state of the circuit breaker, if the store has one.
+/// Like [`open`], but also returns a handle that shows the state of the circuit breaker, if the
+/// store has one.
 ///
 /// # Errors
 ///
-/// Those of [`open`].
+/// Returns the same errors as [`open`].
 pub fn open_watched(
     url: &str,
     settings: &StoreSettings,
@@ -67,16 +70,17 @@ pub fn open_watched(
     Ok((Arc::new(store.observed()), Some(breaker)))
 }
 
-/// How to talk to the server of a store.
+/// The settings of connections to a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreSettings {
-    /// The beginning of all keys; empty for `tidegate`.
+    /// The prefix of all keys; empty for `tidegate`.
     pub prefix: String,
-    /// The maximum time of a call.
+    /// The timeout of calls.
     pub timeout: Duration,
-    /// How many connections to use in turn, each for any number of calls at the same time.
+    /// The number of connections, which are used in turn. Each connection carries any number of
+    /// concurrent calls.
     pub connections: usize,
-    /// The login at Sentinels.
+    /// The login for Sentinels.
     pub sentinel_auth: Auth,
     /// The certificates of encrypted connections.
     #[cfg(feature = "tls")]
@@ -88,7 +92,7 @@ pub struct StoreSettings {
 pub struct Auth(pub String);
 
 impl Auth {
-    /// The user, if there is one, and the password.
+    /// Returns the user, if there is one, and the password.
     fn parts(&self) -> Option<(Option<&str>, &str)> {
         match self.0.split_once(':') {
             _ if self.0.is_empty() => None,
@@ -99,7 +103,7 @@ impl Auth {
     }
 }
 
-/// Only whether there is one.
+/// Formats only whether there is a password.
 impl std::fmt::Debug for Auth {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(if self.0.is_empty() { "none" } else { "***" })
@@ -110,9 +114,10 @@ impl std::fmt::Debug for Auth {
 #[cfg(feature = "tls")]
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Certificates {
-    /// The roots to trust in place of those of the system.
+    /// The trusted root certificates; `None` for the roots of the system.
     pub roots: Option<Vec<u8>>,
-    /// The certificate that the store is shown, and its key.
+    /// The client certificate that is presented to the store, and its private key
+    /// (`REDIS_TLS_CLIENT_CERT`, `REDIS_TLS_CLIENT_KEY`).
     pub client: Option<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -129,7 +134,7 @@ impl Certificates {
     }
 }
 
-/// Without the key.
+/// Formats the certificates without the key.
 #[cfg(feature = "tls")]
 impl std::fmt::Debug for Certificates {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -137,7 +142,7 @@ impl std::fmt::Debug for Certificates {
     }
 }
 
-/// Whether connections to the store at `url` are encrypted.
+/// Returns `true` if connections to the store at `url` are encrypted.
 #[must_use]
 pub fn is_encrypted(url: &str) -> bool {
     url.starts_with("rediss") || url.starts_with("valkeys:")
@@ -160,17 +165,17 @@ impl Default for StoreSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum OnStoreError {
-    /// An error, by which Envoy decides on its own: by its `failure_mode_deny`.
+    /// An error. Envoy then admits or refuses the request according to its `failure_mode_deny`.
     #[default]
     Error,
-    /// The request passes.
+    /// The request is admitted.
     Allow,
     /// The request is refused.
     Deny,
 }
 
 impl OnStoreError {
-    /// The store for calls that are answered in this way.
+    /// Returns a store for calls that answers in this way if `store` fails.
     #[must_use]
     pub fn around(self, store: Arc<dyn Store>) -> Arc<dyn Store> {
         match self {

@@ -1,4 +1,4 @@
-//! The limits of the program: from where, and how they change.
+//! The limits of the program: their source, and a task that follows changes of the source.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use super::Failure;
 use crate::log::{say, write_error};
 
 pub(crate) enum Limits {
-    /// A directory, and its files as they are in force.
+    /// A directory and the files that are in force.
     Files(PathBuf, Vec<ConfigFile>),
-    /// A management server, which has sent nothing yet.
+    /// A management server that has not sent limits yet.
     Xds(Box<XdsSettings>),
 }
 
@@ -29,7 +29,7 @@ impl Limits {
         Ok(Self::Files(directory, files))
     }
 
-    /// Follows them until the task is aborted.
+    /// Follows changes of the limits until the task is aborted.
     pub(crate) fn follow(self, service: Arc<Service>) -> JoinHandle<()> {
         match self {
             Self::Files(directory, files) => {
@@ -53,7 +53,7 @@ impl Limits {
                     Event::Refused(error) => refused(&error),
                     Event::Ignored { type_url } => tracing::error!(
                         "the management server at {server} has sent resources of type \
-                         '{type_url}', which were not asked for"
+                         '{type_url}', which this server did not request"
                     ),
                     Event::Disconnected { reason, retry_in } => tracing::error!(
                         "the management server at {server} is not connected: {reason}; \

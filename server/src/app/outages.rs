@@ -1,4 +1,4 @@
-//! What the program writes when a store fails for a while, and when it is called again.
+//! Reports when calls to a failing store stop, and when the store is called again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,13 +6,15 @@ use std::time::Duration;
 use tidegate_core::Store;
 use tidegate_core::layers::{BreakerWatch, CircuitState};
 
-/// How often the circuit breaker is looked at. A store is not asked for it.
+/// The interval at which the state of the circuit breaker is read. Reading it does not call the
+/// store.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// How long a store that fails may take to say why.
+/// The timeout of the call that determines why a store fails.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Reports each outage of a store at its beginning and its end: `name` is that of the store. Never returns.
+/// Reports the beginning and the end of each outage of the store `name`. This function never
+/// returns.
 pub(crate) async fn report(name: String, store: Arc<dyn Store>, breaker: BreakerWatch) {
     let mut seen = breaker.times_opened();
     let mut is_out = false;

@@ -1,4 +1,5 @@
-//! Calls that name their policies themselves, for services that limit without Envoy: what RESP and `/v1` have in common.
+//! Calls that contain their policies, for services that limit without Envoy. The protocols RESP and
+//! `/v1` share this module.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -48,7 +49,7 @@ pub(crate) fn without_kind(error: &Error) -> String {
     message.map(str::to_owned).unwrap_or(shown)
 }
 
-/// Decides on calls by the policies that they bring.
+/// Decides calls by the policies that the calls contain.
 #[derive(Debug)]
 pub struct Calls {
     store: Arc<dyn Store>,
@@ -58,43 +59,43 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Calls to a store.
+    /// Creates calls to a store.
     #[must_use]
     pub fn new(store: Arc<dyn Store>) -> Self {
         let policies = Policies::new(Arc::clone(&store));
         Self { store, policies, activity: None, unreadable: unreadable::Log::default() }
     }
 
-    /// The same, which records what it does, as calls of a protocol.
+    /// Records the calls in `activity`, as calls of the protocol `source`.
     #[must_use]
     pub fn activity(self, source: Source, activity: Option<Arc<Activity>>) -> Self {
         Self { activity: activity.map(|activity| (source, activity)), ..self }
     }
 
-    /// The policies that calls have named.
+    /// Returns the policies of previous calls.
     #[must_use]
     pub fn policies(&self) -> &Policies {
         &self.policies
     }
 
-    /// Logs a request that cannot be read. The protocol counts it.
+    /// Adds a request that cannot be read to the log. The protocol counts it separately.
     pub(crate) fn unreadable(&self, reason: &str) {
         self.unreadable.add(None, reason);
     }
 
-    /// Calls `report` with the requests that cannot be read: with the first one immediately, and
+    /// Calls `report` with the requests that cannot be read: immediately for the first request, and
     /// then at most every 10 s.
     ///
-    /// Never returns: drop the future to end it.
+    /// This function never returns; drop the future to stop it.
     pub async fn follow_unreadable(&self, report: impl Fn(Unreadable)) {
         self.unreadable.follow(report).await;
     }
 
-    /// Carries out a call.
+    /// Executes a call.
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Returns an error if the call is not valid, or if the store cannot decide it.
     pub async fn decide(&self, request: &CallRequest) -> Result<Decision, Error> {
         let start = self.start();
         let answer = self.answer(request).await;
@@ -109,7 +110,7 @@ impl Calls {
         Ok(request.decided(decision))
     }
 
-    /// The time, if calls are recorded.
+    /// Returns the present time if calls are recorded.
     fn start(&self) -> Option<Instant> {
         self.activity.is_some().then(Instant::now)
     }
@@ -125,15 +126,15 @@ impl Calls {
         }
     }
 
-    /// Carries out calls in one batch of the store: each is atomic, all together are not. Those that share a state are
-    /// carried out in order. Returns one answer per call, in order.
+    /// Executes calls in one batch of the store. Each call is atomic, but the batch is not. Calls
+    /// that share a state are executed in order. Returns one answer per call, in order.
     pub async fn decide_many(&self, requests: &[&CallRequest]) -> Vec<Result<Decision, Error>> {
         if let [request] = requests {
             return vec![self.decide(request).await];
         }
         let start = self.start();
         let checked: Vec<Result<SmallVec<[Charge<'_>; 1]>, Error>> =
-            requests.iter().map(|it| it.check().map(|()| it.charges())).collect();
+            requests.iter().map(|request| request.check().map(|()| request.charges())).collect();
         let calls: Vec<Call<'_>> = requests
             .iter()
             .zip(&checked)

@@ -6,18 +6,20 @@ use std::time::Duration;
 
 use tidegate_core::{Error, ErrorKind, Policy, Store, TokenBucket};
 
-/// The maximum number of policies that are remembered, of each way to name one.
+/// The maximum number of remembered policies: this many texts, and this many buckets of
+/// [`Policies::bucket`].
 pub const MAX_POLICIES: usize = 10_000;
 
 /// The maximum length of a policy's text in bytes.
 pub const MAX_POLICY_BYTES: usize = 512;
 
-/// The name of the policies of [`Policies::bucket`]. Its buckets share their states whatever their numbers are, as in
-/// redis-cell.
+/// The name of all policies of [`Policies::bucket`]. Because the name is the same, a subject has
+/// one bucket even if later calls use other numbers, as in redis-cell.
 const BUCKET_NAME: &str = "throttle";
 
-/// Policies by their text or their numbers. To parse and check one costs more than a decision, so they are remembered,
-/// up to a bound: then all are forgotten.
+/// Policies by their text or their numbers. Parsing and checking a policy costs more than a
+/// decision, so policies are remembered. When their number reaches the bound, all of them are
+/// forgotten.
 #[derive(Debug)]
 pub struct Policies {
     store: Arc<dyn Store>,
@@ -33,12 +35,12 @@ impl Policies {
         Self { store, texts: Table(RwLock::default()), buckets: Table(RwLock::default()) }
     }
 
-    /// The policy of a text in Tidegate's grammar.
+    /// Returns the policy that `text` describes in Tidegate's grammar.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidCall`] if it is not a policy, and [`ErrorKind::Unsupported`] if the store cannot keep its
-    /// states.
+    /// Returns [`ErrorKind::InvalidCall`] if the text is not a policy, and
+    /// [`ErrorKind::Unsupported`] if the store cannot keep the states of the policy.
     pub fn parse(&self, text: &str) -> Result<Policy, Error> {
         self.texts.find_or_build(text, || {
             if text.len() > MAX_POLICY_BYTES {
@@ -52,11 +54,13 @@ impl Policies {
         })
     }
 
-    /// A bucket of `capacity` tokens, of which `count` come back per `period` seconds.
+    /// Returns the policy of a bucket of `capacity` tokens that refills `count` tokens per `period`
+    /// seconds.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidCall`] if the numbers are outside of the bounds under which decisions are exact.
+    /// Returns [`ErrorKind::InvalidCall`] if the numbers exceed the bounds within which decisions
+    /// are exact.
     pub fn bucket(&self, capacity: u64, count: u64, period: u64) -> Result<Policy, Error> {
         self.buckets.find_or_build(&[capacity, count, period], || {
             let bucket = TokenBucket::gcra(count, Duration::from_secs(period)).burst(capacity);
@@ -117,7 +121,7 @@ mod tests {
         assert!(!policies.parse("gcra 1/s").unwrap().is_same_object(&first));
         assert!(policies.texts.0.read().unwrap().len() < MAX_POLICIES);
         assert!(policies.buckets.0.read().unwrap().len() <= MAX_POLICIES);
-        // What is not valid is not remembered.
+        // Invalid texts are not remembered.
         let len = policies.texts.0.read().unwrap().len();
         assert!(policies.parse("gcra").is_err());
         assert!(policies.parse(&format!("gcra 1/s{}", " ".repeat(MAX_POLICY_BYTES))).is_err());

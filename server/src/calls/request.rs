@@ -19,12 +19,12 @@ pub struct ChargeRequest {
     pub subject: Bytes,
     /// The cost.
     pub cost: u64,
-    /// Whether it has only to be admitted: see [`Charge::check_only`].
+    /// Whether the charge must be admitted, but is not made: see [`Charge::check_only`].
     pub is_check_only: bool,
 }
 
 impl ChargeRequest {
-    /// A charge of cost 1, without a tenant.
+    /// Creates a charge of cost 1 without a tenant.
     #[must_use]
     pub fn new(policy: Policy, subject: Bytes) -> Self {
         Self { policy, tenant: Bytes::new(), subject, cost: 1, is_check_only: false }
@@ -37,19 +37,19 @@ impl ChargeRequest {
     }
 }
 
-/// A call of a client, with all that it needs.
+/// A call of a client. It owns its charges and its id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallRequest {
     operation: Operation,
     charges: SmallVec<[ChargeRequest; 1]>,
     id: Option<(Bytes, Duration)>,
-    /// Whether the call is a hold above the maximum hold of a policy. The store gets a peek
-    /// instead.
+    /// Whether the call is a hold that exceeds the maximum hold of a policy. The store receives a
+    /// peek instead.
     is_too_large: bool,
 }
 
 impl CallRequest {
-    /// A call without an id.
+    /// Creates a call without an id.
     #[must_use]
     pub fn new(operation: Operation, charges: impl IntoIterator<Item = ChargeRequest>) -> Self {
         let mut charges: SmallVec<[ChargeRequest; 1]> = charges.into_iter().collect();
@@ -66,24 +66,25 @@ impl CallRequest {
         Self { operation, charges, id: None, is_too_large }
     }
 
-    /// The same call, which is carried out once under this id: see [`CallId`].
+    /// Sets the id under which the call is executed once: see [`CallId`].
     #[must_use]
     pub fn with_id(self, id: Bytes, ttl: Duration) -> Self {
         Self { id: Some((id, ttl)), ..self }
     }
 
-    /// The operation.
+    /// Returns the operation.
     #[must_use]
     pub fn operation(&self) -> Operation {
         self.operation
     }
 
-    /// Checks what the store would, of a hold that is not sent to it.
+    /// Checks a hold that exceeds the maximum hold. The store cannot check such a hold, because it
+    /// only receives a peek.
     pub(super) fn check(&self) -> Result<(), Error> {
         if self.is_too_large { self.validate() } else { Ok(()) }
     }
 
-    /// Checks the call as a store does before it decides.
+    /// Checks the call in the same way as a store does before it decides.
     ///
     /// # Errors
     ///
@@ -112,7 +113,7 @@ impl CallRequest {
         }
     }
 
-    /// The decision on the call, from the store's.
+    /// Returns the decision on the call, given the decision of the store.
     pub(super) fn decided(&self, decision: Decision) -> Decision {
         match self.is_too_large {
             true => {
@@ -122,7 +123,7 @@ impl CallRequest {
         }
     }
 
-    /// How much of each charge was taken, given back or charged, in order.
+    /// Returns the amount that was charged or refunded for each charge, in order.
     pub fn amounts(&self, decision: &Decision) -> impl Iterator<Item = u64> {
         let taken = |(charge, verdict): (&ChargeRequest, &Verdict)| {
             let is_taken = decision.is_allowed()
@@ -136,14 +137,16 @@ impl CallRequest {
         taken.zip(amounts).map(|(taken, amount)| amount.unwrap_or(taken))
     }
 
-    /// The policies, in the order of the charges.
+    /// Returns the policies, in the order of the charges.
     pub fn policies(&self) -> impl Iterator<Item = &Policy> {
         self.charges.iter().map(|charge| &charge.policy)
     }
 
-    /// The subjects, in the order of the charges.
+    /// Returns the subjects, in the order of the charges.
     pub(crate) fn subjects(&self) -> impl Iterator<Item = Subject<'_>> {
-        self.charges.iter().map(|it| Subject { tenant: &it.tenant, subject: &it.subject })
+        self.charges
+            .iter()
+            .map(|charge| Subject { tenant: &charge.tenant, subject: &charge.subject })
     }
 
     /// Returns `true` if a policy can refuse the call: see [`Operation::can_be_refused`].
@@ -152,7 +155,8 @@ impl CallRequest {
         self.operation.can_be_refused()
     }
 
-    /// Whether the call was carried out, or a peek says that an acquire would be.
+    /// Returns `true` if the call was executed, or if it is a peek and an acquire would be
+    /// admitted.
     #[must_use]
     pub fn is_admitted(&self, decision: &Decision) -> bool {
         !self.can_refuse() || decision.is_allowed()

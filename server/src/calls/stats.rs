@@ -1,13 +1,13 @@
 use metrics::{Counter, counter};
 
-/// What came of a command.
+/// The outcome of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was carried out.
+    /// The command was executed.
     Done,
-    /// A policy has refused it.
+    /// A policy refused the command.
     Refused,
-    /// It was an error.
+    /// The command failed with an error.
     Failed,
 }
 
@@ -16,15 +16,15 @@ impl Outcome {
         [(Self::Done, "done"), (Self::Refused, "refused"), (Self::Failed, "failed")];
 }
 
-/// Counters of the commands of a protocol, `tidegate_server_commands_total`. Commands that the protocol does not have
-/// count as `unknown`.
+/// The counters `tidegate_server_commands_total` of a protocol, one per command and outcome.
+/// Unknown commands count as `unknown`.
 pub struct CallStats {
     commands: Vec<[Counter; 3]>,
     unknown: [Counter; 3],
 }
 
 impl CallStats {
-    /// Counters of the recorder that is installed now.
+    /// Creates the counters of the recorder that is installed now.
     pub fn new(protocol: &'static str, commands: impl Iterator<Item = &'static str>) -> Self {
         let counters = |command: &'static str| {
             Outcome::ALL.map(|(_, outcome)| {
@@ -35,7 +35,7 @@ impl CallStats {
         Self { commands: commands.map(counters).collect(), unknown: counters("unknown") }
     }
 
-    /// Counts a command by its index.
+    /// Counts a command by its index; `None` counts an unknown command.
     pub fn count(&self, command: Option<usize>, outcome: Outcome) {
         let counters = command.and_then(|index| self.commands.get(index)).unwrap_or(&self.unknown);
         for (counter, (own, _)) in counters.iter().zip(Outcome::ALL) {

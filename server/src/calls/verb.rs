@@ -5,49 +5,50 @@ use tidegate_core::Operation;
 
 use super::{CallRequest, ChargeRequest};
 
-/// What a client asks for: the names of Tidegate's own commands, in each protocol.
+/// The verbs of Tidegate's own commands, which have the same names in each protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verb {
-    /// Charges if all policies admit it.
+    /// Makes the charges if all policies admit them.
     Acquire,
-    /// Says what [`Acquire`](Self::Acquire) would, and takes nothing.
+    /// Returns the decision that [`Acquire`](Self::Acquire) would return, and charges nothing.
     Peek,
-    /// Charges what has happened already.
+    /// Charges an amount that was already used, even beyond the limit.
     Charge,
-    /// Gives back, at most what is taken.
+    /// Refunds an amount, but at most the amount that is charged.
     Refund,
-    /// Refuses a subject for a time.
+    /// Blocks a subject for a time.
     Block,
-    /// Forgets what a subject has taken, and its block.
+    /// Deletes the state of a subject, including its block.
     Reset,
     /// Charges an estimate, which is settled later.
     Hold,
-    /// Settles a hold at what was used.
+    /// Settles a hold at the amount that was used.
     Settle,
-    /// Settles a hold at nothing.
+    /// Settles a hold at zero.
     Cancel,
-    /// Lets a hold be needed for longer.
+    /// Extends the time of a hold.
     Extend,
 }
 
-/// What holds for all charges of a call.
+/// The options that apply to all charges of a call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CallOptions {
-    /// The least that is taken, if there is less than the cost. `None` for all or nothing.
+    /// The minimum amount to acquire if the whole cost is not available. Without it, a call
+    /// acquires all or nothing.
     pub min: Option<u64>,
     /// The id of the call or the hold.
     pub id: Option<Bytes>,
     /// The time to live of the id, or the time of a block.
     pub span: Option<Duration>,
-    /// Whether no block is shortened.
+    /// Whether a longer existing block stays as it is.
     pub is_at_least: bool,
-    /// Whether a hold goes on after it is settled.
+    /// Whether the hold continues after the settlement.
     pub is_so_far: bool,
 }
 
-/// An option that a call needs and does not have.
+/// An option that is missing in a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MissingOption {
@@ -57,14 +58,14 @@ pub enum MissingOption {
     Cost,
     /// The id of a hold.
     Id,
-    /// The id that the time to live is of.
+    /// The id to which the time to live applies.
     IdOfTimeToLive,
     /// The time to live of the id.
     TimeToLive,
 }
 
 impl Verb {
-    /// All, in the order of declaration.
+    /// All verbs, in the order of their declaration.
     pub const ALL: [Self; 10] = [
         Self::Acquire,
         Self::Peek,
@@ -78,7 +79,7 @@ impl Verb {
         Self::Extend,
     ];
 
-    /// The name in lower case.
+    /// Returns the name in lower case.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -95,8 +96,8 @@ impl Verb {
         }
     }
 
-    /// Returns the call for charges, each with its cost if the client has given it. The default is
-    /// 1.
+    /// Returns the call for the charges. Each charge has the cost that the client sent, or `None`.
+    /// The default cost is 1.
     ///
     /// A cancellation and an extension ignore the costs, so that clients can send the charges of
     /// the hold again. A settlement needs the cost of each charge that is not check-only, because a
@@ -145,7 +146,7 @@ impl Verb {
             (_, None, None) if !operation.is_of_hold() => Ok(request),
             (_, None, None) => Err(MissingOption::Id),
             (_, None, Some(_)) => Err(MissingOption::IdOfTimeToLive),
-            // No use is made of the time to live.
+            // A settlement ignores the time to live.
             (Self::Settle | Self::Cancel, Some(id), _) => {
                 Ok(request.with_id(id, Duration::from_secs(1)))
             }

@@ -11,7 +11,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 
 use crate::envoy::service::Service;
 
-/// The paths that are served, as `GET /` lists them.
+/// The paths that `GET /` lists.
 const PATHS: &str = "/rlconfig: the limits in force, as envoyproxy/ratelimit prints them\n\
                      /stats: the metrics, in the text format of Prometheus\n";
 
@@ -25,7 +25,7 @@ const NO_PPROF: &str = "this server has no pprof profiles, because it is not wri
 /// | `GET /` | the other routes |
 /// | `GET /rlconfig` | a line per limit, in the order of their keys |
 /// | `GET /stats` | the metrics, in the text format of Prometheus |
-/// | `GET /debug/pprof/` and below | 501, because there are no such profiles |
+/// | `GET /debug/pprof/` and all paths below it | 501, because the server has no Go profiles |
 pub fn routes(service: Arc<Service>, metrics: PrometheusHandle) -> Router {
     let no_pprof = || async { (StatusCode::NOT_IMPLEMENTED, NO_PPROF) };
     Router::new()

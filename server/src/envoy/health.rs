@@ -1,4 +1,5 @@
-//! Whether this server is to be asked, in the protocol of gRPC's health checks.
+//! Reports through gRPC's health check protocol whether clients should send requests to this
+//! server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,34 +9,37 @@ use tonic_health::server::HealthReporter;
 
 use crate::envoy::service::Service;
 
-/// The name of the service for health checks, as envoyproxy/ratelimit has it. That of the whole server is empty.
+/// The name of the service in health checks, as in envoyproxy/ratelimit. The empty name stands for
+/// the whole server.
 pub const NAME: &str = "ratelimit";
 
-/// The service, and the whole server.
+/// The names of the whole server and of the service.
 const NAMES: [&str; 2] = ["", NAME];
 
-/// How often the stores are asked whether they can decide, and whether limits are in force at last.
+/// The interval of checks whether the stores can decide, and whether limits are in force.
 pub const INTERVAL: Duration = Duration::from_millis(500);
 
-/// When the health of the service is `NOT_SERVING`, beside the time before any [limits](Service::has_limits).
+/// The conditions under which the service is `NOT_SERVING`. It is also `NOT_SERVING` before any
+/// [limits](Service::has_limits) are in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct HealthSettings {
-    /// It is also while a store cannot decide.
+    /// Whether the service is `NOT_SERVING` while a store cannot decide.
     pub needs_store: bool,
-    /// For how long requests are still taken once it is so at shutdown. Clients that check the health ask other servers
-    /// by then, and none finds a closed port.
+    /// The time for which requests are still accepted after the service becomes `NOT_SERVING` at
+    /// shutdown. During this time, clients that check the health switch to other servers, so that
+    /// no client finds a closed port.
     pub drain: Duration,
 }
 
-/// Whether requests can be decided, before any store was asked.
+/// Returns `true` if requests can be decided before the first check of the stores.
 pub(crate) fn is_ready_at_start(service: &Service, settings: HealthSettings) -> bool {
     !settings.needs_store && service.has_limits()
 }
 
-/// Reports the health until `shutdown` is ready, and returns when the server has been drained. `is_ready` is what was
-/// reported already. Clients that watch the health have been told by then, and their streams have ended: they would
-/// last for as long as the clients do.
+/// Reports the health until `shutdown` completes, and returns after the drain. `is_ready` is the
+/// health that was reported before the call. At the end, the streams of clients that watch the
+/// health are closed, because they would otherwise last for as long as the clients.
 pub(crate) async fn report(
     mut reporter: HealthReporter,
     service: Arc<Service>,
@@ -47,7 +51,7 @@ pub(crate) async fn report(
         () = shutdown => {}
         () = follow(&reporter, &service, settings, is_ready) => {}
     }
-    // `GET /healthcheck` fails from now on, too.
+    // From now on, `GET /healthcheck` fails too.
     service.drain();
     set(&reporter, false).await;
     tokio::time::sleep(settings.drain).await;
@@ -56,7 +60,7 @@ pub(crate) async fn report(
     }
 }
 
-/// Never returns.
+/// Reports changes of the health. This function never returns.
 async fn follow(
     reporter: &HealthReporter,
     service: &Service,
@@ -64,7 +68,7 @@ async fn follow(
     mut was_ready: bool,
 ) {
     loop {
-        // Limits that are in force stay so; a store may fail at any time.
+        // Limits stay in force forever, but a store can fail at any time.
         if was_ready && !settings.needs_store {
             return std::future::pending().await;
         }
@@ -72,7 +76,7 @@ async fn follow(
             true => service.ready().await.is_ok(),
             false => service.has_limits(),
         };
-        // Clients that watch are told of changes only.
+        // A client that watches the health is notified only of changes.
         if is_ready != was_ready {
             set(reporter, is_ready).await;
         }

@@ -1,8 +1,8 @@
-//! The request of Envoy's rate-limit service, whose texts may have any bytes.
+//! The request of Envoy's rate-limit service. Its texts can contain any bytes.
 //!
 //! The messages have the fields and the wire format of `envoy.service.ratelimit.v3`. The protocol
 //! declares the domain, keys and values as `string`, but Envoy copies the bytes of HTTP header
-//! fields into them, and those may be invalid UTF-8. If the server rejected such a request, Envoy
+//! fields into them. Such bytes can be invalid UTF-8. If the server rejected such a request, Envoy
 //! would admit it without counting it.
 //!
 //! ```
@@ -27,7 +27,7 @@ pub struct RateLimitRequest {
     /// The descriptors. Each has at most one limit.
     #[prost(message, repeated, tag = "2")]
     pub descriptors: Vec<RateLimitDescriptor>,
-    /// The number of hits of descriptors without a `hits_addend` of their own; 0 counts as 1.
+    /// The number of hits of descriptors without their own `hits_addend`; 0 counts as 1.
     #[prost(uint32, tag = "3")]
     pub hits_addend: u32,
 }
@@ -38,7 +38,7 @@ pub struct RateLimitDescriptor {
     /// The entries, in the order of the configured levels.
     #[prost(message, repeated, tag = "1")]
     pub entries: Vec<Entry>,
-    /// A limit that replaces the configured one.
+    /// A limit that replaces the configured limit.
     #[prost(message, optional, tag = "2")]
     pub limit: Option<RateLimitOverride>,
     /// The number of hits of this descriptor.

@@ -1,4 +1,5 @@
-//! What all protocols have in common: decisions, their statistics, and what happens when the store fails.
+//! The service that gRPC and `/json` share. It decides Envoy's requests, counts them, and handles
+//! failures of the store.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::observe::unreadable;
 use crate::observe::unreadable::Unreadable;
 use crate::store::OnStoreError;
 
-/// Decides on requests, and counts them.
+/// Decides requests, and counts the decisions.
 #[derive(Debug)]
 pub struct Service {
     decider: Decider,
@@ -35,10 +36,10 @@ pub struct Service {
     unreadable_json: unreadable::Log,
 }
 
-/// How long [`Service::ready`] waits for a store.
+/// The timeout of each store in [`Service::ready`].
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why a service cannot decide.
+/// The reason why the service is not ready.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NotReady {
@@ -66,7 +67,8 @@ impl std::fmt::Display for NotReady {
 impl std::error::Error for NotReady {}
 
 impl Service {
-    /// A service without limits yet. Its statistics go to the recorder of [`metrics`] that is installed now.
+    /// Creates a service without limits. Its statistics belong to the recorder of [`metrics`] that
+    /// is installed now.
     #[must_use]
     pub fn new(decider: Decider) -> Self {
         Self {
@@ -82,32 +84,31 @@ impl Service {
         }
     }
 
-    /// The same, with another answer to requests that the store cannot decide.
+    /// Sets the answer to requests that the store cannot decide.
     #[must_use]
     pub fn on_store_error(self, on_store_error: OnStoreError) -> Self {
         Self { on_store_error, ..self }
     }
 
-    /// Returns a service that is [ready](Self::ready) before any limits are in force if `starts` is
-    /// true. Until then, requests get an error.
+    /// Sets whether the service is [ready](Self::ready) before any limits are in force. Until then, requests are answered with an error.
     #[must_use]
     pub fn starting_without_limits(self, starts: bool) -> Self {
         Self { starts_without_limits: starts, ..self }
     }
 
-    /// The same, with another way to read a second file for a domain.
+    /// Sets the handling of a second file for the same domain.
     #[must_use]
     pub fn same_domain(self, same_domain: SameDomain) -> Self {
         Self { same_domain, ..self }
     }
 
-    /// The same, which records what it does.
+    /// Records the decisions in `activity`.
     #[must_use]
     pub fn activity(self, activity: Option<Arc<Activity>>) -> Self {
         Self { activity, ..self }
     }
 
-    /// The decisions.
+    /// Returns the decider.
     #[must_use]
     pub fn decider(&self) -> &Decider {
         &self.decider
@@ -117,8 +118,8 @@ impl Service {
     ///
     /// # Errors
     ///
-    /// If a file could not be read or is not valid, or if the store cannot keep a policy. The limits stay as they were
-    /// then.
+    /// Returns an error if a file could not be read or is not valid, or if the store does not
+    /// support a policy. In this case, the previous limits stay in force.
     pub fn load(&self, files: Result<&[ConfigFile], &ConfigError>) -> Result<(), LoadError> {
         let names = files.unwrap_or_default().iter().map(|file| &*file.name);
         self.put(
@@ -129,11 +130,11 @@ impl Service {
         )
     }
 
-    /// Puts the limits of a management server in force: all of `resources`, and no others.
+    /// Puts the limits of a management server in force. They replace all previous limits.
     ///
     /// # Errors
     ///
-    /// As [`load`](Self::load).
+    /// Returns the same errors as [`load`](Self::load).
     pub fn load_resources(
         &self,
         resources: Result<&[RateLimitConfig], &ConfigError>,
@@ -147,7 +148,8 @@ impl Service {
         )
     }
 
-    /// `names` are those of the files or resources.
+    /// Puts a configuration in force, and records the result. `names` are the names of the files or
+    /// resources.
     fn put<'n>(
         &self,
         names: impl ExactSizeIterator<Item = &'n str>,
@@ -163,15 +165,15 @@ impl Service {
         loaded
     }
 
-    /// Whether requests can be decided as far as limits go: some are in force, or the service
-    /// [starts without](Self::starting_without_limits).
+    /// Returns `true` if limits are in force, or if the service [starts without
+    /// limits](Self::starting_without_limits).
     #[must_use]
     pub fn has_limits(&self) -> bool {
         self.starts_without_limits || self.decider.config().is_some()
     }
 
     /// Makes the service not [ready](Self::ready) from now on, because the server is shutting down.
-    /// It still decides on requests.
+    /// The service still decides requests.
     pub fn drain(&self) {
         self.is_draining.store(true, Ordering::Relaxed);
     }
@@ -198,12 +200,12 @@ impl Service {
         Ok(())
     }
 
-    /// Decides on a request.
+    /// Decides a request.
     ///
     /// # Errors
     ///
-    /// If the request is not valid; or if the store fails, and [`OnStoreError::Error`] is set or the settings are the
-    /// reason.
+    /// Returns an error if the request is not valid. Also returns an error if the store fails and
+    /// the answer to failures is [`OnStoreError::Error`], or if the store is misconfigured.
     pub async fn should_rate_limit(
         &self,
         request: &RateLimitRequest,
@@ -234,14 +236,14 @@ impl Service {
         }
     }
 
-    /// Counts and logs a request of gRPC whose message cannot be read.
+    /// Counts and logs a gRPC request whose message cannot be read.
     pub(crate) fn unreadable(&self, peer: Option<SocketAddr>, reason: &str) {
         self.count_unreadable(reason);
         self.stats.unreadable();
         self.unreadable.add(peer, reason);
     }
 
-    /// Counts and logs a request of `/json` whose body cannot be read.
+    /// Counts and logs a request to `/json` whose body cannot be read.
     pub(crate) fn unreadable_json(&self, reason: &str) {
         self.count_unreadable(reason);
         self.stats.unreadable_json();
@@ -253,27 +255,28 @@ impl Service {
         self.count(&Err(error), Duration::ZERO, Vec::new);
     }
 
-    /// Calls `report` with the requests of gRPC whose message cannot be read: with the first one
-    /// immediately, and then at most every 10 s.
+    /// Calls `report` with gRPC requests whose message cannot be read: immediately for the first
+    /// request, and then at most every 10 s.
     ///
-    /// Never returns: drop the future to end it.
+    /// This function never returns; drop the future to stop it.
     pub async fn follow_unreadable(&self, report: impl Fn(Unreadable)) {
         self.unreadable.follow(report).await;
     }
 
-    /// Calls `report` with the requests of `/json` whose body cannot be read, as
-    /// [`follow_unreadable`](Self::follow_unreadable) does for gRPC.
+    /// Calls `report` with requests to `/json` whose body cannot be read, at the same intervals as
+    /// [`follow_unreadable`](Self::follow_unreadable).
     pub async fn follow_unreadable_json(&self, report: impl Fn(Unreadable)) {
         self.unreadable_json.follow(report).await;
     }
 }
 
-/// A mistake in the request or the settings shows.
+/// Returns `true` if [`OnStoreError`] applies to the error. Invalid requests and wrong settings are
+/// always reported as errors.
 fn may_hide(error: &Error) -> bool {
     !error.kind().is_invalid_request() && error.kind() != ErrorKind::Misconfigured
 }
 
-/// A response without the store.
+/// Creates a response without the store.
 fn undecided(request: &RateLimitRequest, code: Code) -> RateLimitResponse {
     let status = DescriptorStatus { code: code.into(), ..DescriptorStatus::default() };
     RateLimitResponse {

@@ -1,4 +1,5 @@
-//! Statistics under the names that envoyproxy/ratelimit has in Prometheus, for the recorder that the program installs.
+//! Statistics under the names that envoyproxy/ratelimit uses in Prometheus. They are recorded by
+//! the recorder that the program installs.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,13 +11,12 @@ use crate::envoy::decide::{DecideError, Decided, Tally};
 use crate::limits::StatKey;
 use crate::observe::unreadable::unreadable_over_http;
 
-/// The maximum number of limits with counters of their own. Later limits count as `other`, because
-/// the keys of some limits contain values of requests, which clients choose.
+/// The maximum number of limits with their own counters. Later limits count as `other`, because the
+/// keys of some limits contain values of requests, which clients choose.
 pub const MAX_KEYS: usize = 10_000;
 
-/// The maximum length in bytes of the key of a limit with counters of its own. A limit with a
-/// longer key counts as
-/// `other`, because the recorder keeps labels for as long as the server runs.
+/// The maximum length in bytes of the key of a limit with its own counters. A limit with a longer
+/// key counts as `other`, because the recorder keeps labels for as long as the server runs.
 pub const MAX_KEY_BYTES: usize = 1_000;
 
 /// The counters of a server.
@@ -31,7 +31,8 @@ pub struct Stats {
     shadowed: Counter,
     loads: Counter,
     load_errors: Counter,
-    /// Whether the last configuration is in force; 0 before the first one.
+    /// 1 if the last loaded configuration is in force; 0 if it was refused, or before the first
+    /// one.
     is_last_load_in_force: Gauge,
     unreadable: Counter,
     unreadable_json: Counter,
@@ -47,7 +48,7 @@ struct LimitCounters {
 }
 
 impl Stats {
-    /// Counters of the recorder that is installed now.
+    /// Creates the counters of the recorder that is installed now.
     #[must_use]
     pub fn new() -> Self {
         let errors = |kind: &'static str| counter!("ratelimit_service_should_rate_limit_error", "err_type" => kind);
@@ -94,12 +95,12 @@ impl Stats {
         self.is_last_load_in_force.set(f64::from(u8::from(is_in_force)));
     }
 
-    /// Counts a request of gRPC whose message cannot be read.
+    /// Counts a gRPC request whose message cannot be read.
     pub(crate) fn unreadable(&self) {
         self.unreadable.increment(1);
     }
 
-    /// Counts a request of `/json` whose body cannot be read.
+    /// Counts a request to `/json` whose body cannot be read.
     pub(crate) fn unreadable_json(&self) {
         self.unreadable_json.increment(1);
     }

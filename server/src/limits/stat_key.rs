@@ -7,27 +7,27 @@ use crate::net::text::push_text;
 /// The number of parts of a key that are labels: the domain and two entries.
 const LABELS: usize = 3;
 
-/// The key of a limit in statistics: the domain and the entries of the path to the limit, each a
-/// key or `key_value`.
+/// The key of a limit in statistics. It consists of the domain and the entries on the path to the
+/// limit. Each entry is a key or `key_value`.
 ///
-/// It keeps the boundaries of the first parts, because a domain, a key and a value may contain
-/// dots. Bytes that are not UTF-8 are escaped as `\\xff`.
+/// The first parts keep their boundaries, because a domain, a key and a value can contain dots.
+/// Bytes that are not UTF-8 are escaped, for example as `\xff`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct StatKey {
     name: String,
-    /// The ends of the first parts within `name`; a dot separates two parts.
+    /// The ends of the first parts within `name`. A dot separates two parts.
     ends: SmallVec<[usize; LABELS]>,
 }
 
 impl StatKey {
-    /// Creates the key of a domain, without entries.
+    /// Creates the key of a domain without entries.
     pub(crate) fn new(domain: impl AsRef<[u8]>) -> Self {
         let mut name = String::new();
         push_text(&mut name, domain.as_ref());
         Self { ends: smallvec![name.len()], name }
     }
 
-    /// Appends an entry; an empty value is the same as no value.
+    /// Appends an entry. An empty value is equivalent to no value.
     pub(crate) fn push(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
         self.name.push('.');
         push_text(&mut self.name, key.as_ref());
@@ -56,14 +56,14 @@ impl StatKey {
         &self.name
     }
 
-    /// Returns the domain and the first two entries, as far as there are any.
+    /// Returns the domain and the first two entries, if they exist.
     pub(crate) fn labels(&self) -> impl Iterator<Item = &str> {
         let starts = std::iter::once(0).chain(self.ends.iter().map(|end| end + 1));
         starts.zip(&self.ends).map(|(start, end)| self.name.get(start..*end).unwrap_or_default())
     }
 }
 
-/// Writes the [name](StatKey::name).
+/// Formats the [name](StatKey::name).
 impl fmt::Display for StatKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)

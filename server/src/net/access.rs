@@ -19,20 +19,21 @@ pub(crate) const CHALLENGE: [(HeaderName, &str); 2] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Access {
-    /// All.
+    /// All clients.
     Open,
-    /// Those with this login.
+    /// Clients with this login.
     Login(Login),
-    /// None, as there is no login on an address that other machines reach.
+    /// No client, because no login is configured and other machines can reach the address.
     Closed,
 }
 
-/// What the field `Authorization` has to be, after the name of the scheme.
+/// Checks the header field `Authorization`. `basic` and `bearer` are the expected credentials,
+/// which follow the name of the scheme.
 #[derive(Clone)]
 pub(crate) struct Guard {
     access: Access,
     basic: String,
-    /// A token has no user, and is of the default one.
+    /// The expected token, if the user is the default user. A token contains no user.
     bearer: Option<String>,
     refused: Counter,
 }
@@ -52,8 +53,8 @@ impl Guard {
         &self.access
     }
 
-    /// Returns `true` if the fields have the login, which is compared byte by byte. A wrong login
-    /// is counted.
+    /// Returns `true` if the fields contain the login. The comparison takes constant time. A wrong
+    /// login is counted.
     pub(crate) fn admits(&self, headers: &HeaderMap) -> bool {
         let is_admitted = self.has_login(headers);
         self.refused.increment(u64::from(!is_admitted));

@@ -1,28 +1,29 @@
-//! The limit of open files. Each connection needs a file descriptor; without one, it waits without
-//! an answer.
+//! The limit of open files. Each connection needs a file descriptor. A connection for which no
+//! descriptor is free waits without an answer.
 
-/// The maximum number of connections of a protocol by default, if there are enough descriptors.
+/// The default maximum number of connections of a protocol, if enough descriptors are available.
 const DEFAULT: usize = 10_000;
 
-/// The minimum of the maximum number of connections, if it is not set.
+/// The smallest default maximum of connections, which applies even if there are fewer descriptors.
 const MIN: usize = 100;
 
-/// Descriptors for other purposes: files, listeners, connections to stores, and 100 connections
-/// each of the page and of the metrics on their own port.
+/// The number of descriptors for other purposes: files, listeners, connections to stores, and 100
+/// connections each for the page and for the metrics on their own port.
 const OTHERS: u64 = 400;
 
-/// The maximum number of connections of a protocol: its variable, and its value if it is set.
+/// The maximum number of connections of a protocol: the name of its setting, and its value if it is
+/// set.
 pub type MaxConnections<'a> = (&'static str, &'a mut Option<usize>);
 
-/// Raises the limit of open files as far as the system permits. Then sets the maximum numbers of
-/// connections that are not set, so that each connection can have a descriptor. Returns a warning
-/// if there are not enough descriptors for the numbers that are set.
+/// Raises the limit of open files as far as the system permits. Then sets each maximum number of
+/// connections that is not set, so that each connection can have a descriptor. Returns a warning if
+/// the descriptors do not suffice for the maximums that are set.
 #[must_use]
 pub fn fit(maximums: Vec<MaxConnections<'_>>) -> Option<String> {
     fit_to(maximums, raise())
 }
 
-/// Raises the limit of open files, and returns it; `None` if there is no limit.
+/// Raises the limit of open files and returns it. Returns `None` if there is no limit.
 #[cfg(unix)]
 fn raise() -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

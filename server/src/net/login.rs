@@ -1,4 +1,4 @@
-//! Logins of clients.
+//! The logins of clients.
 
 use std::fmt;
 
@@ -7,17 +7,18 @@ use subtle::ConstantTimeEq;
 /// A user and a password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
-    /// The user; `default` is the one of clients that name none.
+    /// The user. Clients that send no user are the user `default`.
     pub user: String,
     /// The password.
     pub password: String,
 }
 
-/// The user of clients that name none.
+/// The user of clients that send no user.
 pub(crate) const DEFAULT_USER: &str = "default";
 
 impl Login {
-    /// Compares in constant time.
+    /// Returns `true` if the user and the password are equal to this login. The comparison takes
+    /// constant time.
     pub(crate) fn is(&self, user: &[u8], password: &[u8]) -> bool {
         let is_user = user.ct_eq(self.user.as_bytes());
         let is_password = password.ct_eq(self.password.as_bytes());
@@ -25,7 +26,7 @@ impl Login {
     }
 }
 
-/// Without the password.
+/// Formats the login without the password.
 impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()

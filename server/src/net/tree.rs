@@ -4,13 +4,13 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor}
 
 use crate::net::text::shown;
 
-/// A value of JSON. An object keeps its fields in their order, so that one that is given twice is seen.
+/// A JSON value. An object keeps all fields in their order, so that duplicate fields are detected.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Tree {
     Null,
     Bool(bool),
     Number(u64),
-    /// A number that is negative, or not whole, or beyond 64 bits.
+    /// A number that is negative, fractional or larger than 64 bits.
     OtherNumber(f64),
     Text(String),
     List(Vec<Tree>),
@@ -18,35 +18,35 @@ pub(crate) enum Tree {
 }
 
 impl Tree {
-    /// Reads a text, of which lists and objects are nested at most 128 levels deep.
+    /// Parses a JSON text. Lists and objects can be nested at most 128 levels deep.
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(bytes).map_err(|error| why_not_json(bytes, &error))
     }
 }
 
-/// Returns the reason for which bytes are not JSON. It shows none of them, because the reason is
+/// Returns the reason why bytes are not JSON. The reason contains none of the bytes, because it is
 /// also logged.
 fn why_not_json(bytes: &[u8], error: &serde_json::Error) -> String {
     if let Err(invalid) = std::str::from_utf8(bytes) {
         return format!("the byte at {} is not UTF-8, which JSON requires", invalid.valid_up_to());
     }
     let reason = error.to_string();
-    // A lone surrogate, such as `"\ud800"`, is not a character.
+    // A lone surrogate such as `"\ud800"` is not a character.
     match ["surrogate", "end of hex escape"].iter().any(|part| reason.contains(part)) {
         true => format!("{reason}; a surrogate, \\ud800 to \\udfff, must be one of a pair"),
         false => reason,
     }
 }
 
-/// A value in a message: a text is escaped and cut, a list or an object only named.
+/// Formats a value for a message. A text is escaped and cut. A list or an object is only named.
 impl fmt::Display for Tree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Null => f.write_str("null"),
-            Self::Bool(it) => it.fmt(f),
-            Self::Number(it) => it.fmt(f),
-            Self::OtherNumber(it) => it.fmt(f),
-            Self::Text(it) => write!(f, "\"{}\"", shown(it)),
+            Self::Bool(boolean) => boolean.fmt(f),
+            Self::Number(number) => number.fmt(f),
+            Self::OtherNumber(number) => number.fmt(f),
+            Self::Text(text) => write!(f, "\"{}\"", shown(text)),
             Self::List(_) => f.write_str("a list"),
             Self::Object(_) => f.write_str("an object"),
         }

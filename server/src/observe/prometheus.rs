@@ -14,21 +14,24 @@ use metrics_process::Collector;
 use tidegate_core::telemetry::names::SECONDS_BUCKETS;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// How often recorded times are put into their histograms, as the exporter does where it listens by itself.
+/// The interval at which recorded times are added to their histograms. The exporter uses the same
+/// interval when it serves the metrics itself.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A recorder of metrics, with a task that puts recorded times into their histograms: each takes memory until then, and the
-/// metrics may never be fetched.
+/// Creates a recorder of metrics and a task that adds recorded times to their histograms. Without
+/// the task, each recorded time would take memory until the metrics are fetched, which may never
+/// happen.
 ///
-/// Histograms, as those of envoyproxy/ratelimit: quantiles of several servers cannot be added up.
+/// Times are histograms, as in envoyproxy/ratelimit, because quantiles of several servers cannot be
+/// added.
 ///
 /// # Errors
 ///
-/// If the exporter refuses the buckets.
+/// Returns an error if the exporter refuses the buckets.
 ///
 /// # Panics
 ///
-/// Outside of a runtime of Tokio.
+/// Panics if it is called outside of a Tokio runtime.
 pub fn recorder() -> Result<PrometheusRecorder, BuildError> {
     let times = Matcher::Suffix("_seconds".to_owned());
     let builder = PrometheusBuilder::new().set_buckets_for_metric(times, &SECONDS_BUCKETS)?;
@@ -37,15 +40,14 @@ pub fn recorder() -> Result<PrometheusRecorder, BuildError> {
     Ok(recorder)
 }
 
-/// Registers the version of the program and the metrics of its process with the recorder that is
-/// installed now.
+/// Registers the version of the program and the metrics of its process with the installed recorder.
 pub fn register() {
     gauge!("tidegate_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1);
     #[cfg(target_os = "linux")]
     Collector::default().describe();
 }
 
-/// Returns all metrics. Before, the metrics of the process are recorded by the global recorder.
+/// Returns all metrics. First, the metrics of the process are updated in the global recorder.
 ///
 /// # Errors
 ///
@@ -56,12 +58,13 @@ pub(crate) async fn render(metrics: PrometheusHandle) -> Result<String, StatusCo
         Collector::default().collect();
         metrics.render()
     };
-    // To count the open files, the system lists each connection. That must not delay decisions.
+    // To count the open files, the operating system lists each of them. That must not delay
+    // decisions.
     let text = tokio::task::spawn_blocking(render).await;
     text.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-/// Never returns.
+/// Adds recorded times to their histograms at regular intervals. This function never returns.
 async fn run_upkeep(metrics: PrometheusHandle) {
     let mut interval = interval(UPKEEP_INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -71,7 +74,7 @@ async fn run_upkeep(metrics: PrometheusHandle) {
     }
 }
 
-/// The metrics at one path, and 404 at all others.
+/// Returns a router that serves the metrics at `path`, and answers 404 for all other paths.
 pub fn routes(metrics: PrometheusHandle, path: String) -> Router {
     Router::new().fallback(move |uri: Uri| async move {
         if uri.path() == path {

@@ -1,4 +1,4 @@
-//! Requests that cannot be decided because they cannot be read.
+//! Requests that are not decided because they cannot be read.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -11,19 +11,19 @@ use tokio::time::sleep;
 /// The minimum time between two reports, so that a client cannot flood the log.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// The requests since the last report.
+/// The unreadable requests since the last report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unreadable {
     /// The number of requests.
     pub requests: u64,
-    /// The address of the client of the last one, if the protocol knows it.
+    /// The client address of the last request, if the protocol knows it.
     pub peer: Option<SocketAddr>,
-    /// The reason for which the last one cannot be read.
+    /// The reason why the last request cannot be read.
     pub reason: String,
 }
 
-/// The requests that are not reported yet.
+/// Collects unreadable requests until the next report.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     unreported: Mutex<Option<Unreadable>>,
@@ -40,8 +40,8 @@ impl Log {
         self.added.notify_one();
     }
 
-    /// Reports the first request immediately, and later requests at most every [`INTERVAL`]. Never
-    /// returns.
+    /// Reports the first request immediately, and later requests at most every [`INTERVAL`]. This
+    /// function never returns.
     pub(crate) async fn follow(&self, report: impl Fn(Unreadable)) {
         loop {
             self.added.notified().await;
@@ -54,7 +54,7 @@ impl Log {
     }
 }
 
-/// Returns the counter of requests of `/json` and `/v1` whose body cannot be read.
+/// Returns the counter of requests to `/json` and `/v1` whose body cannot be read.
 pub(crate) fn unreadable_over_http() -> Counter {
     counter!("tidegate_server_http_unreadable_requests_total")
 }

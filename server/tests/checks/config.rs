@@ -1,21 +1,25 @@
-//! Any text as a file of limits.
+//! Checks that any text is handled as a file of limits.
 
 use tidegate_server::envoy::decide::{Behaviour, Decider};
 use tidegate_server::limits::config::{Config, ConfigFile, SameDomain};
 
 use super::store;
 
-/// The maximum length of a message, which is not to repeat the file.
+/// The maximum length of a message in bytes. A message must not repeat the whole file.
 const MAX_MESSAGE_BYTES: usize = 1_500;
 
-/// A text is read and put in force, or refused with a message that names a place in it.
+/// Checks that a text is either put in force, or refused with a message that contains a position in
+/// the text.
 pub(crate) fn check(text: &str) {
     let file = || ConfigFile { name: "limits.yaml".into(), text: text.into() };
     match Config::from_files(&[file()], SameDomain::Refuse) {
         Ok(config) => {
             assert_eq!(config.list().len(), config.limits());
             assert_eq!(config.domains().len(), 1);
-            config.warnings().iter().for_each(|it| check_place(text, it.line(), it.column()));
+            config
+                .warnings()
+                .iter()
+                .for_each(|warning| check_place(text, warning.line(), warning.column()));
             Decider::new(store(), Behaviour::default()).set_config(config).unwrap();
             let both = [file(), file()];
             assert!(Config::from_files(&both, SameDomain::Refuse).is_err());
@@ -32,7 +36,7 @@ pub(crate) fn check(text: &str) {
 }
 
 fn check_place(text: &str, line: Option<usize>, column: Option<usize>) {
-    // Lines may end in `\r` alone.
+    // A line can also end in a lone `\r`.
     let lines = text.split(['\n', '\r']).count();
     assert!((1..=lines + 1).contains(&line.unwrap()), "{line:?} of {lines}");
     let longest = text.split(['\n', '\r']).map(|line| line.chars().count()).max();

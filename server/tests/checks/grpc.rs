@@ -1,4 +1,4 @@
-//! Bytes to the gRPC port, over sockets: to HTTP/2 as a whole, and as the body of a request.
+//! Sends bytes to the gRPC port over sockets, as an HTTP/2 connection and as the body of a request.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -22,44 +22,45 @@ pub(crate) const END_STREAM: u8 = 1;
 pub(crate) const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// `domain: d`, and a descriptor with the entry `u`, which is not limited.
+/// A request with `domain: d` and a descriptor with the entry `u`, which has no limit.
 pub(crate) const REQUEST: &[u8] = b"\0\0\0\0\x0a\x0a\x01d\x12\x05\x0a\x03\x0a\x01u";
 
-/// How long an answer may take on a busy machine.
+/// The maximum time for an answer on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Bytes that are not HTTP/2.
+/// Sends bytes that are not HTTP/2.
 pub(crate) fn check_bytes(bytes: &[u8]) {
     exchange(bytes);
 }
 
-/// Frames of which any may be broken, after a beginning that is not.
+/// Sends frames that may be invalid, after a valid beginning of a connection.
 pub(crate) fn check_frames(bytes: &[u8]) {
     exchange(&[PREFACE, &frame(SETTINGS, 0, 0, &[]), bytes].concat());
 }
 
-/// The body of a call.
+/// Sends bytes as the body of a call.
 pub(crate) fn check_body(bytes: &[u8]) {
     exchange(&call(bytes));
 }
 
-/// A call is answered.
+/// Checks that the server answers a call.
 pub(crate) fn check_serving() {
     let answer = ask(REQUEST);
-    let data = frames(&answer).into_iter().find(|it| it.kind == DATA);
+    let data = frames(&answer).into_iter().find(|frame_read| frame_read.kind == DATA);
     let data = data.unwrap_or_else(|| panic!("{}", answer.escape_ascii()));
     let response = RateLimitResponse::decode(&data.payload[5..]).unwrap();
     assert_eq!((response.overall_code, response.statuses.len()), (1, 1));
 }
 
-/// A connection with one call.
+/// Returns the bytes of a connection with one call.
 pub(crate) fn call(body: &[u8]) -> Vec<u8> {
     [PREFACE, &frame(SETTINGS, 0, 0, &[]), &call_on(1, body)].concat()
 }
 
-/// A call on a connection that has begun.
+/// Returns the bytes of a call on an open connection.
 pub(crate) fn call_on(stream: u32, body: &[u8]) -> Vec<u8> {
-    // Indexed fields `:method: POST` and `:scheme: http`, and others as literals.
+    // The first fields are the indexed fields `:method: POST` and `:scheme: http`. The others are
+    // literals.
     let mut head = vec![0x83, 0x86];
     for (name, value) in [
         (":path", "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"),
@@ -105,7 +106,7 @@ impl Frame<'_> {
     }
 }
 
-/// The frames, of which the last one may be cut.
+/// Splits bytes into frames. An incomplete frame at the end is ignored.
 pub(crate) fn frames(mut bytes: &[u8]) -> Vec<Frame<'_>> {
     let mut frames = Vec::new();
     while let Some((head, rest)) = bytes.split_at_checked(9) {
@@ -118,7 +119,8 @@ pub(crate) fn frames(mut bytes: &[u8]) -> Vec<Frame<'_>> {
     frames
 }
 
-/// Makes a call, and waits for the end of its answer. A connection that the client ends may end before that.
+/// Makes a call, and returns the bytes of its answer. If the client closes the connection, the
+/// server may close it before the answer is complete.
 pub(crate) fn ask(body: &[u8]) -> Vec<u8> {
     let mut stream = connect();
     stream.write_all(&call(body)).unwrap();
@@ -140,10 +142,10 @@ fn connect() -> TcpStream {
     stream
 }
 
-/// Sends bytes and ends, and waits until the server has ended the connection.
+/// Sends bytes, closes the sending direction, and waits until the server has closed the connection.
 pub(crate) fn exchange(bytes: &[u8]) -> Vec<u8> {
     let mut stream = connect();
-    // The server may have ended the connection, and a reset may overtake its answer.
+    // The write fails if the server has closed the connection. A reset can then discard its answer.
     let _ = stream.write_all(bytes).and_then(|()| stream.shutdown(Shutdown::Write));
     let mut answer = Vec::new();
     if let Err(error) = stream.read_to_end(&mut answer) {
@@ -155,7 +157,7 @@ pub(crate) fn exchange(bytes: &[u8]) -> Vec<u8> {
     answer
 }
 
-/// One server for all.
+/// Returns the address of a server that all checks share.
 fn server() -> SocketAddr {
     static SERVER: OnceLock<SocketAddr> = OnceLock::new();
     *SERVER.get_or_init(|| {

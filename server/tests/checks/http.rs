@@ -1,4 +1,4 @@
-//! Bytes to HTTP, and bodies to the routes that read JSON.
+//! Sends bytes as HTTP, and bodies to the routes that read JSON.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tidegate_server::net::http::{HttpSettings, serve_stream};
 
 use super::{exchange, in_virtual_time, service, store};
 
-/// Any message that is longer repeats what it was sent.
+/// The maximum length of a message in bytes. A longer message would repeat the request.
 const MAX_MESSAGE_BYTES: usize = 1_000;
 
 struct Response {
@@ -21,11 +21,12 @@ struct Response {
     body: Vec<u8>,
 }
 
-/// Any bytes get responses of which each is well-formed and has a status that the documentation has.
+/// Checks that all responses to any bytes are well-formed, and have a documented status.
 pub(crate) fn check_bytes(bytes: &[u8], part: usize) {
     let answer = answer_to(bytes, part);
-    // The response to a `HEAD` names the length of a body that it does not have.
-    if bytes.windows(4).any(|it| it == b"HEAD") {
+    // The response to `HEAD` contains the length of a body but no body, so the responses cannot be
+    // split.
+    if bytes.windows(4).any(|window| window == b"HEAD") {
         return;
     }
     for response in responses(&answer) {
@@ -33,7 +34,7 @@ pub(crate) fn check_bytes(bytes: &[u8], part: usize) {
     }
 }
 
-/// Any body gets one response, from `/json` and from each route of `/v1`.
+/// Checks that any body gets one response from `/json` or from a route of `/v1`.
 pub(crate) fn check_body(body: &[u8], route: usize) {
     let verb = Verb::ALL.get(route % (Verb::ALL.len() + 1));
     let path = verb.map_or("/json".to_owned(), |verb| format!("/v1/{}", verb.as_str()));
@@ -84,7 +85,7 @@ fn answer_to(bytes: &[u8], part: usize) -> Vec<u8> {
 fn responses(mut bytes: &[u8]) -> Vec<Response> {
     let mut responses = Vec::new();
     while !bytes.is_empty() {
-        let end = bytes.windows(4).position(|it| it == b"\r\n\r\n").unwrap();
+        let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
         let head = std::str::from_utf8(&bytes[..end]).unwrap();
         bytes = &bytes[end + 4..];
         let mut lines = head.split("\r\n");

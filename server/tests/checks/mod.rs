@@ -1,4 +1,5 @@
-//! What holds for any bytes that a client sends, or a file has: for the tests, and for the targets in `fuzz`.
+//! Properties that hold for any bytes that a client sends or a file contains. The tests and the
+//! targets in `fuzz` share them.
 
 pub(crate) mod config;
 pub(crate) mod grpc;
@@ -18,7 +19,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 /// Limits of all kinds.
 const LIMITS: &str = include_str!("limits.yaml");
 
-/// A store whose clock stands still.
+/// Returns a store with a fixed clock.
 fn store() -> Arc<MemoryStore<ManualClock>> {
     let clock = ManualClock::new(Timestamp::from_micros(1_704_067_248_000_000));
     Arc::new(MemoryStore::builder().clock(clock).build())
@@ -32,18 +33,18 @@ fn service() -> Arc<Service> {
     Arc::new(Service::new(decider))
 }
 
-/// So that no timeout ends a connection while the machine is busy.
+/// Runs a future in virtual time, so that no timeout expires because the machine is busy.
 fn in_virtual_time<T>(future: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().start_paused(true).build().unwrap().block_on(future)
 }
 
-/// Sends bytes in parts, and returns all that is answered.
+/// Sends bytes in parts of length `part`, and returns the whole answer.
 async fn exchange(client: DuplexStream, bytes: &[u8], part: usize, ends: bool) -> Vec<u8> {
     let (mut reader, mut writer) = tokio::io::split(client);
     let sent = async {
         for part in bytes.chunks(part.max(1)) {
-            // The server may have ended the connection.
+            // The write fails if the server has closed the connection.
             if writer.write_all(part).await.is_err() {
                 return;
             }

@@ -1,4 +1,4 @@
-//! Any message as a request of Envoy.
+//! Checks that any message is handled as a request of Envoy.
 
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use prost::Message;
@@ -8,7 +8,8 @@ use tidegate_server::envoy::request::{Entry, RateLimitDescriptor, RateLimitReque
 
 use super::{in_virtual_time, service};
 
-/// A message is decided with a status for each descriptor, or refused with a reason; and as JSON it is the same request.
+/// Checks that a message is decided with a status for each descriptor, or refused with a reason. In
+/// JSON it must be the same request.
 pub(crate) fn check(bytes: &[u8]) {
     let Ok(request) = RateLimitRequest::decode(bytes) else { return };
     let service = service();
@@ -16,10 +17,11 @@ pub(crate) fn check(bytes: &[u8]) {
         match in_virtual_time(service.should_rate_limit(&request)) {
             Ok(response) => {
                 assert_eq!(response.statuses.len(), request.descriptors.len());
-                let is_over = response.statuses.iter().any(|it| it.code() == Code::OverLimit);
+                let is_over =
+                    response.statuses.iter().any(|status| status.code() == Code::OverLimit);
                 let overall = response.overall_code();
                 assert!(overall == Code::Ok || (overall == Code::OverLimit && is_over));
-                assert!(response.statuses.iter().all(|it| it.code() != Code::Unknown));
+                assert!(response.statuses.iter().all(|status| status.code() != Code::Unknown));
                 let shown = show_response(&response).to_string();
                 assert!(serde_json::from_str::<Value>(&shown).unwrap().is_object());
             }
@@ -29,7 +31,7 @@ pub(crate) fn check(bytes: &[u8]) {
             }
         }
     }
-    // JSON has no texts that are not UTF-8.
+    // JSON cannot contain texts that are not UTF-8.
     let texts = request.descriptors.iter().flat_map(|descriptor| &descriptor.entries);
     let mut texts = texts.flat_map(|entry| [&entry.key, &entry.value]).chain([&request.domain]);
     if texts.all(|text| str::from_utf8(text).is_ok()) {
@@ -59,7 +61,7 @@ fn descriptor(descriptor: &RateLimitDescriptor) -> Value {
         fields.insert("limit".into(), limit);
     }
     if let Some(hits) = &descriptor.hits_addend {
-        // As proto3 JSON writes numbers of 64 bits.
+        // proto3 JSON writes 64-bit numbers as texts.
         fields.insert("hitsAddend".into(), json!(hits.value.to_string()));
     }
     fields.insert("isNegativeHits".into(), json!(descriptor.is_negative_hits));

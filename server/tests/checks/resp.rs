@@ -1,4 +1,5 @@
-//! Bytes to the protocol of Redis: each command has one reply, however the bytes are cut.
+//! Sends bytes to the RESP port. Each command must have one reply, regardless of the parts in which
+//! the bytes arrive.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use tidegate_server::calls::resp::{
 
 use super::{exchange, in_virtual_time, store};
 
-/// Sends bytes at once and in parts.
+/// Sends bytes in one part and in several parts, and compares the answers.
 pub(crate) fn check(bytes: &[u8], part: usize) {
     let answer = answer_to(bytes, bytes.len(), 1 << 20);
     let replies = replies(&answer);
@@ -26,16 +27,17 @@ pub(crate) fn check(bytes: &[u8], part: usize) {
             answer.escape_ascii()
         );
     }
-    // A shard is chosen at random, and `INFO` tells the time.
+    // These replies differ between two runs, because a shard is chosen at random and `INFO`
+    // contains the time.
     let lower = bytes.to_ascii_lowercase();
-    if ["shard", "info"].iter().all(|it| !has(&lower, it.as_bytes())) {
+    if ["shard", "info"].iter().all(|word| !has(&lower, word.as_bytes())) {
         let in_parts = answer_to(bytes, part, part.max(1));
         assert_eq!(in_parts.escape_ascii().to_string(), answer.escape_ascii().to_string());
     }
 }
 
 fn has(bytes: &[u8], part: &[u8]) -> bool {
-    bytes.windows(part.len()).any(|it| it == part)
+    bytes.windows(part.len()).any(|window| window == part)
 }
 
 fn answer_to(bytes: &[u8], part: usize, buffer: usize) -> Vec<u8> {
@@ -49,7 +51,7 @@ fn answer_to(bytes: &[u8], part: usize, buffer: usize) -> Vec<u8> {
     })
 }
 
-/// The number of replies, of which nothing is left over.
+/// Returns the number of replies. Panics if the bytes do not end with a complete reply.
 fn replies(mut bytes: &[u8]) -> usize {
     let mut count = 0;
     while !bytes.is_empty() {
@@ -59,9 +61,9 @@ fn replies(mut bytes: &[u8]) -> usize {
     count
 }
 
-/// What follows the first reply.
+/// Returns the bytes after the first reply.
 fn after_reply(bytes: &[u8]) -> &[u8] {
-    let end = bytes.windows(2).position(|it| it == b"\r\n").unwrap();
+    let end = bytes.windows(2).position(|window| window == b"\r\n").unwrap();
     let (line, mut rest) = (&bytes[1..end], &bytes[end + 2..]);
     assert!(!line.contains(&b'\n') && !line.contains(&b'\r'));
     let number = || std::str::from_utf8(line).unwrap().parse::<i64>().unwrap();
@@ -90,7 +92,8 @@ fn after_reply(bytes: &[u8]) -> &[u8] {
 
 type Words = Vec<Vec<u8>>;
 
-/// The commands, by a reader that has all bytes at once; and whether what follows them is not a command.
+/// Parses the commands from the whole input with a second, simpler parser. Also returns whether the
+/// bytes after the commands are not a command.
 fn commands(bytes: &[u8]) -> (Vec<Words>, bool) {
     let mut commands = Vec::new();
     let mut rest = bytes;
@@ -140,7 +143,8 @@ fn command(bytes: &[u8]) -> Read<'_> {
             Ok(None) => return Read::Missing,
             Err(()) => return Read::Broken,
         };
-        let Some(length) = usize::try_from(length).ok().filter(|it| *it <= MAX_ARGUMENT_BYTES)
+        let Some(length) =
+            usize::try_from(length).ok().filter(|length| *length <= MAX_ARGUMENT_BYTES)
         else {
             return Read::Broken;
         };
@@ -159,7 +163,8 @@ fn command(bytes: &[u8]) -> Read<'_> {
     Read::Command(words, rest)
 }
 
-/// The number of a line, and what follows it. `None` if its end is missing.
+/// Parses the number of a line, and returns it with the bytes after the line. Returns `None` if the
+/// line is not complete.
 fn number(bytes: &[u8]) -> Result<Option<(i64, &[u8])>, ()> {
     let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
         return if bytes.len() > 32 { Err(()) } else { Ok(None) };
@@ -168,7 +173,7 @@ fn number(bytes: &[u8]) -> Result<Option<(i64, &[u8])>, ()> {
     if end > 32 || line.get(1) == Some(&b'+') {
         return Err(());
     }
-    let digits = line.get(1..).and_then(|it| std::str::from_utf8(it).ok()).ok_or(())?;
+    let digits = line.get(1..).and_then(|digits| std::str::from_utf8(digits).ok()).ok_or(())?;
     Ok(Some((digits.parse().map_err(|_| ())?, &bytes[end + 1..])))
 }
 
@@ -185,8 +190,8 @@ fn inline(bytes: &[u8]) -> Read<'_> {
     }
 }
 
-/// The words of a line; `None` if a quote has no end, or a word begins right after it. Their values are not needed but
-/// for the first one's, which is a name.
+/// Splits a line into words. Returns `None` if a quote has no end, or if a word follows a quote
+/// without a space. Only the first word needs its value, because it is the name of the command.
 fn words(line: &[u8]) -> Option<Words> {
     let mut words = Words::new();
     let mut quote = None;
@@ -199,9 +204,9 @@ fn words(line: &[u8]) -> Option<Words> {
             (None, b'"' | b'\'') if word.is_none() => (quote, word) = (Some(byte), Some(vec![])),
             (None, byte) => word.get_or_insert_default().push(byte),
             (Some(b'"'), b'\\') => {
-                let hex = line
-                    .get(at..at + 3)
-                    .filter(|it| it[0] == b'x' && it[1..].iter().all(u8::is_ascii_hexdigit));
+                let hex = line.get(at..at + 3).filter(|escape| {
+                    escape[0] == b'x' && escape[1..].iter().all(u8::is_ascii_hexdigit)
+                });
                 if let Some(hex) = hex {
                     let digits = std::str::from_utf8(&hex[1..]).ok()?;
                     word.as_mut()?.push(u8::from_str_radix(digits, 16).ok()?);

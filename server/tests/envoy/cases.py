@@ -1,4 +1,4 @@
-"""What the cases have in common."""
+"""The base class of all cases."""
 
 import time
 import unittest
@@ -7,10 +7,10 @@ import parts
 
 
 class Cases(unittest.TestCase):
-    """Cases with an Envoy of their own."""
+    """Cases with a separate Envoy."""
 
     programs = None
-    # What the configuration of Envoy has beside.
+    # Additional arguments for the configuration of Envoy.
     config = {}
     servers = 1
 
@@ -27,7 +27,7 @@ class Cases(unittest.TestCase):
     def within_a_minute(self, body, **variables):
         """Runs a case on empty counts within one minute of the clock.
 
-        If a minute has ended before the case, its windows have too, and it is run once more.
+        If the minute ends before the case does, its windows end as well, so the case runs again.
         """
         for _ in range(5):
             self.scene.fresh_server(**variables)

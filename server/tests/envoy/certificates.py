@@ -1,4 +1,4 @@
-"""Certificates by openssl, in folders as Kubernetes mounts them."""
+"""Certificates that openssl makes, in folders like the mounted Secrets of Kubernetes."""
 
 import os
 import pathlib
@@ -13,7 +13,7 @@ def openssl(*arguments):
 
 
 class Root:
-    """An authority, and the certificates that it signs."""
+    """A certificate authority and the certificates that it signs."""
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
@@ -25,7 +25,10 @@ class Root:
                 "-keyout", self.key, "-out", self.certificate)
 
     def issue(self, name, trusts=None):
-        """A folder with a certificate for a DNS name, its key, and the root of its peers, by default this one."""
+        """Returns a folder with a certificate for a DNS name, its key and the root of its peers.
+
+        The default root of the peers is this one.
+        """
         self.issued += 1
         folder = self.folder / str(self.issued)
         folder.mkdir()
@@ -38,7 +41,7 @@ class Root:
 
 
 class Secret:
-    """Files that are links to a folder, which is replaced by another one at once."""
+    """Files that are links into a folder, which can be replaced atomically."""
 
     NAMES = ["tls.crt", "tls.key", "ca.crt"]
 
@@ -61,7 +64,7 @@ class Secret:
         os.replace(link, self.folder / "..data")
 
     def variables(self):
-        """The settings of a server whose clients have to be Envoy."""
+        """Returns the variables of a server that accepts only Envoy as its client."""
         return {
             "GRPC_SERVER_USE_TLS": "true",
             "GRPC_SERVER_TLS_CERT": str(self.folder / "tls.crt"),

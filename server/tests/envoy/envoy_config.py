@@ -1,6 +1,6 @@
-"""The configuration of Envoy: its filter, its routes and what each of them asks the service.
+"""The configuration of Envoy: its filter, its routes, and the descriptors of each route.
 
-Envoy reads JSON as well as YAML, so that nothing but the standard library is needed to write it.
+It is written as JSON by the standard library, because Envoy reads JSON as well as YAML.
 """
 
 FILTER = "envoy.filters.http.ratelimit"
@@ -8,21 +8,21 @@ TYPES = "type.googleapis.com/envoy.extensions"
 HEADER_TO_METADATA = f"{TYPES}.filters.http.header_to_metadata.v3.Config"
 RATE_LIMIT = f"{TYPES}.filters.http.ratelimit.v3.RateLimit"
 
-# From which version on Envoy knows a part of its configuration.
+# The minimum versions of Envoy for parts of its configuration.
 RETRY_AFTER = (1, 40)
 REFUNDS = (1, 38)
 LOCALITY_METADATA = (1, 38)
 
-# Those of limits that requests bring: Envoy has no week there.
+# The units of limits in requests. Envoy has no week for them.
 UNITS = ["SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR"]
 
 
 def bootstrap(
     version, servers, upstreams, *, timeout="30s", health_checks=False, encryption=None
 ):
-    """Two listeners, which differ in what happens to requests that the service does not decide.
+    """Returns a configuration with two listeners: one admits undecided requests, one refuses them.
 
-    `servers` are the ports of the service, `upstreams` those of what is behind Envoy, by name.
+    `servers` contains the ports of the service, and `upstreams` the ports of the upstreams by name.
     """
     return {
         "static_resources": {
@@ -78,7 +78,7 @@ def service(ports, health_checks, encryption):
                 "grpc_health_check": {"service_name": "ratelimit"},
             }
         ]
-        # Servers that are not healthy are not asked, even if none is left.
+        # Envoy must not send requests to unhealthy servers, even if no healthy server is left.
         more["common_lb_config"] = {"healthy_panic_threshold": {"value": 0}}
     if encryption:
         more["transport_socket"] = encryption
@@ -86,7 +86,7 @@ def service(ports, health_checks, encryption):
 
 
 def encryption(folder, name):
-    """Connections to a service of that name, with a certificate to show and the root to verify the service by."""
+    """Returns the TLS settings for connections to the service `name`."""
 
     def file(name):
         return {"filename": str(folder / name)}
@@ -111,7 +111,7 @@ def encryption(folder, name):
 
 
 def multiservice(upstreams):
-    """One cluster with two services; metadata of a request says which one is meant."""
+    """Returns a cluster with two services. The metadata of a request selects one of them."""
     names = ["service_1", "service_2"]
     endpoints = [
         {
@@ -163,7 +163,7 @@ def listener(version, name, timeout, deny):
     manager = {
         "@type": f"{TYPES}.filters.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": name,
-        "http_filters": [{"name": it, "typed_config": config} for it, config in filters],
+        "http_filters": [{"name": name, "typed_config": config} for name, config in filters],
         "route_config": {
             "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes(version)}]
         },
@@ -190,7 +190,7 @@ def number(header):
 
 
 def numbers_of_headers():
-    """Hits of a request, and tokens of a response, as numbers that the filter can use."""
+    """Returns a filter that converts hits of requests and tokens of responses into numbers."""
     return {
         "@type": HEADER_TO_METADATA,
         "request_rules": [number("hits")],
@@ -199,7 +199,7 @@ def numbers_of_headers():
 
 
 def service_as_header():
-    """The service that the response's metadata names."""
+    """Returns the header that contains the service in the response's metadata."""
     value = f"%DYNAMIC_METADATA({FILTER}:metadata:service_with_quota:name)%"
     append = {
         "header": {"key": "x-service", "value": value},
@@ -212,7 +212,7 @@ def service_as_header():
 
 
 def header_as_subset():
-    """What a cluster with subsets chooses by."""
+    """Returns a filter that selects the subset of a cluster."""
     value = {"metadata_namespace": "envoy.lb", "key": "service"}
     return {
         "@type": HEADER_TO_METADATA,
@@ -221,7 +221,7 @@ def header_as_subset():
 
 
 def limits_of_requests():
-    """Limits that come with the request: 10 for each unit."""
+    """Returns a filter that adds limits to requests, 10 for each unit."""
     value = {unit: {"requests_per_unit": 10, "unit": unit} for unit in UNITS}
     return {
         "@type": f"{TYPES}.filters.http.set_metadata.v3.Config",
@@ -230,8 +230,8 @@ def limits_of_requests():
 
 
 def headers(*names):
-    """A descriptor of headers, which is left out of a request without one of them."""
-    return [{"request_headers": {"header_name": it, "descriptor_key": it}} for it in names]
+    """Returns a descriptor of headers. Envoy leaves it out if the request lacks one of them."""
+    return [{"request_headers": {"header_name": name, "descriptor_key": name}} for name in names]
 
 
 def generic(key, value):
@@ -265,7 +265,7 @@ def routes(version):
 
 
 def example(version):
-    """The routes of the example of envoyproxy/ratelimit, in our words."""
+    """Returns the routes of the example of envoyproxy/ratelimit."""
     clusters = asks(headers("source_cluster", "destination_cluster"))
     foo_bar = asks(headers("foo", "bar"))
     services = [generic("service", "service_1"), generic("service", "service_2")]
@@ -276,8 +276,8 @@ def example(version):
         route("/fiveheader", foo_bar, clusters, asks(headers("category"))),
         route("/unspec", asks(headers("unspec"))),
         route("/proxy", asks([{"source_cluster": {}}, {"destination_cluster": {}}])),
-        # Each has limits of its own, so that one wait lets the windows of all end.
-        route("/quota", *(asks(it) for it in services), domain="rl-quota"),
+        # The limits of each route are separate, so that one wait ends all windows.
+        route("/quota", *(asks(service) for service in services), domain="rl-quota"),
         route(
             "/tokenquota",
             asks(services[1], **hits(0)),
@@ -295,7 +295,7 @@ def example(version):
         }
         multiservice = route(
             "/multiservice-tokenquota",
-            *(asks(it, **hits(0)) for it in services),
+            *(asks(service, **hits(0)) for service in services),
             asks([name], **afterwards),
             domain="rl-multiservice",
             target="multiservice",
@@ -333,10 +333,10 @@ def lookups():
 
 
 def limited(unit, domain):
-    """A route whose requests say the limit themselves."""
+    """Returns a route whose requests contain the limit."""
     key = {"metadata_key": {"key": "limits", "path": [{"key": unit}]}}
     found = route(f"/limited/{domain}/{unit}", domain=domain)
-    # Envoy 1.38 takes these of the route only, not of the filter's configuration for it.
+    # Envoy 1.38 reads these limits only from the route, not from the configuration of the filter.
     limit = {"dynamic_metadata": key}
     found["route"]["rate_limits"] = [asks(headers("shady"), limit=limit)]
     return found

@@ -1,4 +1,4 @@
-"""E01 to E16: the example of envoyproxy/ratelimit, by the requests of its scripts."""
+"""E01 to E16: the example of envoyproxy/ratelimit, with the requests of its scripts."""
 
 import envoy_config
 from cases import Cases, minute
@@ -17,9 +17,9 @@ class Example(Cases):
         self.assertEqual(self.statuses(4, "/twoheader", not_so_shady), [OK, OK, OK, OVER])
 
         shady = [self.get("/twoheader", {"foo": "pelle", "baz": "shady"}) for _ in range(6)]
-        self.assertEqual([it.status for it in shady], [OK] * 6)
-        self.assertEqual([it.remaining() for it in shady], [2, 1, 0, 0, 0, 0])
-        self.assertEqual({it.limit() for it in shady}, {"3, 3;w=60"})
+        self.assertEqual([response.status for response in shady], [OK] * 6)
+        self.assertEqual([response.remaining() for response in shady], [2, 1, 0, 0, 0, 0])
+        self.assertEqual({response.limit() for response in shady}, {"3, 3;w=60"})
         key = ("rl", "foo", "baz_shady")
         self.assertEqual(self.scene.server.limit_metric("shadow_mode", *key), 3)
         self.assertEqual(self.scene.server.limit_metric("total_hits", *key), 7)
@@ -27,7 +27,7 @@ class Example(Cases):
     def test_e04_to_e06_quotas(self):
         ended = self.within_a_minute(self.quotas, RESPONSE_DYNAMIC_METADATA="true")
         wait_for("the next minute", lambda: minute() > ended)
-        # The windows have ended: all begins anew.
+        # The windows have ended, so all counts begin again.
         self.assertEqual(self.get("/quota").status, OK)
         self.assertEqual(self.get("/tokenquota").status, OK)
         if self.has_locality_metadata():
@@ -48,15 +48,18 @@ class Example(Cases):
         return [self.and_charged("/tokenquota").status for _ in range(count)]
 
     def multiservice(self, count):
-        """The service that each request went to, or its status."""
+        """Returns the service that received each request, or the status of a refused request."""
         found = [self.and_charged("/multiservice-tokenquota") for _ in range(count)]
-        return [it.header("x-upstream") or it.status for it in found]
+        return [response.header("x-upstream") or response.status for response in found]
 
     def and_charged(self, path):
-        """A request, and the charge that Envoy sends when its stream is done: after a refusal too."""
+        """Sends a request, and waits for the charge that Envoy sends at the end of its stream.
+
+        Envoy also sends the charge after a refusal.
+        """
         before = self.scene.server.calls()
         response = self.get(path)
-        # A request that was refused has no upstream, which would name what is charged.
+        # A refused request has no upstream, so that the key of its charge is unknown.
         is_charged = response.status == OK or path == "/tokenquota"
         expected = before + 1 + is_charged
         wait_for("the charge afterwards", lambda: self.scene.server.calls() >= expected)
@@ -97,7 +100,7 @@ class Example(Cases):
         self.within_a_minute(case)
 
     def test_clusters_of_envoy_itself(self):
-        """The names that Envoy gives to itself and to the cluster that it would call."""
+        """Checks descriptors with the names of Envoy itself and of the target cluster."""
 
         def case():
             self.assertEqual(self.statuses(2, "/proxy"), [OK, OVER])

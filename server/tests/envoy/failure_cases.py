@@ -1,4 +1,4 @@
-"""What clients of Envoy see while the service, its store or its limits change."""
+"""Responses to clients of Envoy while the service, its store or its limits change."""
 
 import threading
 import time
@@ -10,12 +10,12 @@ OVER, OK, ERROR = 429, 200, 500
 
 
 class Load:
-    """Requests that are sent without a pause from several threads, until the end of a `with`."""
+    """Sends requests from several threads without a pause until the end of a `with` block."""
 
     def __init__(self, case, requests):
         self.case, self.requests = case, requests
         self.lock = threading.Lock()
-        # For each request, its responses in order: (when it was sent, the response).
+        # The responses of each request in order, as tuples (time of sending, response).
         self.responses = [[] for _ in requests]
         self.failures = []
         self.is_over = threading.Event()
@@ -45,16 +45,17 @@ class Load:
             self.responses[index].append((sent, response))
 
     def statuses(self, index, since=0.0):
-        return {it.status for sent, it in self.responses[index] if sent >= since}
+        return {response.status for sent, response in self.responses[index] if sent >= since}
 
     def wait_for_more(self, since, count=20):
-        """Until each request was sent that many times after a moment, and answered."""
+        """Waits until each request was sent and answered `count` times after a moment."""
 
         def are_there():
             if self.failures:
                 raise AssertionError(self.failures)
             return all(
-                sum(sent >= since for sent, _ in it[-count:]) >= count for it in self.responses
+                sum(sent >= since for sent, _ in responses[-count:]) >= count
+                for responses in self.responses
             )
 
         wait_for(f"{count} responses of each request", are_there)
@@ -72,20 +73,21 @@ class WithoutTheService(Cases):
 
     def test_the_service_is_killed_under_load_and_started_again(self):
         self.scene.fresh_server()
-        requests = [(path, it) for path in ["/probe", "/banned"] for it in ["open", "closed"]]
+        listeners = ["open", "closed"]
+        requests = [(path, listener) for path in ["/probe", "/banned"] for listener in listeners]
         with Load(self, requests) as load:
             load.wait_for_more(time.monotonic())
             self.scene.server.stop()
             stopped = time.monotonic()
             load.wait_for_more(stopped)
-            # What was sent since is not answered by the service.
+            # The service does not answer requests that are sent after its end.
             self.assertEqual([load.statuses(i, stopped) for i in range(4)], [{OK}, {ERROR}] * 2)
             self.scene.fresh_server()
             started = time.monotonic()
             load.wait_for_more(started)
         self.assertEqual([load.statuses(i, started) for i in [0, 1]], [{OK}, {OK}])
         self.assertEqual([load.statuses(i, started) for i in [2, 3]], [{OVER}, {OVER}])
-        # And never anything else, whenever it was sent.
+        # No other status occurs at any time.
         self.assertLessEqual(load.statuses(1), {OK, ERROR})
         self.assertLessEqual(load.statuses(3), {OVER, ERROR})
 
@@ -151,14 +153,14 @@ class NewLimits(Cases):
             load.wait_for_more(time.monotonic())
         self.assertEqual([load.statuses(i) for i in range(3)], [{OK}, {OK}, {OVER}])
         for responses in load.responses[:2]:
-            found = [int(it.limit().split(",")[0]) for _, it in responses]
-            # Each is one of them, and the old one is not seen again.
+            found = [int(response.limit().split(",")[0]) for _, response in responses]
+            # Each response has one of the limits, and the old limit does not occur again.
             self.assertEqual(sorted(set(found)), limits)
             self.assertEqual(found, sorted(found))
 
 
 class Health(OnRedis):
-    """Two servers, whose health Envoy checks, on one Redis."""
+    """Tests of two servers on one Redis, whose health Envoy checks."""
 
     config = {"health_checks": True}
     servers = 2
@@ -167,7 +169,7 @@ class Health(OnRedis):
         wait_for("servers", lambda: self.scene.envoy.healthy_servers() == count)
 
     def test_a_server_ends_under_load_and_no_request_fails(self):
-        # Much longer than Envoy takes to see that it is not to be asked any more.
+        # The drain is much longer than the time in which Envoy notices the change of health.
         drain = {"TIDEGATE_DRAIN": "5s"}
         servers = [self.start(index, **drain) for index in range(2)]
         self.wait_for_healthy(2)
@@ -197,7 +199,7 @@ class Health(OnRedis):
                 self.assertEqual(self.get("/banned", listener=listener).status, status)
             return server.calls() == before
 
-        # Envoy's threads learn it a second later (`update_merge_window`).
+        # Envoy's threads are notified a second later (`update_merge_window`).
         wait_for("the end of calls", are_not_asked)
         self.redis = self.start_redis()
         self.wait_for_healthy(1)

@@ -1,4 +1,4 @@
-"""The example of the guide: examples/envoy and examples/server, with other ports, and as its chapter on TLS says."""
+"""The example of the guide (examples/envoy and examples/server) with other ports and with TLS."""
 
 import pathlib
 import re
@@ -27,9 +27,9 @@ class Guide(Cases):
             port = Port()
             self.addCleanup(port.close)
             ports[number] = str(port.number)
-        # The timeout is that of a machine with time to spare.
+        # The timeout is increased for busy machines.
         text = text.replace("timeout: 0.1s", "timeout: 30s")
-        text = re.sub(r"port_value: (\d+)", lambda it: f"port_value: {ports[it[1]]}", text)
+        text = re.sub(r"port_value: (\d+)", lambda found: f"port_value: {ports[found[1]]}", text)
         self.envoy = Envoy(self.programs.envoy, self.configured(text), folder.name)
         self.addCleanup(self.envoy.stop)
         limits = str(REPOSITORY / "examples/server")
@@ -39,11 +39,11 @@ class Guide(Cases):
         self.addCleanup(self.server.stop)
 
     def configured(self, text):
-        """The configuration of Envoy."""
+        """Returns the configuration of Envoy."""
         return text
 
     def variables(self):
-        """Those of the server."""
+        """Returns the variables of the server."""
         return {}
 
     def get(self, path, headers=None, listener="shop"):
@@ -55,16 +55,16 @@ class Guide(Cases):
         self.assertEqual(self.statuses(6, "/login", account), [OK] * 5 + [OVER])
         response = self.get("/login", account)
         if self.programs.envoy_version >= envoy_config.RETRY_AFTER:
-            # `block 15m`, of which a moment has passed.
+            # The policy has `block 15m`, and a moment of the block has passed.
             self.assertIn(response.number("retry-after"), range(600, 901))
         self.assertEqual(self.get("/login", {"x-account": "bob"}).status, OK)
         self.assertEqual(self.get("/", account).limit(), "100, 100;w=60")
-        # Of what is behind Envoy.
+        # The upstream sends this body.
         self.assertEqual(self.get("/", account).body, "welcome\n")
 
 
 class GuideWithTls(Guide):
-    """The same on encrypted connections, with the lines of the guide."""
+    """Tests the example with encrypted connections and with the lines of the guide."""
 
     def configured(self, text):
         root = Root(f"{self.folder}/root")
@@ -79,7 +79,7 @@ class GuideWithTls(Guide):
     def variables(self):
         lines = of_guide(r"```sh\n(GRPC_SERVER_USE_TLS=.*?) tidegate-server\n```")
         lines = lines.replace("/certs/", f"{self.server_files.folder}/").replace("\\\n", "")
-        return dict(it.split("=") for it in lines.split())
+        return dict(line.split("=") for line in lines.split())
 
     def test_the_guide(self):
         super().test_the_guide()
@@ -89,7 +89,7 @@ class GuideWithTls(Guide):
 
 
 def of_guide(pattern):
-    """The only place of the guide that a pattern is found at."""
+    """Returns the only match of a pattern in the guide."""
     text = (REPOSITORY / "docs/guide/envoy.md").read_text()
     [found] = re.findall(pattern, text, re.DOTALL)
     return found

@@ -1,4 +1,4 @@
-"""G01 to G17: which limit a request has, what Envoy shows of it, and what is counted."""
+"""G01 to G17: the limit of each request, the headers that Envoy shows, and the counts."""
 
 import time
 
@@ -43,12 +43,12 @@ class Lookups(Cases):
         self.assertEqual(server.limit_metric("total_hits", "basic", "key1"), 1, "G02")
 
         def reset():
-            """When the window ends, by this machine's clock, and how long that took to learn."""
+            """Returns the end of the window by the local clock, and the duration of the request."""
             start = time.time()
             seconds = self.get("/another", {"key4": "a"}).number("x-ratelimit-reset")
             return start + seconds, time.time() - start
 
-        # The same moment, however much time passes between two requests.
+        # The end is the same moment, regardless of the time between the two requests.
         (first, took), (second, took_too) = reset(), wait_two_seconds(reset)
         self.assertAlmostEqual(first % 86_400, second % 86_400, delta=2 + took + took_too, msg="G05")
         off = first % 86_400
@@ -57,8 +57,8 @@ class Lookups(Cases):
     def test_g03_g04_counts_of_a_minute(self):
         def g03():
             responses = [self.get("/another", {"key2": "rnd"}) for _ in range(25)]
-            self.assertEqual([it.status for it in responses], [OK] * 20 + [OVER] * 5)
-            remaining = [it.remaining() for it in responses]
+            self.assertEqual([response.status for response in responses], [OK] * 20 + [OVER] * 5)
+            remaining = [response.remaining() for response in responses]
             self.assertEqual(remaining, [*range(19, -1, -1), *[0] * 5])
             key = ("another", "key2")
             self.assertEqual(self.scene.server.limit_metric("over_limit", *key), 5)
@@ -66,11 +66,11 @@ class Lookups(Cases):
 
         def g04(counted):
             responses = [self.get("/another", {"key2": "r", "key3": "r"}) for _ in range(15)]
-            self.assertEqual([it.status for it in responses], [OK] * 10 + [OVER] * 5)
-            remaining = [it.remaining() for it in responses]
+            self.assertEqual([response.status for response in responses], [OK] * 10 + [OVER] * 5)
+            remaining = [response.remaining() for response in responses]
             self.assertEqual(remaining, [*range(9, -1, -1), *[0] * 5])
-            self.assertEqual({it.limit() for it in responses}, {"10, 20;w=60, 10;w=3600"})
-            # What the limit that refuses none has counted: a 16th request of it alone.
+            self.assertEqual({response.limit() for response in responses}, {"10, 20;w=60, 10;w=3600"})
+            # A 16th request shows the count of the limit that has refused nothing.
             self.assertEqual(self.get("/another", {"key2": "r"}).remaining(), 20 - counted - 1)
 
         def g03_and_g04():
@@ -131,10 +131,10 @@ class Lookups(Cases):
             for value in ["foo1", "foo2"]:
                 self.assertEqual(self.get("/lookups", {"wild": value}).remaining(), 19)
             self.assertIsNone(self.limit("/lookups", wild="bar"))
-            found = [self.limit("/lookups", midWild=it) for it in ["barab", "bar123b", "barb"]]
+            found = [self.limit("/lookups", midWild=value) for value in ["barab", "bar123b", "barb"]]
             self.assertEqual(found, ["20, 20;w=60"] * 3)
-            found = [self.limit("/lookups", midWild=it) for it in ["bara", "xbarb"]]
-            found += [self.limit("/lookups", multiWild=it) for it in ["foo123baz", "bar456baz"]]
+            found = [self.limit("/lookups", midWild=value) for value in ["bara", "xbarb"]]
+            found += [self.limit("/lookups", multiWild=value) for value in ["foo123baz", "bar456baz"]]
             self.assertEqual(found, [None] * 4)
             for value in ["foo123bar456baz", "foobarbaz"]:
                 self.assertEqual(self.limit("/lookups", multiWild=value), "10, 10;w=60")
@@ -152,7 +152,7 @@ class Lookups(Cases):
             limit = self.limit(f"/limited/lookups/{unit}", shady="x")
             self.assertEqual(limit, f"10, 10;w={SECONDS[unit]}")
             self.assertIsNone(self.limit(f"/limited/unknown/{unit}", shady="x"))
-        # No shadow, although the limit of the file has one.
+        # The limit is not a shadow, although the limit in the file is one.
         year = [self.get("/limited/lookups/YEAR", {"shady": "y"}).status for _ in range(11)]
         self.assertEqual(year, [OK] * 10 + [OVER])
 
@@ -183,7 +183,7 @@ class Lookups(Cases):
                 start = time.time()
                 response = self.get("/headers", {"ten": "x"})
                 end = time.time()
-            found = [response.header(f"ratelimit-{it}") for it in ["limit", "remaining"]]
+            found = [response.header(f"ratelimit-{name}") for name in ["limit", "remaining"]]
             self.assertEqual((response.status, found), (OVER, ["10", "0"]))
             reset = response.number("ratelimit-reset")
             self.assertLessEqual(60 - int(end) % 60, reset)
@@ -196,16 +196,16 @@ class Lookups(Cases):
         names = ["near_limit", "over_limit", "within_limit"]
 
         def counts(value):
-            # The key in metrics has the value only if the limit has it, or it is asked for.
-            return [server.limit_metric(it, "near", f"near_{value}") for it in names]
+            # The key in metrics contains the value if the limit has a value or requests it.
+            return [server.limit_metric(name, "near", f"near_{value}") for name in names]
 
         def ask(value, hits):
-            """How the statistics change by a request."""
+            """Sends a request, and returns the changes of the statistics."""
             before = counts(value)
             self.get("/near", {"near": value, "hits": str(hits)})
             return [int(b - a) for a, b in zip(before, counts(value))]
 
-        # Each row: what is there before, the request's hits; near, over, within.
+        # Each row contains the count before, the hits of the request, and [near, over, within].
         for value, table in {
             "fifteen": [(10, 1, [0, 0, 1]), (12, 1, [1, 0, 1]), (15, 1, [0, 1, 0])],
             "twenty-a": [(2, 3, [0, 0, 3])],
@@ -223,7 +223,7 @@ class Lookups(Cases):
                 counted = before + hits
 
     def test_g20_json_beside_envoy(self):
-        """JSON and gRPC share their counts."""
+        """Checks that JSON and gRPC share their counts."""
 
         def case():
             self.assertEqual(self.get("/another", {"key2": "shared"}).remaining(), 19)
@@ -234,7 +234,7 @@ class Lookups(Cases):
 
 
 def wait_two_seconds(then):
-    """For a clock to advance; how far does not matter."""
+    """Waits two seconds, so that a clock advances. The exact time does not matter."""
     start = time.monotonic()
     wait_for("two seconds", lambda: time.monotonic() - start >= 2)
     return then()

@@ -1,8 +1,8 @@
-"""Runs the cases on a real Envoy: see .ci/envoy, which builds and installs what they need.
+"""Runs the cases with a real Envoy. .ci/envoy builds and installs the programs.
 
     main.py ENVOY SERVER [CASE...]
 
-A CASE is a part of a test's name; without one, all are run.
+A CASE is a part of a test's name. Without a CASE, all tests are run.
 """
 
 import concurrent.futures
@@ -24,7 +24,7 @@ import tls_cases
 
 MODULES = [example_cases, failure_cases, guide_cases, lookup_cases, our_cases, tls_cases]
 
-# Each has an Envoy and a server; more of them would only wait for the processor.
+# The number of concurrent cases. Each case runs an Envoy and a server.
 AT_A_TIME = 3
 
 
@@ -41,8 +41,8 @@ def version(envoy):
 
 
 def tests_of(suite):
-    for it in suite:
-        yield from tests_of(it) if isinstance(it, unittest.TestSuite) else [it]
+    for part in suite:
+        yield from tests_of(part) if isinstance(part, unittest.TestSuite) else [part]
 
 
 def run(test):
@@ -60,8 +60,8 @@ def main(envoy, server, *names):
     programs = Programs(envoy, version(envoy), server)
     cases.Cases.programs = programs
     loader = unittest.defaultTestLoader
-    found = [it for module in MODULES for it in tests_of(loader.loadTestsFromModule(module))]
-    chosen = [it for it in found if not names or any(name in it.id() for name in names)]
+    found = [test for module in MODULES for test in tests_of(loader.loadTestsFromModule(module))]
+    chosen = [test for test in found if not names or any(name in test.id() for name in names)]
     if not chosen:
         sys.exit(f"no case has a name with {' or '.join(names)}")
     print(f"Envoy {'.'.join(map(str, programs.envoy_version))}: {len(chosen)} cases")

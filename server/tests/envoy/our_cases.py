@@ -1,4 +1,4 @@
-"""What Envoy does with limits that envoyproxy/ratelimit does not have."""
+"""Limits that only Tidegate has, behind a real Envoy."""
 
 import concurrent.futures
 import math
@@ -19,10 +19,10 @@ class Ours(Cases):
         return start, response, time.time()
 
     def test_a_gcra_is_refused_with_the_time_after_which_it_is_admitted(self):
-        """`gcra 1/3s burst 2`: a client that waits for Retry-After is admitted, and none is before."""
+        """Checks `gcra 1/3s burst 2`: a client is admitted after Retry-After, and not earlier."""
         shows_it = self.programs.envoy_version >= envoy_config.RETRY_AFTER
         self.scene.fresh_server()
-        # Two at once, then one each three seconds after the first one.
+        # Two requests are admitted immediately, then one request per three seconds.
         began, first, answered = self.timed("/gcra")
         self.assertEqual([first.status, self.get("/gcra").status], [OK, OK])
         refusals = 0
@@ -32,15 +32,15 @@ class Ours(Cases):
                 break
             refusals += 1
             self.assertEqual(response.status, OVER)
-            # It was decided after it was sent and before it was answered; so was the first one.
+            # Both requests were decided between the moments of sending and of receiving.
             earliest, latest = 3 - (received - began), 3 - (sent - answered)
-            self.assertGreater(latest, 0, "it is refused when it should be admitted")
+            self.assertGreater(latest, 0, "the request is refused but must be admitted")
             name = "retry-after" if shows_it else "x-ratelimit-reset"
             self.assertIn(
                 response.number(name),
                 range(max(1, math.ceil(earliest)), math.ceil(latest) + 1),
             )
-        self.assertGreaterEqual(received - began, 3, "it is admitted too early")
+        self.assertGreaterEqual(received - began, 3, "the request is admitted too early")
         self.assertGreater(refusals, 0)
 
     def test_a_client_that_waits_for_retry_after_is_admitted(self):
@@ -55,7 +55,7 @@ class Ours(Cases):
         self.assertEqual(self.get("/gcra").status, OK)
 
     def test_b95_a_header_of_any_bytes_is_limited_like_any_other(self):
-        """The listener admits a request that the service does not decide."""
+        """Uses the listener that admits requests which the service does not decide."""
         self.scene.fresh_server()
         server = self.scene.server
         before = server.calls()
@@ -68,7 +68,7 @@ class Ours(Cases):
 
     def test_limits_are_charged_all_or_none(self):
         self.scene.fresh_server()
-        # `two` is charged by neither of the requests that the user's limit refuses.
+        # The two requests that the user's limit refuses do not charge `two`.
         found = [self.get("/both", {"user": user}).status for user in "aaab"]
         self.assertEqual(found, [OK, OVER, OVER, OK])
         response = self.get("/both", {"user": "c"})
@@ -79,7 +79,7 @@ class Ours(Cases):
         self.within_a_minute(
             lambda: self.assertEqual(self.statuses(4, "/address"), [OK, OK, OK, OVER])
         )
-        # It is no unit, so that Envoy shows no window.
+        # The window is not a unit, so Envoy shows no window.
         self.assertEqual(self.get("/address").limit(), "3")
 
     def test_a_week(self):
@@ -87,7 +87,7 @@ class Ours(Cases):
         self.assertEqual(self.get("/week").limit(), "7, 7;w=604800")
 
     def test_requests_in_flight_are_given_back_when_they_end(self):
-        """A refusal is refunded by Envoy too, and gives back nothing."""
+        """Checks that the refund that Envoy sends after a refusal refunds nothing."""
         if self.programs.envoy_version < envoy_config.REFUNDS:
             raise unittest.SkipTest("this Envoy has no refunds")
         server = self.scene.fresh_server()
@@ -95,7 +95,7 @@ class Ours(Cases):
         calls = server.calls
 
         def ended(before, count):
-            """Requests that end are two calls: one decides, one gives back."""
+            """Waits for both calls of each ended request: the decision and the refund."""
             wait_for("the refunds", lambda: calls() >= before + 2 * count)
 
         before = calls()
@@ -107,12 +107,12 @@ class Ours(Cases):
             before = calls()
             self.assertEqual(self.statuses(5, "/in-flight"), [OVER] * 5)
             ended(before, 5)
-            # Five refusals were "given back" by now, and yet there is no place.
+            # Five refusals were "refunded", but no place has become free.
             self.assertEqual(self.statuses(3, "/in-flight"), [OVER] * 3)
             ended(before, 8)
             before = calls()
             mock.released.set()
-            self.assertEqual([it.result().status for it in held], [OK, OK])
+            self.assertEqual([future.result().status for future in held], [OK, OK])
             wait_for("the refunds", lambda: calls() >= before + 2)
         before = calls()
         for sent in range(1, 4):
@@ -125,7 +125,7 @@ class Ours(Cases):
         def ask(used):
             before = server.calls()
             response = self.get("/tokens", {"tokens": "alice", "used": str(used)})
-            # A response's header is there only if the request has reached the upstream.
+            # The response has the header only if the request has reached the upstream.
             wait_for("the charge", lambda: server.calls() >= before + 1 + (response.status == OK))
             return response
 

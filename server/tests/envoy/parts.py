@@ -1,4 +1,4 @@
-"""What the cases run on: Envoy, the server, a Redis and what is behind Envoy, each on ports of their own."""
+"""The processes of the cases: Envoy, the server, Redis and the upstreams, on separate ports."""
 
 import contextlib
 import http.client
@@ -16,7 +16,7 @@ import time
 
 import envoy_config
 
-# Long enough for any machine; what is waited for is there much earlier.
+# The maximum time in seconds on a slow machine. All waits usually end much earlier.
 LIMIT = 120
 
 LIMITS = pathlib.Path(__file__).parent / "limits"
@@ -35,10 +35,10 @@ def wait_for(what, condition):
 
 
 class Port:
-    """A port that is kept for a server which is started later, again and again.
+    """A port that is reserved for a server, which can be started and stopped several times.
 
-    It is bound and not listened on: connections are refused, and no other socket gets it, except one that is bound
-    to it by number.
+    The port is bound but not listened on, so that connections are refused. Another socket
+    can use the port only by binding to its number.
     """
 
     def __init__(self):
@@ -59,14 +59,14 @@ class Response:
         return f"{self.status} {self.headers}"
 
     def header(self, name):
-        """The value of a header, `None` if there is none."""
+        """Returns the value of a header, or `None` if it is missing."""
         return self.headers.get(name.lower())
 
     def number(self, name):
         return int(self.headers[name.lower()])
 
     def limit(self):
-        """The limit as Envoy shows it, such as `10, 10;w=60`."""
+        """Returns the limit as Envoy shows it, such as `10, 10;w=60`."""
         return self.header("x-ratelimit-limit")
 
     def remaining(self):
@@ -74,7 +74,7 @@ class Response:
 
 
 def get(port, path, headers=None):
-    """A request on a connection of its own."""
+    """Sends a request on a separate connection."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT)
     with contextlib.closing(connection):
         connection.request("GET", path, headers=headers or {})
@@ -84,7 +84,7 @@ def get(port, path, headers=None):
 
 
 class Process:
-    """A program whose output is kept in a file, and shown if it ends before it should."""
+    """A program whose output is kept in a file, and shown if the program ends unexpectedly."""
 
     def __init__(self, name, arguments, folder, env=None):
         self.name = name
@@ -104,7 +104,7 @@ class Process:
         return True
 
     def terminate(self):
-        """Ends the program as its operator would, and returns its exit code."""
+        """Ends the program with SIGTERM, and returns its exit code."""
         self.process.terminate()
         return self.process.wait(LIMIT)
 
@@ -116,7 +116,7 @@ class Process:
 
 
 class Server(Process):
-    """tidegate-server, ready for requests."""
+    """A tidegate-server that is ready for requests."""
 
     def __init__(self, program, port, limits, folder, **variables):
         env = {
@@ -135,7 +135,7 @@ class Server(Process):
         )
 
     def metric(self, name, **labels):
-        """The value of a metric; 0 if there is none."""
+        """Returns the value of a metric, or 0 if it is missing."""
         shown = ",".join(f'{key}="{value}"' for key, value in labels.items())
         wanted = f"{name}{{{shown}}} " if labels else f"{name} "
         for line in get(self.json_port, "/metrics").body.splitlines():
@@ -148,7 +148,7 @@ class Server(Process):
         return self.metric(f"ratelimit_service_rate_limit_{name}", domain=domain, **labels)
 
     def calls(self):
-        """How many requests it was asked about."""
+        """Returns the number of requests that the server has received."""
         name = "ratelimit_service_total_requests"
         return self.metric(name, grpc_method="ShouldRateLimit")
 
@@ -166,7 +166,7 @@ class Redis(Process):
 
 
 class Upstream:
-    """What is behind Envoy: responds with its name, at once or when it is told to."""
+    """An upstream of Envoy. It responds with its name, immediately or after it is released."""
 
     def __init__(self, name):
         upstream = self
@@ -203,7 +203,7 @@ class Upstream:
 
 
 class Envoy(Process):
-    """Envoy with a configuration in YAML, or in JSON, which is YAML too."""
+    """Envoy with a configuration in YAML or JSON, which is valid YAML."""
 
     def __init__(self, program, config, folder):
         file = pathlib.Path(folder, "envoy.yaml")
@@ -223,25 +223,25 @@ class Envoy(Process):
         return self.is_running() and self.admin_file.exists() and self.admin_file.read_text()
 
     def listeners(self):
-        """The ports of the listeners by name, once all take requests."""
+        """Returns the ports of the listeners by name after all listeners have started."""
         if get(self.admin, "/ready").status != 200:
             return None
         found = json.loads(get(self.admin, "/listeners?format=json").body)
         return {
-            it["name"]: it["local_address"]["socket_address"]["port_value"]
-            for it in found.get("listener_statuses", [])
+            listener["name"]: listener["local_address"]["socket_address"]["port_value"]
+            for listener in found.get("listener_statuses", [])
         }
 
     def stat(self, name):
         found = json.loads(get(self.admin, f"/stats?format=json&filter=^{name}$").body)
-        return sum(it.get("value", 0) for it in found["stats"])
+        return sum(stat.get("value", 0) for stat in found["stats"])
 
     def healthy_servers(self):
         return self.stat("cluster.ratelimit.membership_healthy")
 
 
 class Scene:
-    """Envoy, and what it needs. The server is started after it, as often as a case wants."""
+    """Envoy and its environment. A case can start and restart the server."""
 
     def __init__(self, programs, servers=1, **config):
         self.programs = programs
@@ -263,7 +263,7 @@ class Scene:
         config = envoy_config.bootstrap(
             programs.envoy_version,
             [port.number for port in self.server_ports],
-            {name: it.port for name, it in self.upstreams.items()},
+            {name: upstream.port for name, upstream in self.upstreams.items()},
             **config,
         )
         envoy = Envoy(programs.envoy, json.dumps(config), self.folder)
@@ -278,7 +278,7 @@ class Scene:
         self.stack.close()
 
     def start_server(self, index=0, **variables):
-        """Starts the server anew, with empty counts if they are in its memory."""
+        """Restarts the server. Counts in its memory are lost."""
         if index == 0 and self.server is not None:
             self.server.stop()
         port = self.server_ports[index]
@@ -292,13 +292,13 @@ class Scene:
         return get(self.envoy.ports[listener], path, headers)
 
     def is_answered(self, listener="open"):
-        """Whether the service decides on requests."""
+        """Returns `True` if the service decides requests."""
         return self.get("/probe", listener=listener).limit() is not None
 
     def wait_until_answered(self):
-        # Each of Envoy's threads has a connection of its own to the service.
+        # Each of Envoy's threads has a separate connection to the service.
         def several_times():
-            return all(self.is_answered(it) for it in ["open", "closed"] * 4)
+            return all(self.is_answered(listener) for listener in ["open", "closed"] * 4)
 
         wait_for("an answer of the service", several_times)
 

@@ -1,4 +1,4 @@
-"""Encrypted connections between Envoy and the service, whose certificates are replaced under load."""
+"""Encrypted connections between Envoy and the service. Certificates are replaced under load."""
 
 import socket
 import ssl
@@ -25,13 +25,13 @@ class Encrypted(Cases):
         self.secret = Secret(f"{folder.name}/secret", self.issued)
         self.config = {"encryption": envoy_config.encryption(self.envoy, SERVICE)}
         super().setUp()
-        # So that Envoy opens new connections again and again.
+        # Because of the short age, Envoy opens new connections again and again.
         age = {"GRPC_MAX_CONNECTION_AGE": "300ms"}
         self.server = self.scene.start_server(**self.secret.variables(), **age)
         self.scene.wait_until_answered()
 
     def put(self, issued):
-        """Replaces the server's files, and waits until it has loaded them."""
+        """Replaces the server's files, and waits until the server has loaded them."""
         before = self.reloads()
         self.issued = issued
         self.secret.put(issued)
@@ -46,7 +46,7 @@ class Encrypted(Cases):
         return self.scene.envoy.stat(f"cluster.ratelimit.{name}")
 
     def shown(self):
-        """The certificate that the server shows now."""
+        """Returns the certificate that the server presents now."""
         context = ssl.create_default_context(cafile=self.root.certificate)
         context.load_cert_chain(self.envoy / "tls.crt", self.envoy / "tls.key")
         address = ("127.0.0.1", self.scene.server_ports[0].number)
@@ -55,7 +55,7 @@ class Encrypted(Cases):
                 return encrypted.getpeercert(True)
 
     def wait_for_connections(self, count):
-        """Until Envoy has opened that many more."""
+        """Waits until Envoy has opened `count` more connections."""
         before = self.stat("ssl.handshake")
         wait_for("new connections", lambda: self.stat("ssl.handshake") >= before + count)
 
@@ -71,7 +71,7 @@ class Encrypted(Cases):
             load.wait_for_more(time.monotonic())
         self.assertEqual([load.statuses(i) for i in range(4)], [{OK}, {OVER}] * 2)
         self.assertEqual(self.stat("ssl.connection_error"), 0)
-        # Each connection ended by a GOAWAY, after its requests.
+        # Each connection ended with a GOAWAY after its requests.
         self.assertGreaterEqual(self.stat("upstream_cx_close_notify"), 12)
         self.assertEqual(self.stat("upstream_cx_destroy_with_active_rq"), 0)
 
@@ -85,7 +85,7 @@ class Encrypted(Cases):
                 trusted = self.issued
                 load.wait_for_more(time.monotonic())
                 self.put(issued)
-                # Connections that exist stay until they are old.
+                # Existing connections stay until they reach the maximum age.
                 wait_for("the last connection's end", self.is_not_answered)
                 gone = time.monotonic()
                 load.wait_for_more(gone)

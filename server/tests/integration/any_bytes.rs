@@ -1,4 +1,5 @@
-//! Domains, keys and values that are not UTF-8: Envoy copies header fields of any bytes into them.
+//! Domains, keys and values that are not UTF-8. Envoy copies header fields with any bytes into
+//! them.
 
 use std::sync::Arc;
 
@@ -40,13 +41,14 @@ fn passes(scene: &Scene, key: &str, value: &[u8]) -> bool {
     is_ok(&scene.ask(&request(b"d", key.as_bytes(), value)))
 }
 
-/// Returns a request with the head of a message of gRPC.
+/// Returns a request as a gRPC message with its head.
 fn message(request: &RateLimitRequest) -> Vec<u8> {
     let message = request.encode_to_vec();
     [&[0], &u32::try_from(message.len()).unwrap().to_be_bytes()[..], &message].concat()
 }
 
-/// Returns the code of the decision on each message, or the bytes of the answer if there is none.
+/// Returns the code of the decision on each message, or the bytes of the answer if there is no
+/// decision.
 async fn answers(service: Arc<Service>, messages: &[Vec<u8>]) -> Vec<Result<Code, String>> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -99,13 +101,13 @@ fn b95_a_domain_and_a_key_of_any_bytes_select_no_limit() {
 #[test]
 fn b95_patterns_and_values_are_compared_by_bytes() {
     let scene = Scene::new(LIMITS);
-    // The limit of a value holds for this value only.
+    // The limit of a value applies only to this value.
     assert_eq!([0; 3].map(|_| passes(&scene, "named", b"dave\xff")), [true; 3]);
-    // Each value of a pattern has its own count.
+    // Each value of a pattern has a separate count.
     for value in [b"dave\xff", b"dave\xfe"] {
         assert_eq!([0; 2].map(|_| passes(&scene, "pattern", value)), [true, false]);
     }
-    // The values of a pattern with a shared threshold have one.
+    // The values of a pattern with a shared threshold share one count.
     assert!(passes(&scene, "shared", b"dave\xff"));
     assert!(!passes(&scene, "shared", b"dave\xfe"));
     assert!(!passes(&scene, "shared", b"dave"));
@@ -125,7 +127,7 @@ fn b95_bytes_are_escaped_in_metrics_and_metadata() {
         };
         ask("detailed");
         let response = ask("metric");
-        // The protocol holds UTF-8 only, so a client can read the response.
+        // Strings of the protocol must be UTF-8, so that a client can read the response.
         assert_eq!(RateLimitResponse::decode(&*response.encode_to_vec()).unwrap(), response);
         show_response(&response)["dynamicMetadata"]["descriptors"][0]["entries"][0].clone()
     });
@@ -145,7 +147,8 @@ fn b95_a_request_that_cannot_be_read_is_counted_and_reported() {
     metrics::with_local_recorder(&recorder, || {
         let service = Arc::new(Service::new(Scene::new(LIMITS).decider));
         let readable = message(&request(b"d", b"account", b"dave"));
-        // A field that is cut off, no message, and a flag of compression without a compression.
+        // The messages are a field that is cut off, an empty message, and a message with the
+        // compression flag but no compression.
         let unreadable = [b"\0\0\0\0\x02\x0a\x09".to_vec(), Vec::new(), b"\x01\0\0\0\0".to_vec()];
         let answers = block_on(async {
             let first =

@@ -1,4 +1,4 @@
-//! Files: what is read, and the errors of what is not.
+//! Files of limits, and the errors for invalid files.
 
 use tidegate_server::limits::config::{Config, ConfigFile, MAX_FILE_BYTES, SameDomain};
 
@@ -10,7 +10,7 @@ fn error(text: &str) -> String {
     error.to_string()
 }
 
-/// The texts are those that envoyproxy/ratelimit tests.
+/// The tests of envoyproxy/ratelimit contain the same messages.
 #[test]
 fn errors_have_the_texts_of_envoyproxy_ratelimit() {
     for (text, expected) in [
@@ -149,7 +149,7 @@ fn errors_of_our_own_keys_point_at_the_word() {
         ),
         (
             "domain: d\ndescriptors: [{key: a, policy: gcra 1/s, quota_mode: true}]",
-            ":2:54: 'quota_mode' is not possible with a 'policy'",
+            ":2:54: 'quota_mode' cannot be combined with 'policy'",
         ),
         (
             "domain: d\ndescriptors: [{key: a, refunds: true}]",
@@ -240,7 +240,7 @@ fn what_has_no_effect_is_a_warning() {
         warnings,
         [
             "limits.yaml:4:5: the key 'unit' has no effect here",
-            "limits.yaml:6:5: the key 'key' stands here before, and only the last one counts",
+            "limits.yaml:6:5: the key 'key' occurs again in this map, and only its last value has an effect",
             "limits.yaml:5:29: the key 'shadow_mode' has no effect here",
         ]
     );
@@ -248,7 +248,7 @@ fn what_has_no_effect_is_a_warning() {
 
 #[test]
 fn bombs_are_refused_at_once() {
-    // Each level has ten times the values of the one before.
+    // Each level has ten times as many values as the previous level.
     let mut bomb = "domain: d\nmetadata:\n  a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..30 {
         let inner = vec![format!("*a{}", level - 1); 10].join(", ");
@@ -271,7 +271,7 @@ fn bombs_are_refused_at_once() {
 
 #[test]
 fn depth_and_number_of_values_are_bounded_exactly() {
-    // The map of the file is one, and that of the metadata too.
+    // The map of the file and the map of the metadata count as levels.
     let nested = |maps: usize| -> String {
         let maps = (1..maps).map(|depth| format!("{}a:\n", " ".repeat(depth)));
         format!("domain: d\nmetadata:\n{}", maps.collect::<String>())
@@ -279,7 +279,7 @@ fn depth_and_number_of_values_are_bounded_exactly() {
     read(&nested(64)).unwrap();
     assert!(error(&nested(65)).contains("nested more than 64 deep"));
 
-    // Two maps, three keys, the domain and the list.
+    // The other values are two maps, three keys, the domain and the list.
     let wide = |values: usize| format!("domain: d\nmetadata: {{a: [{}]}}", "x,".repeat(values - 7));
     read(&wide(500_000)).unwrap();
     assert!(error(&wide(500_001)).contains("more than 500000 values"));

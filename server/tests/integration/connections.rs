@@ -1,4 +1,4 @@
-//! How connections of gRPC end: by their age, and with the server.
+//! The end of gRPC connections, because of their age or because of a shutdown.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use tokio::time::timeout;
 
 use crate::scene::{Scene, decider};
 
-/// For what takes no time but on a busy machine.
+/// The maximum time for actions that are fast unless the machine is busy.
 const SOON: Duration = Duration::from_secs(60);
-/// Longer than any test.
+/// A time that is longer than any test.
 const NEVER: Duration = Duration::from_secs(3_600);
 const SHORT: Duration = Duration::from_millis(50);
 
-/// A message without a field: the health of the whole server is asked for.
+/// An empty message, which asks for the health of the whole server.
 const WHOLE_SERVER: &[u8] = &[0, 0, 0, 0, 0];
 const SERVICE: &[u8] = b"\0\0\0\0\x0b\x0a\x09ratelimit";
 const SERVING: &[u8] = &[0, 0, 0, 0, 2, 8, 1];
@@ -65,7 +65,7 @@ impl Server {
         self.stop.take().unwrap().send(()).unwrap();
     }
 
-    /// Waits until it has ended.
+    /// Waits until the server has ended.
     async fn end(self) {
         timeout(SOON, self.task).await.unwrap().unwrap();
     }
@@ -104,7 +104,8 @@ impl Client {
         Begun { response, message }
     }
 
-    /// Waits until the server has said that it takes no more requests on the connection.
+    /// Waits until the server has sent GOAWAY, after which it accepts no further requests on the
+    /// connection.
     async fn goaway(&self) {
         let told = async {
             loop {
@@ -133,7 +134,7 @@ impl Begun {
         response.into_body()
     }
 
-    /// The message of a response, which ends without an error.
+    /// Returns the message of a response that ends without an error.
     async fn answer(self) -> Bytes {
         let mut body = self.answered(WHOLE_SERVER).await;
         let message = next(&mut body).await.unwrap();
@@ -163,7 +164,7 @@ async fn an_old_connection_takes_no_more_requests_and_answers_those_that_it_has(
     assert_eq!(begun.answer().await, SERVING);
     client.end().await.unwrap();
 
-    // A client that connects anew is served.
+    // A client with a new connection is served.
     let mut client = Client::connect(server.address).await;
     assert_eq!(client.begin("Check").await.answer().await, SERVING);
 }
@@ -184,7 +185,7 @@ async fn a_request_that_lasts_longer_than_the_grace_is_cut_off() {
     let Begun { response, message: _kept } = client.begin("Check").await;
     timeout(SOON, response).await.unwrap().unwrap_err();
     assert!(start.elapsed() >= age + SHORT);
-    // It has been told before, so that for the client this is no error of the connection.
+    // The server has sent GOAWAY before, so the client can see an orderly end or an error.
     let _ = client.end().await;
 }
 
@@ -192,7 +193,7 @@ async fn a_request_that_lasts_longer_than_the_grace_is_cut_off() {
 async fn a_connection_on_which_nothing_is_said_ends_at_its_age_and_grace() {
     let server = Server::start(ConnectionAge::new(SHORT, SHORT), NEVER).await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
-    // What the server says first, then the end.
+    // The server sends its first frames, and closes the connection later.
     let mut said = vec![];
     let _ = timeout(SOON, stream.read_to_end(&mut said)).await.unwrap();
 }
@@ -222,7 +223,7 @@ async fn a_server_that_ends_answers_the_requests_that_it_has() {
     let mut server = Server::start(ConnectionAge::default(), NEVER).await;
     let mut client = Client::connect(server.address).await;
     let begun = client.begin("Check").await;
-    // The server has seen the request, as it answers one that came later.
+    // The server has received the request, because it answers a later request.
     assert_eq!(client.begin("Check").await.answer().await, SERVING);
     server.stop();
     client.goaway().await;
@@ -237,19 +238,19 @@ async fn a_server_ends_though_a_request_never_does() {
     let mut server = Server::start(ConnectionAge::default(), SHORT).await;
     let mut client = Client::connect(server.address).await;
     let Begun { response, message: _kept } = client.begin("Check").await;
-    // Only from the end of the server on.
+    // The timeout starts with the shutdown, not with the request.
     tokio::time::sleep(2 * SHORT).await;
     assert_eq!(client.begin("Check").await.answer().await, SERVING);
     server.stop();
     server.end().await;
     timeout(SOON, response).await.unwrap().unwrap_err();
-    // It has been told before, so that for the client this is no error of the connection.
+    // The server has sent GOAWAY before, so the client can see an orderly end or an error.
     let _ = client.end().await;
 }
 
 const SHOULD_RATE_LIMIT: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// A message of 3 MiB without an end: the name of a domain.
+/// Returns a message of 3 MiB in two parts. Most of it is the name of a domain.
 fn large() -> (Bytes, Bytes) {
     let len = 3 << 20;
     let mut message = vec![0x0a];
@@ -261,7 +262,7 @@ fn large() -> (Bytes, Bytes) {
     (message, end)
 }
 
-/// The status of a response without a message.
+/// Returns the status of a response without a message.
 async fn status(response: ResponseFuture) -> String {
     let response = timeout(SOON, response).await.unwrap().unwrap();
     response.headers()["grpc-status"].to_str().unwrap().to_owned()
@@ -270,12 +271,12 @@ async fn status(response: ResponseFuture) -> String {
 #[tokio::test]
 async fn messages_that_are_not_complete_take_no_more_than_a_connection_may() {
     const RESOURCE_EXHAUSTED: &str = "8";
-    // There are no descriptors.
+    // The status of a decision. The request is refused, because it has no descriptors.
     const REFUSED: &str = "2";
     let server = Server::start(ConnectionAge::default(), NEVER).await;
     let mut client = Client::connect(server.address).await;
     let (begin, end) = large();
-    // A connection that is alone may use a sixth of the memory.
+    // A single connection can use a sixth of the memory.
     let possible = GrpcSettings::default().max_bytes / 6 / begin.len();
     let (mut responses, mut messages) = (JoinSet::new(), vec![]);
     for index in 0..possible + 3 {
@@ -289,7 +290,8 @@ async fn messages_that_are_not_complete_take_no_more_than_a_connection_may() {
         assert_eq!(status, RESOURCE_EXHAUSTED);
         messages[index] = None;
     }
-    // Others are decided meanwhile, and these once they have come.
+    // Other requests are decided while these requests are incomplete. When these are complete, they
+    // are decided as well.
     assert_eq!(client.begin("Check").await.answer().await, SERVING);
     for message in messages.iter_mut().flatten() {
         message.send_data(end.clone(), true).unwrap();
@@ -298,14 +300,14 @@ async fn messages_that_are_not_complete_take_no_more_than_a_connection_may() {
         responses.join_all().await.into_iter().map(|(_, status)| status).collect();
     assert!(statuses.iter().any(|status| status == REFUSED), "{statuses:?}");
 
-    // All of it is free again, for one message after the other.
+    // The whole memory is free again for later messages.
     for _ in 0..2 * possible {
         let Begun { response, mut message } = client.begin_at(SHOULD_RATE_LIMIT).await;
         message.send_data(begin.clone(), false).unwrap();
         message.send_data(end.clone(), true).unwrap();
         assert_eq!(status(response).await, REFUSED);
     }
-    // The other services take short messages only.
+    // The other services accept only short messages.
     let Begun { response, mut message } = client.begin("Check").await;
     message.send_data(begin, false).unwrap();
     assert_eq!(status(response).await, "11");
@@ -327,7 +329,7 @@ async fn requests_that_the_store_does_not_answer_take_no_more_than_a_connection_
     let message = RateLimitRequest { domain, descriptors, hits_addend: 0 }.encode_to_vec();
     let head = [&[0][..], &u32::try_from(message.len()).unwrap().to_be_bytes()].concat();
     let message = Bytes::from([head, message].concat());
-    // A message and its decision take twice its length.
+    // A message and its decision together take twice the length of the message.
     let possible = GrpcSettings::default().max_bytes / 6 / (2 * message.len());
     let mut responses = JoinSet::new();
     for _ in 0..possible + 3 {
@@ -340,7 +342,7 @@ async fn requests_that_the_store_does_not_answer_take_no_more_than_a_connection_
         let status = timeout(SOON, responses.join_next()).await.unwrap().unwrap().unwrap();
         assert_eq!(status, RESOURCE_EXHAUSTED);
     }
-    // Other connections have their share.
+    // Other connections still have their share.
     let mut client = Client::connect(server.address).await;
     assert_eq!(client.begin("Check").await.answer().await, SERVING);
     assert_eq!(responses.len(), possible);

@@ -1,4 +1,4 @@
-//! Defects of envoyproxy/ratelimit that ours does not have, and what its tests leave open.
+//! Behavior for which envoyproxy/ratelimit has a defect or no test.
 
 use envoy_types::pb::google::protobuf::value::Kind;
 use tidegate_server::envoy::decide::{Behaviour, MAX_DESCRIPTORS};
@@ -111,7 +111,7 @@ fn windows_are_those_of_the_clock() {
         ("year", 352 * 86_400 - 48),
     ] {
         let scene = unit(name);
-        // Without a count, and with one.
+        // The request is sent with and without an existing count.
         assert_eq!(reset(&scene.status_of("d", hits(&[("a", "")], 0))), until_reset, "{name}");
         assert_eq!(reset(&scene.status("d", &[("a", "")])), until_reset, "{name}");
     }
@@ -127,7 +127,7 @@ fn a_period_is_a_window_of_any_length() {
     let passed: Vec<bool> = (0..3).map(|_| scene.passes("d", &[&[("a", "")]])).collect();
     assert_eq!(passed, [true, true, false]);
     let status = scene.status("d", &[("a", "")]);
-    // Envoy writes no window for a limit without a unit.
+    // Envoy shows no window for a limit without a unit.
     assert_eq!((&*limit(&status), reset(&status)), ("2/UNKNOWN", 900 - 48));
     assert_eq!(limit(&scene.status("d", &[("b", "")])), "2/MINUTE");
 }
@@ -138,13 +138,13 @@ fn a_refund_is_taken_off_the_count_and_never_below_zero() {
         "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: minute, requests_per_unit: 10}}\n",
     );
     let entries = &[("a", "")][..];
-    let remaining = |it| scene.status_of("d", it).limit_remaining;
+    let remaining = |descriptor| scene.status_of("d", descriptor).limit_remaining;
     assert_eq!(remaining(refund(entries, 5)), 10, "nothing was counted");
     assert_eq!(remaining(hits(entries, 12)), 0);
     assert_eq!(remaining(refund(entries, 5)), 3, "refused hits were counted too");
     assert_eq!(remaining(refund(entries, 100)), 10);
     assert_eq!(remaining(hits(entries, 1)), 9);
-    // It is never refused, and is no hit of the statistics.
+    // A refund is never refused, and does not count as a hit in statistics.
     scene.status_of("d", hits(entries, 20));
     let decided = scene.decided(&request("d", vec![refund(entries, 1)])).unwrap();
     assert!(is_ok(&decided.response) && decided.tallies.is_empty());
@@ -158,9 +158,9 @@ fn the_hits_of_a_descriptor_precede_those_of_the_request() {
     let mut asked = request("d", vec![descriptor(&[("a", "1")]), hits(&[("a", "2")], 0)]);
     asked.hits_addend = 3;
     let response = scene.ask(&asked);
-    let remaining: Vec<_> = response.statuses.iter().map(|it| it.limit_remaining).collect();
+    let remaining: Vec<_> = response.statuses.iter().map(|status| status.limit_remaining).collect();
     assert_eq!(remaining, [7, 10]);
-    // Numbers that no count can hold.
+    // The hits exceed the largest possible count.
     let status = scene.status_of("d", hits(&[("a", "3")], u64::MAX));
     assert!(is_over(&status) && status.limit_remaining == 0);
     assert!(is_over(&scene.status_of("d", hits(&[("a", "3")], u64::MAX))));
@@ -215,6 +215,6 @@ fn requests_without_bounds_are_refused_before_anything_is_counted() {
     let error = error.unwrap_err().to_string();
     assert!(error.ends_with("bytes; at most 1048576 are possible"), "{error}");
     assert_eq!(scene.status_of("d", hits(&[("a", "")], 0)).limit_remaining, 10);
-    // What has no limit is not counted, whatever its size.
+    // A descriptor without a limit is not counted, so its size does not matter.
     assert!(scene.passes("d", &[&[("other", &huge)]]));
 }

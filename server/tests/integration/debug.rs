@@ -1,4 +1,4 @@
-//! The debug port of envoyproxy/ratelimit, and the cache of denials, in the program.
+//! The debug port of envoyproxy/ratelimit and the cache of denials, tested with the program.
 
 use std::fs;
 use std::net::SocketAddr;

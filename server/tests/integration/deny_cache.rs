@@ -1,4 +1,4 @@
-//! The cache of denials, `LOCAL_CACHE_SIZE_IN_BYTES`.
+//! The cache of denials (`LOCAL_CACHE_SIZE_IN_BYTES`).
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ const CONFIG: &str = "domain: d\ndescriptors:\n\
 
 type Counting = Arc<FaultyStore<MemoryStore<ManualClock>>>;
 
-/// Returns a scene whose decider has a cache, and its store, which counts its calls.
+/// Returns a scene whose decider has a cache. Also returns the store, which counts its calls.
 fn cached(behaviour: Behaviour) -> (Scene, Counting) {
     let clock = ManualClock::new(Timestamp::from_micros(START * 1_000_000));
     let store = MemoryStore::builder().clock(clock.clone()).build();
@@ -36,7 +36,8 @@ fn cached(behaviour: Behaviour) -> (Scene, Counting) {
     (Scene { decider, clock }, store)
 }
 
-/// Sends a hit, and returns the number of over-limit hits in total and of those from the cache.
+/// Sends a hit. Returns the total number of hits over the limit, and the number of these hits that
+/// the cache refused.
 fn over(scene: &Scene, key: &str) -> (u64, u64) {
     let tally = scene.tally("d", &[(key, "")]);
     (tally.over, tally.over_in_cache)
@@ -46,7 +47,7 @@ fn over(scene: &Scene, key: &str) -> (u64, u64) {
 fn a_limit_that_is_over_is_refused_without_the_store_until_its_window_ends() {
     let (scene, store) = cached(Behaviour::default());
     assert_eq!([over(&scene, "minute"), over(&scene, "minute")], [(0, 0), (0, 0)]);
-    // The store counts the first hit over the limit, and the cache learns of it.
+    // The store counts the first hit over the limit, and the cache learns the denial.
     assert_eq!(over(&scene, "minute"), (1, 0));
     let calls = store.as_layer().calls();
     for _ in 0..100 {
@@ -83,7 +84,7 @@ fn a_refund_and_a_reset_by_this_server_end_a_cached_denial() {
     assert!(!scene.passes("d", &[&[("minute", "")]]));
     scene.ask(&request("d", vec![refund(&[("minute", "")], 3)]));
     assert!(scene.passes("d", &[&[("minute", "")]]));
-    // As `/v1/reset` does.
+    // A reset through `/v1/reset` uses the same store.
     assert!(!scene.passes("d", &[&[("login", "")]]));
     let policy: Policy = "policy: sliding-log 2/1m".parse().unwrap();
     let charges = [Charge::new(&policy, "d|login=")];
@@ -154,7 +155,7 @@ proptest! {
             let (expected, found) = (without.decided(&request), with.decided(&request));
             let (expected, mut found) = (expected.unwrap(), found.unwrap());
             prop_assert_eq!(is_ok(&expected.response), is_ok(&found.response));
-            // The remaining hits of a cached denial are a lower bound.
+            // The remaining amount of a cached denial is a lower bound.
             let is_cached = found.tallies.iter().any(|tally| tally.over_in_cache > 0);
             for (expected, found) in expected.response.statuses.iter().zip(&mut found.response.statuses) {
                 let is_bound = is_cached && found.limit_remaining < expected.limit_remaining;

@@ -1,4 +1,4 @@
-//! The manifests in `ops/kubernetes` and the unit in `ops/systemd`: what they say of the program is so.
+//! Checks that the manifests in `ops/kubernetes` and the unit in `ops/systemd` fit the program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ fn ops(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../ops").join(path)
 }
 
-/// The documents of a file. All scalars are text.
+/// Parses the documents of a YAML file. All scalars become texts.
 fn documents(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path).unwrap();
     let mut events = Parser::new_from_str(&text);
@@ -51,7 +51,7 @@ fn value<'a>(event: Event<'a>, events: &mut Parser<'a, StrInput<'a>>) -> Value {
                     Event::Scalar(key, ..) => {
                         let event = events.next_event().unwrap().unwrap().0;
                         let before = map.insert(key.to_string(), value(event, events));
-                        assert_eq!(before, None, "{key} stands there twice");
+                        assert_eq!(before, None, "{key} occurs twice");
                     }
                     event => panic!("a key is {event:?}"),
                 }
@@ -61,7 +61,7 @@ fn value<'a>(event: Event<'a>, events: &mut Parser<'a, StrInput<'a>>) -> Value {
     }
 }
 
-/// All manifests that `kubectl apply --kustomize` takes.
+/// Returns all manifests that `kubectl apply --kustomize` applies.
 fn manifests() -> Vec<Value> {
     let folder = ops("kubernetes");
     let [kustomization] = &documents(&folder.join("kustomization.yaml"))[..] else { panic!() };
@@ -70,8 +70,8 @@ fn manifests() -> Vec<Value> {
     listed.iter().flat_map(|file| documents(&folder.join(file.as_str().unwrap()))).collect()
 }
 
-fn of_kind<'a>(manifests: &'a [Value], kind: &str) -> &'a Value {
-    let mut found = manifests.iter().filter(|it| it["kind"] == kind);
+fn manifest_of_kind<'a>(manifests: &'a [Value], kind: &str) -> &'a Value {
+    let mut found = manifests.iter().filter(|manifest| manifest["kind"] == kind);
     found.next().filter(|_| found.next().is_none()).unwrap_or_else(|| panic!("one {kind}"))
 }
 
@@ -83,7 +83,7 @@ fn config_map<'a>(manifests: &'a [Value], name: &str) -> &'a Value {
 }
 
 fn by_name<'a>(list: &'a Value, name: &str) -> &'a Value {
-    list.as_array().unwrap().iter().find(|it| it["name"] == name).unwrap()
+    list.as_array().unwrap().iter().find(|entry| entry["name"] == name).unwrap()
 }
 
 #[test]
@@ -103,13 +103,13 @@ fn the_limits_are_valid() {
 #[test]
 fn the_settings_are_those_of_the_program() {
     let manifests = manifests();
-    let pod = &of_kind(&manifests, "Deployment")["spec"]["template"]["spec"];
+    let pod = &manifest_of_kind(&manifests, "Deployment")["spec"]["template"]["spec"];
     let container = &pod["containers"][0];
     let unit = fs::read_to_string(ops("systemd/tidegate-server.service")).unwrap();
-    let of_unit = unit.lines().filter_map(|line| line.strip_prefix("Environment="));
-    let of_unit = of_unit.map(|it| it.split_once('=').unwrap().0);
-    let of_pod = container["env"].as_array().unwrap().iter();
-    for name in of_pod.map(|it| it["name"].as_str().unwrap()).chain(of_unit) {
+    let unit_lines = unit.lines().filter_map(|line| line.strip_prefix("Environment="));
+    let unit_lines = unit_lines.map(|line| line.split_once('=').unwrap().0);
+    let pod_entries = container["env"].as_array().unwrap().iter();
+    for name in pod_entries.map(|entry| entry["name"].as_str().unwrap()).chain(unit_lines) {
         assert!(README.contains(&format!("`{name}`")), "{name} is not in the table of settings");
     }
 
@@ -144,13 +144,13 @@ async fn the_settings_file_is_valid() {
 #[test]
 fn ports_and_names_agree() {
     let manifests = manifests();
-    let deployment = of_kind(&manifests, "Deployment");
+    let deployment = manifest_of_kind(&manifests, "Deployment");
     let pod = &deployment["spec"]["template"];
     let container = &pod["spec"]["containers"][0];
     for (name, number, variable) in [("grpc", "8081", "GRPC_PORT"), ("http", "8080", "PORT")] {
         assert_eq!(by_name(&container["ports"], name)["containerPort"], number);
         assert!(README.contains(&format!("`{variable}` ({number})")), "the default of {variable}");
-        let service = by_name(&of_kind(&manifests, "Service")["spec"]["ports"], name);
+        let service = by_name(&manifest_of_kind(&manifests, "Service")["spec"]["ports"], name);
         assert_eq!((&service["port"], &service["targetPort"]), (&number.into(), &name.into()));
     }
     for probe in ["startupProbe", "readinessProbe"] {
@@ -162,15 +162,15 @@ fn ports_and_names_agree() {
     let labels = &pod["metadata"]["labels"];
     let selectors = [
         &deployment["spec"]["selector"]["matchLabels"],
-        &of_kind(&manifests, "Service")["spec"]["selector"],
-        &of_kind(&manifests, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+        &manifest_of_kind(&manifests, "Service")["spec"]["selector"],
+        &manifest_of_kind(&manifests, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
     ];
     assert_eq!(selectors, [labels; 3]);
-    let monitor = &of_kind(&manifests, "ServiceMonitor")["spec"];
-    let service = &of_kind(&manifests, "Service")["metadata"]["labels"];
+    let monitor = &manifest_of_kind(&manifests, "ServiceMonitor")["spec"];
+    let service = &manifest_of_kind(&manifests, "Service")["metadata"]["labels"];
     assert_eq!(&monitor["selector"]["matchLabels"], service);
     assert_eq!(monitor["endpoints"][0]["port"], "http");
-    let scaled = &of_kind(&manifests, "HorizontalPodAutoscaler")["spec"]["scaleTargetRef"];
+    let scaled = &manifest_of_kind(&manifests, "HorizontalPodAutoscaler")["spec"]["scaleTargetRef"];
     assert_eq!(
         (&scaled["kind"], &scaled["name"]),
         (&deployment["kind"], &deployment["metadata"]["name"])

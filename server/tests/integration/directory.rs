@@ -1,4 +1,4 @@
-//! Directories of files.
+//! Directories with files of limits.
 
 use std::fs;
 use std::path::Path;
@@ -24,10 +24,10 @@ fn yaml_files_are_read_and_no_others() {
     fs::create_dir(directory.path().join("e.yaml")).unwrap();
     assert_eq!(load(directory.path()).unwrap(), ["a", "b"]);
 
-    // Nor are the others left out without a word, as envoyproxy/ratelimit reads them.
+    // Ignored files cause a warning, because envoyproxy/ratelimit reads them.
     let at = |name: &str| directory.path().join(name).display().to_string();
     let why = "the file is not read: its name does not end in .yaml or .yml";
-    let within = "the directory is not read: files of limits have to be beside it";
+    let within = "the directory is not read; move its files into the parent directory";
     let expected = [
         format!("{}: {why}", at("README.md")),
         format!("{}: {why}", at("d.yaml~")),
@@ -76,7 +76,10 @@ fn what_cannot_be_read_is_an_error() {
     assert!(load(&file).unwrap_err().contains("the directory cannot be read"));
     fs::write(&file, b"domain: \xff").unwrap();
     let error = load(directory.path()).unwrap_err();
-    assert!(error.ends_with("a.yaml: the file is not UTF-8: byte 8 is wrong"), "{error}");
+    assert!(
+        error.ends_with("a.yaml: the file is not UTF-8; the byte at 8 is not valid"),
+        "{error}"
+    );
     fs::File::create(&file).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
     let error = load(directory.path()).unwrap_err();
     assert!(error.ends_with("a.yaml: the file has more than 4194304 bytes"), "{error}");
@@ -91,7 +94,8 @@ fn files_are_bounded_in_size_and_number() {
     fs::write(&file, begin.to_owned() + &"x".repeat(rest)).unwrap();
     assert_eq!(load(directory.path()).unwrap(), ["a"]);
 
-    // A file without an end, such as a link to a device: no more of it is read than is possible.
+    // The file is much larger than the maximum, as a link to a device would be. Only the maximum is
+    // read.
     fs::File::create(&file).unwrap().set_len(64 * MAX_FILE_BYTES).unwrap();
     let memory = measure(|| drop(load(directory.path()).unwrap_err()));
     assert!(memory.bytes_max < 8 * MAX_FILE_BYTES, "{}", memory.bytes_max);

@@ -1,12 +1,12 @@
-//! The cases by which envoyproxy/ratelimit tests itself, as requests that Envoy makes of them. Those that need a real
-//! Envoy, a file that changes, xDS or TLS are not here.
+//! The cases that envoyproxy/ratelimit tests, with the requests that Envoy makes for them. Cases
+//! that need a real Envoy, a changing file, xDS or TLS are in other tests.
 
 use crate::scene::{Scene, descriptor, hits, is_ok, is_over, limit, request, reset, with_limit};
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use envoy_types::pb::google::protobuf::value::Kind;
 use tidegate_server::envoy::decide::{Behaviour, HeaderNames};
 
-/// What its example has.
+/// The configuration in the example of envoyproxy/ratelimit.
 const EXAMPLE: &str = r"
 domain: rl
 descriptors:
@@ -75,11 +75,12 @@ descriptors:
     {key: wild, value: goo*, rate_limit: {unit: minute, requests_per_unit: 20}}]}
 ";
 
-/// How many of `count` equal requests pass; those that do come first.
+/// Returns the number of admitted requests among `count` equal requests. Admitted requests must
+/// precede refused requests.
 fn passing(scene: &Scene, count: usize, descriptors: &[&[(&str, &str)]]) -> usize {
     let passed: Vec<bool> = (0..count).map(|_| scene.passes("rl", descriptors)).collect();
     assert!(passed.is_sorted_by(|a, b| a >= b), "{passed:?}");
-    passed.iter().filter(|it| **it).count()
+    passed.iter().filter(|passed| **passed).count()
 }
 
 #[test]
@@ -98,9 +99,12 @@ fn e03_a_shadow_counts_what_it_would_refuse() {
     let scene = Scene::new(EXAMPLE);
     let entries = [("foo", "pelle"), ("baz", "shady")];
     let statuses: Vec<_> = (0..3).map(|_| scene.status("rl", &entries)).collect();
-    assert_eq!(statuses.iter().map(|it| it.limit_remaining).collect::<Vec<_>>(), [2, 1, 0]);
+    assert_eq!(statuses.iter().map(|status| status.limit_remaining).collect::<Vec<_>>(), [2, 1, 0]);
     let tallies: Vec<_> = (0..3).map(|_| scene.tally("rl", &entries)).collect();
-    assert!(tallies.iter().all(|it| (it.shadow, it.over, it.within) == (1, 1, 0)), "{tallies:?}");
+    assert!(
+        tallies.iter().all(|tally| (tally.shadow, tally.over, tally.within) == (1, 1, 0)),
+        "{tallies:?}"
+    );
     let status = scene.status("rl", &entries);
     assert_eq!((status.code(), status.limit_remaining), (Code::Ok, 0));
 }
@@ -122,7 +126,7 @@ fn e05_a_charge_past_the_limit_is_counted() {
     let mut passed = Vec::new();
     for _ in 0..4 {
         passed.push(ask());
-        // When the stream is done, after a refusal too.
+        // Envoy sends this request at the end of a stream, even if the stream was refused.
         scene.ask(&request("rl", vec![hits(&entries, 1)]));
     }
     assert_eq!(passed, [true, true, true, false]);
@@ -141,7 +145,7 @@ fn e06_metadata_names_the_services_with_quota() {
         let response = scene.ask(&request("rl", vec![hits(&first, 0), hits(&second, 0)]));
         let fields = response.dynamic_metadata.clone().unwrap().fields;
         let Some(Kind::StructValue(metadata)) =
-            fields.get("metadata").and_then(|it| it.kind.clone())
+            fields.get("metadata").and_then(|value| value.kind.clone())
         else {
             assert!(!is_ok(&response));
             chosen.push(String::new());
@@ -300,7 +304,7 @@ fn g10_values_of_a_pattern_share_a_limit_and_statistics_but_no_count() {
     let key = |entries: &[(&str, &str)]| {
         let decided = scene.decided(&request("test-domain", vec![descriptor(entries)])).unwrap();
         let remaining = decided.response.statuses[0].limit_remaining;
-        decided.tallies.first().map(|it| (it.key.to_string(), remaining))
+        decided.tallies.first().map(|tally| (tally.key.to_string(), remaining))
     };
     let wild = || Some(("test-domain.wild_foo*".to_owned(), 19));
     assert_eq!([key(&[("wild", "foo1")]), key(&[("wild", "foo2")])], [wild(), wild()]);
@@ -341,7 +345,7 @@ fn g11_the_limit_of_a_request_is_used_as_it_is() {
     for unit in [0, 8, -1] {
         let request = request("test-domain", vec![with_limit(entries, 10, unit)]);
         let error = scene.decided(&request).unwrap_err().to_string();
-        assert!(error.contains(&format!("the unit {unit}, which is none")), "{error}");
+        assert!(error.contains(&format!("the unit {unit}; it must be from 1 to 7")), "{error}");
     }
 }
 
@@ -394,7 +398,7 @@ descriptors:
     assert_eq!(passed, [true, true, true, true, true, false]);
     let scene = Scene::new(config);
     assert!(!scene.passes("d", &[quotas[0], quotas[1], &[("none", "")]]));
-    // Without a limit, a descriptor is no quota that has something left.
+    // A descriptor without a limit is not a quota that could admit the request.
     assert!(
         !Scene::new(&config.replace("requests_per_unit: 5", "requests_per_unit: 0"))
             .passes("d", &[quotas[0], &[("other", "")]])
@@ -424,12 +428,13 @@ descriptors:
             .to_vec()
     };
     let [ten, many] = [[("ten", "a")], [("many", "a")]];
-    // The one with the minimum remaining.
+    // The headers are for the limit with the smallest remaining amount.
     assert_eq!(headers(vec![descriptor(&many), descriptor(&ten)]), expected("10", "9", "12"));
     assert_eq!(headers(vec![hits(&ten, 9), hits(&many, 1)]), expected("10", "0", "12"));
-    // The one that refuses, although the other one has less remaining in its own way.
+    // The headers are for the limit that refuses, although another limit reports a smaller
+    // remaining amount.
     assert_eq!(headers(vec![hits(&ten, 1), hits(&many, 98)]), expected("10", "0", "12"));
-    // A quota that is over is not the one that refuses.
+    // An exceeded quota does not refuse the request, so the headers are not for the quota.
     let quota = [("quota", "a")];
     assert_eq!(headers(vec![hits(&ten, 1), hits(&quota, 9)]), expected("10", "0", "12"));
     assert_eq!(headers(vec![descriptor(&[("other", "")])]), []);

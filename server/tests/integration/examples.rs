@@ -1,4 +1,4 @@
-//! The limits in `examples/server`, and what the READMEs say of them.
+//! The limits in `examples/server`, and the statements of the READMEs about them.
 
 use std::path::Path;
 
@@ -13,7 +13,8 @@ fn the_examples_are_valid_and_all_of_them_has_an_effect() {
     let config = Config::from_directory(&directory, SameDomain::Refuse).unwrap();
     assert_eq!(config.warnings(), []);
     assert_eq!(config.domains(), ["models", "shop"]);
-    let limits: Vec<_> = config.list().into_iter().map(|it| (it.key, it.limit)).collect();
+    let limits: Vec<_> =
+        config.list().into_iter().map(|listed| (listed.key, listed.limit)).collect();
     let expected = [
         ("models.trial", "policy: sliding-log 20000/1d grain 1m shadow"),
         ("models.user", "policy: token-bucket 100000/1h burst 100000"),
@@ -26,13 +27,14 @@ fn the_examples_are_valid_and_all_of_them_has_an_effect() {
     assert_eq!(limits, expected.map(|(key, limit)| (key.to_owned(), limit.to_owned())));
 }
 
-/// The bodies that a README posts to `/json` of a server with `examples/server`.
+/// Returns the bodies that a README posts to `/json` of a server with the limits in
+/// `examples/server`.
 fn posted(readme: &str) -> Vec<&str> {
     assert!(
         readme.contains("cargo run --release -p tidegate-server -- --config examples/server\n")
     );
     let posted = readme.split("http://127.0.0.1:8080/json -d '").skip(1);
-    posted.map(|it| it.split_once('\'').unwrap().0).collect()
+    posted.map(|rest| rest.split_once('\'').unwrap().0).collect()
 }
 
 #[tokio::test]

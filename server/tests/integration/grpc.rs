@@ -1,4 +1,4 @@
-//! The protocol of Envoy, by a client over a socket.
+//! Envoy's rate-limit protocol with a gRPC client over a socket.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ async fn a_request_is_decided() {
     }
     let response = client.should_rate_limit(asked()).await.unwrap().into_inner();
     assert_eq!(response.overall_code(), RateLimitCode::OverLimit);
-    // What Envoy writes into `Retry-After`.
+    // Envoy copies this value into `Retry-After`.
     assert_eq!(reset(&response.statuses[0]), 7);
 }
 
@@ -97,7 +97,7 @@ async fn a_message_that_is_too_large_is_an_error_and_the_connection_stays() {
     assert!(client.should_rate_limit(asked()).await.is_ok());
 }
 
-/// What the server sends to these bytes until it ends the connection.
+/// Sends bytes, and returns the answer until the server closes the connection.
 async fn rest_of(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(bytes).await.unwrap();
@@ -116,7 +116,7 @@ async fn a_connection_that_does_not_begin_in_time_ends() {
     for bytes in [0, 1, 23, 24, 32] {
         rest_of(server.address, &whole[..bytes]).await;
     }
-    // One that has begun stays.
+    // A connection that has begun with HTTP/2 stays open.
     tokio::time::sleep(Duration::from_millis(60)).await;
     assert!(server.limits().should_rate_limit(asked()).await.is_ok());
 }
@@ -144,7 +144,8 @@ fn a_connection_beyond_the_maximum_is_closed_and_counted() {
 #[tokio::test(start_paused = true)]
 async fn a_connection_whose_client_is_gone_without_a_word_ends() {
     let mut settings = GrpcSettings::default();
-    // Time goes on by itself, and may do so before the first bytes have come.
+    // Paused time advances on its own, possibly before the first bytes have arrived. The long
+    // timeout prevents that it expires.
     settings.begin_timeout = Duration::from_secs(86_400);
     let service = Arc::new(Service::new(Scene::new(CONFIG).decider));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -154,7 +155,7 @@ async fn a_connection_whose_client_is_gone_without_a_word_ends() {
     stream.write_all(&frames::call(frames::REQUEST)).await.unwrap();
     let (start, mut answer) = (tokio::time::Instant::now(), Vec::new());
     let _ = stream.read_to_end(&mut answer).await;
-    assert!(frames::frames(&answer).iter().any(|it| it.kind == frames::PING));
+    assert!(frames::frames(&answer).iter().any(|frame| frame.kind == frames::PING));
     assert!(start.elapsed() < Duration::from_secs(3_600), "{:?}", start.elapsed());
 }
 
@@ -168,7 +169,7 @@ async fn a_request_whose_message_does_not_come_in_time_is_cancelled() {
     stream.write_all(&whole[..whole.len() - 1]).await.unwrap();
     let mut answer = Vec::new();
     let cancelled = async {
-        while !frames::frames(&answer).iter().any(|it| it.kind == frames::HEADERS) {
+        while !frames::frames(&answer).iter().any(|frame| frame.kind == frames::HEADERS) {
             assert!(stream.read_buf(&mut answer).await.unwrap() > 0, "{}", answer.escape_ascii());
         }
     };
@@ -205,7 +206,7 @@ async fn health_says_serving_until_the_server_shuts_down() {
     server.stop.take().unwrap().send(()).unwrap();
     let told = tokio::time::timeout(Duration::from_secs(10), watch.message()).await.unwrap();
     assert_eq!(told.unwrap().unwrap().status, 2);
-    // The stream is the last request in flight.
+    // The watch is the last request in flight.
     drop((watch, health));
     drop(server.channel);
     tokio::time::timeout(Duration::from_secs(10), server.task).await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! The health of the service, by which clients choose the servers that they ask.
+//! The health of the service, by which clients select servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,7 +57,7 @@ impl Server {
     }
 }
 
-/// A store that fails at once.
+/// A store that fails immediately.
 #[derive(Debug)]
 struct Down;
 
@@ -109,7 +109,8 @@ async fn health_follows_each_store() {
         };
         let server = Server::start(Service::new(decider), needs_store()).await;
         let mut watch = server.watch().await;
-        // A store that is only slow, on a busy machine, looks like one that does not answer.
+        // On a busy machine, a slow store can look like a store that does not answer. Therefore the
+        // test waits.
         until(&mut watch, SERVING).await;
         redis.pause().await.unwrap();
         until(&mut watch, NOT_SERVING).await;
@@ -228,7 +229,7 @@ async fn a_server_without_limits_yet_is_not_serving_unless_it_starts_without() {
     let mut watch = server.await.watch().await;
     assert_eq!(next(&mut watch).await, SERVING);
 
-    // A store that must be ready does not make up for limits.
+    // Limits are also required if a store must be ready.
     let mut settings = HealthSettings::default();
     settings.needs_store = true;
     let service = Arc::new(new());

@@ -1,4 +1,4 @@
-//! The protocol in JSON over HTTP/1.
+//! Envoy's rate-limit protocol in JSON over HTTP/1.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ async fn start(service: Service) -> std::net::SocketAddr {
     address
 }
 
-/// The status and the body.
+/// Sends a request, and returns the status and the body of the answer.
 pub(crate) async fn call(
     address: std::net::SocketAddr,
     method: &str,
@@ -36,7 +36,7 @@ pub(crate) async fn call(
         "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
-    // The server may answer, and close, before it has read a body that it refuses.
+    // The server can answer and close the connection before it has read a body that it refuses.
     let _ = stream.write_all(format!("{head}{body}").as_bytes()).await;
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes).await;
@@ -126,21 +126,25 @@ async fn the_limits_in_force_are_shown_with_their_places() {
 
 #[test]
 fn requests_are_read_in_either_style() {
-    let of = |text: &str| read_request(text.as_bytes()).map_err(|error| error.to_string());
-    let camel = of(r#"{"domain": "d", "hitsAddend": 2, "descriptors": [{
+    let read = |text: &str| read_request(text.as_bytes()).map_err(|error| error.to_string());
+    let camel = read(
+        r#"{"domain": "d", "hitsAddend": 2, "descriptors": [{
         "entries": [{"key": "k", "value": "v"}], "hitsAddend": "18446744073709551615",
-        "isNegativeHits": true, "limit": {"requestsPerUnit": 5, "unit": "MINUTE"}}]}"#);
-    let snake = of(r#"{"domain": "d", "hits_addend": "2", "descriptors": [{
+        "isNegativeHits": true, "limit": {"requestsPerUnit": 5, "unit": "MINUTE"}}]}"#,
+    );
+    let snake = read(
+        r#"{"domain": "d", "hits_addend": "2", "descriptors": [{
         "entries": [{"key": "k", "value": "v"}], "hits_addend": 18446744073709551615,
-        "is_negative_hits": true, "limit": {"requests_per_unit": "5", "unit": 2}}]}"#);
+        "is_negative_hits": true, "limit": {"requests_per_unit": "5", "unit": 2}}]}"#,
+    );
     assert_eq!(camel, snake);
     let request = camel.unwrap();
     assert_eq!(request.hits_addend, 2);
     let descriptor = &request.descriptors[0];
     assert_eq!(descriptor.hits_addend.unwrap().value, u64::MAX);
     assert!(descriptor.is_negative_hits);
-    assert_eq!(descriptor.limit.map(|it| (it.requests_per_unit, it.unit)), Some((5, 2)));
-    assert_eq!(of(r#"{"domain": null}"#).unwrap(), Default::default());
+    assert_eq!(descriptor.limit.map(|limit| (limit.requests_per_unit, limit.unit)), Some((5, 2)));
+    assert_eq!(read(r#"{"domain": null}"#).unwrap(), Default::default());
     for (text, why) in [
         (r#"{"hitsAddend": -1}"#, "hitsAddend is -1; it must be a whole number of at least 0"),
         (r#"{"hitsAddend": 4294967296}"#, "it must be at most 4294967295"),
@@ -151,7 +155,7 @@ fn requests_are_read_in_either_style() {
         (r#"{"hitsAddend": 1, "hits_addend": 2}"#, "the field \"hits_addend\" is given twice"),
         (r#"{"domain": "a", "domain": "a"}"#, "the field \"domain\" is given twice"),
     ] {
-        let error = of(text).unwrap_err();
+        let error = read(text).unwrap_err();
         assert!(error.contains(why), "{error}");
     }
 }

@@ -1,6 +1,6 @@
-//! The service from a request to its response.
+//! Tests of the whole service, from requests to responses.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue fails")]
 
 mod any_bytes;
 #[path = "../checks/mod.rs"]

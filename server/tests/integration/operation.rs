@@ -1,4 +1,4 @@
-//! What an operator meets: mistakes in the environment, signals, outages.
+//! Situations that an operator meets: errors in the environment, signals and outages.
 
 use std::collections::HashMap;
 use std::fs;
@@ -27,7 +27,7 @@ fn directory() -> TempDir {
     directory
 }
 
-/// The program with the limits of a directory, on ports that are free.
+/// Returns the program with the limits of a directory, on free ports.
 fn at(directory: &TempDir) -> Command {
     let mut program = program();
     program.arg("--config").arg(directory.path());
@@ -35,7 +35,7 @@ fn at(directory: &TempDir) -> Command {
     program
 }
 
-/// The exit code, and what stands on standard error.
+/// Runs the program until it fails. Returns the exit code and the output on standard error.
 async fn failure(mut program: Command) -> (Option<i32>, String) {
     let Output { status, stderr, .. } = timeout(LONG, program.output()).await.unwrap().unwrap();
     (status.code(), String::from_utf8(stderr).unwrap())
@@ -46,7 +46,7 @@ async fn a_value_that_is_not_possible_is_an_error_that_names_its_variable() {
     let directory = directory();
     let maximum = "it must be a whole number from 1 to ";
     for (variable, value, why) in [
-        // With a word that counts as true, the limits would be off.
+        // If this word counted as true, no limit would refuse anything.
         ("SHADOW_MODE", "flase", "it must be true or false"),
         ("REDIS_TLS", "2", "it must be true or false"),
         ("XDS_CLIENT_BACKOFF_JITTER", "maybe", "it must be true or false"),
@@ -83,7 +83,8 @@ async fn a_value_that_is_not_possible_is_an_error_that_names_its_variable() {
         let expected = format!(".toml:2:{column}: {setting} is `{value}`; {why}");
         assert!(stderr.contains(&expected), "{setting}: {stderr}");
     }
-    // One of the subcommand; and an argument, whose variable is not the reason.
+    // The first error is about a variable of a subcommand. The second is about an argument whose
+    // variable is also set but not the cause.
     let mut check = program();
     check.arg("check").arg(directory.path()).env("MERGE_DOMAIN_CONFIG", "x");
     let (code, stderr) = failure(check).await;
@@ -156,7 +157,7 @@ async fn a_variable_that_is_empty_is_not_set() {
     ] {
         program.env(variable, "");
     }
-    // This one is empty on purpose.
+    // This variable is empty on purpose.
     program.env("RUNTIME_ROOT", root.path()).env("RUNTIME_APPDIRECTORY", "");
     let (_child, address) = serving(program).await;
     assert!(address.ip().is_loopback());
@@ -181,7 +182,7 @@ async fn an_address_may_stand_in_brackets_and_times_are_histograms() {
 }
 
 /// Returns the kind and the labels of each metric in `docs/metrics.md`, and whether the server adds
-/// it.
+/// the metric.
 fn documented_metrics() -> HashMap<&'static str, (&'static str, Vec<&'static str>, bool)> {
     let mut is_of_server = false;
     let rows = include_str!("../../../docs/metrics.md").lines().filter_map(|line| {
@@ -204,7 +205,7 @@ async fn the_metrics_are_those_of_the_table_and_the_process_and_the_build_are_am
     program.args(["--resp", "127.0.0.1:0", "--page", "127.0.0.1:0"]);
     let (child, address) = serving(program).await;
     assert_eq!(call(address, "POST", "/json", ASK).await.0, 200);
-    // The port of JSON answers before that of gRPC.
+    // The JSON port answers before the gRPC port is ready.
     let metrics = async {
         loop {
             let metrics = call(address, "GET", "/metrics", "").await.1;
@@ -270,7 +271,7 @@ async fn connections_fit_the_limit_of_open_files_and_only_a_setting_that_does_no
         child.stderr.take().unwrap().read_to_string(&mut stderr).await.unwrap();
         stderr
     };
-    // (620 - 400) / 2 connections of gRPC and of HTTP.
+    // The maximum is (620 - 400) / 2 connections for gRPC and for HTTP each.
     let (child, address) = serving(limited(620)).await;
     let mut clients = Vec::new();
     for _ in 0..110 {
@@ -298,7 +299,7 @@ async fn three_signals_end_it() {
     let directory = directory();
     for signal in ["-TERM", "-INT", "-HUP"] {
         let (mut child, address) = serving(at(&directory)).await;
-        // Once it answers, it waits for signals.
+        // After the first answer, the program waits for signals.
         assert_eq!(call(address, "POST", "/json", ASK).await.0, 200);
         let id = child.id().unwrap().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().await.unwrap().success());
@@ -324,7 +325,7 @@ async fn a_signal_ends_it_while_it_waits_for_the_store() {
     assert!(output.stdout.is_empty(), "it listens before it ends");
 }
 
-/// Waits for a line with a text.
+/// Waits for a line that contains `text`.
 async fn line(lines: &mut Lines<BufReader<ChildStderr>>, text: &str) -> String {
     let find = async {
         loop {
@@ -369,7 +370,7 @@ async fn an_outage_of_the_store_is_written_once_and_so_is_its_end() {
     assert!(end.ends_with("  INFO the store is called again"), "{end}");
 }
 
-/// The addresses of gRPC and RESP.
+/// Returns the addresses of gRPC and RESP.
 async fn addresses(lines: &mut Lines<BufReader<ChildStdout>>) -> [SocketAddr; 2] {
     let mut line = async || timeout(LONG, lines.next_line()).await.unwrap().unwrap().unwrap();
     let (grpc, resp) = (line().await, line().await);
@@ -390,7 +391,7 @@ async fn clients_that_are_slow_lose_their_connection_after_the_times_that_are_se
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(beginning.as_bytes()).await.unwrap();
         let mut rest = Vec::new();
-        // The default of both is 30 s.
+        // The default of both timeouts is 30 s.
         let read = timeout(Duration::from_secs(20), stream.read_to_end(&mut rest)).await;
         assert!(read.is_ok(), "{beginning}");
     }
@@ -404,7 +405,7 @@ async fn limits_are_followed_while_nothing_can_be_written_to_the_log() {
     let full = || fs::File::create("/dev/full").unwrap();
     let mut program = program();
     program.arg("--config").arg(directory.path()).stderr(full());
-    // Nor does it end when it cannot say where it listens.
+    // The program also continues if it cannot print its addresses.
     let mut mute = at(&other);
     let mut mute = mute.stdout(full()).stderr(full()).spawn().unwrap();
     let (_child, address) = serving(program).await;
@@ -442,7 +443,7 @@ async fn a_subject_of_envoy_is_reset_by_the_call_that_the_guide_shows() {
     let fields = "Content-Type: application/json\r\n";
     assert_eq!(client.call("POST", "/v1/reset", fields, body.unwrap()).await.status, 200);
     assert_eq!(call(address, "POST", "/json", login).await.0, 200);
-    // The policy is what is shown.
+    // The policy is shown as it was configured.
     let config = call(address, "GET", "/config", "").await.1;
     assert!(config.contains("\"policy: sliding-log 5/15m block 15m\""), "{config}");
 }

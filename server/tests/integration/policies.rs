@@ -1,4 +1,4 @@
-//! Limits written as `policy:`.
+//! Limits that are written as `policy:`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn a_policy_refuses_with_the_exact_wait() {
     let entries = &[("a", "x")][..];
     let status = scene.status_of("d", hits(entries, 100));
     assert_eq!((is_over(&status), status.limit_remaining, reset(&status)), (false, 0, 10));
-    // A bucket has no unit, so Envoy writes no window.
+    // A bucket has no unit, so Envoy shows no window.
     assert_eq!(limit(&status), "100/UNKNOWN");
     let status = scene.status("d", entries);
     assert_eq!((is_over(&status), reset(&status)), (true, 300));
@@ -41,14 +41,14 @@ fn b67_a_wait_is_rounded_up_and_waiting_for_it_is_enough() {
     let scene = scene("- {key: a, policy: token-bucket 2/3s burst 2}\n");
     let entries = &[("a", "x")][..];
     scene.status_of("d", hits(entries, 2));
-    // 1.5 s.
+    // The wait of 1.5 s is rounded up.
     assert_eq!(reset(&scene.status("d", entries)), 2);
     scene.clock.advance(Duration::from_millis(1_499));
     let status = scene.status("d", entries);
     assert_eq!((is_over(&status), reset(&status)), (true, 1), "1 ms is a second");
     scene.advance(1);
     assert!(!is_over(&scene.status("d", entries)));
-    // No wait helps.
+    // Waiting does not help, because the request is larger than the limit.
     let status = scene.status_of("d", hits(entries, 3));
     assert_eq!((is_over(&status), reset(&status)), (true, 3));
 }
@@ -83,8 +83,9 @@ fn policies_of_a_request_are_charged_all_or_none() {
     let (a, b, c) = (&[("a", "")][..], &[("b", "")][..], &[("c", "")][..]);
     let passed: Vec<bool> = (0..4).map(|_| scene.passes("d", &[a, b])).collect();
     assert_eq!(passed, [true, true, false, false]);
-    assert_eq!(remaining(&scene, a), 3, "b04: what was refused has charged nothing");
-    // If a `rate_limit:` refuses, no policy is charged; it counts whatever they say.
+    assert_eq!(remaining(&scene, a), 3, "b04: a refused request charges nothing");
+    // If a `rate_limit:` refuses, no policy is charged. The `rate_limit:` counts regardless of the
+    // policies.
     assert!(!scene.passes("d", &[b, c]), "b refuses");
     assert_eq!(scene.status_of("d", hits(c, 0)).limit_remaining, 2, "c has counted");
     let passed: Vec<bool> = (0..3).map(|_| scene.passes("d", &[a, c])).collect();
@@ -114,7 +115,7 @@ fn a_request_of_no_hits_asks_whether_one_would_be_admitted() {
     assert_eq!((is_over(&ask()), ask().limit_remaining), (false, 2));
     scene.status_of("d", hits(entries, 2));
     assert!(is_over(&ask()));
-    // Beside hits, it is answered as they are.
+    // Next to a descriptor with hits, a descriptor without hits gets the same answer.
     scene.advance(60);
     let response = scene.ask(&request("d", vec![hits(entries, 0), hits(entries, 2)]));
     assert!(is_ok(&response));
@@ -139,7 +140,7 @@ fn what_was_used_afterwards_is_charged_beyond_the_limit() {
     assert!(!is_over(&scene.status_of("d", hits(entries, 0))));
     assert!(!is_over(&scene.status_of("d", hits(entries, 200))), "it has happened");
     let status = scene.status_of("d", hits(entries, 0));
-    // 101 tokens are missing, of which 100 come back in a minute.
+    // 101 tokens are missing, and the bucket refills 100 of them per minute.
     assert_eq!((is_over(&status), reset(&status)), (true, 61));
     assert!(!is_over(&scene.status_of("d", refund(entries, 150))));
     assert_eq!(remaining(&scene, entries), 50);
@@ -152,7 +153,7 @@ fn a_refund_gives_back_what_was_taken_and_nothing_of_what_was_refused() {
     assert!(!is_over(&scene.status_of("d", hits(entries, 8))));
     assert!(is_over(&scene.status_of("d", hits(entries, 5))));
     assert_eq!(remaining(&scene, entries), 2);
-    // Envoy sends the refund of the refused request too, at the end of its stream.
+    // Envoy also sends the refund of the refused request, at the end of its stream.
     assert_eq!(scene.status_of("d", refund(entries, 5)).limit_remaining, 2);
     assert_eq!(scene.status_of("d", refund(entries, 3)).limit_remaining, 5);
     assert_eq!(scene.status_of("d", refund(entries, 100)).limit_remaining, 10);
@@ -185,7 +186,7 @@ fn refunds_that_are_not_configured_are_errors_that_charge_nothing() {
     let error = scene.decided(&asked).unwrap_err().to_string();
     assert_eq!(
         error,
-        "hits of the limit at limits.yaml:3:20 cannot be given back: its policy needs \
+        "hits of the limit at limits.yaml:3:20 cannot be refunded: its policy needs \
          `refunds: true`, so that the hits of refused requests are known"
     );
     assert_eq!(remaining(&scene, &[("b", "")]), 9);
@@ -194,7 +195,8 @@ fn refunds_that_are_not_configured_are_errors_that_charge_nothing() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Each request is followed by a refund of some of its hits, admitted or not, in any order and after others.
+    /// A refund of some hits follows each request, even if the request was refused. Refunds are
+    /// executed in any order, also after later requests.
     #[test]
     fn refunds_never_give_back_more_than_was_taken(
         steps in prop::collection::vec((1_u64..8, 0_u64..8, any::<prop::sample::Index>()), 1..60),
@@ -206,14 +208,14 @@ proptest! {
             let is_refused = is_over(&scene.status_of("d", hits(entries, cost)));
             prop_assert_eq!(is_refused, taken + cost > 10);
             if is_refused { refused += cost } else { taken += cost }
-            // All of a refused request, as nothing of it was used.
+            // The whole cost of a refused request is refunded, because none of it was used.
             open.push(if is_refused { cost } else { back.min(cost) });
             if open.len() > 3 {
                 let amount = open.swap_remove(which.index(open.len()));
                 scene.status_of("d", refund(entries, amount));
-                let of_refused = amount.min(refused);
-                refused -= of_refused;
-                taken -= (amount - of_refused).min(taken);
+                let refused_part = amount.min(refused);
+                refused -= refused_part;
+                taken -= (amount - refused_part).min(taken);
             }
             prop_assert_eq!(u64::from(remaining(&scene, entries)), 10 - taken);
         }
@@ -320,7 +322,7 @@ fn limits_per_second_may_have_a_store_of_their_own() {
     decider.set_config(read(config).unwrap()).unwrap();
     let descriptors = ["s", "m", "p"].map(|key| descriptor(&[(key, "")])).to_vec();
     let response = block_on(decider.decide(&request("d", descriptors))).unwrap().response;
-    let remaining: Vec<_> = response.statuses.iter().map(|it| it.limit_remaining).collect();
+    let remaining: Vec<_> = response.statuses.iter().map(|status| status.limit_remaining).collect();
     assert_eq!(remaining, [8, 7, 6]);
     assert_eq!((all.len(), own.len()), (2, 1));
 }

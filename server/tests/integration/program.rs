@@ -1,4 +1,4 @@
-//! The program: its command line, its environment, its end.
+//! The program: its command line, its environment and its end.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -42,7 +42,7 @@ async fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
     (status.code(), text(stdout), text(stderr))
 }
 
-/// The program, and the address of its JSON service.
+/// Starts the program. Returns the process and the address of JSON.
 pub(crate) async fn serving(mut program: Command) -> (Child, SocketAddr) {
     program.env("GRPC_HOST", "127.0.0.1").env("GRPC_PORT", "0").env("PORT", "0");
     let mut child = program.spawn().unwrap();
@@ -77,7 +77,7 @@ async fn check_reads_a_directory_as_the_server_would() {
     assert_eq!(code, Some(1));
     assert!(stderr.contains("duplicate descriptor composite key 'd.a'"), "{stderr}");
     assert_eq!(run(&["check", "/nowhere"]).await.0, Some(1));
-    // What is set for the server does not disturb.
+    // Variables of the server do not affect the subcommand.
     let mut program = program();
     let check = program.args(["check", path]).env("SHADOW_MODE", "true").env("PORT", "80");
     let output = check.env("MERGE_DOMAIN_CONFIG", "1").output().await.unwrap();
@@ -151,7 +151,7 @@ async fn it_serves_reloads_and_ends_when_it_is_told_to() {
     fs::create_dir_all(&directory).unwrap();
     fs::write(directory.join("a.yaml"), LIMIT).unwrap();
     let mut program = program();
-    // As envoyproxy/ratelimit is configured.
+    // The variables are set as for envoyproxy/ratelimit.
     program.env("RUNTIME_ROOT", root.path()).env("RUNTIME_SUBDIRECTORY", "ratelimit");
     let (mut child, address) = serving(program).await;
 
@@ -179,7 +179,7 @@ async fn it_serves_reloads_and_ends_when_it_is_told_to() {
     assert_eq!(status.code(), Some(0));
 }
 
-/// The address of RESP that the program prints.
+/// Returns the address of RESP that the program prints.
 async fn resp_address(lines: &mut (impl AsyncBufReadExt + Unpin)) -> SocketAddr {
     let mut line = String::new();
     loop {
@@ -279,7 +279,7 @@ async fn sentinels_of_both_stores_get_a_login_of_their_own() {
         let mut program = program();
         program.arg("--config").arg(directory.path());
         program.env("REDIS_PERSECOND", "true").env("PORT", "0");
-        // What makes it end once it has tried the stores.
+        // The invalid address ends the program after it has opened the stores.
         program.env("GRPC_HOST", "256.0.0.1").env("GRPC_PORT", "0");
         for (store, auth) in ["REDIS", "REDIS_PERSECOND"].into_iter().zip(auths) {
             program.env(format!("{store}_TYPE"), "SENTINEL").env(format!("{store}_URL"), &url);
@@ -300,7 +300,7 @@ async fn post(address: SocketAddr, fields: &str) -> u16 {
     Client::connect(address).await.call("POST", "/v1/peek", &fields, body).await.status
 }
 
-/// A connection that is served, once the one before has been forgotten.
+/// Connects until a connection is served. The server may still count the previous connection.
 async fn connected(address: SocketAddr) -> Client {
     let connect = async {
         loop {
@@ -334,7 +334,7 @@ async fn http_is_served_with_the_settings_of_the_environment() {
     let (_child, address) = serve(&variables, text).await;
     let address = local(address);
     assert_eq!(post(address, "").await, 401);
-    // What Envoy and probes ask for needs no login.
+    // Routes for Envoy and for probes need no login.
     let mut client = connected(address).await;
     let login = "Content-Type: application/json\r\nAuthorization: Basic YXBwOlMzQ1JFVA==\r\n";
     let body = r#"{"policy": "gcra 1/s", "subject": "a"}"#;

@@ -1,4 +1,4 @@
-//! Counts in a Redis, behind Sentinels and in a cluster.
+//! Counts in Redis, with Sentinels and in a cluster.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn at(url: &str) -> Decider {
     decider(open(url, &settings()).unwrap(), CONFIG, Behaviour::default())
 }
 
-/// Two servers on one store decide as one.
+/// Checks that two servers on one store decide like one server.
 async fn decides(url: &str) {
     let servers = [at(url), at(url)];
     let ask = async |index: usize, descriptors| {
@@ -50,7 +50,7 @@ async fn decides(url: &str) {
         let response = ask(sent, vec![descriptor(p), descriptor(q)]).await;
         assert_eq!(is_ok(&response), sent <= 2, "{response:?}");
     }
-    // Two were taken, two were refused and are given back in vain.
+    // Two hits were charged, and two were refused. Refunding the refused hits has no effect.
     for (server, remaining) in [(0, 3), (1, 3), (0, 4), (1, 5), (0, 5)] {
         let response = ask(server, vec![refund(p, 1)]).await;
         assert_eq!(response.statuses[0].limit_remaining, remaining);
@@ -63,7 +63,7 @@ async fn decides(url: &str) {
 async fn counts_are_shared_in_a_redis() {
     let redis = Redis::start().await.unwrap();
     decides(&redis.url()).await;
-    // Those of `p` are gone, as all was given back.
+    // The keys of `p` are deleted, because everything was refunded.
     let keys = redis.command(&["KEYS", "tidegate:*"]).await.unwrap();
     assert!(matches!(&keys, Reply::List(keys) if keys.len() == 4), "{keys:?}");
 }
@@ -116,7 +116,7 @@ async fn a_store_that_is_down_is_answered_as_it_is_set() {
     let redis = Redis::start().await.unwrap();
     let asked = request("d", vec![descriptor(&[("a", "")]), descriptor(&[("p", "")])]);
     let services = [OnStoreError::Error, OnStoreError::Allow, OnStoreError::Deny]
-        .map(|it| Arc::new(Service::new(at(&redis.url())).on_store_error(it)));
+        .map(|on_error| Arc::new(Service::new(at(&redis.url())).on_store_error(on_error)));
     for service in &services {
         assert!(is_ok(&service.should_rate_limit(&asked).await.unwrap()));
     }
@@ -129,6 +129,6 @@ async fn a_store_that_is_down_is_answered_as_it_is_set() {
         assert_eq!(is_ok(&response), passes);
         assert_eq!(response.statuses.len(), 2);
     }
-    // What is wrong with a request shows in any case.
+    // An error in the request is reported regardless of the setting.
     assert!(allow.should_rate_limit(&request("", vec![])).await.is_err());
 }

@@ -1,4 +1,4 @@
-//! What tools such as grpcurl ask a server for before they call it.
+//! Reflection, with which tools such as grpcurl read the services of a server.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::grpc::server;
 const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 const FILE: &str = "envoy/service/ratelimit/v3/rls.proto";
 
-/// A client of one version of reflection; both have the same messages.
+/// Defines a client of one version of reflection. Both versions have the same messages.
 macro_rules! client {
     ($version:ident) => {
         mod $version {
@@ -40,10 +40,10 @@ macro_rules! client {
                 let Some(Answer::ListServicesResponse(list)) = answer.message_response else {
                     panic!("{answer:?}");
                 };
-                list.service.into_iter().map(|it| it.name).collect()
+                list.service.into_iter().map(|service| service.name).collect()
             }
 
-            /// The file that has a symbol, or the file of that name.
+            /// Returns the file that contains a symbol, or the file with the given name.
             pub(super) async fn file(channel: &Channel, is_symbol: bool, name: &str) -> Vec<u8> {
                 let ask = match is_symbol {
                     true => Ask::FileContainingSymbol(name.to_owned()),
@@ -56,7 +56,7 @@ macro_rules! client {
                 files.file_descriptor_proto.into_iter().next().unwrap()
             }
 
-            /// All files that a symbol needs, by their names: what grpcurl collects.
+            /// Returns all files that a symbol needs, by name. grpcurl collects the same files.
             pub(super) async fn files(
                 channel: &Channel,
                 symbol: &str,
@@ -81,7 +81,7 @@ macro_rules! client {
 client!(v1);
 client!(v1alpha);
 
-/// All descriptors, as a client builds them: fails if a file or a type is missing.
+/// Builds all descriptors as a client does. Panics if a file or a type is missing.
 fn pool(files: &BTreeMap<String, Vec<u8>>) -> DescriptorPool {
     let parsed = files.values().map(|bytes| FileDescriptorProto::decode(&bytes[..]).unwrap());
     let mut pool = DescriptorPool::new();
@@ -116,7 +116,8 @@ async fn each_service_has_a_file_whose_dependencies_are_served_too() {
         let found = pool.get_service_by_name(&service).unwrap();
         assert!(found.methods().next().is_some());
     }
-    // What Envoy's refunds need: the protocol is the one that the server speaks.
+    // The descriptors must contain the fields for Envoy's refunds, because the server supports
+    // them.
     let files = v1::files(&server.channel, SERVICE).await;
     assert!(files.contains_key(FILE) && files.contains_key("google/protobuf/struct.proto"));
     let pool = pool(&files);
@@ -125,7 +126,8 @@ async fn each_service_has_a_file_whose_dependencies_are_served_too() {
     assert!(descriptor.get_field_by_name("is_negative_hits").is_some());
 }
 
-/// The files that `envoy-types` was generated from: they are part of its package.
+/// Returns the folder with the files from which `envoy-types` is generated. They are part of its
+/// package.
 fn protos() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
@@ -134,17 +136,18 @@ fn protos() -> PathBuf {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let packages = metadata["packages"].as_array().unwrap();
-    let package = packages.iter().find(|it| it["name"] == "envoy-types").unwrap();
+    let package = packages.iter().find(|package| package["name"] == "envoy-types").unwrap();
     let manifest = PathBuf::from(package["manifest_path"].as_str().unwrap());
     manifest.parent().unwrap().join("proto")
 }
 
-/// Writes the file with `TIDEGATE_WRITE_DESCRIPTORS=1`, as after an update of `envoy-types`.
+/// With `TIDEGATE_WRITE_DESCRIPTORS=1`, the test writes the file. This is necessary after an update
+/// of `envoy-types`.
 #[test]
 fn the_descriptors_are_those_of_the_messages_in_use() {
     let protos = protos();
     let folders = ["data-plane-api", "protoc-gen-validate", "xds", "googleapis", "cel-spec/proto"];
-    let mut compiler = protox::Compiler::new(folders.map(|it| protos.join(it))).unwrap();
+    let mut compiler = protox::Compiler::new(folders.map(|folder| protos.join(folder))).unwrap();
     compiler.include_imports(true).include_source_info(false).open_file(FILE).unwrap();
     let compiled = compiler.encode_file_descriptor_set();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/envoy/grpc/reflection/envoy.bin");

@@ -1,4 +1,4 @@
-//! Limits that follow their files.
+//! Limits that are reloaded when their files change.
 
 use std::fs;
 use std::path::Path;
@@ -27,7 +27,7 @@ const TWO: &str =
     "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 2}}]";
 
 impl Follower {
-    /// Follows a directory that `fill` has filled.
+    /// Follows a directory after `fill` has written its files.
     async fn new(fill: impl Fn(&Path)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         fill(directory.path());
@@ -54,7 +54,7 @@ impl Follower {
         self.directory.path().join(name)
     }
 
-    /// Lets four intervals pass: the paused clock waits for what reads the directory.
+    /// Waits for four intervals. The paused clock waits for the task that reads the directory.
     async fn settle(&self) {
         tokio::time::sleep(4 * INTERVAL).await;
     }
@@ -77,38 +77,44 @@ impl Drop for Follower {
 
 #[tokio::test(start_paused = true)]
 async fn g06_limits_follow_their_files_and_a_bad_one_changes_nothing() {
-    let it = Follower::new(|_| {}).await;
-    assert_eq!(it.limit().await, "");
-    fs::write(it.path("a.yaml"), ONE).unwrap();
-    it.settle().await;
-    assert_eq!((it.reports(), &*it.limit().await), (vec!["loaded".to_owned()], "1/DAY"));
+    let follower = Follower::new(|_| {}).await;
+    assert_eq!(follower.limit().await, "");
+    fs::write(follower.path("a.yaml"), ONE).unwrap();
+    follower.settle().await;
+    assert_eq!(
+        (follower.reports(), &*follower.limit().await),
+        (vec!["loaded".to_owned()], "1/DAY")
+    );
 
-    fs::write(it.path("a.yaml"), "domain: d\ndescriptors: [{kye: a}]").unwrap();
-    it.settle().await;
-    it.settle().await;
-    let reports = it.reports();
+    fs::write(follower.path("a.yaml"), "domain: d\ndescriptors: [{kye: a}]").unwrap();
+    follower.settle().await;
+    follower.settle().await;
+    let reports = follower.reports();
     assert_eq!(reports.len(), 1, "once: {reports:?}");
     assert!(reports[0].ends_with("a.yaml:2:16: config error, unknown key 'kye'"), "{reports:?}");
-    assert_eq!(it.limit().await, "1/DAY");
+    assert_eq!(follower.limit().await, "1/DAY");
 
-    // The good file beside the bad one is not in force either.
-    fs::write(it.path("b.yaml"), "domain: e").unwrap();
-    it.settle().await;
-    assert_eq!((it.reports().len(), &*it.limit().await), (1, "1/DAY"));
+    // The valid file is not in force either, because the other file is invalid.
+    fs::write(follower.path("b.yaml"), "domain: e").unwrap();
+    follower.settle().await;
+    assert_eq!((follower.reports().len(), &*follower.limit().await), (1, "1/DAY"));
 
-    fs::write(it.path("a.yaml"), TWO).unwrap();
-    it.settle().await;
-    assert_eq!((it.reports(), &*it.limit().await), (vec!["loaded".to_owned()], "2/DAY"));
-    fs::remove_file(it.path("a.yaml")).unwrap();
-    it.settle().await;
-    assert_eq!((it.reports(), &*it.limit().await), (vec!["loaded".to_owned()], ""));
+    fs::write(follower.path("a.yaml"), TWO).unwrap();
+    follower.settle().await;
+    assert_eq!(
+        (follower.reports(), &*follower.limit().await),
+        (vec!["loaded".to_owned()], "2/DAY")
+    );
+    fs::remove_file(follower.path("a.yaml")).unwrap();
+    follower.settle().await;
+    assert_eq!((follower.reports(), &*follower.limit().await), (vec!["loaded".to_owned()], ""));
 }
 
 #[tokio::test(start_paused = true)]
 #[cfg(unix)]
 async fn the_swapped_link_of_a_config_map_is_seen() {
     use std::os::unix::fs::symlink;
-    let it = Follower::new(|directory| {
+    let follower = Follower::new(|directory| {
         for (name, text) in [("..1", ONE), ("..2", TWO)] {
             fs::create_dir(directory.join(name)).unwrap();
             fs::write(directory.join(name).join("a.yaml"), text).unwrap();
@@ -117,22 +123,26 @@ async fn the_swapped_link_of_a_config_map_is_seen() {
         symlink("..data/a.yaml", directory.join("a.yaml")).unwrap();
     })
     .await;
-    assert_eq!(it.limit().await, "1/DAY");
-    symlink("..2", it.path("..new")).unwrap();
-    fs::rename(it.path("..new"), it.path("..data")).unwrap();
-    it.settle().await;
-    assert_eq!((it.reports(), &*it.limit().await), (vec!["loaded".to_owned()], "2/DAY"));
+    assert_eq!(follower.limit().await, "1/DAY");
+    symlink("..2", follower.path("..new")).unwrap();
+    fs::rename(follower.path("..new"), follower.path("..data")).unwrap();
+    follower.settle().await;
+    assert_eq!(
+        (follower.reports(), &*follower.limit().await),
+        (vec!["loaded".to_owned()], "2/DAY")
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_directory_that_is_gone_changes_nothing() {
-    let it = Follower::new(|directory| fs::write(directory.join("a.yaml"), ONE).unwrap()).await;
-    fs::remove_dir_all(it.directory.path()).unwrap();
-    it.settle().await;
-    let reports = it.reports();
+    let follower =
+        Follower::new(|directory| fs::write(directory.join("a.yaml"), ONE).unwrap()).await;
+    fs::remove_dir_all(follower.directory.path()).unwrap();
+    follower.settle().await;
+    let reports = follower.reports();
     assert!(
         reports.len() == 1 && reports[0].contains("the directory cannot be read"),
         "{reports:?}"
     );
-    assert_eq!(it.limit().await, "1/DAY");
+    assert_eq!(follower.limit().await, "1/DAY");
 }

@@ -1,4 +1,4 @@
-//! A server's limits on a memory store whose clock stands still.
+//! The limits of a server on a memory store with a fixed clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,19 +47,23 @@ impl Scene {
         self.decided(request).unwrap().response
     }
 
-    /// Whether a request of one hit passes.
+    /// Returns `true` if a request with one hit per descriptor is admitted.
     pub(crate) fn passes(&self, domain: &str, descriptors: &[&[(&str, &str)]]) -> bool {
-        let descriptors = descriptors.iter().map(|it| descriptor(it)).collect();
+        let descriptors = descriptors.iter().map(|entries| descriptor(entries)).collect();
         is_ok(&self.ask(&request(domain, descriptors)))
     }
 
-    /// The status of a request of one descriptor and one hit.
+    /// Returns the status of a request with one descriptor and one hit.
     pub(crate) fn status(&self, domain: &str, entries: &[(&str, &str)]) -> DescriptorStatus {
         self.status_of(domain, descriptor(entries))
     }
 
-    pub(crate) fn status_of(&self, domain: &str, it: RateLimitDescriptor) -> DescriptorStatus {
-        self.ask(&request(domain, vec![it])).statuses.remove(0)
+    pub(crate) fn status_of(
+        &self,
+        domain: &str,
+        descriptor: RateLimitDescriptor,
+    ) -> DescriptorStatus {
+        self.ask(&request(domain, vec![descriptor])).statuses.remove(0)
     }
 
     pub(crate) fn tally(&self, domain: &str, entries: &[(&str, &str)]) -> Tally {
@@ -78,7 +82,7 @@ pub(crate) fn decider(store: Arc<dyn Store>, config: &str, behaviour: Behaviour)
     decider
 }
 
-/// Reads documents, each of which is a file of its own.
+/// Reads documents. Each document is treated as a separate file.
 pub(crate) fn read(text: &str) -> Result<Config, ConfigError> {
     let files: Vec<ConfigFile> = text
         .split("\n---\n")
@@ -91,7 +95,7 @@ pub(crate) fn request(domain: &str, descriptors: Vec<RateLimitDescriptor>) -> Ra
     RateLimitRequest { domain: domain.to_owned().into(), descriptors, hits_addend: 0 }
 }
 
-/// Returns a request as the message of a generated client.
+/// Returns a request as the message type of a generated client.
 pub(crate) fn message(request: &RateLimitRequest) -> Message {
     Message::decode(&*request.encode_to_vec()).unwrap()
 }
@@ -133,11 +137,12 @@ pub(crate) fn is_over(status: &DescriptorStatus) -> bool {
     status.code() == Code::OverLimit
 }
 
-/// The limit as `requests/unit`, without a limit an empty text.
+/// Returns the limit as `requests/unit`, or an empty text if there is no limit.
 pub(crate) fn limit(status: &DescriptorStatus) -> String {
     let limit = status.current_limit.as_ref();
-    limit
-        .map_or(String::new(), |it| format!("{}/{}", it.requests_per_unit, it.unit().as_str_name()))
+    limit.map_or(String::new(), |limit| {
+        format!("{}/{}", limit.requests_per_unit, limit.unit().as_str_name())
+    })
 }
 
 pub(crate) fn reset(status: &DescriptorStatus) -> i64 {

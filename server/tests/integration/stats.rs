@@ -45,7 +45,7 @@ fn limits_are_counted_by_domain_and_keys() {
         ("rate_limit_within_limit", key_q, 4),
         ("rate_limit_shadow_mode", r#"{domain="d",key1="s"}"#, 1),
         ("rate_limit_total_hits", r#"{domain="d",key1="v_5"}"#, 1),
-        // Three limits come before the values.
+        // Three limits fit before the limits with values.
         ("rate_limit_total_hits", r#"{domain="other",key1="other"}"#, 13),
         ("should_rate_limit_error", r#"{err_type="service_error"}"#, 1),
         ("domain_not_found", "", 1),

@@ -1,4 +1,4 @@
-//! Texts of JSON that are not UTF-8: requests with them are refused, counted and logged.
+//! JSON texts that are not UTF-8. Requests with such texts are refused, counted and logged.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use crate::scene::{Scene, block_on};
 
 const CONFIG: &str = "domain: d\ndescriptors: [{key: a, policy: fixed-window 1/365d}]";
 
-/// Bodies around a text, in the order of `/json` and `/v1`.
+/// The parts of a body before and after a text, for `/json` and `/v1`.
 const BODIES: [(&str, &str, &str); 2] = [
     (
         "/json",
@@ -32,7 +32,7 @@ const BODIES: [(&str, &str, &str); 2] = [
     ("/v1/acquire", r#"{"policy": "fixed-window 1/365d", "subject": ""#, r#""}"#),
 ];
 
-/// Texts that are not UTF-8, and the reason for which they are refused.
+/// Texts that are not UTF-8, and the reason of each refusal.
 const TEXTS: [(&[u8], &str); 6] = [
     (b"dave\xff", "is not UTF-8, which JSON requires"),
     (b"\xed\xa0\x80", "is not UTF-8, which JSON requires"),
@@ -86,7 +86,7 @@ fn b95_json_that_is_not_utf8_is_refused_and_counted() {
                         assert_eq!(status, 400, "{path}: {answer}");
                         assert!(answer.replace("\\\\", "\\").contains(why), "{path}: {answer}");
                     }
-                    // The same texts as valid JSON are decided.
+                    // The same texts in valid JSON are decided.
                     for (text, status) in [("dave\u{ff}", 200), (r"dave\u00ff", 429)] {
                         let body = format!("{before}{text}{after}");
                         assert_eq!(post(address, path, body.as_bytes()).await.0, status, "{path}");

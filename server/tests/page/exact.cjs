@@ -1,4 +1,4 @@
-// What the page shows of answers that the test chooses.
+// Checks what the page shows for answers that the test selects.
 "use strict";
 
 const assert = require("node:assert/strict");
@@ -7,7 +7,7 @@ const NOW = 1_000_000_000;
 const ago = (seconds) => NOW - seconds * 1000;
 const LINE = [0, 1, 2];
 
-// Something in each field, with no two numbers the same.
+// An answer with a value in each field. No number occurs twice.
 const FULL = {
   version: "1.2.3", now_ms: NOW, started_ms: ago(3 * 86_400),
   problems: ["The store redis://a (store) does not answer: down", "The circuit breaker is half-open."],
@@ -64,14 +64,14 @@ async function exact(browser, origin, eventually) {
   await page.route(/\/activity\?/, (route) => {
     asked += 1;
     query = new URL(route.request().url()).search;
-    // Without one, the page waits.
+    // Without an answer, the page waits.
     if (answer !== null) return route.fulfill(answer);
   });
   const rows = (id) => page.locator(`#${id} tbody tr`).evaluateAll((all) => {
-    const text = (cell) => [...(cell.children.length ? cell.children : [cell])].map((it) => it.textContent).filter(Boolean).join("; ");
+    const text = (cell) => [...(cell.children.length ? cell.children : [cell])].map((child) => child.textContent).filter(Boolean).join("; ");
     return all.map((row) => [...row.cells].map(text).filter(Boolean));
   });
-  const text = (id) => page.locator(`#${id}`).evaluate((it) => it.textContent);
+  const text = (id) => page.locator(`#${id}`).evaluate((element) => element.textContent);
   const isState = (state) => async () => (await page.evaluate(() => document.body.dataset.state)) === state;
   await page.goto(`${origin}/`);
   await eventually("the answer is shown", isState("live"));
@@ -79,30 +79,30 @@ async function exact(browser, origin, eventually) {
   assert.equal(await text("about"), "1.2.3, up for 3 days");
   assert.deepEqual(await Promise.all(["admitted", "refused", "failed"].map(text)), ["10", "9.9", "0.3"]);
   assert.deepEqual(await rows("limits"), [["d.a; named by calls", "1.1", "2.2", "3.3"], ["d.b; gcra 1/s", "0", "0", "0"]]);
-  const kinds = await page.locator("#limits tbody tr").first().locator("td.number").evaluateAll((all) => all.map((it) => it.className));
+  const kinds = await page.locator("#limits tbody tr").first().locator("td.number").evaluateAll((all) => all.map((cell) => cell.className));
   assert.deepEqual(kinds, ["number ", "number hot", "number warm"]);
-  const lines = await page.locator("#limits tbody tr").first().locator("path").evaluateAll((all) => all.map((it) => [it.getAttribute("class"), it.getAttribute("d")]));
+  const lines = await page.locator("#limits tbody tr").first().locator("path").evaluateAll((all) => all.map((path) => [path.getAttribute("class"), path.getAttribute("d")]));
   assert.deepEqual(lines, [["admitted", "M58.5 19.0L59.5 1.0"], ["refused", "M58.5 10.0L59.5 19.0"]]);
   assert.equal(await text("limits-other"), "Others: 4.4 admitted, 5.5 refused, 6.6 in shadow per second.");
   assert.deepEqual(await rows("subjects"), [["hidden", "d.a", "12 – 3,456"], ["(empty); tenant t", "d.b", "8"]]);
-  assert.equal(await text("subjects-note"), "Of 1,234 refusals in this minute and the one before. Two numbers are bounds. " +
+  assert.equal(await text("subjects-note"), "1,234 refusals in this and the previous minute. Two numbers are the bounds of a count. " +
     "Subjects are hidden; page.subjects = true in the settings file shows them.");
   assert.deepEqual(await rows("stores"), [
     ["redis://a; store", "does not answer; for 60 s; down", "open; opened 2 times", "–"],
     ["redis://b; limits per second", "answers; for 61 s", "half-open; opened 1 time", "1.5 ms"],
-    ["redis://c; store", "not asked yet", "none", "–"],
+    ["redis://c; store", "not probed yet", "none", "–"],
   ]);
   assert.equal(await text("on-store-error"), "Requests that a store cannot decide pass.");
   assert.deepEqual(await rows("errors"), [["timeout", "0.7", "5,678"]]);
   const configuration = await text("configuration");
   assert.match(configuration, /^Limits5 limits in 52 domainsDomainsx, y and 50 moreFilesz\.yamlLast change30 s ago, at [^;]*; 2 changes since the start/);
-  assert.match(configuration, /Last refused change20 s ago, at [^(]* \(put right since then\): bad$/);
+  assert.match(configuration, /Last refused change20 s ago, at [^(]* \(corrected since then\): bad$/);
   assert.deepEqual(await rows("slow"), [
     ["2.3 s", "119 s ago", "v1", "d.a; the first of 3 calls; and 2 other limits; s", "refused"],
     ["5.4 ms", "2 min ago", "resp", "no limit", "timeout"],
     ["987 µs", "2 h ago", "envoy", "d.b; and 1 other limit", "admitted"],
   ]);
-  assert.deepEqual(await page.locator("#alert p").evaluateAll((all) => all.map((it) => it.textContent)), FULL.problems);
+  assert.deepEqual(await page.locator("#alert p").evaluateAll((all) => all.map((paragraph) => paragraph.textContent)), FULL.problems);
   assert.equal(query, "?name=&sort=refused&reversed=false&rows=50");
   assert.equal(await text("limits-count"), "2 of 9 limits");
   const shown = async (ids) => {
@@ -120,7 +120,7 @@ async function exact(browser, origin, eventually) {
   assert.equal(await text("limits-other"), "");
   assert.equal(await text("limits-count"), "0 limits");
   assert.equal(await text("limits-none"), "No decision in the last minute.");
-  assert.equal(await text("subjects-note"), "Of 1 refusal in this minute and the one before. Two numbers are bounds.");
+  assert.equal(await text("subjects-note"), "1 refusal in this and the previous minute. Two numbers are the bounds of a count.");
   assert.equal(await text("on-store-error"), "Requests that a store cannot decide are refused.");
 
   answer = { json: { ...EMPTY, other_limits: { ...EMPTY.other_limits, count: 3 } } };
@@ -145,7 +145,7 @@ async function exact(browser, origin, eventually) {
   await eventually("a server that does not answer is shown", isState("stale"));
   assert.match(await text("state"), /^Stale for [0-9]+ s: no answer$/);
 
-  // In the background it asks less often, and at once when it comes back.
+  // In the background, the page polls less often. It polls immediately when it becomes visible.
   answer = { json: FULL };
   await eventually("it goes on", isState("live"));
   const see = (hidden) => page.evaluate((hidden) => {
@@ -159,7 +159,7 @@ async function exact(browser, origin, eventually) {
     await new Promise((resolve) => setTimeout(resolve, 3000));
     return asked === before;
   });
-  // Without its timer, which no request in flight sets again.
+  // The timer is removed. No request is in flight that would set it again.
   await page.evaluate(() => {
     for (let id = setTimeout(() => {}, 0); id > 0; id -= 1) clearTimeout(id);
   });
@@ -167,7 +167,7 @@ async function exact(browser, origin, eventually) {
   await see(false);
   await eventually("it asks at once", () => asked > before);
 
-  // It goes on once, however often it came back while the server did not answer.
+  // The page polls only once, although it became visible several times while the server was silent.
   answer = null;
   before = asked;
   await eventually("it waits", () => asked > before);
@@ -182,10 +182,10 @@ async function exact(browser, origin, eventually) {
   await page.close();
 }
 
-// What the page asks for when its reader chooses limits.
+// Checks the requests of the page when its reader selects limits.
 async function choose(page, eventually, query) {
   const asks = (expected) => eventually(`it asks for ${expected}`, () => query() === expected);
-  const order = () => page.locator("#limits th[aria-sort]").evaluateAll((all) => all.map((it) => `${it.textContent} ${it.getAttribute("aria-sort")}`));
+  const order = () => page.locator("#limits th[aria-sort]").evaluateAll((all) => all.map((head) => `${head.textContent} ${head.getAttribute("aria-sort")}`));
   await page.locator("#more").click();
   await asks("?name=&sort=refused&reversed=false&rows=500");
   await eventually("there are no more limits to show", () => page.locator("#more").isHidden());
@@ -203,12 +203,12 @@ async function choose(page, eventually, query) {
     assert.deepEqual(await order(), [`${name} ${direction}`]);
     await asks(`?name=a%20b%26c&sort=${sort}&reversed=false&rows=50`);
   }
-  // The address has the choice, so that it can be loaded again.
+  // The address contains the selection, so that a reload keeps it.
   await page.reload();
   await asks("?name=a%20b%26c&sort=minute&reversed=false&rows=50");
   assert.equal(await page.locator("#name").inputValue(), "a b&c");
   assert.deepEqual(await order(), ["Last minute descending"]);
-  // An address that is wrong is as one without a choice.
+  // An invalid address has the same effect as an address without a selection.
   await page.goto(`${page.url().split("?")[0]}?sort=x&rows=7&reversed=1`);
   await asks("?name=&sort=refused&reversed=false&rows=50");
 }

@@ -1,4 +1,4 @@
-// The page in a real browser while a load runs: main.cjs CHROMIUM SERVER DIRECTORY SCREENSHOTS
+// Tests the page in a real browser during a load: main.cjs CHROMIUM SERVER DIRECTORY SCREENSHOTS
 "use strict";
 
 const assert = require("node:assert/strict");
@@ -56,7 +56,7 @@ async function eventually(what, condition) {
   throw new Error(`not within a minute: ${what} (${last})`);
 }
 
-// Starts a server on free ports. Its addresses are in what it prints.
+// Starts a server on free ports, and reads its addresses from its output.
 async function start(settings) {
   const config = path.join(directory, "limits");
   fs.mkdirSync(config, { recursive: true });
@@ -98,7 +98,7 @@ function command(...parts) {
   ]);
 }
 
-// Sends requests over all protocols until it is told to stop.
+// Sends requests over all protocols until it is stopped.
 function load(server) {
   let isRunning = true;
   const resp = net.connect(server.resp, "127.0.0.1");
@@ -141,7 +141,7 @@ async function main() {
   } finally {
     await work.stop();
     await browser.close();
-    // One that was killed has no exit code.
+    // A process that was killed has no exit code.
     if (server.child.exitCode === null && server.child.signalCode === null) {
       server.child.kill("SIGTERM");
       await new Promise((resolve) => server.child.once("exit", resolve));
@@ -157,7 +157,7 @@ async function watch(browser, server, work) {
   page.on("pageerror", (error) => problems.push(`error: ${error}`));
   page.on("dialog", (dialog) => problems.push(`dialog: ${dialog.message()}`) && dialog.dismiss());
   page.on("console", (message) => {
-    // A browser reports each request that fails.
+    // The browser logs each failed request.
     const isExpected = isStopped && message.text().includes("ERR_CONNECTION_REFUSED");
     if (["error", "warning"].includes(message.type()) && !isExpected) problems.push(`console: ${message.text()}`);
   });
@@ -178,14 +178,14 @@ async function watch(browser, server, work) {
   await eventually("it is live", async () => (await state()) === "live");
   await eventually("all limits have rows", async () => {
     const limits = await text("#limits");
-    return ["shop.remote_address", "5 per 1m", "shop.path_/login.account", "throttle: ", "checkout: "].every((it) => limits.includes(it));
+    return ["shop.remote_address", "5 per 1m", "shop.path_/login.account", "throttle: ", "checkout: "].every((name) => limits.includes(name));
   });
   await eventually("refusals are shown", async () => (await page.locator("#limits .hot").count()) >= 3);
   await eventually("a shadow is shown", async () => (await page.locator("#limits .warm").count()) >= 1);
   await eventually("all hostile subjects are shown", async () => {
     const subjects = await text("#subjects");
     return ["<img src=x", "<script>", "\\u{202e}gnp.exe", "a\\0b\\u{1b}[2J\\u{7}", "'\"&lt;", "… bytes …".slice(2), "مرحبا", "東京", "tenant acme"]
-      .every((it) => subjects.includes(it));
+      .every((part) => subjects.includes(part));
   });
   assert.equal(await page.locator("#subjects img, #subjects script, #slow img").count(), 0);
   assert.equal(await page.evaluate(() => window.broken), undefined);
@@ -194,8 +194,8 @@ async function watch(browser, server, work) {
   const before = await refusals();
   await eventually("numbers move", async () => (await refusals()) > before);
   await eventually("lines are drawn", async () => {
-    const paths = await page.locator("#limits path").evaluateAll((all) => all.map((it) => it.getAttribute("d")));
-    return paths.length >= 8 && paths.every((it) => /^M[0-9.]+ [0-9.]+L/.test(it));
+    const paths = await page.locator("#limits path").evaluateAll((all) => all.map((path) => path.getAttribute("d")));
+    return paths.length >= 8 && paths.every((path) => /^M[0-9.]+ [0-9.]+L/.test(path));
   });
   assert.match(await text("#stores"), /memory[^]*answers/);
   assert.match(await text("#configuration"), /3 limits in 1 domain[^]*shop\.yaml[^]*none since the start/);
@@ -237,14 +237,14 @@ async function watch(browser, server, work) {
   assert.deepEqual(problems, []);
 }
 
-// 300 limits: those that refuse most come first, and each is found by its name.
+// Checks a page with 300 limits: those with most refusals are first, and the name finds each limit.
 async function many(page, server, shot, text, fits) {
   fs.writeFileSync(path.join(server.config, "many.yaml"), MANY);
   await eventually("the limits are in force", async () => (await text("#configuration")).includes("303 limits"));
   let isRunning = true;
   const run = async () => {
     for (let turn = 0; isRunning; turn += 1) {
-      // The last ones refuse most.
+      // The last routes refuse most.
       const index = Math.floor(300 * Math.sqrt(((turn * 37) % 300) / 300));
       const entries = [{ key: "route", value: ROUTES[turn % 2 ? index : turn / 2 % 300] }];
       await post(server.json, "/json", { domain: "many", descriptors: [{ entries }] }).catch(() => {});
@@ -253,13 +253,13 @@ async function many(page, server, shot, text, fits) {
   const done = run();
   await eventually("50 of all limits are listed", async () => /^50 of 30[0-9] limits$/.test(await text("#limits-count")));
   const figures = (column) => page.locator(`#limits tbody tr td:nth-child(${column})`).allInnerTexts();
-  const falls = (texts) => texts.map((it) => Number(it.replace(/[^0-9.]/g, ""))).every((it, index, all) => index === 0 || it <= all[index - 1]);
+  const falls = (texts) => texts.map((number) => Number(number.replace(/[^0-9.]/g, ""))).every((number, index, all) => index === 0 || number <= all[index - 1]);
   for (const [name, column] of [["Refused", 3], ["Admitted", 2]]) {
     if (name !== "Refused") await page.locator("#limits th button", { hasText: name }).click();
     await eventually(`the order is that of the figures, ${name}`, async () => falls(await figures(column)));
   }
   await page.locator("#limits th button", { hasText: "Refused" }).click();
-  const top = (selector) => page.locator(selector).evaluate((it) => it.getBoundingClientRect().top + scrollY);
+  const top = (selector) => page.locator(selector).evaluate((element) => element.getBoundingClientRect().top + scrollY);
   assert.ok((await top("#configuration")) < (await top("#limits")) && (await top("#limits")) < 900, "health comes first");
   for (const scheme of ["light", "dark"]) {
     await page.emulateMedia({ colorScheme: scheme });
@@ -284,27 +284,27 @@ async function many(page, server, shot, text, fits) {
   await done;
 }
 
-// Texts with less contrast to their ground than WCAG AA asks for.
+// Returns the texts whose contrast is lower than WCAG AA requires.
 function contrasts(page) {
   return page.evaluate(() => {
     const numbers = (color) => color.match(/[0-9.]+/g).map(Number);
     const luminance = (color) => {
-      const [r, g, b] = numbers(color).map((it) => {
-        const share = it / 255;
+      const [r, g, b] = numbers(color).map((channel) => {
+        const share = channel / 255;
         return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
       });
       return 0.2126 * r + 0.7152 * g + 0.0722 * b;
     };
     const ground = (element) => {
-      for (let it = element; it; it = it.parentElement) {
-        const color = getComputedStyle(it).backgroundColor;
+      for (let ancestor = element; ancestor; ancestor = ancestor.parentElement) {
+        const color = getComputedStyle(ancestor).backgroundColor;
         if (numbers(color)[3] !== 0) return color;
       }
       return "rgb(255, 255, 255)";
     };
     const low = [];
     for (const element of document.querySelectorAll("body *")) {
-      const hasText = [...element.childNodes].some((it) => it.nodeType === Node.TEXT_NODE && it.textContent.trim());
+      const hasText = [...element.childNodes].some((node) => node.nodeType === Node.TEXT_NODE && node.textContent.trim());
       if (!hasText || element.offsetParent === null) continue;
       const [a, b] = [luminance(getComputedStyle(element).color), luminance(ground(element))].sort((x, y) => y - x);
       const contrast = (a + 0.05) / (b + 0.05);

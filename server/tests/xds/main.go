@@ -1,9 +1,9 @@
-// A management server of limits by go-control-plane, set up as Envoy Gateway sets up its own: one aggregated stream,
-// snapshots of a node by its id, and mutual TLS if certificates are given.
+// A management server of limits on go-control-plane. Its setup is the setup in Envoy Gateway: one
+// aggregated stream, snapshots by the id of the node, and mutual TLS if certificates are given.
 //
-// A line "VERSION FILE" on standard input puts a snapshot in place: the limits in a JSON file, an array of
-// RateLimitConfig; without a file, a snapshot that has no limits at all, whose version go-control-plane takes for "".
-// What clients do is printed, one line each.
+// A line "VERSION FILE" on standard input puts a snapshot in place. FILE is a JSON array of
+// RateLimitConfig. Without FILE, the snapshot contains no limits, and go-control-plane uses the
+// version "" for it. The requests of clients are printed, one per line.
 package main
 
 import (
@@ -32,9 +32,9 @@ import (
 )
 
 var (
-	address = flag.String("address", "127.0.0.1:0", "where to listen")
-	node    = flag.String("node", "envoy-ratelimit", "the id of the node that is served")
-	certs   = flag.String("certs", "", "the folder of tls.crt, tls.key and ca.crt")
+	address = flag.String("address", "127.0.0.1:0", "address to listen on")
+	node    = flag.String("node", "envoy-ratelimit", "id of the node whose clients are served")
+	certs   = flag.String("certs", "", "folder with tls.crt, tls.key and ca.crt")
 )
 
 func main() {
@@ -75,14 +75,14 @@ func callbacks() server.Callbacks {
 		StreamClosedFunc: func(stream int64, _ *core.Node) {
 			fmt.Println("closed", stream)
 		},
-		StreamRequestFunc: func(stream int64, it *discovery.DiscoveryRequest) error {
-			fmt.Printf("request %d node=%s version=%q nonce=%q error=%q\n", stream, it.GetNode().GetId(),
-				it.GetVersionInfo(), it.GetResponseNonce(), it.GetErrorDetail().GetMessage())
+		StreamRequestFunc: func(stream int64, request *discovery.DiscoveryRequest) error {
+			fmt.Printf("request %d node=%s version=%q nonce=%q error=%q\n", stream, request.GetNode().GetId(),
+				request.GetVersionInfo(), request.GetResponseNonce(), request.GetErrorDetail().GetMessage())
 			return nil
 		},
-		StreamResponseFunc: func(_ context.Context, stream int64, _ *discovery.DiscoveryRequest, it *discovery.DiscoveryResponse) {
-			fmt.Printf("response %d version=%q nonce=%q resources=%d\n", stream, it.GetVersionInfo(), it.GetNonce(),
-				len(it.GetResources()))
+		StreamResponseFunc: func(_ context.Context, stream int64, _ *discovery.DiscoveryRequest, response *discovery.DiscoveryResponse) {
+			fmt.Printf("response %d version=%q nonce=%q resources=%d\n", stream, response.GetVersionInfo(), response.GetNonce(),
+				len(response.GetResources()))
 		},
 	}
 }

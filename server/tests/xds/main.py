@@ -1,8 +1,8 @@
-"""Runs tidegate-server with a management server by go-control-plane: see .ci/xds, which builds it.
+"""Runs tidegate-server with a management server on go-control-plane. .ci/xds builds both.
 
     main.py MANAGEMENT_SERVER SERVER [CASE...]
 
-A CASE is a part of a test's name; without one, all are run.
+A CASE is a part of a test's name. Without a CASE, all tests are run.
 """
 
 import http.client
@@ -34,7 +34,7 @@ BAD, REASON = per_day(9, key=""), "d: descriptor has empty key"
 
 
 class Management(Process):
-    """A management server, which is sent lines and prints what clients do."""
+    """A management server that reads snapshots from its input and prints the requests of clients."""
 
     def __init__(self, folder, port, certs=None):
         self.folder = pathlib.Path(folder)
@@ -49,7 +49,7 @@ class Management(Process):
         wait_for("the management server's start", lambda: self.is_running() and "listening" in self.said())
 
     def put(self, version, resources):
-        """Puts a snapshot in place; `None` is one that has no limits at all, and so no version."""
+        """Puts a snapshot in place. `None` is a snapshot without limits, which has no version."""
         line = version
         if resources is not None:
             self.files += 1
@@ -60,7 +60,7 @@ class Management(Process):
         self.process.stdin.flush()
 
     def wait_for(self, pattern):
-        """Waits for a line, and returns how often it has been printed."""
+        """Waits for a line that matches, and returns the number of such lines."""
         lines = re.compile(pattern, re.MULTILINE)
         wait_for(pattern, lambda: self.is_running() and lines.search(self.said()))
         return len(lines.findall(self.said()))
@@ -69,7 +69,7 @@ class Management(Process):
         self.wait_for(rf'^request .*version="{version}" nonce="\d+" error=""$')
 
     def refused(self, version, reason):
-        """`version` is the one that stays in force."""
+        """Waits for a refusal. `version` is the version that stays in force."""
         self.wait_for(rf'^request .*version="{version}" nonce="\d+" error="{re.escape(reason)}"$')
 
     def requests(self):
@@ -81,7 +81,7 @@ class Management(Process):
 
 
 class Server(Process):
-    """tidegate-server, with the settings that Envoy Gateway gives envoyproxy/ratelimit."""
+    """tidegate-server with the settings that Envoy Gateway gives envoyproxy/ratelimit."""
 
     def __init__(self, folder, port, **variables):
         env = {
@@ -107,8 +107,11 @@ class Server(Process):
         self.port = int(wait_for("the server's start", lambda: self.is_running() and pattern.search(self.said()))[1])
 
     def ask(self, domain, *descriptors):
-        """The status code, and the statuses of the descriptors, each a list of `(key, value)`."""
-        wanted = [{"entries": [{"key": key, "value": value} for key, value in it]} for it in descriptors]
+        """Returns the status code and the statuses. A descriptor is a list of `(key, value)`."""
+        wanted = [
+            {"entries": [{"key": key, "value": value} for key, value in descriptor]}
+            for descriptor in descriptors
+        ]
         body = json.dumps({"domain": domain, "descriptors": wanted})
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT)
         connection.request("POST", "/json", body)
@@ -118,7 +121,7 @@ class Server(Process):
         return response.status, json.loads(said).get("statuses", []) if said.startswith(b"{") else said
 
     def decide(self, domain, entries):
-        """The status code, and the limit of a descriptor, such as `5 per DAY`; `None` if there is none."""
+        """Returns the status code and the limit of a descriptor, such as `5 per DAY`, or `None`."""
         status, [said] = self.ask(domain, entries)
         found = said.get("currentLimit")
         return status, found and f"{found.get('requestsPerUnit', 0)} per {found['unit']}"
@@ -142,14 +145,14 @@ class Cases(unittest.TestCase):
         self.addCleanup(self.port.close)
 
     def management(self, **settings):
-        it = Management(self.folder, self.port, **settings)
-        self.addCleanup(lambda: it.process.poll() is None and it.stop())
-        return it
+        peer = Management(self.folder, self.port, **settings)
+        self.addCleanup(lambda: peer.process.poll() is None and peer.stop())
+        return peer
 
     def server(self, **variables):
-        it = Server(self.folder, self.port, **variables)
-        self.addCleanup(it.stop)
-        return it
+        server = Server(self.folder, self.port, **variables)
+        self.addCleanup(server.stop)
+        return server
 
 
 class Protocol(Cases):
@@ -176,7 +179,7 @@ class Protocol(Cases):
     def test_a_refused_snapshot_is_sent_again_at_once_and_read_slowly(self):
         peer, server = self.management(), self.server(XDS_CLIENT_BACKOFF_INITIAL_INTERVAL="10s")
         peer.put("1", [BAD])
-        # 100, 200, 400, 800 ms: go-control-plane has no pause of its own.
+        # The pauses are 100, 200, 400 and 800 ms. go-control-plane itself does not pause.
         wait_for("four refusals", lambda: peer.said().count(REASON) >= 4)
         peer.put("2", [per_day(2)])
         peer.accepted("2")
@@ -192,7 +195,7 @@ class Protocol(Cases):
         self.assertEqual((server.health(), server.limit()), (200, None))
         peer.put("3", [per_day(3)])
         server.has_limit("3 per DAY")
-        # Envoy Gateway without any gateway.
+        # Envoy Gateway sends such a snapshot if it has no gateways.
         peer.put("4", None)
         server.has_limit(None)
         peer.put("5", [per_day(5)])
@@ -268,7 +271,7 @@ class Restarts(Cases):
 
 
 class Encrypted(Cases):
-    """Mutual TLS 1.3, with certificates where Envoy Gateway mounts them."""
+    """Tests of mutual TLS 1.3, with certificates in the folders that Envoy Gateway mounts."""
 
     def setUp(self):
         super().setUp()
@@ -315,7 +318,7 @@ class Encrypted(Cases):
 
 
 class Translated(Cases):
-    """The shapes of limits that Envoy Gateway translates policies to."""
+    """Tests of the limits into which Envoy Gateway translates its policies."""
 
     def test_each_shape_decides(self):
         cases = json.loads((HERE / "envoy_gateway.json").read_text())
@@ -324,7 +327,7 @@ class Translated(Cases):
         peer.accepted("1")
         for case in cases["requests"]:
             with self.subTest(case["is"]):
-                entries = [tuple(it) for it in case["entries"]]
+                entries = [tuple(entry) for entry in case["entries"]]
                 decided = server.decide(case["domain"], entries)
                 self.assertEqual(decided, (case["status"], case["limit"]))
 

@@ -1,17 +1,17 @@
-//! Numbers, spans and texts in arguments.
+//! Parses numbers, spans and texts in the arguments of commands.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 
-/// Why an argument is not valid; a reply with the code `ERR`.
+/// The reason why an argument is not valid. It is sent in a reply with the code `ERR`.
 pub(super) type ArgumentError = String;
 
-/// A whole number from `min` to the maximum of Redis.
+/// Returns a whole number from `min` to the largest integer of Redis.
 pub(super) fn number(name: &str, argument: &[u8], min: u64) -> Result<u64, ArgumentError> {
     let text = std::str::from_utf8(argument).ok().filter(|text| !text.starts_with('+'));
     let number = text.and_then(|text| text.parse::<u64>().ok());
-    number.filter(|it| (min..=i64::MAX as u64).contains(it)).ok_or_else(|| {
+    number.filter(|number| (min..=i64::MAX as u64).contains(number)).ok_or_else(|| {
         format!(
             "{name} is '{}'; it must be a whole number from {min} to {}",
             shown(argument),
@@ -28,26 +28,27 @@ pub(super) fn milliseconds(name: &str, argument: &[u8]) -> Result<Duration, Argu
     number(name, argument, 0).map(Duration::from_millis)
 }
 
-/// A text of which a policy or a user is named.
+/// Returns the text of a policy or of a user name.
 pub(super) fn text<'a>(name: &str, argument: &'a Bytes) -> Result<&'a str, ArgumentError> {
     std::str::from_utf8(argument)
         .map_err(|_| format!("{name} is '{}'; it must be UTF-8", shown(argument)))
 }
 
-/// The beginning of an argument, for a message.
+/// Returns the beginning of an argument for a message.
 pub(super) fn shown(argument: &[u8]) -> String {
     let end = argument.len().min(40);
     let dots = if argument.len() > end { "..." } else { "" };
     format!("{}{dots}", argument.get(..end).unwrap_or_default().escape_ascii())
 }
 
-/// Rounded up, so that a client that waits for that long does not come too early.
+/// Returns the seconds of a span, rounded up so that a client that waits for them does not retry
+/// too early.
 pub(super) fn whole_seconds(span: Duration) -> i64 {
     let seconds = span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0));
     i64::try_from(seconds).unwrap_or(i64::MAX)
 }
 
-/// Rounded up.
+/// Returns the milliseconds of a span, rounded up.
 pub(super) fn whole_milliseconds(span: Duration) -> i64 {
     i64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }

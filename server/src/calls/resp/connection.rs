@@ -1,4 +1,4 @@
-//! A connection, from its bytes to its end.
+//! Serves a connection from its first bytes to its end.
 
 use std::io;
 use std::mem;
@@ -15,34 +15,37 @@ use super::reply::Reply;
 use super::session::{Planned, Session, Shared, Step};
 use crate::calls::{CallRequest, Outcome};
 
-/// The maximum number of commands that are decided together, and answered at once.
+/// The maximum number of commands that are decided and answered together.
 const MAX_BATCH: usize = 256;
 
-/// How many bytes of arguments end a batch: a reply may repeat its arguments.
+/// The size of the arguments at which a batch ends. It bounds the replies, because a reply can
+/// repeat its arguments.
 const MAX_BATCH_BYTES: usize = 1 << 20;
 
-/// How many bytes are read at once.
+/// The number of bytes that one read can return.
 const READ_BYTES: usize = 16 << 10;
 
-/// A buffer with room for fewer bytes is replaced. Arguments keep the buffers that they came in: one that has just begun is
-/// filled first, so that arguments that come one by one keep about as much memory as they have bytes.
+/// A buffer with room for fewer bytes is replaced. An argument keeps the whole buffer in memory in
+/// which it arrived. Filling a buffer before the next one is allocated keeps the memory close to
+/// the size of the arguments.
 const MIN_READ_BYTES: usize = 4 << 10;
 
-/// In place of a span beyond what a clock can count.
+/// The timeout that replaces a span that the clock cannot represent.
 const FAR: Duration = Duration::from_secs(365 * 86_400);
 
-/// How long a connection that has ended waits for its client to end it, too.
+/// The maximum time that a closed connection waits for its client to close it as well.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Buffers of at most this size are kept.
+/// The maximum size of a buffer that is kept for reuse.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// Answers the commands of a client until it ends the connection, is silent or slow for too long, or sends what is not
-/// a command; or until `stopped` is true and the commands that have come are answered.
+/// Answers the commands of a client until the client closes the connection, exceeds a timeout, or
+/// sends bytes that are not a command. If `stopped` becomes true, the connection ends after the
+/// commands that have arrived are answered.
 ///
 /// # Errors
 ///
-/// If the connection fails.
+/// Returns an error if the connection fails.
 pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     shared: Arc<Shared>,
@@ -52,10 +55,10 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     let mut session = Session::new(Arc::clone(&shared));
     let mut frames = Frames::default();
     let (mut input, mut output) = (BytesMut::new(), Vec::new());
-    // Whether long arguments have come: the buffer has the memory of all that was taken from it, and its capacity does
-    // not say so.
+    // Whether long arguments have arrived. In this case the buffer still holds the memory of the
+    // arguments that were split off, although its capacity does not include them.
     let mut has_grown = false;
-    // When the first bytes of a command came that is not complete.
+    // The time at which the first bytes of an incomplete command arrived.
     let mut begun: Option<Instant> = None;
     loop {
         let batch = read_batch(&mut frames, &mut session, &mut input, &shared);
@@ -64,7 +67,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         has_grown |= batch.bytes > KEPT_BYTES;
         if has_commands {
             answer(batch.commands, &shared, &mut output).await;
-            // A client that does not read its replies gets no more of them.
+            // A client that does not read its replies gets no further replies.
             timeout(settings.write_timeout, send(&mut stream, &output)).await??;
             output.clear();
             output.shrink_to(KEPT_BYTES);
@@ -106,9 +109,9 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             Err(_) => {
                 let message = if is_partial {
                     let span = settings.command_timeout;
-                    format!("a command has not come within {span:?}")
+                    format!("a command did not arrive within {span:?}")
                 } else {
-                    format!("no command has come for {:?}", settings.idle_timeout)
+                    format!("no command arrived within {:?}", settings.idle_timeout)
                 };
                 Reply::error(message).write(session.protocol(), &mut output);
                 timeout(settings.write_timeout, send(&mut stream, &output)).await??;
@@ -118,19 +121,21 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// Writes all of it, and what an encrypted stream holds back.
+/// Writes all bytes, and flushes the stream, because an encrypted stream buffers writes.
 async fn send(stream: &mut (impl AsyncWrite + Unpin), output: &[u8]) -> io::Result<()> {
     stream.write_all(output).await?;
     stream.flush().await
 }
 
-/// Ends a connection. An encrypted one says so to its client, which may not read it.
+/// Closes a connection. The shutdown of an encrypted stream sends a message. This can block if the
+/// client does not read, so it has a timeout.
 async fn end(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     within: Duration,
 ) -> io::Result<()> {
     timeout(within, stream.shutdown()).await??;
-    // A socket that is closed while there is something to read drops the replies that are under way.
+    // If a socket is closed while it has unread input, the replies in flight are lost. Therefore
+    // the input is read until the client closes the connection.
     let _ = timeout(LINGER, tokio::io::copy(stream, &mut tokio::io::sink())).await;
     Ok(())
 }
@@ -139,14 +144,14 @@ fn after(start: Instant, span: Duration) -> Instant {
     start.checked_add(span).unwrap_or_else(|| start + FAR)
 }
 
-/// Commands that are answered at once.
+/// The commands that are answered together.
 struct Batch {
     commands: Vec<Planned>,
-    /// Whether the connection ends after them.
+    /// Whether the connection ends after these commands.
     is_end: bool,
-    /// How many bytes their arguments have.
+    /// The size of the arguments of all commands in bytes.
     bytes: usize,
-    /// Whether others may have come.
+    /// Whether the size limit ended the batch, so that further commands may have arrived.
     is_large: bool,
 }
 
@@ -165,7 +170,7 @@ fn read_batch(
         match next {
             Ok(None) => break,
             Ok(Some(arguments)) => {
-                batch.bytes += arguments.iter().map(|it| it.len()).sum::<usize>();
+                batch.bytes += arguments.iter().map(|argument| argument.len()).sum::<usize>();
                 batch.is_large = batch.bytes >= MAX_BATCH_BYTES;
                 let planned = session.plan(&arguments);
                 batch.is_end = matches!(planned.step, Step::End(_));
@@ -189,7 +194,7 @@ async fn answer(commands: Vec<Planned>, shared: &Shared, output: &mut Vec<u8>) {
     let start = Clock::now();
     let requests: Vec<&CallRequest> = commands
         .iter()
-        .filter_map(|it| match &it.step {
+        .filter_map(|planned| match &planned.step {
             Step::Call(request, _) => Some(request),
             Step::Reply(_) | Step::Queued | Step::End(_) => None,
         })
@@ -201,7 +206,7 @@ async fn answer(commands: Vec<Planned>, shared: &Shared, output: &mut Vec<u8>) {
     let mut decisions = decisions.into_iter();
     for Planned { command, protocol, step } in commands {
         let (reply, is_refused) = match step {
-            // `EXEC` executes the command, which is counted then.
+            // `EXEC` executes the command later, and only then counts it.
             Step::Queued => {
                 Reply::Status("QUEUED").write(protocol, output);
                 continue;
@@ -212,7 +217,7 @@ async fn answer(commands: Vec<Planned>, shared: &Shared, output: &mut Vec<u8>) {
                     (form.reply(&request, &decision), !request.is_admitted(&decision))
                 }
                 Some(Err(error)) => (Reply::of_error(&error), false),
-                // `decide_many` has one answer for each.
+                // `decide_many` returns one answer per call, so this case does not occur.
                 None => (Reply::error("the call was not decided"), false),
             },
         };

@@ -1,7 +1,8 @@
-//! Commands from bytes.
+//! Parses commands from bytes.
 //!
-//! Not by a crate: those for this protocol (`redis-protocol` 6.0) begin a command anew with each read, so that a slow
-//! client costs the square of its bytes, have no bounds, and know no inline commands.
+//! Crates for this protocol (`redis-protocol` 6.0) do not fit. They parse an incomplete command
+//! from its start after each read, so that the work for a slow client is quadratic in its bytes.
+//! They also have no bounds and no inline commands.
 
 use std::error::Error;
 use std::fmt;
@@ -10,22 +11,22 @@ use bytes::{Buf, Bytes, BytesMut};
 use smallvec::SmallVec;
 use tidegate_core::MAX_SUBJECT;
 
-/// The maximum length of an argument in bytes: that of a subject.
+/// The maximum length of an argument in bytes. It is equal to the maximum length of a subject.
 pub const MAX_ARGUMENT_BYTES: usize = MAX_SUBJECT;
 
-/// The maximum number of arguments of a command, its name included.
+/// The maximum number of arguments of a command, including its name.
 pub const MAX_ARGUMENTS: usize = 1_024;
 
-/// The maximum length of all arguments of a command in bytes.
+/// The maximum total length of the arguments of a command in bytes.
 pub const MAX_COMMAND_BYTES: usize = 2 << 20;
 
-/// The maximum length of an inline command, as in Redis.
+/// The maximum length of an inline command in bytes, as in Redis.
 const MAX_INLINE_BYTES: usize = 64 << 10;
 
-/// The maximum length of a line with a number, and of its end.
+/// The maximum length in bytes of a line that contains a number, including the end of the line.
 const MAX_HEADER_BYTES: usize = 32;
 
-/// What a client may send.
+/// The bounds of the commands that a client can send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// The maximum number of arguments.
@@ -35,18 +36,19 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Those of a client that has not logged in yet: those of Redis.
+    /// The bounds of a client that has not logged in yet. Redis has the same bounds.
     pub const BEFORE_LOGIN: Self = Self { arguments: 10, argument_bytes: 16 << 10 };
-    /// Those of any other client.
+    /// The bounds of a client that has logged in or needs no login.
     pub const FULL: Self = Self { arguments: MAX_ARGUMENTS, argument_bytes: MAX_ARGUMENT_BYTES };
 }
 
-/// Why bytes are not a command. The connection ends, as nothing can tell where the next command begins.
+/// The reason why bytes are not a command. The server closes the connection, because the start of
+/// the next command is unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FrameError(String);
 
 impl FrameError {
-    /// The reason for the log, which shows no bytes of clients.
+    /// The reason as it is logged. It contains no bytes of clients.
     pub(super) const LOGGED: &str = "the bytes are not a command, or they exceed a bound";
 
     fn new(message: impl Into<String>) -> Self {
@@ -65,7 +67,8 @@ impl Error for FrameError {}
 /// The name and the arguments of a command.
 pub(super) type Arguments = SmallVec<[Bytes; 8]>;
 
-/// Reads commands from bytes that arrive in any parts. Nothing is allocated by a length before its bytes have come.
+/// Reads commands from bytes that arrive in arbitrary parts. Memory is allocated only for bytes
+/// that have arrived, regardless of the announced length.
 ///
 /// ```
 /// use bytes::BytesMut;
@@ -80,9 +83,9 @@ pub(super) type Arguments = SmallVec<[Bytes; 8]>;
 /// ```
 #[derive(Debug, Default)]
 pub struct Frames {
-    /// The command of which parts are missing.
+    /// The command that has arrived only in part.
     partial: Option<Partial>,
-    /// How many bytes of the buffer were searched for the end of a line.
+    /// The number of bytes in the buffer that contain no end of a line.
     searched: usize,
 }
 
@@ -91,23 +94,23 @@ struct Partial {
     arguments: Arguments,
     missing: usize,
     bytes: usize,
-    /// The length of the next argument.
+    /// The length of the next argument, if it is known.
     length: Option<usize>,
 }
 
 impl Frames {
-    /// Whether a part of a command has come.
+    /// Returns `true` if a part of a command has arrived.
     #[must_use]
     pub fn is_partial(&self, buffer: &BytesMut) -> bool {
         self.partial.is_some() || !buffer.is_empty()
     }
 
-    /// Takes the next command from the front of `buffer`: its name and its arguments, at least the name. `None` if a part
-    /// of it is missing.
+    /// Removes the next command from the front of `buffer`, and returns its name and its arguments.
+    /// Returns `None` if the command is not complete.
     ///
     /// # Errors
     ///
-    /// If the bytes are not a command, or one beyond the bounds.
+    /// Returns an error if the bytes are not a command, or if the command exceeds the bounds.
     pub fn next(
         &mut self,
         buffer: &mut BytesMut,
@@ -126,8 +129,10 @@ impl Frames {
                                 bounds.arguments
                             )));
                         }
-                        // An empty command is none.
-                        if let Some(missing) = usize::try_from(count).ok().filter(|it| *it > 0) {
+                        // A command without arguments is ignored.
+                        if let Some(missing) =
+                            usize::try_from(count).ok().filter(|count| *count > 0)
+                        {
                             let arguments = Arguments::new();
                             self.partial =
                                 Some(Partial { arguments, missing, bytes: 0, length: None });
@@ -167,7 +172,7 @@ impl Frames {
                     let argument = buffer.split_to(length).freeze();
                     if !buffer.starts_with(b"\r\n") {
                         return Err(FrameError::new(format!(
-                            "an argument of {length} bytes does not end there"
+                            "an argument of {length} bytes does not end in \\r\\n"
                         )));
                     }
                     buffer.advance(2);
@@ -175,14 +180,15 @@ impl Frames {
                     (partial.bytes, partial.length) = (partial.bytes + length, None);
                     partial.missing -= 1;
                     if partial.missing == 0 {
-                        return Ok(self.partial.take().map(|it| it.arguments));
+                        return Ok(self.partial.take().map(|partial| partial.arguments));
                     }
                 }
             }
         }
     }
 
-    /// The number of a line, after its first byte. It is read where it lies: to share a part of the buffer costs more.
+    /// Reads a line that consists of one byte and a number, and returns the number. The line is
+    /// parsed in the buffer, because splitting it off would cost more.
     fn header(&mut self, buffer: &mut BytesMut, what: &str) -> Result<Option<i64>, FrameError> {
         let Some(end) = self.line_end(buffer, MAX_HEADER_BYTES)? else { return Ok(None) };
         let line = buffer.get(1..end).unwrap_or_default();
@@ -194,7 +200,7 @@ impl Frames {
         Ok(Some(number))
     }
 
-    /// A line without its `\n`.
+    /// Returns the next line without its `\n`.
     fn line(&mut self, buffer: &mut BytesMut, max: usize) -> Result<Option<Bytes>, FrameError> {
         let Some(end) = self.line_end(buffer, max)? else { return Ok(None) };
         let line = buffer.split_to(end).freeze();
@@ -202,7 +208,7 @@ impl Frames {
         Ok(Some(line))
     }
 
-    /// Where the `\n` of the next line is.
+    /// Returns the index of the `\n` that ends the next line.
     fn line_end(&mut self, buffer: &BytesMut, max: usize) -> Result<Option<usize>, FrameError> {
         let unknown = buffer.get(self.searched..).unwrap_or_default();
         let end = unknown.iter().position(|byte| *byte == b'\n').map(|at| self.searched + at);
@@ -216,7 +222,8 @@ impl Frames {
 
 impl Partial {
     fn checked_length(&self, length: i64, bounds: Bounds) -> Result<usize, FrameError> {
-        let possible = usize::try_from(length).ok().filter(|it| *it <= bounds.argument_bytes);
+        let possible =
+            usize::try_from(length).ok().filter(|length| *length <= bounds.argument_bytes);
         let Some(length) = possible else {
             return Err(FrameError::new(format!(
                 "an argument has a length of {length}; 0 to {} are possible",
@@ -234,7 +241,7 @@ impl Partial {
 
 fn number(line: &[u8], what: &str) -> Result<i64, FrameError> {
     let text = std::str::from_utf8(line).ok();
-    // `+1` is a number to Rust.
+    // Rust would parse `+1`, but RESP has no sign `+`.
     let text = text.filter(|text| !text.starts_with('+'));
     text.and_then(|text| text.parse().ok()).ok_or_else(|| {
         FrameError::new(format!("{what} is '{}'; it must be a number", line.escape_ascii()))
@@ -249,7 +256,7 @@ fn check_inline(arguments: &Arguments, bounds: Bounds) -> Result<(), FrameError>
             bounds.arguments
         )));
     }
-    match arguments.iter().find(|it| it.len() > bounds.argument_bytes) {
+    match arguments.iter().find(|argument| argument.len() > bounds.argument_bytes) {
         None => Ok(()),
         Some(long) => Err(FrameError::new(format!(
             "an argument has a length of {}; 0 to {} are possible",
@@ -259,7 +266,7 @@ fn check_inline(arguments: &Arguments, bounds: Bounds) -> Result<(), FrameError>
     }
 }
 
-/// The words of an inline command, with the quotes and escapes of Redis.
+/// Splits an inline command into words, with the quotes and escapes of Redis.
 fn split_inline(line: &Bytes) -> Result<Arguments, FrameError> {
     let unbalanced = || FrameError::new("unbalanced quotes in request");
     let mut words = Arguments::new();
@@ -349,7 +356,7 @@ mod tests {
         bytes
     }
 
-    /// All commands, if the bytes arrive in these parts, up to the first error.
+    /// Reads bytes in the given parts. Returns all commands up to the first error, and the error.
     fn read<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> (Vec<Vec<Vec<u8>>>, Option<String>) {
         let (mut frames, mut buffer, mut commands) =
             (Frames::default(), BytesMut::new(), Vec::new());
@@ -359,7 +366,7 @@ mod tests {
                 match frames.next(&mut buffer, Bounds::FULL) {
                     Ok(None) => break,
                     Ok(Some(command)) => {
-                        commands.push(command.iter().map(|it| it.to_vec()).collect());
+                        commands.push(command.iter().map(|argument| argument.to_vec()).collect());
                     }
                     Err(error) => return (commands, Some(error.to_string())),
                 }
@@ -385,7 +392,7 @@ mod tests {
             vec![b"CL.THROTTLE".to_vec(), b"\r\n$1\r\n\x00\xff".to_vec(), Vec::new()],
             vec![b"PING".to_vec()],
         ];
-        let mut bytes: Vec<u8> = commands.iter().flat_map(|it| encode(it)).collect();
+        let mut bytes: Vec<u8> = commands.iter().flat_map(|command| encode(command)).collect();
         bytes.extend(b"SET 'a b' \"\\x00\"\n");
         let mut expected = commands;
         expected.push(vec![b"SET".to_vec(), b"a b".to_vec(), b"\0".to_vec()]);
@@ -410,7 +417,7 @@ mod tests {
             ("*1\n", "a line does not end in \\r\\n"),
             ("*1\r\n:5\r\n", "expected '$', got ':'"),
             ("*1\r\n*1\r\n", "expected '$', got '*'"),
-            ("*1\r\n$1\r\nab\r\n", "an argument of 1 bytes does not end there"),
+            ("*1\r\n$1\r\nab\r\n", "an argument of 1 bytes does not end in \\r\\n"),
             ("*0000000000000000000000000000000000", "a line has more than 32 bytes"),
             ("\"a", ""),
             ("\"a\r\n", "unbalanced quotes in request"),
@@ -447,7 +454,7 @@ mod tests {
     fn inline_commands_are_split_as_redis_splits_them() {
         assert_eq!(words("  PING \t a  "), ["PING", "a"]);
         assert_eq!(words(r#""\x41\n\q\"" 'it\'s \n' "" "#), ["A\nq\"", "it's \\n", ""]);
-        assert_eq!(words("\n\r\n*0\r\n*-1\r\nPING"), ["PING"], "empty commands are none");
+        assert_eq!(words("\n\r\n*0\r\n*-1\r\nPING"), ["PING"], "empty commands are ignored");
     }
 
     proptest! {
@@ -456,7 +463,7 @@ mod tests {
             commands in vec(vec(vec(any::<u8>(), 0..20), 1..5), 0..5),
             part in 1_usize..50,
         ) {
-            let bytes: Vec<u8> = commands.iter().flat_map(|it| encode(it)).collect();
+            let bytes: Vec<u8> = commands.iter().flat_map(|command| encode(command)).collect();
             prop_assert_eq!(read(bytes.chunks(part)), (commands, None));
         }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The version of Redis whose replies these are, for clients that ask.
+/// The version of Redis that clients see. Some clients choose their commands by it.
 const REDIS_VERSION: &str = "7.2.0";
 
 pub(super) struct Info {
@@ -12,13 +12,14 @@ pub(super) struct Info {
 }
 
 impl Info {
-    /// The sections of these names; all without names, or for a name that means all.
+    /// Returns the sections with these names. Without names, or for a name such as `all`, returns
+    /// all sections.
     pub(super) fn text(&self, names: &[impl AsRef<[u8]>]) -> String {
         let is_wanted = |section: &str| {
             let means = |name: &[u8]| {
                 [section, "all", "default", "everything"]
                     .iter()
-                    .any(|it| it.as_bytes().eq_ignore_ascii_case(name))
+                    .any(|known| known.as_bytes().eq_ignore_ascii_case(name))
             };
             names.is_empty() || names.iter().any(|name| means(name.as_ref()))
         };
@@ -34,7 +35,7 @@ impl Info {
         let sections = [
             ("Server", server),
             ("Clients", clients),
-            // Clients wait for a server that loads.
+            // A client waits if the server reports that it is loading data.
             ("Persistence", "loading:0\r\n".to_owned()),
             ("Replication", "role:master\r\nconnected_slaves:0\r\n".to_owned()),
             ("Cluster", "cluster_enabled:0\r\n".to_owned()),

@@ -1,15 +1,16 @@
-//! The protocol of Redis, for clients of redis-cell, of throttlecrab, and of Tidegate's own commands.
+//! The protocol of Redis (RESP), for the commands of redis-cell and throttlecrab, and for
+//! Tidegate's own commands.
 //!
-//! | command | answers |
+//! | command | reply |
 //! |---|---|
-//! | `CL.THROTTLE key max_burst count period [quantity]` | as redis-cell |
-//! | `THROTTLE key max_burst count period [quantity]` | as throttlecrab |
-//! | `TG.ACQUIRE key policy [COST n]` and its siblings | whether it is admitted, when to retry, and a verdict per charge |
-//! | `MULTI`, `EXEC`, `DISCARD`, `UNWATCH` | as Redis |
-//! | what clients send first: `HELLO`, `AUTH`, `CLIENT SETINFO`, `INFO`, `COMMAND DOCS` … | as Redis |
+//! | `CL.THROTTLE key max_burst count period [quantity]` | as in redis-cell |
+//! | `THROTTLE key max_burst count period [quantity]` | as in throttlecrab |
+//! | `TG.ACQUIRE key policy [COST n]` and the other verbs | whether the call is admitted, the time until a retry, and a verdict per charge |
+//! | `MULTI`, `EXEC`, `DISCARD`, `UNWATCH` | as in Redis |
+//! | commands that clients send first, such as `HELLO`, `AUTH`, `CLIENT SETINFO`, `INFO`, `COMMAND DOCS` | as in Redis |
 //!
-//! `docs/guide/resp.md` in the repository has all of them. Commands of a pipeline are answered in order, and decided in
-//! one batch of the store.
+//! `docs/guide/resp.md` in the repository describes all commands. The commands of a pipeline are
+//! decided in one batch of the store and answered in order.
 
 mod arguments;
 mod connection;

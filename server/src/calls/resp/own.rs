@@ -13,14 +13,14 @@ use super::frame::Arguments;
 use super::reply::Reply;
 use crate::calls::{CallOptions, CallRequest, Calls, ChargeRequest, MissingOption, Verb};
 
-/// A charge, of which the cost may be missing.
+/// A charge whose cost may be missing.
 struct Part {
     charge: ChargeRequest,
     cost: Option<u64>,
     has_tenant: bool,
 }
 
-/// The options that a command has.
+/// Returns the options of a command.
 fn options_of(verb: Verb) -> &'static [&'static str] {
     match verb {
         Verb::Acquire => &["AND", "TENANT", "COST", "CHECK", "MIN", "ID", "EX", "PX"],
@@ -35,7 +35,7 @@ fn options_of(verb: Verb) -> &'static [&'static str] {
     }
 }
 
-/// The call of `… key policy [options] [AND key policy [options]]…`.
+/// Returns the call of a command `… key policy [options] [AND key policy [options]]…`.
 pub(super) fn request(
     verb: Verb,
     arguments: &Arguments,
@@ -47,7 +47,7 @@ pub(super) fn request(
     let mut parts = Vec::new();
     loop {
         let [key, policy, after @ ..] = rest else {
-            return Err(invalid("each charge has a key and a policy".to_owned()));
+            return Err(invalid("each charge must have a key and a policy".to_owned()));
         };
         let policy = text("the policy", policy).map_err(|message| {
             calls.unreadable("a policy is not UTF-8");
@@ -63,11 +63,12 @@ pub(super) fn request(
             [_, after @ ..] => rest = after,
         }
     }
-    let charges = parts.into_iter().map(|it| (it.charge, it.cost));
+    let charges = parts.into_iter().map(|part| (part.charge, part.cost));
     verb.call(charges, options).map_err(|option| invalid(missing(option)))
 }
 
-/// Reads the options of a charge, and returns what follows: nothing, or `AND`.
+/// Reads the options of a charge, and returns the remaining arguments. They are empty or begin with
+/// `AND`.
 fn read_options<'a>(
     verb: Verb,
     mut rest: &'a [Bytes],
@@ -75,10 +76,14 @@ fn read_options<'a>(
     options: &mut CallOptions,
 ) -> Result<&'a [Bytes], ArgumentError> {
     while let [name, after @ ..] = rest {
-        let known = options_of(verb).iter().find(|it| it.as_bytes().eq_ignore_ascii_case(name));
+        let known =
+            options_of(verb).iter().find(|option| option.as_bytes().eq_ignore_ascii_case(name));
         let Some(option) = known else {
             let known = options_of(verb).join(", ");
-            return Err(format!("there is no option '{}', but {known}", shown(name)));
+            return Err(format!(
+                "there is no option '{}'; the known options are {known}",
+                shown(name)
+            ));
         };
         let (is_new, is_flag) = match *option {
             "AND" => return Ok(rest),
@@ -122,13 +127,14 @@ fn missing(option: MissingOption) -> ArgumentError {
         MissingOption::BlockSpan => "EX or PX, the time of the block,",
         MissingOption::Cost => "COST, the actual usage of each charge without CHECK,",
         MissingOption::Id => "ID",
-        MissingOption::IdOfTimeToLive => "ID, which EX or PX is the time to live of,",
+        MissingOption::IdOfTimeToLive => "ID, to which EX or PX applies,",
         MissingOption::TimeToLive => "EX or PX, the time to live of ID,",
     };
     format!("{what} is missing")
 }
 
-/// Whether the call was carried out; the milliseconds until it is admitted; and a list for each charge.
+/// Returns the reply to a call. It contains whether the call was executed, the milliseconds until
+/// it is admitted, and a list per charge.
 pub(super) fn reply(request: &CallRequest, decision: &Decision) -> Reply {
     let is_admitted = request.is_admitted(decision);
     let retry = if is_admitted { 0 } else { wait(decision.retry_after()) };
@@ -143,8 +149,8 @@ pub(super) fn reply(request: &CallRequest, decision: &Decision) -> Reply {
     Reply::List(replies)
 }
 
-/// Returns the elements of a charge. The last one depends on the command: the unspent amount of a
-/// peek, or 1 if a settlement did not find its hold in a log.
+/// Returns the elements of a charge. An additional last element is the unspent amount after a peek,
+/// or 1 if a settlement did not find its hold in a log.
 fn charge(verdict: &Verdict, amount: u64, last: Option<u64>) -> Reply {
     let mut elements = vec![
         Reply::text(verdict.outcome().as_str()),
@@ -158,7 +164,7 @@ fn charge(verdict: &Verdict, amount: u64, last: Option<u64>) -> Reply {
     Reply::List(elements)
 }
 
-/// -1 for never.
+/// Returns the milliseconds of a wait; -1 means that waiting does not help.
 fn wait(span: Option<Duration>) -> i64 {
     span.map_or(-1, whole_milliseconds)
 }

@@ -1,4 +1,4 @@
-//! Replies as bytes.
+//! Formats replies.
 
 use std::borrow::Cow;
 use std::io::Write as _;
@@ -8,7 +8,7 @@ use tidegate_core::{Error, ErrorKind};
 
 use crate::calls::without_kind;
 
-/// The version of the protocol that a client has chosen.
+/// The version of the protocol that a client selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Protocol {
     #[default]
@@ -28,18 +28,18 @@ impl Protocol {
 /// A reply to a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// A status, such as `OK`.
+    /// A status such as `OK`.
     Status(&'static str),
-    /// An error, which begins with its code.
+    /// An error. Its text begins with its code.
     Error(String),
     Integer(i64),
     Bytes(Bytes),
     Text(Cow<'static, str>),
     Null,
     List(Vec<Reply>),
-    /// The header of a list of this length, whose elements are separate replies.
+    /// The header of a list with this length. The elements follow as separate replies.
     ListHeader(usize),
-    /// In RESP2 a list of keys and values in turn.
+    /// A map. RESP2 has no maps, so it is sent as a list of alternating keys and values.
     Map(Vec<(&'static str, Reply)>),
     Integers([i64; 5]),
 }
@@ -47,7 +47,7 @@ pub(super) enum Reply {
 impl Reply {
     pub(super) const OK: Self = Self::Status("OK");
 
-    /// An error with the usual code.
+    /// Creates an error with the code `ERR`.
     pub(super) fn error(message: impl AsRef<str>) -> Self {
         Self::Error(format!("ERR {}", message.as_ref()))
     }
@@ -56,7 +56,7 @@ impl Reply {
         Self::Text(text.into())
     }
 
-    /// The error of a call.
+    /// Creates the reply to a call that failed.
     pub(super) fn of_error(error: &Error) -> Self {
         let code = match error.kind() {
             ErrorKind::IdReused => "IDREUSED",
@@ -81,7 +81,7 @@ impl Reply {
         match self {
             Self::Status(text) => line(out, '+', text),
             Self::Error(text) => {
-                // A line must not end early, whatever is quoted.
+                // Quoted text can contain line breaks, which would end the reply early.
                 let text: String = text
                     .chars()
                     .map(|character| if character.is_control() { ' ' } else { character })
@@ -119,7 +119,7 @@ impl Reply {
 }
 
 fn line(out: &mut Vec<u8>, kind: char, text: &str) {
-    // Writing into memory does not fail.
+    // Writing to a `Vec` never fails.
     let _ = write!(out, "{kind}{text}\r\n");
 }
 

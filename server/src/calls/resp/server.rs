@@ -11,19 +11,20 @@ use crate::calls::Calls;
 use crate::net::listener::{Connections, Listener, TurnBytes};
 use crate::net::login::Login;
 
-/// The bounds of connections, and the login that they need.
+/// The bounds of connections, and the required login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RespSettings {
-    /// The login that clients need; `None` for none.
+    /// The login that clients need, or `None` if they need no login.
     pub login: Option<Login>,
-    /// The maximum number of connections at the same time. Others get an error, and are closed.
+    /// The maximum number of concurrent connections. Further connections receive an error and are
+    /// closed.
     pub max_connections: usize,
-    /// After which time without a command a connection ends.
+    /// The maximum time without a command. After this time, the server closes the connection.
     pub idle_timeout: Duration,
-    /// How long a command may take from its first byte to its last one.
+    /// The maximum time from the first to the last byte of a command.
     pub command_timeout: Duration,
-    /// How long a client may take to accept the replies to what it has sent.
+    /// The maximum time for a client to accept the replies to its commands.
     pub write_timeout: Duration,
 }
 
@@ -39,7 +40,8 @@ impl Default for RespSettings {
     }
 }
 
-/// Serves until `shutdown` is ready; then each connection ends once the commands that have come are answered.
+/// Serves connections until `shutdown` completes. Then each connection ends after the commands that
+/// have arrived are answered.
 pub async fn serve(
     listener: impl Into<Listener>,
     calls: Arc<Calls>,
@@ -59,11 +61,11 @@ pub async fn serve(
     connections.serve(listener, serve, shutdown).await;
 }
 
-/// Serves one connection of any kind, such as one in memory.
+/// Serves a single connection over any stream, for example a stream in memory.
 ///
 /// # Errors
 ///
-/// If the connection fails.
+/// Returns an error if the connection fails.
 pub async fn serve_stream(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     calls: Arc<Calls>,

@@ -1,4 +1,4 @@
-//! What a connection has chosen, and what its commands mean then.
+//! The state of a connection. It determines the effect of each command.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use super::{RespSettings, own, throttle};
 use crate::calls::{CallRequest, Calls};
 use crate::net::login::DEFAULT_USER;
 
-/// How many failed logins end a connection.
+/// The number of failed logins after which the server closes the connection.
 const MAX_FAILED_LOGINS: usize = 10;
 
-/// What all connections have in common.
+/// The state that all connections share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) calls: Arc<Calls>,
@@ -47,23 +47,23 @@ impl Shared {
     }
 }
 
-/// A command that was read.
+/// A command that was read, and the step that it requires.
 #[derive(Debug)]
 pub(super) struct Planned {
-    /// Its place in the table.
+    /// The index of the command in the table, or `None` if the command is unknown.
     pub(super) command: Option<usize>,
     /// The protocol of the reply.
     pub(super) protocol: Protocol,
     pub(super) step: Step,
 }
 
-/// What is to be done for a command.
+/// The step that a command requires.
 #[derive(Debug)]
 pub(super) enum Step {
     Reply(Reply),
-    /// The command was queued in a transaction. `EXEC` plans it again.
+    /// The command was queued in a transaction. `EXEC` plans the command again.
     Queued,
-    /// To reply, and to end the connection.
+    /// The server sends the reply and closes the connection.
     End(Reply),
     Call(CallRequest, Form),
 }
@@ -84,7 +84,7 @@ impl Form {
     }
 }
 
-/// A connection's choices.
+/// The state of a connection.
 #[derive(Debug)]
 pub(super) struct Session {
     shared: Arc<Shared>,
@@ -130,18 +130,19 @@ impl Session {
         if self.is_logged_in { Bounds::FULL } else { Bounds::BEFORE_LOGIN }
     }
 
-    /// Takes the next command of the transaction that runs. The caller must plan it before it reads
-    /// the next command of the client.
+    /// Removes and returns the next command of the transaction that `EXEC` runs. The caller must
+    /// plan this command before it reads the next command of the client.
     pub(super) fn next_queued(&mut self) -> Option<Arguments> {
         let next = self.running.pop_front()?;
         if self.running.is_empty() {
-            // The memory of a long transaction is not kept.
+            // The memory of a long transaction is freed.
             self.running = VecDeque::new();
         }
         Some(next)
     }
 
-    /// Returns what to do for a command. The choices that it makes hold for the next command.
+    /// Returns the step that a command requires. Changes of the connection's state apply to the
+    /// next command.
     pub(super) fn plan(&mut self, arguments: &Arguments) -> Planned {
         let found = find(name_of(arguments));
         let step = match self.acceptable(found.map(|(_, spec)| spec), arguments) {
@@ -157,8 +158,8 @@ impl Session {
         Planned { command: found.map(|(index, _)| index), protocol: self.protocol, step }
     }
 
-    /// Checks that a command exists, has a possible number of arguments, and does not need a login
-    /// that the client lacks.
+    /// Checks that a command exists, that the number of its arguments is possible, and that the
+    /// client has logged in if the command requires it.
     fn acceptable(
         &self,
         spec: Option<&'static Spec>,
@@ -172,8 +173,9 @@ impl Session {
             }
             Some(spec) if !self.is_logged_in && !spec.kind.is_open() => Err(rejection(no_login())),
             Some(spec) => Ok(spec),
-            // The lines of an HTTP request that a page in a browser has sent here.
-            None if [&b"post"[..], b"host:"].iter().any(|it| it.eq_ignore_ascii_case(name)) => {
+            // These are lines of an HTTP request, which a web page can make a browser send to this
+            // port.
+            None if [&b"post"[..], b"host:"].iter().any(|word| word.eq_ignore_ascii_case(name)) => {
                 let reply = Reply::error("this is not an HTTP server");
                 Err(Rejection { reply, is_end: true })
             }
@@ -204,8 +206,8 @@ impl Session {
         if is_end { Step::End(reply) } else { Step::Reply(reply) }
     }
 
-    /// Queues a command. A command that cannot succeed aborts the transaction, so that none of the
-    /// others is charged.
+    /// Queues a command. A command that cannot succeed aborts the transaction, so that no command
+    /// of the transaction is charged.
     fn queue(&mut self, kind: Kind, arguments: &Arguments) -> Step {
         let checked = self.check_queued(kind, arguments);
         let transaction = self.transaction.get_or_insert_default();
@@ -257,7 +259,7 @@ impl Session {
                 [text] => Reply::Bytes(text.clone()),
                 _ => wrong_number("ping"),
             },
-            Kind::Echo => rest.first().map_or(Reply::Null, |it| Reply::Bytes(it.clone())),
+            Kind::Echo => rest.first().map_or(Reply::Null, |text| Reply::Bytes(text.clone())),
             Kind::Hello => self.hello(rest),
             Kind::Auth => match rest {
                 [password] => self.log_in(None, password),
@@ -300,7 +302,7 @@ impl Session {
             Kind::Watch if self.transaction.is_some() => {
                 Reply::error("WATCH inside MULTI is not allowed")
             }
-            // With `OK`, clients would rely on `EXEC` to notice a change of the key.
+            // If the reply were `OK`, clients would rely on `EXEC` to detect a change of the key.
             Kind::Watch => Reply::error(
                 "WATCH is not supported, because this server has no keys to read; to charge several policies together or \
                  not at all, send one TG.ACQUIRE with AND",
@@ -320,7 +322,7 @@ impl Session {
         })
     }
 
-    /// `HELLO [version [AUTH user password] [SETNAME name]]`
+    /// Executes `HELLO [version [AUTH user password] [SETNAME name]]`.
     fn hello(&mut self, arguments: &[Bytes]) -> Reply {
         let (mut protocol, mut name) = (self.protocol, None);
         if let [version, ..] = arguments {
@@ -420,7 +422,7 @@ impl Session {
                 "Client names cannot contain spaces, newlines or special characters.",
             );
         }
-        // A copy, so that the buffer that it came in can be used again.
+        // The name is copied, so that it does not keep the read buffer in memory.
         self.name = Bytes::copy_from_slice(name);
         Reply::OK
     }
@@ -443,7 +445,7 @@ enum ClientCommand<'a> {
 }
 
 impl<'a> ClientCommand<'a> {
-    /// Reads the arguments of `CLIENT`; `None` if there is no such subcommand.
+    /// Parses the arguments of `CLIENT`. Returns `None` if the subcommand does not exist.
     fn read(arguments: &'a [Bytes]) -> Option<Self> {
         let (subcommand, rest) = arguments.split_first()?;
         match (&*subcommand.to_ascii_lowercase(), rest) {
@@ -479,7 +481,7 @@ fn wrong_number(name: &str) -> Reply {
 }
 
 fn unknown_subcommand(command: &str, arguments: &[Bytes]) -> Reply {
-    let subcommand = arguments.first().map(|it| shown(it)).unwrap_or_default();
+    let subcommand = arguments.first().map(|subcommand| shown(subcommand)).unwrap_or_default();
     Reply::error(format!(
         "unknown subcommand or wrong number of arguments for '{subcommand}' of {command}"
     ))

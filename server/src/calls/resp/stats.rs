@@ -7,7 +7,7 @@ use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use super::table::COMMANDS;
 use crate::calls::{CallStats, Outcome};
 
-/// Metrics of the recorder that is installed when they are made.
+/// The metrics of RESP. They belong to the recorder that is installed when they are created.
 #[derive(Debug)]
 pub(super) struct RespStats {
     calls: CallStats,
@@ -20,7 +20,7 @@ pub(super) struct RespStats {
 impl RespStats {
     pub(super) fn new() -> Self {
         Self {
-            calls: CallStats::new("resp", COMMANDS.iter().map(|it| it.name)),
+            calls: CallStats::new("resp", COMMANDS.iter().map(|spec| spec.name)),
             batch_seconds: histogram!("tidegate_server_resp_batch_seconds"),
             connections: gauge!("tidegate_server_resp_connections"),
             refused_connections: counter!("tidegate_server_resp_refused_connections_total"),
@@ -28,7 +28,7 @@ impl RespStats {
         }
     }
 
-    /// Counts a command by its place in the table; `None` for one that is not there.
+    /// Counts a command by its index in the table; `None` counts an unknown command.
     pub(super) fn command(&self, command: Option<usize>, outcome: Outcome) {
         self.calls.count(command, outcome);
     }

@@ -1,4 +1,4 @@
-//! All commands, with what `COMMAND` tells of each.
+//! The table of all commands, and the replies of `COMMAND`.
 
 use super::reply::Reply;
 use super::throttle::Style;
@@ -7,10 +7,10 @@ use crate::calls::Verb;
 /// A command.
 #[derive(Debug)]
 pub(super) struct Spec {
-    /// In lower case.
+    /// The name in lower case.
     pub(super) name: &'static str,
     pub(super) kind: Kind,
-    /// The number of arguments with the name, or if it is negative the minimum of it.
+    /// The number of arguments including the name. A negative number is the negated minimum.
     arity: i64,
     summary: &'static str,
 }
@@ -43,7 +43,8 @@ impl Kind {
         matches!(self, Self::Hello | Self::Auth | Self::Quit | Self::Reset)
     }
 
-    /// Returns `true` if the command is executed immediately after `MULTI`, as in Redis.
+    /// Returns `true` if the command is executed immediately and not queued in a transaction, as in
+    /// Redis.
     pub(super) fn runs_in_transactions(self) -> bool {
         use Kind::{Discard, Exec, Multi, Quit, Reset, Watch};
         matches!(self, Multi | Exec | Discard | Watch | Quit | Reset)
@@ -54,20 +55,20 @@ const fn spec(name: &'static str, kind: Kind, arity: i64, summary: &'static str)
     Spec { name, kind, arity, summary }
 }
 
-/// A linear search finds the frequent ones first.
+/// The table of commands. Frequent commands are first, because the search is linear.
 pub(super) static COMMANDS: [Spec; 28] = [
-    spec("cl.throttle", Kind::Throttle(Style::RedisCell), -5, "Limits a key, as redis-cell"),
-    spec("throttle", Kind::Throttle(Style::Throttlecrab), -5, "Limits a key, as throttlecrab"),
-    spec("tg.acquire", Kind::Own(Verb::Acquire), -3, "Charges policies, all or none"),
-    spec("tg.peek", Kind::Own(Verb::Peek), -3, "Says what TG.ACQUIRE would, and takes nothing"),
-    spec("tg.charge", Kind::Own(Verb::Charge), -3, "Charges what has happened already"),
-    spec("tg.refund", Kind::Own(Verb::Refund), -3, "Gives back, at most what is taken"),
+    spec("cl.throttle", Kind::Throttle(Style::RedisCell), -5, "Limits a key, as redis-cell does"),
+    spec("throttle", Kind::Throttle(Style::Throttlecrab), -5, "Limits a key, as throttlecrab does"),
+    spec("tg.acquire", Kind::Own(Verb::Acquire), -3, "Charges all policies or none"),
+    spec("tg.peek", Kind::Own(Verb::Peek), -3, "Decides as TG.ACQUIRE would, and charges nothing"),
+    spec("tg.charge", Kind::Own(Verb::Charge), -3, "Charges an amount that was already used"),
+    spec("tg.refund", Kind::Own(Verb::Refund), -3, "Refunds at most the amount that is charged"),
     spec("tg.block", Kind::Own(Verb::Block), -5, "Refuses a key for a time"),
-    spec("tg.reset", Kind::Own(Verb::Reset), -3, "Forgets what a key has taken, and its block"),
+    spec("tg.reset", Kind::Own(Verb::Reset), -3, "Deletes the state of a key, including its block"),
     spec("tg.hold", Kind::Own(Verb::Hold), -7, "Charges an estimate, which is settled later"),
-    spec("tg.settle", Kind::Own(Verb::Settle), -7, "Settles a hold at what was used"),
-    spec("tg.cancel", Kind::Own(Verb::Cancel), -5, "Settles a hold at nothing"),
-    spec("tg.extend", Kind::Own(Verb::Extend), -7, "Lets a hold be needed for longer"),
+    spec("tg.settle", Kind::Own(Verb::Settle), -7, "Settles a hold at the amount that was used"),
+    spec("tg.cancel", Kind::Own(Verb::Cancel), -5, "Settles a hold at zero"),
+    spec("tg.extend", Kind::Own(Verb::Extend), -7, "Extends the time of a hold"),
     spec("ping", Kind::Ping, -1, "Answers PONG, or its argument"),
     spec("echo", Kind::Echo, 2, "Answers its argument"),
     spec("hello", Kind::Hello, -1, "Chooses the protocol, and logs in"),
@@ -75,10 +76,10 @@ pub(super) static COMMANDS: [Spec; 28] = [
     spec("client", Kind::Client, -2, "Names the connection"),
     spec("select", Kind::Select, 2, "Chooses database 0, the only one"),
     spec("quit", Kind::Quit, -1, "Ends the connection"),
-    spec("reset", Kind::Reset, 1, "Sets the connection back to its beginning"),
-    spec("info", Kind::Info, -1, "Says what the server is and does"),
+    spec("reset", Kind::Reset, 1, "Resets the state of the connection"),
+    spec("info", Kind::Info, -1, "Returns information about the server"),
     spec("command", Kind::Command, -1, "Lists the commands"),
-    spec("config", Kind::Config, -2, "Has no settings to show"),
+    spec("config", Kind::Config, -2, "Returns no settings"),
     spec("multi", Kind::Multi, 1, "Begins a transaction: the next commands are queued"),
     spec("exec", Kind::Exec, 1, "Executes the queued commands in order"),
     spec("discard", Kind::Discard, 1, "Discards the queued commands"),
@@ -87,7 +88,7 @@ pub(super) static COMMANDS: [Spec; 28] = [
 ];
 
 pub(super) fn find(name: &[u8]) -> Option<(usize, &'static Spec)> {
-    COMMANDS.iter().enumerate().find(|(_, it)| it.name.as_bytes().eq_ignore_ascii_case(name))
+    COMMANDS.iter().enumerate().find(|(_, spec)| spec.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
 impl Spec {
@@ -100,7 +101,7 @@ impl Spec {
         matches!(self.kind, Kind::Throttle(_) | Kind::Own(_))
     }
 
-    /// What `COMMAND INFO` says, as of Redis 6.
+    /// Returns the element of `COMMAND INFO` for this command, in the format of Redis 6.
     fn info(&self) -> Reply {
         let flags: &[&'static str] = match self.kind {
             Kind::Own(Verb::Peek) => &["readonly", "fast"],
@@ -109,7 +110,7 @@ impl Spec {
             _ => &["loading", "stale", "fast"],
         };
         let key = Reply::Integer(i64::from(self.is_call()));
-        let flags = flags.iter().map(|it| Reply::Status(it)).collect();
+        let flags = flags.iter().map(|flag| Reply::Status(flag)).collect();
         Reply::List(vec![
             Reply::text(self.name),
             Reply::Integer(self.arity),
@@ -137,22 +138,24 @@ impl Spec {
     }
 }
 
-/// The reply to `COMMAND [COUNT | LIST | INFO [name…] | DOCS [name…]]`.
+/// Returns the reply to `COMMAND [COUNT | LIST | INFO [name…] | DOCS [name…]]`.
 pub(super) fn describe(arguments: &[impl AsRef<[u8]>]) -> Option<Reply> {
     let [subcommand, names @ ..] = arguments else {
         return Some(Reply::List(COMMANDS.iter().map(Spec::info).collect()));
     };
-    // So that a short command has no reply that is much larger.
+    // This bound prevents that a short command has a reply that is much longer.
     if names.len() > COMMANDS.len() {
         return None;
     }
-    let named = || names.iter().map(|name| find(name.as_ref()).map(|(_, it)| it));
+    let named = || names.iter().map(|name| find(name.as_ref()).map(|(_, spec)| spec));
     let subcommand = subcommand.as_ref().to_ascii_lowercase();
     Some(match (&*subcommand, names) {
         (b"count", []) => Reply::Integer(COMMANDS.iter().map(|_| 1).sum()),
-        (b"list", []) => Reply::List(COMMANDS.iter().map(|it| Reply::text(it.name)).collect()),
+        (b"list", []) => Reply::List(COMMANDS.iter().map(|spec| Reply::text(spec.name)).collect()),
         (b"info", []) => Reply::List(COMMANDS.iter().map(Spec::info).collect()),
-        (b"info", _) => Reply::List(named().map(|it| it.map_or(Reply::Null, Spec::info)).collect()),
+        (b"info", _) => {
+            Reply::List(named().map(|found| found.map_or(Reply::Null, Spec::info)).collect())
+        }
         (b"docs", []) => Reply::Map(COMMANDS.iter().map(Spec::docs).collect()),
         (b"docs", _) => Reply::Map(named().flatten().map(Spec::docs).collect()),
         _ => return None,

@@ -1,4 +1,4 @@
-//! `CL.THROTTLE` of redis-cell and `THROTTLE` of throttlecrab.
+//! The commands `CL.THROTTLE` of redis-cell and `THROTTLE` of throttlecrab.
 
 use tidegate_core::{Decision, Error, ErrorKind, Operation, Outcome};
 
@@ -7,14 +7,14 @@ use super::frame::Arguments;
 use super::reply::Reply;
 use crate::calls::{CallRequest, Calls, ChargeRequest};
 
-/// Which server's command it is.
+/// The server whose command is imitated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
     RedisCell,
     Throttlecrab,
 }
 
-/// The call of `… key max_burst count period [quantity]`.
+/// Returns the call of a command `… key max_burst count period [quantity]`.
 pub(super) fn request(
     style: Style,
     arguments: &Arguments,
@@ -34,9 +34,10 @@ pub(super) fn request(
     let max_burst = number("max_burst", max_burst, min_burst).map_err(invalid)?;
     let count = number("count per period", count, 1).map_err(invalid)?;
     let period = number("period", period, 1).map_err(invalid)?;
-    let quantity = quantity.map(|it| number("quantity", it, 0)).transpose().map_err(invalid)?;
+    let quantity =
+        quantity.map(|quantity| number("quantity", quantity, 0)).transpose().map_err(invalid)?;
     let capacity = match style {
-        // One request, and this many more at once.
+        // redis-cell admits one request and `max_burst` more at the same time.
         Style::RedisCell => max_burst + 1,
         Style::Throttlecrab => max_burst,
     };
@@ -60,12 +61,12 @@ fn invalid(message: String) -> Error {
 
 pub(super) fn reply(style: Style, decision: &Decision) -> Reply {
     let Some(verdict) = decision.verdicts().first() else {
-        return Reply::of_error(&Error::new(ErrorKind::Protocol, "the store has decided nothing"));
+        return Reply::of_error(&Error::new(ErrorKind::Protocol, "the store returned no verdict"));
     };
     let is_limited = verdict.outcome() != Outcome::Allowed;
     let (limit, remaining) = (integer(verdict.limit()), integer(verdict.remaining()));
     let reset = whole_seconds(verdict.reset_after());
-    // Never, if the quantity is above the limit.
+    // `-1` means that the quantity exceeds the limit, so that waiting does not help.
     let retry = verdict.retry_after().map_or(-1, |wait| whole_seconds(wait).max(1));
     Reply::Integers(match style {
         Style::RedisCell => {

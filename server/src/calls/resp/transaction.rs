@@ -1,4 +1,4 @@
-//! The queue between `MULTI` and `EXEC`.
+//! The queue of commands between `MULTI` and `EXEC`.
 
 use std::collections::VecDeque;
 use std::mem::size_of;
@@ -11,8 +11,8 @@ use super::reply::Reply;
 /// The maximum number of commands in a transaction.
 pub const MAX_QUEUED_COMMANDS: usize = 10_000;
 
-/// The maximum memory of the arguments of a transaction in bytes. Each argument counts with its
-/// length and the size of its handle.
+/// The maximum memory of the arguments of a transaction in bytes. An argument takes its length plus
+/// the size of its handle.
 pub const MAX_QUEUED_BYTES: usize = 4 << 20;
 
 /// The commands that a client has sent since `MULTI`.
@@ -24,7 +24,7 @@ pub(super) struct Transaction {
 }
 
 impl Transaction {
-    /// Queues a copy of a command. An aborted transaction keeps nothing.
+    /// Queues a copy of a command. If the transaction is aborted, the command is dropped.
     ///
     /// # Errors
     ///
@@ -51,19 +51,19 @@ impl Transaction {
         Ok(())
     }
 
-    /// Lets `EXEC` fail, and frees the memory of the queue.
+    /// Makes `EXEC` fail, and frees the memory of the queue.
     pub(super) fn abort(&mut self) {
         *self = Self { is_aborted: true, ..Self::default() };
     }
 
-    /// Returns the commands in order; `None` if the transaction was aborted.
+    /// Returns the commands in order, or `None` if the transaction was aborted.
     pub(super) fn into_commands(self) -> Option<VecDeque<Arguments>> {
         (!self.is_aborted).then_some(self.commands)
     }
 }
 
-/// Copies the arguments into one buffer. Each argument points into a read buffer, which may be much
-/// larger and would stay in memory.
+/// Copies the arguments into one buffer. The original arguments point into a read buffer, which can
+/// be much larger and would stay in memory.
 fn copy(arguments: &Arguments, length: usize) -> Arguments {
     let mut buffer = BytesMut::with_capacity(length);
     arguments.iter().for_each(|argument| buffer.extend_from_slice(argument));

@@ -13,10 +13,10 @@ use super::read::Request;
 use crate::calls::without_kind;
 use crate::net::http::with_json;
 
-/// Writes the fields of policies that come with the requests.
+/// Writes the header fields for the policies of a request.
 static FIELDS: LazyLock<Option<FieldWriter>> = LazyLock::new(|| FieldWriter::new([]).ok());
 
-/// The answer to a call that was decided, whose fields are written in this order.
+/// The answer to a call that was decided. Its JSON fields are written in a fixed order.
 struct Answer<'a> {
     is_allowed: bool,
     request: &'a Request,
@@ -30,7 +30,8 @@ struct Charge<'a> {
     amount: u64,
     /// The amount that open holds on the state have not spent, if the store knows it.
     unspent: Option<u64>,
-    /// Whether a settlement refunded nothing, because the log no longer tells where the hold is.
+    /// Whether a settlement refunded nothing because the log no longer contains the position of the
+    /// hold.
     is_out_of_reach: bool,
 }
 
@@ -97,13 +98,14 @@ impl Serialize for Charge<'_> {
     }
 }
 
-/// Rounded up, so that no caller comes too early; none for never.
+/// Returns the milliseconds of a span, rounded up so that no caller retries too early. `None` means
+/// never.
 fn milliseconds(span: Option<Duration>) -> Option<u64> {
     let rounded_up = |span: Duration| span.as_nanos().div_ceil(1_000_000);
     span.map(|span| u64::try_from(rounded_up(span)).unwrap_or(u64::MAX))
 }
 
-/// The response to a call that was decided.
+/// Returns the response to a call that was decided.
 pub(super) fn decided(request: &Request, decision: &Decision) -> Response {
     let call = &request.call;
     let is_allowed = call.is_admitted(decision);
@@ -117,7 +119,7 @@ pub(super) fn decided(request: &Request, decision: &Decision) -> Response {
     (headers, with_json(status, &Answer { is_allowed, request, decision })).into_response()
 }
 
-/// The response to a call that was not decided.
+/// Returns the response to a call that was not decided.
 pub(super) fn failed(error: &Error) -> Response {
     let status = match error.kind() {
         ErrorKind::InvalidCall | ErrorKind::Unsupported => StatusCode::BAD_REQUEST,
@@ -131,7 +133,7 @@ pub(super) fn failed(error: &Error) -> Response {
     not_done(status, error.kind().as_str(), &without_kind(error))
 }
 
-/// The response to a request that is not a call.
+/// Returns the response to a request that is not a valid call.
 pub(super) fn not_done(status: StatusCode, error: &str, message: &str) -> Response {
     with_json(status, &json!({"error": error, "message": message}))
 }

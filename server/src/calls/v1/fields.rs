@@ -19,7 +19,7 @@ pub(super) enum Field {
     SoFar,
 }
 
-/// The fields of a charge, of which the last ones depend on the verb.
+/// The fields of the charges of every verb. [`of_charge`] adds fields that depend on the verb.
 const CHARGE: &[Field] =
     &[Field::Policy, Field::Subject, Field::SubjectBase64, Field::Tenant, Field::TenantBase64];
 
@@ -44,7 +44,7 @@ impl Field {
     }
 }
 
-/// The fields of each charge of a verb's calls.
+/// Returns the fields of a charge in the calls of a verb.
 pub(super) fn of_charge(verb: Verb) -> impl Iterator<Item = Field> {
     let more: &[Field] = match verb {
         Verb::Acquire | Verb::Peek | Verb::Hold | Verb::Settle | Verb::Cancel | Verb::Extend => {
@@ -56,7 +56,7 @@ pub(super) fn of_charge(verb: Verb) -> impl Iterator<Item = Field> {
     CHARGE.iter().chain(more).copied()
 }
 
-/// The fields that hold for a whole call of a verb.
+/// Returns the fields that apply to a whole call of a verb.
 pub(super) fn of_call(verb: Verb) -> impl Iterator<Item = Field> {
     let fields: &[Field] = match verb {
         Verb::Acquire | Verb::Hold => &[Field::Min, Field::Id, Field::TtlMs],

@@ -1,4 +1,5 @@
-//! Calls as plain JSON: the policy, the subject and the cost in, the verdict out.
+//! Calls as plain JSON. A request contains the policy, the subject and the cost. The answer
+//! contains the verdict.
 //!
 //! ```sh
 //! curl http://127.0.0.1:8080/v1/acquire -H 'content-type: application/json' \
@@ -10,7 +11,7 @@
 //!  "retry_after_ms": 0, "reset_after_ms": 900000, "amount": 1}
 //! ```
 //!
-//! `docs/guide/json.md` in the repository has all routes and fields, and so has `GET /openapi.json`.
+//! `docs/guide/json.md` in the repository and `GET /openapi.json` describe all routes and fields.
 
 mod answer;
 mod fields;

@@ -10,18 +10,19 @@ use crate::calls::{CallOptions, CallRequest, Calls, ChargeRequest, MissingOption
 use crate::net::text::shown;
 use crate::net::tree::Tree;
 
-/// The maximum of costs and spans: the greatest whole number of which every reader of JSON knows the next lower one.
+/// The maximum of costs and spans. Many JSON readers use floating-point numbers, which are not
+/// exact above this number.
 const MAX_NUMBER: u64 = (1 << 53) - 1;
 
-/// A call, and the form of its answer.
+/// A call and the form of its answer.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) call: CallRequest,
-    /// Whether its charges are a list, so that those of the answer are one, too.
+    /// Whether the charges are a list. If so, the charges of the answer are also a list.
     pub(super) has_list: bool,
 }
 
-/// What is known of a charge while its fields are read.
+/// The fields of a charge that have been read so far.
 #[derive(Default)]
 struct Part {
     policy: Option<String>,
@@ -31,12 +32,12 @@ struct Part {
     is_check_only: bool,
 }
 
-/// The reason for which a body is not a call.
+/// The reason why a body is not a call.
 #[derive(Debug)]
 pub(super) enum NotRead {
-    /// It is not JSON.
+    /// The body is not JSON.
     Json(String),
-    /// It is JSON, but not a valid call.
+    /// The body is JSON, but not a valid call.
     Call(Error),
 }
 
@@ -127,7 +128,8 @@ fn read_list(
     list.into_iter().enumerate().map(charge).collect()
 }
 
-/// The fields with their full names; an error if one is not known, or given twice.
+/// Returns the fields with their full names. Returns an error if a field is unknown or occurs
+/// twice.
 fn once_each(
     place: &str,
     given: Vec<(String, Tree)>,
@@ -138,7 +140,9 @@ fn once_each(
         let Some(field) = known.iter().copied().find(|field| field.name() == name) else {
             let known: Vec<&str> = known.iter().map(|field| field.name()).collect();
             let (name, known) = (shown(&name), known.join(", "));
-            return Err(invalid(format!("there is no field {place}{name}, but {known}")));
+            return Err(invalid(format!(
+                "there is no field {place}{name}; the known fields are {known}"
+            )));
         };
         let name = format!("{place}{name}");
         if fields.iter().any(|(other, ..)| *other == field) {
@@ -200,7 +204,7 @@ fn base64(name: &str, value: &Tree) -> Result<Bytes, Error> {
 
 fn boolean(name: &str, value: Tree) -> Result<bool, Error> {
     match value {
-        Tree::Bool(it) => Ok(it),
+        Tree::Bool(boolean) => Ok(boolean),
         other => Err(wrong(name, &other, "true or false")),
     }
 }
@@ -217,7 +221,7 @@ fn name_of(option: MissingOption) -> String {
         MissingOption::BlockSpan => "block_ms",
         MissingOption::Cost => "cost, the actual usage of each charge without `check`,",
         MissingOption::Id => "id",
-        MissingOption::IdOfTimeToLive => "id, which ttl_ms is the time to live of,",
+        MissingOption::IdOfTimeToLive => "id, to which ttl_ms applies,",
         MissingOption::TimeToLive => "ttl_ms, the time to live of id,",
     }
     .to_owned()

@@ -18,7 +18,7 @@ use crate::observe::unreadable::unreadable_over_http;
 /// The description of all routes of the server, in OpenAPI 3.1.
 pub const OPENAPI: &str = include_str!("openapi.json");
 
-/// What all routes have in common.
+/// The state that all routes share.
 #[derive(Debug)]
 struct Shared {
     calls: Arc<Calls>,
@@ -34,16 +34,21 @@ impl Shared {
     }
 }
 
-/// The routes `POST /v1/acquire` and its siblings, one for each [`Verb`], and `GET /openapi.json`.
+/// Returns the routes `POST /v1/acquire` and the like, one per [`Verb`], and `GET /openapi.json`.
 ///
 /// | status | means |
 /// |---|---|
-/// | 200 | it was carried out; a peek says that an acquire would be |
-/// | 400 | the request is not valid, or the store cannot keep such a policy |
-/// | 401, 403 | a login is missing or wrong; calls are not served on this address |
-/// | 404, 409, 410 | there is no such hold; the id is of another call, or the hold was settled at another cost; its time is over |
-/// | 408, 413, 415 | the body came too slowly, is too large, is not `application/json` |
-/// | 429 | a policy has refused it |
+/// | 200 | the call was executed, or it is a peek and an acquire would be admitted |
+/// | 400 | the request is not valid, or the store does not support the policy |
+/// | 401 | the login is missing or wrong |
+/// | 403 | calls are not served on this address |
+/// | 404 | the hold is unknown |
+/// | 409 | the id belongs to another call, the hold was settled at another cost, or the state has too many holds |
+/// | 410 | the hold has lapsed |
+/// | 408 | the body did not arrive in time |
+/// | 413 | the body is too large |
+/// | 415 | the body is not `application/json` |
+/// | 429 | a policy refused the call |
 /// | 503 | the store did not decide |
 pub fn routes(calls: Arc<Calls>, access: Access) -> Router {
     let stats = CallStats::new("json", Verb::ALL.into_iter().map(Verb::as_str));
@@ -64,19 +69,20 @@ pub fn routes(calls: Arc<Calls>, access: Access) -> Router {
         .route("/openapi.json", get(description))
 }
 
-/// Passes on the requests of clients that may send calls; their bodies are not read before.
+/// Passes on requests of clients that may send calls. The body of a request is read only after this
+/// check.
 async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     match guard.access() {
         Access::Open => next.run(request).await,
         Access::Login(_) if guard.admits(request.headers()) => next.run(request).await,
         Access::Login(_) => {
-            let message = "the field Authorization must have the user and the password (Basic), or the password of the \
-                           user `default` (Bearer)";
+            let message = "the header field Authorization must contain the user and the password (Basic), or the \
+                           password of the user `default` (Bearer)";
             let response = not_done(StatusCode::UNAUTHORIZED, "unauthorized", message);
             (CHALLENGE, response).into_response()
         }
         Access::Closed => {
-            let message = "other machines reach this address, so that /v1 needs a password (TIDEGATE_HTTP_PASSWORD, or \
+            let message = "other machines can reach this address; set a password (TIDEGATE_HTTP_PASSWORD, or \
                            http.password_file in the settings file), or http.without_password = true";
             not_done(StatusCode::FORBIDDEN, "forbidden", message)
         }
@@ -110,11 +116,12 @@ async fn answer(verb: Verb, shared: &Shared, request: Request) -> (Outcome, Resp
     }
 }
 
-/// Reads the body, or returns the reason for which it cannot be read, and the response.
+/// Reads the body. If that fails, returns the reason and the response.
 async fn body(request: Request) -> Result<Payload, (String, Response)> {
     if !is_json(request.headers()) {
-        // A page in a browser cannot send this type to another site without being permitted to.
-        let message = "the field Content-Type must be application/json";
+        // Requiring this type prevents forged requests, because a page of another site cannot send
+        // it from a browser without permission.
+        let message = "the header field Content-Type must be application/json";
         let response = not_done(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-json", message);
         return Err((message.to_owned(), response));
     }

@@ -1,10 +1,12 @@
-//! Carries out a plan on a store.
+//! Executes a plan on a store, in three steps:
 //!
-//! 1. `rate_limit:` counts its hits, whatever becomes of the request.
-//! 2. Policies are decided together, all or none. If a `rate_limit:` refuses already, they are only looked at.
-//! 3. What policies refused is remembered where refunds are taken, and refunds give back the rest.
+//! 1. Each `rate_limit:` counts its hits, even if the request is refused.
+//! 2. The policies are charged together or not at all. If a `rate_limit:` has refused the request,
+//!    the policies are only peeked.
+//! 3. Refunds of policies are executed. If a policy has `refunds: true`, step 2 records its refused
+//!    hits, and a refund subtracts these hits because they were never charged.
 //!
-//! Each step is one batch, and a step with nothing to do is none.
+//! Each step is one batch. A step without calls is skipped.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -19,37 +21,37 @@ use super::deny_cache::LimitStore;
 use super::plan::{Limited, Planned, Rule, Target};
 use crate::limits::config::PolicyLimit;
 
-/// What came of a descriptor with a limit.
+/// The answer of the store for a descriptor with a limit.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Answer {
     Counted(Count),
-    /// Of hits that a policy admits or refuses, or gives back.
+    /// The verdict of a policy that admitted, refused or refunded the hits.
     Policy(Verdict),
-    /// Of hits that have happened.
+    /// The verdict of a policy that charged hits that have already happened.
     Used(Verdict),
 }
 
 /// The count of a `rate_limit:`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Count {
-    /// The hits of this window before those of this request.
+    /// The hits counted in this window before the hits of this request.
     pub(super) before: u64,
-    /// The hits of this window, those of this request included, if they were counted.
+    /// The hits counted in this window, including the hits of this request if they were counted.
     pub(super) after: u64,
-    /// How long the window lasts.
+    /// The time until the window ends.
     pub(super) reset: Duration,
 }
 
-/// The stores of limits: one for those per second, if they have one of their own.
+/// The stores of the limits. Limits per second can have a separate store.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stores<'s> {
     pub(super) all: &'s LimitStore,
     pub(super) per_second: Option<&'s LimitStore>,
 }
 
-/// Returns the answers for all descriptors, `None` for descriptors without a limit, and the indices
-/// of the descriptors that a cache of denials has refused. `is_over` says whether the answers so
-/// far refuse the request.
+/// Returns the answers for all descriptors, and the indices of the descriptors that a cache of
+/// denials refused. The answer is `None` for a descriptor without a limit. `is_over` returns
+/// whether the answers so far refuse the request.
 pub(super) async fn carry_out(
     planned: &[Planned],
     stores: Stores<'_>,
@@ -64,13 +66,15 @@ pub(super) async fn carry_out(
     Ok((answers, cached))
 }
 
-/// The descriptors with a limit for which `select` returns something.
+/// Returns the descriptors with a limit for which `select` returns a value.
 fn select<'p, T: 'p>(
     planned: &'p [Planned],
     select: impl Fn(&'p Planned, &'p Limited) -> Option<T> + 'p,
 ) -> impl Iterator<Item = (usize, &'p Planned, &'p Limited, T)> + 'p {
-    planned.iter().enumerate().filter_map(move |(index, it)| match &it.target {
-        Target::Limited(limited) => select(it, limited).map(|value| (index, it, limited, value)),
+    planned.iter().enumerate().filter_map(move |(index, descriptor)| match &descriptor.target {
+        Target::Limited(limited) => {
+            select(descriptor, limited).map(|value| (index, descriptor, limited, value))
+        }
         Target::None | Target::Unlimited => None,
     })
 }
@@ -95,13 +99,13 @@ async fn count(
         .filter(|(_, _, limited, _)| {
             (has_own && limited.policy().window() == second) == is_per_second
         })
-        .map(|(index, it, limited, counted)| Counter {
+        .map(|(index, descriptor, limited, counted)| Counter {
             index,
             limit: counted.requests_per_unit.into(),
-            hits: it.hits,
-            is_refund: it.is_refund,
+            hits: descriptor.hits,
+            is_refund: descriptor.is_refund,
             charge: Charge::new(limited.policy(), &limited.subject),
-            admission: Charge::new(&counted.policy, &limited.subject).cost(it.hits),
+            admission: Charge::new(&counted.policy, &limited.subject).cost(descriptor.hits),
         })
         .collect();
         let known = cached.len();
@@ -121,7 +125,7 @@ async fn count(
         let counted = if behaviour.spares_others_when_over {
             count_where_over(&counters, cached.len() > known, &*store.store).await?
         } else {
-            let all = counters.iter().map(|it| it.operation()).collect();
+            let all = counters.iter().map(|counter| counter.operation()).collect();
             counts(&counters, all, &*store.store).await?
         };
         for (counter, count) in counters.iter().zip(&counted) {
@@ -132,7 +136,7 @@ async fn count(
     Ok(cached)
 }
 
-/// Lets the cache learn which limits are over: it sees the denial of a peek at the same state.
+/// Lets the cache learn which limits are exceeded, by a peek that the store denies.
 async fn cache_denials(counters: &[Counter<'_>], counted: &[Count], store: &LimitStore) {
     if !store.has_cache() {
         return;
@@ -145,7 +149,8 @@ async fn cache_denials(counters: &[Counter<'_>], counted: &[Count], store: &Limi
     let calls: Vec<Call<'_>> =
         charges.iter().map(|charge| Call::new(Operation::Peek, charge)).collect();
     if !calls.is_empty() {
-        // Without the denial, the next request calls the store.
+        // If the peek fails, the cache does not know the denial, and the next request calls the
+        // store.
         drop(store.store.decide_many(&calls).await);
     }
 }
@@ -156,18 +161,19 @@ struct Counter<'p> {
     hits: u64,
     is_refund: bool,
     charge: Charge<'p>,
-    /// The hits under the limit itself, which a store denies while the count is over the limit.
+    /// A charge of the hits against the limit itself. The store denies this charge while the count
+    /// exceeds the limit.
     admission: Charge<'p>,
 }
 
 impl Counter<'_> {
-    /// Returns `true` if a denial of the hits ends with the window. Hits above the limit are denied
-    /// forever.
+    /// Returns `true` if a denial of the hits ends with the window. A denial of more hits than the
+    /// limit never ends.
     fn can_be_cached(&self) -> bool {
         !self.is_refund && (1..=self.limit).contains(&self.hits)
     }
 
-    /// Returns the count if the cache of the store knows that the limit is over.
+    /// Returns the count if the cache knows that the limit is exceeded.
     fn cached(&self, store: &LimitStore) -> Option<Count> {
         if !self.can_be_cached() {
             return None;
@@ -182,8 +188,8 @@ impl Counter<'_> {
     }
 }
 
-/// Once a limit is over, counts its hits only. `is_any_over` says whether another limit of the
-/// request is over.
+/// Counts hits. If a limit of the request is exceeded, only exceeded limits are counted.
+/// `is_any_over` is whether a limit that is not in `counters` is exceeded.
 async fn count_where_over(
     counters: &[Counter<'_>],
     is_any_over: bool,
@@ -204,7 +210,7 @@ async fn count_where_over(
     counts(counters, some, store).await
 }
 
-/// The counts after an operation of some cost on each counter.
+/// Executes the operation with the given cost on each counter, and returns the counts after it.
 async fn counts(
     counters: &[Counter<'_>],
     operations: Vec<(Operation, u64)>,
@@ -226,7 +232,7 @@ async fn counts(
         let verdict = only(&decision?)?;
         let mut reset = verdict.reset_after();
         if reset.is_zero() {
-            // Nothing is counted, so the store does not know the window.
+            // If no hits are counted, the store does not know the start of the window.
             let window = counter.charge.policy.window();
             let micros = u64::try_from(window.as_micros()).unwrap_or(u64::MAX).max(1);
             let into_window = store.now().await?.as_micros() % micros;
@@ -238,7 +244,7 @@ async fn counts(
     Ok(counts)
 }
 
-/// The verdict of a call of one charge.
+/// Returns the verdict of a call with one charge.
 fn only(decision: &Decision) -> Result<Verdict, Error> {
     decision.verdicts().first().copied().ok_or_else(|| {
         let message = "the store returned a decision without a verdict";
@@ -248,18 +254,19 @@ fn only(decision: &Decision) -> Result<Verdict, Error> {
 
 // ---- 2. Policies ----
 
-/// A policy's charge, and the descriptors that it answers.
+/// A charge of a policy, and the indices of the descriptors that the verdict answers.
 struct Asked<'p> {
     charge: Charge<'p>,
     indices: SmallVec<[usize; 1]>,
 }
 
-/// What the descriptors of a plan are to policies.
+/// The way in which a policy handles the hits of a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// Hits that have to be admitted; of no hits, whether one would be.
+    /// The policy must admit the hits. A descriptor with 0 hits checks whether one hit would be
+    /// admitted.
     Ask,
-    /// Hits that have happened.
+    /// The policy charges the hits even beyond the limit, because they have already happened.
     Use,
     Refund,
 }
@@ -268,9 +275,9 @@ fn policies(
     planned: &[Planned],
     role: Role,
 ) -> impl Iterator<Item = (usize, &Planned, &Limited, &PolicyLimit)> {
-    select(planned, move |it, limited| match &limited.rule {
+    select(planned, move |descriptor, limited| match &limited.rule {
         Rule::Policy(policy) => {
-            let own = match it {
+            let own = match descriptor {
                 Planned { is_refund: true, .. } => Role::Refund,
                 Planned { hits: 1.., .. } if policy.charges_afterwards => Role::Use,
                 _ => Role::Ask,
@@ -283,10 +290,15 @@ fn policies(
 
 fn asked(planned: &[Planned]) -> Vec<Asked<'_>> {
     let mut asked: Vec<Asked<'_>> = Vec::new();
-    for (index, it, limited, policy) in policies(planned, Role::Ask) {
+    for (index, descriptor, limited, policy) in policies(planned, Role::Ask) {
         let charge = Charge::new(&policy.policy, &limited.subject);
-        let charge = if it.hits == 0 { charge.cost(1).check_only() } else { charge.cost(it.hits) };
-        // A call must not check a state and take from it: to take is to check.
+        let charge = if descriptor.hits == 0 {
+            charge.cost(1).check_only()
+        } else {
+            charge.cost(descriptor.hits)
+        };
+        // A call must not check a state that it also charges. The charge replaces the check,
+        // because it includes a check.
         let is_same = |other: &&mut Asked<'_>| {
             other.charge.shares_state_with(&charge)
                 && (other.charge.is_check_only || charge.is_check_only)
@@ -304,7 +316,8 @@ fn asked(planned: &[Planned]) -> Vec<Asked<'_>> {
     asked
 }
 
-/// Returns the indices of the descriptors that the cache of denials has refused.
+/// Decides the policies, and returns the indices of the descriptors that the cache of denials
+/// refused.
 async fn decide(
     planned: &[Planned],
     store: &LimitStore,
@@ -312,10 +325,10 @@ async fn decide(
     answers: &mut [Option<Answer>],
 ) -> Result<Vec<usize>, Error> {
     let asked = asked(planned);
-    let charges: Vec<Charge<'_>> = asked.iter().map(|it| it.charge).collect();
+    let charges: Vec<Charge<'_>> = asked.iter().map(|policy| policy.charge).collect();
     let used: Vec<(usize, [Charge<'_>; 1])> = policies(planned, Role::Use)
-        .map(|(index, it, limited, policy)| {
-            (index, [Charge::new(&policy.policy, &limited.subject).cost(it.hits)])
+        .map(|(index, descriptor, limited, policy)| {
+            (index, [Charge::new(&policy.policy, &limited.subject).cost(descriptor.hits)])
         })
         .collect();
 
@@ -341,10 +354,10 @@ async fn decide(
     let decision = denial.map(Ok).or_else(|| decisions.next()).transpose()?;
     let Some(decision) = decision else { return Ok(Vec::new()) };
     let mut cached = Vec::new();
-    for (it, verdict) in asked.iter().zip(decision.verdicts()) {
-        it.indices.iter().for_each(|index| set(answers, *index, Answer::Policy(*verdict)));
+    for (policy, verdict) in asked.iter().zip(decision.verdicts()) {
+        policy.indices.iter().for_each(|index| set(answers, *index, Answer::Policy(*verdict)));
         if is_cached && verdict.outcome() != Outcome::Allowed {
-            cached.extend(&it.indices);
+            cached.extend(&policy.indices);
         }
     }
     let is_taken = decision.is_allowed() && !is_refused;
@@ -352,7 +365,7 @@ async fn decide(
     Ok(cached)
 }
 
-/// Remembers the hits that were not taken, so that a refund of them gives back nothing.
+/// Records the hits that were not charged, so that a later refund does not refund them.
 async fn remember_refused(
     planned: &[Planned],
     store: &dyn Store,
@@ -360,15 +373,15 @@ async fn remember_refused(
     answers: &[Option<Answer>],
 ) -> Result<(), Error> {
     let was_taken = |index: usize| match answers.get(index) {
-        // A shadow may refuse its own part of what is taken.
+        // A shadow can deny its charge although the other charges of the call are made.
         Some(Some(Answer::Policy(verdict))) => is_taken && verdict.outcome() == Outcome::Allowed,
         _ => is_taken,
     };
     let charges: Vec<[Charge<'_>; 1]> = policies(planned, Role::Ask)
-        .filter(|(index, it, ..)| it.hits > 0 && !was_taken(*index))
-        .filter_map(|(_, it, limited, policy)| {
+        .filter(|(index, descriptor, ..)| descriptor.hits > 0 && !was_taken(*index))
+        .filter_map(|(_, descriptor, limited, policy)| {
             let refused = policy.refused.as_ref()?;
-            Some([Charge::new(refused, &limited.subject).cost(it.hits)])
+            Some([Charge::new(refused, &limited.subject).cost(descriptor.hits)])
         })
         .collect();
     carry_out_each(Operation::Charge, &charges, store).await.map(drop)
@@ -382,22 +395,22 @@ async fn give_back(
     answers: &mut [Option<Answer>],
 ) -> Result<(), Error> {
     let refunds: Vec<_> = policies(planned, Role::Refund).collect();
-    // Of what was refused nothing was taken.
+    // Hits that were refused were not charged, so they must not be refunded.
     let mut refused_of = Vec::new();
     let mut refused = Vec::new();
-    for (index, it, limited, policy) in &refunds {
+    for (index, descriptor, limited, policy) in &refunds {
         if let Some(policy) = &policy.refused {
             refused_of.push(*index);
-            refused.push([Charge::new(policy, &limited.subject).cost(it.hits)]);
+            refused.push([Charge::new(policy, &limited.subject).cost(descriptor.hits)]);
         }
     }
     let refused = carry_out_each(Operation::Refund, &refused, store).await?;
-    let refused = refused.iter().map(|it| it.amounts().first().copied().unwrap_or(0));
+    let refused = refused.iter().map(|decision| decision.amounts().first().copied().unwrap_or(0));
     let refused: HashMap<usize, u64> = refused_of.into_iter().zip(refused).collect();
     let charges: Vec<[Charge<'_>; 1]> = refunds
         .iter()
-        .map(|(index, it, limited, policy)| {
-            let taken = it.hits.saturating_sub(refused.get(index).copied().unwrap_or(0));
+        .map(|(index, descriptor, limited, policy)| {
+            let taken = descriptor.hits.saturating_sub(refused.get(index).copied().unwrap_or(0));
             [Charge::new(&policy.policy, &limited.subject).cost(taken)]
         })
         .collect();
@@ -408,7 +421,7 @@ async fn give_back(
     Ok(())
 }
 
-/// Carries out one operation on each charge by itself.
+/// Executes the operation on each charge in a separate call, and sends the calls in one batch.
 async fn carry_out_each(
     operation: Operation,
     charges: &[[Charge<'_>; 1]],
@@ -417,7 +430,7 @@ async fn carry_out_each(
     if charges.is_empty() {
         return Ok(Vec::new());
     }
-    let calls: Vec<Call<'_>> = charges.iter().map(|it| Call::new(operation, it)).collect();
+    let calls: Vec<Call<'_>> = charges.iter().map(|charge| Call::new(operation, charge)).collect();
     store.decide_many(&calls).await.into_iter().collect()
 }
 

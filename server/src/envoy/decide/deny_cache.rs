@@ -1,4 +1,4 @@
-//! The cache of denials of one server.
+//! The cache of denials of a server.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidegate_core::layers::DenyCacheStore;
 use tidegate_core::{Call, Clock, Decision, DenyCache, Store, StoreExt};
 
-/// A store of limits, with the cache around it if there is one.
+/// A store of limits, with a cache of denials around it if the cache is enabled.
 #[derive(Debug, Clone)]
 pub(super) struct LimitStore {
     /// The cache, or the store itself.
@@ -30,7 +30,7 @@ impl LimitStore {
         Self { store, cache: None }
     }
 
-    /// Puts a cache of denials around the store.
+    /// Adds a cache of denials around the store.
     pub(super) fn cached<C: Clock + 'static>(self, cache: DenyCache<C>) -> Self {
         let cached = Arc::new(self.store.deny_cache(cache));
         Self { store: Arc::<DenyCacheStore<_, C>>::clone(&cached), cache: Some(cached) }

@@ -1,7 +1,8 @@
 use std::error::Error;
 use std::fmt;
 
-/// Why a request is not valid. The messages are those of envoyproxy/ratelimit where it has one.
+/// The reason why a request is not valid. If envoyproxy/ratelimit has a message for the reason, the
+/// message is the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestError(String);
 
@@ -19,7 +20,7 @@ impl fmt::Display for RequestError {
 
 impl Error for RequestError {}
 
-/// Why there is no decision on a request.
+/// The reason why a request was not decided.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum DecideError {

@@ -1,4 +1,4 @@
-//! From a descriptor to the limit that holds for it.
+//! Finds the limit that applies to a descriptor.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::limits::config::{By, Config, Counted, Kind, Level, Limit, Unit};
 #[derive(Debug)]
 pub(super) struct Match<'c> {
     pub(super) limit: Arc<Limit>,
-    /// The key in statistics: that of the limit, or with values of this descriptor.
+    /// The key in statistics. It can contain values of this descriptor.
     pub(super) stat_key: Arc<StatKey>,
-    /// Of each entry, the pattern whose values share one count.
+    /// For each entry, the pattern whose values share one count, or `None`.
     pub(super) shared: SmallVec<[Option<&'c str>; 4]>,
 }
 
-/// The limit of a descriptor in a domain, if there is one: that of the request, or the one configured at just as many
-/// entries.
+/// Returns the limit that applies to a descriptor in a domain: the limit in the request, or else
+/// the limit that is configured for exactly these entries. Returns `None` if there is no limit.
 pub(super) fn find<'c>(
     config: &'c Config,
     domain: &[u8],
@@ -33,7 +33,8 @@ pub(super) fn find<'c>(
     }
 }
 
-/// The limit that a request brings with it: it has no name, and is neither a shadow nor a quota.
+/// Creates the limit that a request contains. It has no name, and it is neither a shadow nor a
+/// quota.
 fn limit_of_request<'c>(
     domain: &[u8],
     entries: &[Entry],
@@ -41,7 +42,7 @@ fn limit_of_request<'c>(
 ) -> Result<Match<'c>, RequestError> {
     let unit = Unit::from_number(limit.unit).ok_or_else(|| {
         RequestError::new(format!(
-            "the limit of a descriptor has the unit {}, which is none",
+            "the limit of a descriptor has the unit {}; it must be from 1 to 7",
             limit.unit
         ))
     })?;
@@ -56,7 +57,8 @@ fn limit_of_request<'c>(
         is_quota: false,
         has_detailed_metric: false,
         metadata: None,
-        // Without the values of the request.
+        // The key does not contain the values of the request, so that the number of keys is
+        // bounded.
         stat_key: key_of(domain, entries.iter().map(|entry| (&*entry.key, None)))
             .with_suffix(" (of requests)")
             .into(),
@@ -79,7 +81,7 @@ fn configured<'c>(root: &'c Level, domain: &[u8], entries: &[Entry]) -> Option<M
         };
         let pattern = pattern.filter(|_| rule.shares_threshold);
         shared.push(pattern);
-        // The values of a pattern that share a count share the statistics too.
+        // If the values of a pattern share a count, they share the statistics too.
         let is_by_value = rule.has_value_metric && pattern.is_none();
         has_value_metric |= is_by_value;
         values.push(if is_by_value { Some(&*entry.value) } else { configured });
@@ -101,7 +103,8 @@ fn configured<'c>(root: &'c Level, domain: &[u8], entries: &[Entry]) -> Option<M
     None
 }
 
-/// The key with all values, but with the pattern where its values share a count.
+/// Returns the key with the values of all entries. If values share a count, the key contains their
+/// pattern instead.
 fn detailed_key(domain: &[u8], entries: &[Entry], shared: &[Option<&str>]) -> StatKey {
     let entries = entries.iter().enumerate().map(|(index, entry)| {
         let pattern = shared.get(index).copied().flatten();

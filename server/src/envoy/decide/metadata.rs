@@ -1,4 +1,5 @@
-//! The dynamic metadata of a response, by which Envoy chooses a backend with quota left.
+//! The dynamic metadata of a response. With this metadata, Envoy can choose a backend that has
+//! quota left.
 
 use std::collections::HashMap;
 
@@ -11,7 +12,7 @@ use crate::envoy::request::{RateLimitDescriptor, RateLimitRequest};
 use crate::limits::config::Unit;
 use crate::net::text::push_text;
 
-/// The request, and the metadata of the limits that have passed.
+/// Returns the request and the merged metadata of the limits that were not exceeded.
 pub(super) fn metadata(
     request: &RateLimitRequest,
     planned: &[Planned],
@@ -56,7 +57,7 @@ fn descriptor(descriptor: &RateLimitDescriptor) -> Value {
     value(Kind::StructValue(Struct { fields }))
 }
 
-/// Adds what is not there yet; structs are merged field by field.
+/// Adds missing fields of `from` to `into`. Structs are merged field by field.
 fn merge(into: &mut Struct, from: &Struct) {
     for (key, new) in &from.fields {
         match into.fields.get_mut(key).map(|value| &mut value.kind) {
@@ -77,7 +78,7 @@ fn value(kind: Kind) -> Value {
     Value { kind: Some(kind) }
 }
 
-/// Returns the parts as one text. A struct of the protocol holds UTF-8 only, so other bytes are
+/// Returns the parts as one text. A protobuf `Struct` can contain only UTF-8, so other bytes are
 /// escaped.
 fn text<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> Value {
     let mut text = String::new();
@@ -89,7 +90,7 @@ fn list(values: Vec<Value>) -> Value {
     value(Kind::ListValue(ListValue { values }))
 }
 
-/// JSON has no whole numbers above 2^53: those are rounded.
+/// Converts a number. JSON numbers above 2^53 are not exact, so larger numbers are rounded.
 #[expect(clippy::cast_precision_loss, reason = "what the protocol can say")]
 fn number(number: u64) -> Value {
     value(Kind::NumberValue(number as f64))

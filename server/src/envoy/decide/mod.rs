@@ -1,15 +1,15 @@
-//! Decides on requests of the protocol: from a domain, descriptors and hits to limits, and from the answers of a store to
-//! a response.
+//! Decides requests of Envoy's rate-limit protocol. A request consists of a domain, descriptors and
+//! hits, which select limits. The answers of the store determine the response.
 //!
-//! Two kinds of limits decide differently:
+//! The two kinds of limits decide differently:
 //!
 //! | | `rate_limit:` | `policy:` |
 //! |---|---|---|
-//! | a refused hit | is counted, as envoyproxy/ratelimit counts it | takes nothing |
-//! | several limits of a request | each counts by itself | all are charged, or none; none if a `rate_limit:` refuses |
-//! | a request of no hits | is refused once the count is *above* the limit | is refused while not one hit would be admitted |
-//! | hits that are given back | are taken off the count, at most all | the same, less what was refused and never taken |
-//! | `duration_until_reset` | until the window ends | if it is refused, until it is admitted; else until nothing is taken |
+//! | a refused hit | is counted, as in envoyproxy/ratelimit | is not charged |
+//! | several limits of a request | each limit counts separately | all policies are charged, or none; none if a `rate_limit:` refuses |
+//! | a request with 0 hits | is refused if the count is *above* the limit | is refused if one hit would not be admitted |
+//! | a refund of hits | reduces the count, at most to 0 | refunds the charge, without hits that were refused and never charged |
+//! | `duration_until_reset` | the time until the window ends | for a refused request, the time until it is admitted; otherwise the time until the whole limit is available |
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -65,20 +65,23 @@ use crate::envoy::request::RateLimitRequest;
 use crate::limits::StatKey;
 use crate::limits::config::{Config, Kind};
 
-/// Settings that hold for all limits.
+/// Settings that apply to all limits.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Behaviour {
-    /// No request is refused; the statuses of descriptors tell what would be.
+    /// Whether no request is refused. The statuses of the descriptors still report what would be
+    /// refused.
     pub is_shadow: bool,
-    /// All limits written as `rate_limit:` are quotas.
+    /// Whether all limits written as `rate_limit:` are quotas.
     pub all_are_quotas: bool,
-    /// Once a `rate_limit:` is over, a request's hits are counted only by those that are.
+    /// Whether only exceeded `rate_limit:` limits count the hits of a request if one of its limits
+    /// is exceeded.
     pub spares_others_when_over: bool,
-    /// A `rate_limit:` that is not a quota is decided as a policy is: all or none, and without counting what it
-    /// refuses. Its hits cannot be given back then.
+    /// Whether a `rate_limit:` that is not a quota is decided like a policy: all limits of a
+    /// request are charged or none, and refused hits are not counted. Then hits of a `rate_limit:`
+    /// cannot be refunded.
     pub all_or_none: bool,
-    /// The headers of responses, if there are to be some.
+    /// The names of the headers in responses; `None` for no headers.
     pub headers: Option<HeaderNames>,
     /// Whether responses have dynamic metadata.
     pub has_metadata: bool,
@@ -86,15 +89,15 @@ pub struct Behaviour {
     pub near_limit_ratio: NearLimitRatio,
 }
 
-/// Names of response headers.
+/// The names of response headers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeaderNames {
-    /// The name of the header for the limit.
+    /// The name of the header with the limit.
     pub limit: String,
-    /// The name of the header for the remaining hits.
+    /// The name of the header with the remaining amount.
     pub remaining: String,
-    /// The name of the header for the seconds until the reset.
+    /// The name of the header with the seconds until the limit resets.
     pub reset: String,
 }
 
@@ -106,21 +109,22 @@ impl Default for HeaderNames {
     }
 }
 
-/// A decision, and what statistics count of it.
+/// A decision and the statistics about it.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Decided {
     /// The response.
     pub response: RateLimitResponse,
-    /// One for each descriptor with a limit.
+    /// One tally for each descriptor with a limit.
     pub tallies: Vec<Tally>,
     /// Whether the domain is configured.
     pub is_domain_known: bool,
-    /// Whether the request would have been refused, if the [server](Behaviour::is_shadow) were not a shadow.
+    /// Whether the request was admitted only because the [server](Behaviour::is_shadow) is a
+    /// shadow.
     pub is_shadowed: bool,
 }
 
-/// Decides on requests by the limits in force.
+/// Decides requests by the limits in force.
 #[derive(Debug)]
 pub struct Decider {
     store: LimitStore,
@@ -130,58 +134,60 @@ pub struct Decider {
 }
 
 impl Decider {
-    /// Limits on a store. None is in force yet: see [`set_config`](Self::set_config).
+    /// Creates a decider without limits. [`set_config`](Self::set_config) puts limits in force.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, behaviour: Behaviour) -> Self {
         let store = LimitStore::new(store);
         Self { store, per_second: None, config: ArcSwapOption::empty(), behaviour }
     }
 
-    /// The same, with a store of their own for limits per second that are written as `rate_limit:`.
+    /// Sets a separate store for limits per second that are written as `rate_limit:`.
     #[must_use]
     pub fn with_per_second_store(self, store: Arc<dyn Store>) -> Self {
         Self { per_second: Some(LimitStore::new(store)), ..self }
     }
 
-    /// Puts a cache of denials around each store, so that a flood of refused requests costs the
-    /// stores nothing.
+    /// Adds a cache of denials around each store, so that a flood of refused requests does not
+    /// reach the stores.
     ///
-    /// The maximum memory of the cache holds for each store. Hits that the cache refuses are not
-    /// counted, also those of a `rate_limit:`, which stays over its limit until its window ends.
+    /// The maximum memory of the cache applies to each store separately. Hits that the cache
+    /// refuses are not counted. This includes hits of a `rate_limit:`, which stays above its limit
+    /// until its window ends.
     #[must_use]
     pub fn with_deny_cache<C: Clock + Clone + 'static>(self, cache: &DenyCache<C>) -> Self {
         let per_second = self.per_second.map(|store| store.cached(cache.clone()));
         Self { store: self.store.cached(cache.clone()), per_second, ..self }
     }
 
-    /// Returns the store, with the cache of denials if there is one.
+    /// Returns the store with the cache of denials around it, if a cache is set.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store.store
     }
 
-    /// All stores.
+    /// Returns all stores.
     pub(crate) fn stores(&self) -> impl Iterator<Item = &Arc<dyn Store>> {
         std::iter::once(&self.store).chain(&self.per_second).map(|store| &store.store)
     }
 
-    /// Whether no request is refused.
+    /// Returns `true` if the server is a shadow, which refuses no request.
     pub(crate) fn is_shadow(&self) -> bool {
         self.behaviour.is_shadow
     }
 
-    /// The limits in force, if there are any yet.
+    /// Returns the limits in force, or `None` before the first limits.
     #[must_use]
     pub fn config(&self) -> Option<Arc<Config>> {
         self.config.load_full()
     }
 
-    /// Puts limits in force, in place of those before. Requests that are being decided keep the old ones; counts are
-    /// kept by the store.
+    /// Replaces the limits in force. Requests that are being decided keep the previous limits. The
+    /// store keeps all counts.
     ///
     /// # Errors
     ///
-    /// If the store cannot keep the states of a policy. The limits stay as they were then.
+    /// Returns an error if the store cannot keep the states of a policy. In this case, the previous
+    /// limits stay in force.
     pub fn set_config(&self, config: Config) -> Result<(), Error> {
         let mut result = Ok(());
         config.for_each_limit(&mut |limit| {
@@ -199,8 +205,8 @@ impl Decider {
         Ok(())
     }
 
-    /// Returns the limits that hold for a request, with their subjects; none if the request is not
-    /// valid.
+    /// Returns the limits that apply to a request, and their subjects. Returns an empty list if the
+    /// request is not valid.
     pub(crate) fn limits_of(&self, request: &RateLimitRequest) -> Vec<(Arc<StatKey>, Vec<u8>)> {
         let planned = self
             .config
@@ -214,11 +220,11 @@ impl Decider {
         limited.map(|limited| (Arc::clone(&limited.limit.stat_key), limited.subject)).collect()
     }
 
-    /// Decides on a request.
+    /// Decides a request.
     ///
     /// # Errors
     ///
-    /// If the request is not valid, or if the store fails.
+    /// Returns an error if the request is not valid, or if the store fails.
     pub async fn decide(&self, request: &RateLimitRequest) -> Result<Decided, DecideError> {
         let config = self.config.load_full();
         let config =

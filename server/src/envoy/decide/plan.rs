@@ -1,4 +1,4 @@
-//! What a request asks of the store: for each descriptor a limit, a subject and a number of hits.
+//! Plans the calls for a request: a limit, a subject and a number of hits for each descriptor.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use crate::limits::config::{Config, Counted, Kind, Limit, PolicyLimit};
 /// The maximum number of descriptors in a request.
 pub const MAX_DESCRIPTORS: usize = 1_000;
 
-/// One descriptor of a request.
+/// The plan for one descriptor of a request.
 #[derive(Debug)]
 pub(super) struct Planned {
     pub(super) target: Target,
-    /// How many hits to count, or to give back.
+    /// The number of hits to count or to refund.
     pub(super) hits: u64,
     pub(super) is_refund: bool,
 }
 
 #[derive(Debug)]
 pub(super) enum Target {
-    /// No limit, or one that another one replaces.
+    /// The descriptor has no limit, or another limit of the request replaces its limit.
     None,
     Unlimited,
     Limited(Limited),
@@ -38,7 +38,7 @@ pub(super) struct Limited {
     pub(super) subject: Vec<u8>,
 }
 
-/// How the limit decides.
+/// The rule by which the limit decides.
 #[derive(Debug)]
 pub(super) enum Rule {
     Counted(Counted),
@@ -46,7 +46,7 @@ pub(super) enum Rule {
 }
 
 impl Limited {
-    /// The policy that its hits are taken from.
+    /// Returns the policy that the hits are charged to.
     pub(super) fn policy(&self) -> &Policy {
         match &self.rule {
             Rule::Counted(counted) => &counted.counter,
@@ -84,7 +84,7 @@ pub(super) fn plan(
     for (descriptor, found) in descriptors.iter().zip(&matches) {
         let hits = match &descriptor.hits_addend {
             Some(hits) => hits.value,
-            // 0 is what an absent field is.
+            // Protobuf cannot distinguish 0 and an absent field.
             None => u64::from(request.hits_addend.max(1)),
         };
         let target = match found {
@@ -110,15 +110,17 @@ pub(super) fn plan(
     Ok(planned)
 }
 
-/// The names of the limits that others replace, which may be unlimited.
+/// Returns the names of the limits that other limits replace. An unlimited rule can replace limits
+/// too.
 fn replaced_names<'m>(matches: &'m [Option<Match<'_>>]) -> HashSet<&'m str> {
     let replaces = matches.iter().flatten().flat_map(|found| &found.limit.replaces);
-    // An empty name is none, and nothing replaces it.
+    // A limit without a name has an empty name here, which no limit can list in `replaces`.
     replaces.map(|name| &**name).collect()
 }
 
 fn limited(found: &Match<'_>, subject: Vec<u8>, behaviour: &Behaviour) -> Target {
-    // Each policy of a server that is a shadow decides by itself, as that of a shadow does.
+    // If the server or the limit is a shadow, its policy becomes a shadow, so that a denial does
+    // not refuse the other policies of the call.
     let in_force = |policy: &Policy| match behaviour.is_shadow || found.limit.is_shadow {
         true if !policy.is_shadow() => policy.clone().shadow(),
         _ => policy.clone(),
@@ -141,17 +143,18 @@ fn limited(found: &Match<'_>, subject: Vec<u8>, behaviour: &Behaviour) -> Target
     })
 }
 
-/// Rejects a request before anything of it is charged.
+/// Checks a request before any of its hits is charged.
 fn check(planned: &[Planned]) -> Result<(), RequestError> {
     let mut policies = 0;
-    for it in planned {
-        let Target::Limited(Limited { limit, rule: Rule::Policy(policy), .. }) = &it.target else {
+    for descriptor in planned {
+        let Target::Limited(Limited { limit, rule: Rule::Policy(policy), .. }) = &descriptor.target
+        else {
             continue;
         };
         policies += 1;
-        if it.is_refund && policy.refused.is_none() && !policy.charges_afterwards {
+        if descriptor.is_refund && policy.refused.is_none() && !policy.charges_afterwards {
             let message = format!(
-                "hits of the limit at {} cannot be given back: its policy needs `refunds: true`, so \
+                "hits of the limit at {} cannot be refunded: its policy needs `refunds: true`, so \
                  that the hits of refused requests are known",
                 limit.place
             );

@@ -1,4 +1,4 @@
-//! From the answers of the store to a response.
+//! Creates the response from the answers of the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::tally::Of;
 use super::{Behaviour, HeaderNames, NearLimitRatio, Tally};
 use crate::limits::config::Unit;
 
-/// The statuses of all descriptors, in order.
+/// Returns the statuses of all descriptors, in order.
 pub(super) fn statuses(planned: &[Planned], answers: &[Option<Answer>]) -> Vec<DescriptorStatus> {
     let answers = answers.iter().copied().chain(std::iter::repeat(None));
     planned.iter().zip(answers).map(|(planned, answer)| status(planned, answer)).collect()
@@ -48,14 +48,14 @@ fn status(planned: &Planned, answer: Option<Answer>) -> DescriptorStatus {
                 quota: None,
             }
         }
-        // The store answers each call, or returns an error.
+        // This case does not occur, because the store answers each call or returns an error.
         (Target::Limited(limited), None) => {
             DescriptorStatus { current_limit: Some(current_limit(limited)), ..ok }
         }
     }
 }
 
-/// Whether the limit is exceeded, in shadow or not. A refund exceeds none.
+/// Returns `true` if the limit is exceeded, even if it is a shadow. A refund exceeds no limit.
 fn is_over(is_refund: bool, limited: &Limited, answer: Answer) -> bool {
     !is_refund
         && match answer {
@@ -65,14 +65,16 @@ fn is_over(is_refund: bool, limited: &Limited, answer: Answer) -> bool {
         }
 }
 
-/// How long until a refused request is admitted, at least a second; else until all is.
+/// Returns the time until a refused request is admitted, at least one second. If the request is not
+/// refused, returns the time until the whole limit is available.
 ///
-/// Envoy writes the former into `Retry-After`.
+/// Envoy copies the time for refused requests into the header `Retry-After`.
 fn wait(verdict: &Verdict, limited: &Limited, is_refused: bool) -> DurationMessage {
     if !is_refused {
         return whole_seconds(verdict.reset_after());
     }
-    // No wait helps a request that is larger than the limit.
+    // If the request is larger than the limit, waiting does not help. The window is returned
+    // instead.
     let wait = verdict.retry_after().unwrap_or_else(|| limited.policy().window());
     whole_seconds(wait.max(Duration::from_secs(1)))
 }
@@ -84,7 +86,8 @@ fn limit_of(limited: &Limited) -> u64 {
     }
 }
 
-/// The limit as the protocol has it: one without a unit if its window is not that of a unit.
+/// Returns the limit in the form of the protocol. It has no unit if no unit has the length of the
+/// window.
 fn current_limit(limited: &Limited) -> RateLimit {
     RateLimit {
         name: limited.limit.name.to_string(),
@@ -101,13 +104,15 @@ fn clamped(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Rounded up, so that a client that waits for that long does not come too early.
+/// Returns the seconds of a span, rounded up so that a client that waits for them does not retry
+/// too early.
 fn whole_seconds(span: Duration) -> DurationMessage {
     let seconds = span.as_secs() + u64::from(span.subsec_nanos() > 0);
     DurationMessage { seconds: i64::try_from(seconds).unwrap_or(i64::MAX), nanos: 0 }
 }
 
-/// Whether the statuses refuse the request: a limit that is not a quota is over, or there are quotas and all are over.
+/// Returns `true` if the request is refused. This is the case if a limit that is not a quota is
+/// exceeded, or if all quotas are exceeded.
 pub(super) fn is_over_limit(
     planned: &[Planned],
     statuses: &[DescriptorStatus],
@@ -128,31 +133,34 @@ pub(super) fn is_over_limit(
     quotas > 0 && quotas == quotas_over
 }
 
-/// Whether a descriptor is a quota; `None` if it is unlimited, and counts for nothing.
+/// Returns `true` if a descriptor is a quota. Returns `None` if the descriptor is unlimited,
+/// because it then has no effect on the decision.
 fn is_quota(planned: &Planned, behaviour: &Behaviour) -> Option<bool> {
     match &planned.target {
         Target::Unlimited => None,
         Target::None => Some(behaviour.all_are_quotas),
-        // Policies are decided all or none, so one that is over refuses.
+        // Policies are charged together or not at all, so each exceeded policy refuses the request.
         Target::Limited(Limited { rule: Rule::Policy(_), .. }) => Some(false),
         Target::Limited(limited) => Some(behaviour.all_are_quotas || limited.limit.is_quota),
     }
 }
 
-/// The headers of the last limit that is over and not a quota, or else of the first one with the minimum remaining.
+/// Returns the response headers for one limit: the last exceeded limit that is not a quota. If
+/// there is none, it is the first limit with the smallest remaining amount.
 pub(super) fn headers(
     planned: &[Planned],
     statuses: &[DescriptorStatus],
     behaviour: &Behaviour,
     names: &HeaderNames,
 ) -> Vec<HeaderValue> {
-    let limited = || statuses.iter().filter(|it| it.current_limit.is_some());
+    let limited = || statuses.iter().filter(|status| status.current_limit.is_some());
     let is_refusing = |(planned, status): &(&Planned, &DescriptorStatus)| {
         status.code == i32::from(Code::OverLimit) && is_quota(planned, behaviour) == Some(false)
     };
     let over = planned.iter().zip(statuses).rfind(is_refusing).map(|(_, status)| status);
-    // The first one of equal values.
-    let Some(status) = over.or_else(|| limited().min_by_key(|it| it.limit_remaining)) else {
+    // If several limits have the smallest remaining amount, `min_by_key` returns the first of them.
+    let Some(status) = over.or_else(|| limited().min_by_key(|status| status.limit_remaining))
+    else {
         return Vec::new();
     };
     let limit = status.current_limit.as_ref().map_or(0, |limit| limit.requests_per_unit);
@@ -169,9 +177,9 @@ pub(super) fn headers(
     ]
 }
 
-/// Returns the statistics of all descriptors with a limit. `is_refused` says whether the request is
-/// refused: then no policy has charged its hits. `cached` has the indices of the descriptors that
-/// the cache of denials has refused.
+/// Returns the statistics of all descriptors with a limit. If the request is refused
+/// (`is_refused`), no policy has charged its hits. `cached` contains the indices of the descriptors
+/// that the cache of denials refused.
 pub(super) fn tallies(
     planned: Vec<Planned>,
     answers: &[Option<Answer>],
@@ -187,7 +195,7 @@ pub(super) fn tallies(
         };
         let (limit, is_shadow) = (limit_of(&limited), limited.limit.is_shadow);
         let is_over = is_over(is_refund, &limited, *answer);
-        let of = Of {
+        let context = Of {
             key: limited.stat_key,
             limit_key: Arc::clone(&limited.limit.stat_key),
             subject: limited.subject,
@@ -196,11 +204,11 @@ pub(super) fn tallies(
             Answer::Counted(Count { before, after, .. }) => (*before, *after),
             Answer::Policy(_) if is_over => {
                 let over_in_cache = if cached.contains(&index) { hits } else { 0 };
-                tallies.push(Tally { over_in_cache, ..Tally::refused(of, hits, is_shadow) });
+                tallies.push(Tally { over_in_cache, ..Tally::refused(context, hits, is_shadow) });
                 continue;
             }
             Answer::Policy(_) if is_refused => {
-                tallies.push(Tally::empty(of, hits));
+                tallies.push(Tally::empty(context, hits));
                 continue;
             }
             Answer::Policy(verdict) | Answer::Used(verdict) => {
@@ -208,7 +216,7 @@ pub(super) fn tallies(
                 (after.saturating_sub(hits), after)
             }
         };
-        let tally = Tally::new(of, limit, before..after, hits, is_shadow, ratio);
+        let tally = Tally::new(context, limit, before..after, hits, is_shadow, ratio);
         let over_in_cache = if cached.contains(&index) { tally.over } else { 0 };
         tallies.push(Tally { over_in_cache, ..tally });
     }

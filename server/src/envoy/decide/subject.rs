@@ -1,12 +1,14 @@
-//! The subject that hits are counted for: the domain and all entries of a descriptor.
+//! The subject for which hits are counted. It consists of the domain and all entries of a
+//! descriptor.
 
 use crate::envoy::request::Entry;
 
-/// Writes `domain|key=value|key=value`. Where the values of a pattern share one count, the pattern stands in place of
-/// the value: `domain|key*=pattern`.
+/// Returns the subject in the form `domain|key=value|key=value`. If the values of a pattern share
+/// one count, the subject contains the pattern instead of the value: `domain|key*=pattern`.
 ///
-/// Two descriptors have one subject only if they are equal (or share a pattern): the separators are escaped in keys and
-/// values, unlike in envoyproxy/ratelimit, where `a_b` with the value `c` is `a` with the value `b_c`.
+/// Two descriptors have the same subject only if they are equal or share a pattern, because
+/// separators in keys and values are escaped. In envoyproxy/ratelimit, the key `a_b` with the value
+/// `c` and the key `a` with the value `b_c` share a count.
 pub(super) fn subject(domain: &[u8], entries: &[Entry], shared: &[Option<&str>]) -> Vec<u8> {
     let len: usize = entries.iter().map(|entry| entry.key.len() + entry.value.len() + 2).sum();
     let mut bytes = Vec::with_capacity(domain.len() + len);
@@ -46,12 +48,12 @@ mod tests {
 
     use super::*;
 
-    fn entries(of: &[(&str, &str)]) -> Vec<Entry> {
+    fn entries(pairs: &[(&str, &str)]) -> Vec<Entry> {
         let entry = |(key, value): &(&str, &str)| Entry {
             key: (*key).to_owned().into(),
             value: (*value).to_owned().into(),
         };
-        of.iter().map(entry).collect()
+        pairs.iter().map(entry).collect()
     }
 
     #[test]

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use super::StatKey;
 
-/// The share of a limit from which on hits count as near it, in millionths.
+/// The share of a limit above which hits count as near the limit, in millionths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NearLimitRatio(u32);
 
 impl NearLimitRatio {
     const WHOLE: u32 = 1_000_000;
 
-    /// Reads `0.8`: a number from 0 to 1, with at most six decimals. `None` for any other text.
+    /// Parses a number from 0 to 1 with at most six decimals, such as `0.8`. Returns `None` for any
+    /// other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
@@ -37,31 +38,32 @@ impl Default for NearLimitRatio {
     }
 }
 
-/// What envoyproxy/ratelimit adds to its statistics for one limit.
+/// The numbers that envoyproxy/ratelimit adds to its statistics for one limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tally {
-    /// The key in statistics.
+    /// The key of the limit in statistics.
     pub key: Arc<StatKey>,
-    /// All hits.
+    /// The number of all hits.
     pub total: u64,
-    /// Hits beyond the limit.
+    /// The number of hits beyond the limit.
     pub over: u64,
-    /// Hits beyond the limit that the [cache](super::Decider::with_deny_cache) has refused without
-    /// the store.
+    /// The number of hits beyond the limit that the [cache](super::Decider::with_deny_cache)
+    /// refused without the store.
     pub over_in_cache: u64,
-    /// Admitted hits above the [ratio](NearLimitRatio).
+    /// The number of admitted hits above the [ratio](NearLimitRatio).
     pub near: u64,
-    /// Admitted hits. A `rate_limit:` admits by itself, as in envoyproxy/ratelimit; the hits of a
-    /// `policy:` are admitted if the whole request is.
+    /// The number of admitted hits. As in envoyproxy/ratelimit, a `rate_limit:` admits hits
+    /// independently of other limits. The hits of a `policy:` are admitted if the whole request is.
     pub within: u64,
-    /// Hits beyond the limit of a shadow.
+    /// The number of hits beyond the limit of a shadow.
     pub shadow: u64,
-    /// The configured limit: the path of keys and configured values, without those of the request.
+    /// The key of the configured limit. It consists of keys and configured values, without the
+    /// values of requests.
     pub(crate) limit_key: Arc<StatKey>,
     pub(crate) subject: Vec<u8>,
 }
 
-/// What a tally is of.
+/// The limit and the subject to which a tally belongs.
 pub(super) struct Of {
     pub(super) key: Arc<StatKey>,
     pub(super) limit_key: Arc<StatKey>,
@@ -69,7 +71,8 @@ pub(super) struct Of {
 }
 
 impl Tally {
-    /// The tally of `hits`, which have led from one count to another, or to the same if they were not counted.
+    /// Returns the tally of `hits` that changed the count from `before` to `after`. The two counts
+    /// are equal if the hits were not counted.
     pub(super) fn new(
         of: Of,
         limit: u64,
@@ -79,27 +82,29 @@ impl Tally {
         ratio: NearLimitRatio,
     ) -> Self {
         let near_limit = ratio.of(limit);
-        let mut it = Self::empty(of, hits);
+        let mut tally = Self::empty(of, hits);
         if after > limit {
-            it.over = if before >= limit { hits } else { after - limit };
-            it.near = if before >= limit { 0 } else { limit - near_limit.max(before).min(limit) };
-            it.shadow = if is_shadow { it.over } else { 0 };
+            tally.over = if before >= limit { hits } else { after - limit };
+            tally.near =
+                if before >= limit { 0 } else { limit - near_limit.max(before).min(limit) };
+            tally.shadow = if is_shadow { tally.over } else { 0 };
         } else {
-            it.within = hits;
-            // A refund may have come between.
-            it.near = after.saturating_sub(near_limit.max(before));
+            tally.within = hits;
+            // The count can be lower than expected, because a concurrent refund may have reduced
+            // it.
+            tally.near = after.saturating_sub(near_limit.max(before));
         }
-        it
+        tally
     }
 
-    /// The tally of hits that were refused and not counted.
+    /// Returns the tally of hits that were refused and not counted.
     pub(super) fn refused(of: Of, hits: u64, is_shadow: bool) -> Self {
         let shadow = if is_shadow { hits } else { 0 };
         Self { over: hits, shadow, ..Self::empty(of, hits) }
     }
 
-    /// Returns the tally of hits of a policy that has room for them, while another limit refuses
-    /// the request.
+    /// Returns the tally of hits that a policy would admit, while another limit refuses the
+    /// request.
     pub(super) fn empty(of: Of, hits: u64) -> Self {
         let Of { key, limit_key, subject } = of;
         Self {

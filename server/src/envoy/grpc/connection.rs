@@ -1,8 +1,8 @@
-//! One connection of gRPC.
+//! Serves one gRPC connection.
 //!
-//! The task of the connection also runs its requests. So a connection has one place in the queue
-//! of the runtime, however many requests it has sent, and the responses of many requests are one
-//! write.
+//! The task of the connection also runs its requests. Therefore a connection has only one place in
+//! the queue of the runtime, regardless of the number of its requests, and many responses are sent
+//! in one write.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -30,18 +30,18 @@ use super::GrpcSettings;
 use super::memory::Client;
 use crate::net::listener::{Bounded, MayRead, Stream};
 
-/// The preface of HTTP/2, and the head of the frame that follows it.
+/// The length of the HTTP/2 preface and of the head of the first frame.
 const BEGINNING_BYTES: usize = 24 + 9;
 
-/// The bytes that HTTP/2 keeps of a response while the client does not read. The rest is counted as
-/// memory of the request.
+/// The number of response bytes that HTTP/2 buffers while the client does not read. Further bytes
+/// are counted as memory of the request.
 const MAX_SEND_BYTES: usize = 4 << 10;
 
-/// The bytes that a client may send before the request or the connection has read them.
+/// The number of bytes that a client may send before a request or the connection reads them.
 const STREAM_WINDOW_BYTES: u32 = 64 << 10;
 const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
 
-/// The interval of pings. A connection ends if its peer has disappeared silently.
+/// The interval of pings. A connection without a reply to a ping is closed.
 const PING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Serves a connection until it ends.
@@ -89,10 +89,10 @@ pub(super) async fn serve(
     poll_fn(|cx| run(cx, connection.as_mut())).await;
 }
 
-/// Waits until a connection must have ended. Its time begins when this is first polled.
+/// Waits until the connection must end. The time starts with the first poll of this future.
 async fn end(settings: GrpcSettings, mut stopped: watch::Receiver<bool>) {
     let at_end = async {
-        // If there is no sender, nothing is served any more.
+        // If the sender was dropped, the server has stopped.
         let _ = stopped.wait_for(|stopped| *stopped).await;
         sleep(settings.end_timeout).await;
     };
@@ -102,7 +102,7 @@ async fn end(settings: GrpcSettings, mut stopped: watch::Receiver<bool>) {
     }
 }
 
-/// Runs a connection and its requests. Ready when the connection has ended.
+/// Polls a connection and its requests. Returns `Ready` when the connection has ended.
 fn poll_connection<T>(
     cx: &mut Context<'_>,
     mut connection: Pin<&mut impl Future<Output = T>>,
@@ -120,7 +120,8 @@ fn poll_connection<T>(
     if !has_answers {
         return Poll::Pending;
     }
-    // Writes all answers. It may have received requests before it had to wait.
+    // This poll writes all answers. If it has also received requests, they must be run, so the task
+    // wakes itself.
     let polled = connection.poll(cx);
     if !requests.is_empty() {
         cx.waker().wake_by_ref();
@@ -130,7 +131,7 @@ fn poll_connection<T>(
 
 type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The requests that a connection has received and that do not run yet.
+/// The requests that a connection has received but not started.
 #[derive(Clone, Default)]
 struct Requests(Arc<Mutex<Vec<Running>>>);
 
@@ -150,7 +151,8 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Requests {
     }
 }
 
-/// Answers a request within the time of the server, or the shorter time of the client.
+/// Answers a request within the timeout of the server, or within the client's timeout if that is
+/// shorter.
 async fn answer(
     request: Request<Incoming>,
     mut routes: Routes,
@@ -163,7 +165,8 @@ async fn answer(
     }
 }
 
-/// Returns the time after which the client does not wait any more: at most eight digits and a unit.
+/// Returns the client's timeout from the field `grpc-timeout`, which consists of at most eight
+/// digits and a unit.
 fn client_timeout(fields: &HeaderMap) -> Option<Duration> {
     let text = fields.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;

@@ -1,9 +1,9 @@
-//! The memory of the requests of gRPC that are in flight: from the first header field until the
-//! response is passed on to HTTP/2.
+//! Accounts for the memory of gRPC requests in flight. A request is in flight from its first header
+//! field until HTTP/2 has taken the whole response.
 //!
-//! The memory of all connections has one bound. One half is for large requests: a connection may
-//! use a share of the free part. The other half is for connections that use little, so that
-//! clients with large requests do not refuse those of others.
+//! The memory of all connections has one bound. One half is for large requests: a connection can
+//! use a fixed share of the free part of this half. The other half is reserved for connections that
+//! use little memory, so that clients with large requests do not cause refusals for other clients.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -18,20 +18,21 @@ use hyper::body::{Frame, SizeHint};
 use tonic::Status;
 use tonic::body::Body;
 
-/// The memory of a connection that needs no share of the half for large requests.
+/// The memory in bytes that a connection can use without a share of the half for large requests.
 const LITTLE_BYTES: usize = 64 << 10;
 
-/// One connection may use the free part of the half for large requests, divided by this number. So
-/// a single connection may use a sixth of all memory.
+/// The divisor of the free part of the half for large requests. One connection can use the
+/// quotient, so a single connection can use a sixth of the whole memory.
 const SHARE: usize = 2;
 
-/// The memory of a request without its header fields and its message: stream, task, and response.
+/// The memory of a request in bytes without its header fields and its message. It covers the
+/// stream, the task and the response.
 const REQUEST_BYTES: usize = 4 << 10;
 
-/// The memory of a header field without its name and its value.
+/// The memory of a header field in bytes without its name and its value.
 const FIELD_BYTES: usize = 64;
 
-/// The memory of all connections.
+/// The memory of the requests on all connections.
 #[derive(Debug)]
 pub(super) struct Memory {
     max: usize,
@@ -44,7 +45,7 @@ impl Memory {
     }
 }
 
-/// A connection, and the memory of its requests.
+/// A connection and the memory of its requests.
 #[derive(Debug, Clone)]
 pub(super) struct Client {
     peer: Option<SocketAddr>,
@@ -107,7 +108,7 @@ impl Usage {
     ///
     /// # Errors
     ///
-    /// Returns an error if the connection would exceed its share. Nothing is counted then.
+    /// Returns an error if the connection would exceed its share. In this case, nothing is counted.
     pub(super) fn add(&self, bytes: usize) -> Result<(), Status> {
         self.client.add(bytes)?;
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -121,7 +122,7 @@ impl Drop for Usage {
     }
 }
 
-/// The body of a request, whose bytes are counted.
+/// The body of a request. Its bytes are counted as memory of the request.
 pub(super) struct Received {
     body: Body,
     usage: Arc<Usage>,
@@ -171,7 +172,8 @@ mod tests {
         Usage::new(client.clone(), &HeaderMap::new()).unwrap()
     }
 
-    /// Adds to a request as long as possible, and returns the bytes of the connection.
+    /// Adds memory to a request until its connection reaches its bound. Returns the memory of the
+    /// connection.
     fn fill(client: &Client, usage: &Usage) -> usize {
         while usage.add(1 << 10).is_ok() {}
         client.used.load(Ordering::Relaxed)

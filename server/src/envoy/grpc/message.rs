@@ -1,7 +1,8 @@
-//! Requests from bytes, within bounds.
+//! Decodes requests within bounds.
 //!
-//! Not by tonic's codec for prost: an empty descriptor, or an empty entry, has two bytes in a message and many times that in
-//! memory. 4 MiB of them took 120 MB until they were refused.
+//! tonic's codec for prost has no such bounds. An empty descriptor or entry takes two bytes in a
+//! message and many times that in memory. With that codec, 4 MiB of empty descriptors took 120 MB
+//! before they were refused.
 
 use std::sync::Arc;
 
@@ -15,23 +16,23 @@ use super::memory::Usage;
 use crate::envoy::decide::MAX_DESCRIPTORS;
 use crate::envoy::request::RateLimitRequest;
 
-/// The maximum number of entries of all descriptors of a request.
+/// The maximum number of entries in all descriptors of a request.
 pub const MAX_ENTRIES: usize = 10_000;
 
-/// The numbers of the fields: of a request, and of a descriptor.
+/// The field numbers of the descriptors in a request, and of the entries in a descriptor.
 const DESCRIPTORS: u64 = 2;
 const ENTRIES: u64 = 1;
 
-/// The memory that deciding on a descriptor and on an entry takes: the decoded request, the plan
-/// and the response.
+/// The memory in bytes that a decision takes per descriptor and per entry. It covers the decoded
+/// request, the plan and the response.
 const DESCRIPTOR_BYTES: usize = 512;
 const ENTRY_BYTES: usize = 96;
 
-/// The buffer for a message. Most messages fit; others make it grow. Each response that a client
-/// does not read keeps its buffer.
+/// The initial size of the buffer for a message. Most messages fit. The size is small because each
+/// response that a client does not read keeps its buffer.
 const BUFFER_BYTES: usize = 256;
 
-/// The messages of one request, which count as its memory.
+/// The codec of one request. The messages count as memory of this request.
 #[derive(Debug, Clone)]
 pub(super) struct RequestCodec(pub(super) Arc<Usage>);
 
@@ -68,7 +69,7 @@ impl Decoder for RequestCodec {
     type Error = Status;
 
     fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<RateLimitRequest>, Status> {
-        // Shared, and not copied.
+        // The bytes are shared with the buffer, not copied.
         let message = bytes.copy_to_bytes(bytes.remaining());
         decode(message, |bytes| self.0.add(bytes)).map(Some)
     }
@@ -86,7 +87,7 @@ fn decode(
     let Some((descriptors, entries)) = count(&message) else {
         return Err(Status::internal("the message is cut off, or has a field of an unknown kind"));
     };
-    // Both have the code of all errors of envoyproxy/ratelimit.
+    // envoyproxy/ratelimit uses this status code for all errors.
     if descriptors > MAX_DESCRIPTORS {
         let message = format!(
             "the request has {descriptors} descriptors; at most {MAX_DESCRIPTORS} are possible"
@@ -98,12 +99,13 @@ fn decode(
             format!("the request has {entries} entries; at most {MAX_ENTRIES} are possible");
         return Err(Status::unknown(message));
     }
-    // Subjects and dynamic metadata repeat the texts of the message.
+    // Subjects and dynamic metadata repeat the texts of the message, so its length counts again.
     add(message.len() + descriptors * DESCRIPTOR_BYTES + entries * ENTRY_BYTES)?;
     RateLimitRequest::decode(message).map_err(|error| Status::internal(error.to_string()))
 }
 
-/// The numbers of descriptors, and of entries in all of them. `None` if it is not a message.
+/// Returns the number of descriptors, and the number of entries in all descriptors. Returns `None`
+/// if the bytes are not a message.
 fn count(message: &[u8]) -> Option<(usize, usize)> {
     let (mut descriptors, mut entries) = (0, 0);
     let mut fields = Fields(message);
@@ -119,12 +121,16 @@ fn count(message: &[u8]) -> Option<(usize, usize)> {
     Some((descriptors, entries))
 }
 
-/// What is left of a message.
+/// The unread fields of a message.
 struct Fields<'m>(&'m [u8]);
 
 impl<'m> Fields<'m> {
-    /// The number of the next field, and its value, which is empty if it is a number.
-    #[expect(clippy::option_option, reason = "the end of the message, and a message that is none")]
+    /// Returns the number and the value of the next field. The value of a numeric field is returned
+    /// as an empty slice.
+    #[expect(
+        clippy::option_option,
+        reason = "the inner `None` is the end of the message, the outer `None` an invalid message"
+    )]
     fn next(&mut self) -> Option<Option<(u64, &'m [u8])>> {
         if self.0.is_empty() {
             return Some(None);
@@ -138,7 +144,7 @@ impl<'m> Fields<'m> {
             1 => 8,
             2 => usize::try_from(self.varint()?).ok()?,
             5 => 4,
-            // Groups, which no message of the protocol has.
+            // Protobuf groups are invalid here, because no message of the protocol contains groups.
             _ => return None,
         };
         let (value, rest) = self.0.split_at_checked(len)?;
@@ -196,7 +202,7 @@ mod tests {
 
     #[test]
     fn fields_of_all_kinds_that_are_not_known_are_left_out() {
-        // Field 15: eight bytes, four bytes, a number, two bytes.
+        // Field 15 occurs as eight bytes, as four bytes, as a number and as two bytes.
         let unknown = b"\x7912345678\x7d1234\x78\xff\x01\x7a\x02\x12\x00";
         let request = request(2, 3);
         let message = [&unknown[..], &request.encode_to_vec(), unknown].concat();
@@ -237,12 +243,13 @@ mod tests {
     #[test]
     fn what_is_refused_takes_no_memory() {
         let descriptors = b"\x12\0".repeat(MAX_MESSAGE_BYTES / 2);
-        // One descriptor of 4 MiB less six bytes, with a length of four bytes.
+        // The message contains one descriptor. The key and the length of the descriptor take six
+        // bytes.
         let len = MAX_MESSAGE_BYTES - 6;
         let mut entries = vec![0x12];
         prost::encode_length_delimiter(len, &mut entries).unwrap();
         entries.extend(b"\x0a\0".repeat(len / 2));
-        // An unknown field first: it hides nothing.
+        // The unknown field at the beginning must not hide the descriptors.
         let behind_group = [b"\x7b\x7c", &*descriptors].concat();
         for message in [descriptors, entries, behind_group].map(Bytes::from) {
             let memory = measure(|| drop(decoded(message).unwrap_err()));
@@ -251,7 +258,8 @@ mod tests {
     }
 
     proptest! {
-        /// What prost decodes has been counted, however it is written.
+        /// All descriptors and entries that prost decodes were counted before, regardless of their
+        /// encoding.
         #[test]
         fn all_that_is_decoded_is_counted(
             bytes in vec(prop_oneof![0..9_u8, Just(0x0a), Just(0x12), any::<u8>()], 0..40),
@@ -261,7 +269,7 @@ mod tests {
             if let (Some(counted), Ok(decoded)) =
                 (count(&message), RateLimitRequest::decode(&*message))
             {
-                let entries = decoded.descriptors.iter().map(|it| it.entries.len()).sum();
+                let entries = decoded.descriptors.iter().map(|descriptor| descriptor.entries.len()).sum();
                 prop_assert_eq!(counted, (decoded.descriptors.len(), entries));
             }
         }

@@ -1,5 +1,5 @@
-//! The protocol of Envoy: `envoy.service.ratelimit.v3.RateLimitService` over gRPC, the health of the service, and
-//! reflection.
+//! The gRPC services of Envoy's rate-limit protocol: `envoy.service.ratelimit.v3.RateLimitService`,
+//! health checks and reflection.
 
 mod connection;
 mod memory;
@@ -35,19 +35,21 @@ use message::RequestCodec;
 /// The maximum size of a request in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 4 << 20;
 
-/// The maximum size of a message of the other services in bytes: the name of a service, or of a message.
+/// The maximum size in bytes of a message to the health and reflection services. Such a message
+/// contains the name of a service or of a message.
 const MAX_OTHER_MESSAGE_BYTES: usize = 64 << 10;
 
-/// The method of the service.
+/// The path of the method that decides requests.
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// How a connection ends that lasts for long, so that clients find servers that are new.
+/// The maximum age of a connection. Because connections end at this age, clients also connect to
+/// new servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectionAge {
-    /// The time after which a client receives a GOAWAY and must open another connection.
+    /// The time after which the server asks the client to open another connection.
     pub max: Duration,
-    /// For this time after that, its requests are still served.
+    /// The additional time for which requests on the old connection are served.
     pub grace: Duration,
 }
 
@@ -58,41 +60,44 @@ impl Default for ConnectionAge {
 }
 
 impl ConnectionAge {
-    /// An age, and the time after it.
+    /// Creates an age with the time after which a connection ends, and the time for the remaining
+    /// requests.
     #[must_use]
     pub fn new(max: Duration, grace: Duration) -> Self {
         Self { max, grace }
     }
 }
 
-/// The bounds of connections, and when the service is healthy.
+/// The bounds of connections and requests, and the conditions for health.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GrpcSettings {
-    /// How a connection ends that lasts for long.
+    /// The maximum age of a connection.
     pub age: ConnectionAge,
-    /// The maximum number of connections at the same time, those in a handshake included. Others are closed.
+    /// The maximum number of concurrent connections, including connections in a handshake. Further
+    /// connections are closed.
     pub max_connections: usize,
     /// The maximum number of requests in flight on one connection. Envoy opens another connection
     /// for further requests.
     pub max_streams: u32,
-    /// The maximum memory of the requests in flight on all connections, in bytes: header fields,
-    /// messages, decisions and responses that are not sent. One connection may use a sixth. One
-    /// half is reserved for connections that use at most 64 KiB. A request beyond that gets the
-    /// status `RESOURCE_EXHAUSTED`.
+    /// The maximum memory in bytes of the requests in flight on all connections. It includes header
+    /// fields, messages, decisions and unsent responses. One connection can use at most a sixth.
+    /// One half is reserved for connections that use at most 64 KiB. If a request would exceed
+    /// these bounds, it fails with the status `RESOURCE_EXHAUSTED`.
     ///
-    /// A message of 4 MiB takes 8 MiB until it is answered, so it needs a maximum of at least 49
-    /// MiB.
+    /// A message of 4 MiB takes 8 MiB until it is answered. For such messages, the maximum must be
+    /// at least 49 MiB.
     pub max_bytes: usize,
-    /// The time within which a client must begin with HTTP/2.
+    /// The time within which a client must send the beginning of HTTP/2.
     pub begin_timeout: Duration,
-    /// The time within which a request must be received and answered. Other requests get the status
-    /// `CANCELLED`. A client that reads nothing for this time is disconnected.
+    /// The time within which a request must be received and answered. After this time, it fails
+    /// with the status `CANCELLED`. A client that reads nothing for this time is disconnected.
     pub request_timeout: Duration,
-    /// When the health is `NOT_SERVING`.
+    /// The conditions under which the health is `NOT_SERVING`.
     pub health: HealthSettings,
-    /// For how long requests are still served that are under way when the server ends, after
-    /// [`HealthSettings::drain`]. A client can keep a stream open for ever, such as one of reflection.
+    /// The maximum time for which requests in flight are served at shutdown, counted from the end
+    /// of [`HealthSettings::drain`]. The bound is needed because a client can keep a stream, such
+    /// as a reflection stream, open forever.
     pub end_timeout: Duration,
 }
 
@@ -111,9 +116,9 @@ impl Default for GrpcSettings {
     }
 }
 
-/// Serves the limits, health and reflection until `shutdown` is ready. Then the health is
-/// `NOT_SERVING`. After [`HealthSettings::drain`], each connection ends when its requests are
-/// answered, at the latest after [`GrpcSettings::end_timeout`].
+/// Serves rate limits, health checks and reflection until `shutdown` completes. Then the health
+/// becomes `NOT_SERVING`. After [`HealthSettings::drain`], each connection ends when its requests
+/// are answered, and at the latest after [`GrpcSettings::end_timeout`].
 pub async fn serve(
     listener: impl Into<Listener>,
     service: Arc<Service>,
@@ -150,7 +155,8 @@ pub async fn serve(
 
 type BoxFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 
-/// The service as it is generated from the protocol, but for its codec and the bound of what is being received.
+/// The rate-limit service. It differs from the generated service by its codec and by the bound on
+/// the memory of requests.
 #[derive(Clone)]
 struct RateLimits {
     service: Arc<Service>,
@@ -175,7 +181,7 @@ impl tower_service::Service<http::Request<Body>> for RateLimits {
             if request.uri().path() != SHOULD_RATE_LIMIT {
                 return Ok(Status::unimplemented("").into_http());
             }
-            // Each connection adds it to its requests.
+            // Each connection adds its `Client` to its requests.
             let Some(client) = request.extensions_mut().remove::<Client>() else {
                 return Ok(Status::internal("the request has no connection").into_http());
             };
@@ -208,7 +214,7 @@ impl tower_service::Service<http::Request<Body>> for RateLimits {
     }
 }
 
-/// The method, which is called if the message of a request can be read.
+/// The handler of the method. It is called only if the message of the request can be decoded.
 struct Decide<'s> {
     service: &'s Service,
     is_read: &'s AtomicBool,
@@ -224,7 +230,7 @@ impl<'s> UnaryService<RateLimitRequest> for Decide<'s> {
         let service = self.service;
         Box::pin(async move {
             let response = service.should_rate_limit(request.get_ref()).await;
-            // The code of all errors of envoyproxy/ratelimit.
+            // envoyproxy/ratelimit uses this status code for all errors.
             response.map(Response::new).map_err(|error| Status::unknown(error.to_string()))
         })
     }

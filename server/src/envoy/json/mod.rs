@@ -1,4 +1,4 @@
-//! The protocol as proto3 JSON, and a server for it.
+//! Envoy's rate-limit protocol as proto3 JSON over HTTP.
 
 mod read;
 mod server;

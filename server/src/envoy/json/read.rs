@@ -11,12 +11,12 @@ use crate::envoy::request::{Entry, RateLimitDescriptor, RateLimitRequest};
 use crate::net::text::shown;
 use crate::net::tree::Tree;
 
-/// The reason for which a text is not a request in proto3 JSON.
+/// The reason why a text is not a request in proto3 JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JsonError(String);
 
 impl JsonError {
-    /// The reason for the log, which shows no values of requests.
+    /// The reason as it is logged. It contains no value of a request.
     pub(super) const NOT_A_REQUEST: &str = "the body is JSON, but not a request of the protocol";
 }
 
@@ -28,7 +28,8 @@ impl fmt::Display for JsonError {
 
 impl Error for JsonError {}
 
-/// Reads a request in proto3 JSON: names in either style, numbers also as texts, `null` for what is absent.
+/// Reads a request in proto3 JSON. Field names can be in camelCase or snake_case, numbers can also
+/// be texts, and `null` means absent.
 ///
 /// ```
 /// use tidegate_server::envoy::json::read_request;
@@ -41,7 +42,8 @@ impl Error for JsonError {}
 ///
 /// # Errors
 ///
-/// If it is not JSON, has a field that is not of the protocol or given twice, or a value of another type.
+/// Returns an error if the text is not JSON, if a field is unknown or occurs twice, or if a value
+/// has a wrong type.
 pub fn read_request(bytes: &[u8]) -> Result<RateLimitRequest, JsonError> {
     let value = Tree::read(bytes).map_err(JsonError)?;
     let mut request = RateLimitRequest::default();
@@ -109,7 +111,7 @@ fn unit(name: &str, value: &Tree) -> Result<i32, JsonError> {
     unit.ok_or_else(|| wrong(name, value, "a unit, such as MINUTE"))
 }
 
-/// The fields that are not null, each of them once.
+/// Returns the fields that are not null. Returns an error if a field occurs twice.
 fn object<'t>(what: &str, value: &'t Tree) -> Result<Vec<(&'t str, &'t Tree)>, JsonError> {
     let Tree::Object(fields) = value else {
         return Err(wrong(what, value, "an object"));
@@ -117,7 +119,7 @@ fn object<'t>(what: &str, value: &'t Tree) -> Result<Vec<(&'t str, &'t Tree)>, J
     let fields = fields.iter().filter(|(_, value)| *value != Tree::Null);
     let fields: Vec<_> = fields.map(|(name, value)| (&**name, value)).collect();
     let mut names = HashSet::new();
-    // A field has the same name in either style but for its case and underscores.
+    // Without underscores and case, the camelCase and snake_case names of a field are equal.
     let mut is_new = |name: &str| names.insert(name.replace('_', "").to_ascii_lowercase());
     match fields.iter().map(|(name, _)| *name).find(|name| !is_new(name)) {
         Some(name) => Err(JsonError(format!("the field \"{}\" is given twice", shown(name)))),

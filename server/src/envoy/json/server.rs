@@ -15,12 +15,13 @@ use crate::net::http::{BodyError, Payload, with_json};
 use crate::net::tree::Tree;
 use crate::observe::prometheus;
 
-/// The routes `POST /json`, `GET /healthcheck`, `GET /config` and, with a recorder, `GET /metrics`.
+/// Returns the routes `POST /json`, `GET /healthcheck` and `GET /config`. With `metrics`, also
+/// returns `GET /metrics`.
 ///
 /// | route | answer |
 /// |---|---|
-/// | `POST /json` | the response in proto3 JSON: 200 if the request passes, 429 if not; 400 with a reason if there is no decision |
-/// | `GET /healthcheck` | 200 `OK` if limits are in force and the store answers; 500 with the reason if not, and while the server is shutting down |
+/// | `POST /json` | the response in proto3 JSON: 200 if the request is admitted, 429 if it is refused, 400 with a reason if it was not decided |
+/// | `GET /healthcheck` | 200 `OK` if limits are in force and the store answers; otherwise, and during shutdown, 500 with the reason |
 /// | `GET /config` | the limits in force, each with its file, line and column |
 /// | `GET /metrics` | the metrics in the text format of Prometheus |
 pub fn routes(service: Arc<Service>, metrics: Option<PrometheusHandle>) -> Router {
@@ -81,7 +82,8 @@ async fn config(State(service): State<Arc<Service>>) -> Response {
         (config.domains().into_iter().map(str::to_owned).collect::<Vec<_>>(), config.list())
     });
     let limits = limits.into_iter();
-    let limits: Vec<Value> =
-        limits.map(|it| json!({"key": it.key, "limit": it.limit, "place": it.place})).collect();
+    let limits: Vec<Value> = limits
+        .map(|listed| json!({"key": listed.key, "limit": listed.limit, "place": listed.place}))
+        .collect();
     with_json(StatusCode::OK, &json!({"domains": domains, "limits": limits}))
 }

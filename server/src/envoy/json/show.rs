@@ -6,7 +6,7 @@ use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{Struct, Value as ProtoValue};
 use serde_json::{Map, Value, json};
 
-/// A response as proto3 JSON: fields that are zero or empty are left out.
+/// Returns a response as proto3 JSON. Fields that are zero or empty are left out.
 #[must_use]
 pub fn show_response(response: &RateLimitResponse) -> Value {
     let mut fields = Map::new();
@@ -52,11 +52,11 @@ fn current_limit(limit: &RateLimit) -> Value {
     Value::Object(fields)
 }
 
-/// A struct of the protocol as the object that it stands for.
+/// Returns a protobuf `Struct` as the JSON object that it represents.
 #[must_use]
-pub fn show_struct(it: &Struct) -> Value {
+pub fn show_struct(value: &Struct) -> Value {
     let field = |(key, value): (&String, &ProtoValue)| (key.clone(), show_value(value));
-    Value::Object(it.fields.iter().map(field).collect())
+    Value::Object(value.fields.iter().map(field).collect())
 }
 
 fn show_value(value: &ProtoValue) -> Value {

@@ -1,4 +1,4 @@
-//! The files of a directory.
+//! Reads the files of a directory.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -6,44 +6,45 @@ use std::path::{Path, PathBuf};
 
 use super::error::ConfigError;
 
-/// The maximum size of a file. A ConfigMap of Kubernetes has at most 1 MiB.
+/// The maximum size of a file in bytes. A Kubernetes ConfigMap can have at most 1 MiB.
 pub const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// The maximum number of files.
+/// The maximum number of files in the directory.
 pub const MAX_FILES: usize = 1_000;
 
 /// A file that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigFile {
-    /// The name in messages.
+    /// The name of the file in messages.
     pub name: String,
     /// The contents.
     pub text: String,
 }
 
-/// Reads the files of `directory` that end in `.yaml` or `.yml`, in the order of their names. Links are followed; names
-/// that begin with a dot are left out.
+/// Reads the files of `directory` that end in `.yaml` or `.yml`, in the order of their names. Links
+/// are followed. Files whose names begin with a dot are ignored.
 ///
 /// # Errors
 ///
-/// If the directory or a file cannot be read, if a file has more than [`MAX_FILE_BYTES`] or is not UTF-8, or if there
-/// are more than [`MAX_FILES`].
+/// Returns an error if the directory or a file cannot be read, if a file has more than
+/// [`MAX_FILE_BYTES`] or is not UTF-8, or if there are more than [`MAX_FILES`] files.
 pub fn read_directory(directory: &Path) -> Result<Vec<ConfigFile>, ConfigError> {
     paths(directory)?.iter().map(|path| read(path)).collect()
 }
 
-/// What is in `directory` and is not read, each with the reason, for warnings: envoyproxy/ratelimit reads files of any
-/// name, and those of directories within. Hidden names are not among them. Of many, ten and their number.
+/// Returns warnings about the entries of `directory` that are not read. envoyproxy/ratelimit reads
+/// files of any name, and also files in subdirectories. Hidden entries cause no warning. After ten
+/// entries, the last warning contains the number of further entries.
 #[must_use]
 pub fn left_out(directory: &Path) -> Vec<String> {
-    // A directory that cannot be read is an error elsewhere.
+    // If the directory cannot be read, [`read_directory`] reports the error.
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut messages: Vec<String> = entries
         .map(|entry| entry.path())
         .filter(|path| !is_hidden(path))
         .filter_map(|path| {
             let reason = match (path.is_dir(), is_yaml(&path)) {
-                (true, _) => "the directory is not read: files of limits have to be beside it",
+                (true, _) => "the directory is not read; move its files into the parent directory",
                 (false, false) => "the file is not read: its name does not end in .yaml or .yml",
                 (false, true) => return None,
             };
@@ -59,11 +60,11 @@ pub fn left_out(directory: &Path) -> Vec<String> {
     messages
 }
 
-/// The maximum number of those that are named.
+/// The maximum number of entries for which there is a separate warning.
 const MAX_LEFT_OUT: usize = 10;
 
 fn is_yaml(path: &Path) -> bool {
-    path.extension().is_some_and(|it| it == "yaml" || it == "yml")
+    path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
 }
 
 fn is_hidden(path: &Path) -> bool {
@@ -78,7 +79,7 @@ fn paths(directory: &Path) -> Result<Vec<PathBuf>, ConfigError> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
-        // A link that leads nowhere is an error when it is read.
+        // A broken link is included, so that reading it reports an error.
         if is_yaml(&path) && !is_hidden(&path) && !path.is_dir() {
             paths.push(path);
         }
@@ -96,7 +97,7 @@ fn read(path: &Path) -> Result<ConfigFile, ConfigError> {
     let failed = |error: std::io::Error| {
         ConfigError::about_file(&name, format!("the file cannot be read: {error}"))
     };
-    // A pipe would never end.
+    // Reading a pipe could block forever.
     if !fs::metadata(path).map_err(failed)?.is_file() {
         return Err(ConfigError::about_file(
             &name,
@@ -112,7 +113,10 @@ fn read(path: &Path) -> Result<ConfigFile, ConfigError> {
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        ConfigError::about_file(&name, format!("the file is not UTF-8: byte {at} is wrong"))
+        ConfigError::about_file(
+            &name,
+            format!("the file is not UTF-8; the byte at {at} is not valid"),
+        )
     })?;
     Ok(ConfigFile { name, text })
 }

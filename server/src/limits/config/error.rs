@@ -1,10 +1,11 @@
 use std::error::Error;
 use std::fmt;
 
-/// Why a configuration is not valid: the file or the resource, the place in it, and a message.
+/// The reason why a configuration is not valid: the name of the file or resource, the position, and
+/// a message.
 ///
-/// The messages are those of envoyproxy/ratelimit where it has one. `{}` shows all in one line,
-/// `limits.yaml:3:7: descriptor has empty key`.
+/// If envoyproxy/ratelimit has a message for the reason, the message is the same. `Display` writes
+/// all parts in one line, for example `limits.yaml:3:7: descriptor has empty key`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     file: String,
@@ -12,14 +13,14 @@ pub struct ConfigError {
     message: String,
 }
 
-/// A place in a file: line and column, both from 1.
+/// A position in a file: the line and the column, both counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Position {
     pub(crate) line: usize,
     pub(crate) column: usize,
 }
 
-/// An error at a place of a file that is known further up.
+/// An error at a position. The caller adds the name of the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Problem {
     pub(super) at: Position,
@@ -37,7 +38,7 @@ impl Problem {
     }
 }
 
-/// What limits are read from: a file, or a resource without lines.
+/// The source of limits: a file, or a resource, which has no lines.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Source<'s> {
     pub(super) name: &'s str,
@@ -62,30 +63,31 @@ impl<'s> Source<'s> {
 }
 
 impl ConfigError {
-    /// An error about a file or a resource as a whole.
+    /// Creates an error about a whole file or resource.
     pub(crate) fn about_file(file: &str, message: impl Into<String>) -> Self {
         Self { file: file.to_owned(), at: None, message: message.into() }
     }
 
-    /// The file, the directory that cannot be read, or the resource.
+    /// Returns the name of the file, of the directory that cannot be read, or of the resource.
     #[must_use]
     pub fn file(&self) -> &str {
         &self.file
     }
 
-    /// The line, from 1, if the error is about a place in the file.
+    /// Returns the line, counted from 1, if the error is about a position in the file.
     #[must_use]
     pub fn line(&self) -> Option<usize> {
         self.at.map(|at| at.line)
     }
 
-    /// The column in characters, from 1, if the error is about a place in the file.
+    /// Returns the column in characters, counted from 1, if the error is about a position in the
+    /// file.
     #[must_use]
     pub fn column(&self) -> Option<usize> {
         self.at.map(|at| at.column)
     }
 
-    /// What is wrong, without the place.
+    /// Returns the message without the position.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message

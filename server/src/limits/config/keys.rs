@@ -1,11 +1,12 @@
-//! The check of all keys, before anything is read: as envoyproxy/ratelimit does it, so that its messages are the same.
+//! Checks all keys before any value is read. envoyproxy/ratelimit does the same, so that both
+//! report the same error first.
 
 use super::error::Problem;
 use super::scalar::Kind;
 use super::yaml::{Map, Node, Value};
 use crate::net::text::shown;
 
-/// The keys that are possible anywhere in a file of envoyproxy/ratelimit.
+/// The keys that are allowed anywhere in a file of envoyproxy/ratelimit.
 const KEYS: [&str; 16] = [
     "domain",
     "key",
@@ -25,7 +26,7 @@ const KEYS: [&str; 16] = [
     "metadata",
 ];
 
-/// Keys that only we have.
+/// The keys that only Tidegate has.
 pub(super) const OWN_KEYS: [&str; 4] = ["policy", "period", "charge_afterwards", "refunds"];
 
 pub(super) fn check(map: &Map) -> Result<(), Problem> {
@@ -39,7 +40,7 @@ pub(super) fn check(map: &Map) -> Result<(), Problem> {
             let message = format!("config error, unknown key '{}'", shown(name));
             return Err(Problem::new(key.at, message));
         }
-        // What is in there is the user's own.
+        // The keys of `metadata` are chosen by the user.
         if name != "metadata" {
             check_value(node)?;
         }

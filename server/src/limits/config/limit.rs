@@ -7,10 +7,10 @@ use tidegate_core::{FixedWindow, MAX_EXACT, Policy, PolicyError, format_duration
 
 use crate::limits::StatKey;
 
-/// The name of the policy under which hits of a `rate_limit:` are counted.
+/// The name of the policy that counts the hits of a `rate_limit:`.
 const COUNTER_NAME: &str = "rate_limit";
 
-/// The time units of the protocol.
+/// The time units of Envoy's rate-limit protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Unit {
@@ -20,9 +20,9 @@ pub enum Unit {
     Minute,
     /// 60 minutes.
     Hour,
-    /// 24 hours, in UTC.
+    /// 24 hours. A window begins at midnight UTC.
     Day,
-    /// 7 days, of which the first is a Thursday.
+    /// 7 days. A window begins on a Thursday, because 1 January 1970 was a Thursday.
     Week,
     /// 30 days.
     Month,
@@ -42,90 +42,92 @@ impl Unit {
     ];
 
     fn find(fits: impl Fn(&(Self, &str, u64, i32)) -> bool) -> Option<Self> {
-        Self::ALL.iter().find(|it| fits(it)).map(|it| it.0)
+        Self::ALL.iter().find(|unit| fits(unit)).map(|unit| unit.0)
     }
 
-    /// The unit of this name, in upper or lower case.
+    /// Returns the unit with this name, in upper or lower case.
     pub(super) fn from_name(name: &str) -> Option<Self> {
-        Self::find(|it| it.1.eq_ignore_ascii_case(name))
+        Self::find(|unit| unit.1.eq_ignore_ascii_case(name))
     }
 
-    /// The name of the unit in files.
+    /// Returns the name of the unit in files.
     pub(super) fn name(self) -> &'static str {
-        Self::ALL.iter().find(|it| it.0 == self).map_or("", |it| it.1)
+        Self::ALL.iter().find(|unit| unit.0 == self).map_or("", |unit| unit.1)
     }
 
-    /// The unit of this number in the protocol.
+    /// Returns the unit with this number in the protocol.
     pub(crate) fn from_number(number: i32) -> Option<Self> {
-        Self::find(|it| it.3 == number)
+        Self::find(|unit| unit.3 == number)
     }
 
     pub(crate) fn from_span(span: Duration) -> Option<Self> {
-        Self::find(|it| Duration::from_secs(it.2) == span)
+        Self::find(|unit| Duration::from_secs(unit.2) == span)
     }
 
-    /// The number of the unit in the protocol.
+    /// Returns the number of the unit in the protocol.
     #[must_use]
     pub fn number(self) -> i32 {
-        Self::ALL.iter().find(|it| it.0 == self).map_or(0, |it| it.3)
+        Self::ALL.iter().find(|unit| unit.0 == self).map_or(0, |unit| unit.3)
     }
 
     pub(crate) fn span(self) -> Duration {
-        Duration::from_secs(Self::ALL.iter().find(|it| it.0 == self).map_or(1, |it| it.2))
+        Duration::from_secs(Self::ALL.iter().find(|unit| unit.0 == self).map_or(1, |unit| unit.2))
     }
 }
 
-/// What holds for the descriptors that a rule matches.
+/// A limit for the descriptors that a rule matches.
 #[derive(Debug)]
 pub(crate) struct Limit {
     pub(crate) kind: Kind,
-    /// Empty for none.
+    /// The name of the limit; empty if it has no name.
     pub(crate) name: Box<str>,
-    /// The names of the limits that do not hold in a request for which this one does.
+    /// The names of the limits that this limit replaces if they apply to the same request.
     pub(crate) replaces: Box<[Box<str>]>,
     pub(crate) is_shadow: bool,
     pub(crate) is_quota: bool,
     pub(crate) has_detailed_metric: bool,
     pub(crate) metadata: Option<Struct>,
-    /// The key in statistics, with configured values.
+    /// The key in statistics, which contains configured values only.
     pub(crate) stat_key: Arc<StatKey>,
-    /// File, line and column; or the resource.
+    /// The file, line and column of the limit, or the name of the resource.
     pub(crate) place: Box<str>,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) enum Kind {
     Unlimited,
-    /// As envoyproxy/ratelimit counts: every hit, a refused one too.
+    /// A `rate_limit:`, which counts every hit, including refused hits, as envoyproxy/ratelimit
+    /// does.
     Counted(Counted),
-    /// By our algorithms: all or none.
+    /// A policy of Tidegate. The policies of a request are charged together or not at all.
     Policy(PolicyLimit),
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Counted {
     pub(crate) requests_per_unit: u32,
-    /// Counts the hits of a window without refusing any. Its limit is no part of its state, so the state is that of
-    /// any limit with this window.
+    /// The policy that counts the hits of a window without refusing any. The limit of a policy is
+    /// not part of its state, so every limit with this window has the same state.
     pub(crate) counter: Policy,
-    /// The same window, decided all or none, with the same state.
+    /// A policy with the limit, for decisions in which all limits are charged or none. It has the
+    /// same window and state as `counter`.
     pub(crate) policy: Policy,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct PolicyLimit {
     pub(crate) policy: Policy,
-    /// Hits are what was used already: they are charged, whatever was taken before. A request without hits asks whether
-    /// anything is left.
+    /// Whether hits have already happened. If so, they are charged even beyond the limit, and a
+    /// request without hits checks whether anything remains.
     pub(crate) charges_afterwards: bool,
-    /// Counts what was refused, so that a refund of that gives nothing back.
+    /// A policy that counts refused hits, so that a refund of refused hits refunds nothing.
     pub(crate) refused: Option<Policy>,
 }
 
 impl Limit {
-    /// Returns the line of `GET /rlconfig`.
+    /// Returns the line about this limit in the answer to `GET /rlconfig`.
     pub(super) fn dump(&self) -> String {
-        // A value may have any characters, and each limit has one line.
+        // A value can contain line breaks, but each limit has only one line.
         let key = self.stat_key.to_string().replace(char::is_control, " ");
         let rule = match &self.kind {
             Kind::Unlimited => "unlimited".to_owned(),
@@ -143,7 +145,8 @@ impl Limit {
     }
 }
 
-/// `100 per 1m`, or the policy; and what is special about it.
+/// Formats a limit as `100 per 1m` or as the text of its policy, followed by `shadow` or `quota` if
+/// it applies.
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
@@ -155,7 +158,7 @@ impl fmt::Display for Limit {
             Kind::Policy(limit) => write!(f, "{}", limit.policy)?,
         }
         for (is_so, word) in [
-            // The text of a policy has it.
+            // The text of a policy already contains `shadow`.
             (self.is_shadow && !matches!(self.kind, Kind::Policy(_)), "shadow"),
             (self.is_quota, "quota"),
         ] {
@@ -180,9 +183,10 @@ impl PolicyLimit {
         Self { policy, charges_afterwards: false, refused: None }
     }
 
-    /// The same limit, which takes refunds.
+    /// Returns the same limit with support for refunds.
     pub(crate) fn with_refunds(self) -> Result<Self, PolicyError> {
-        // Refunds come at the end of a request, which takes less than the window and this time.
+        // A refund follows at the end of a request. Refused hits are remembered for the retention
+        // of the policy, and for at least one hour, which is longer than requests take.
         let span = self.policy.max_retention().max(Duration::from_secs(3_600));
         let name = format!("{COUNTER_NAME}.refused");
         let refused = Policy::new(&name, FixedWindow::new(MAX_EXACT, span).anchored())?;

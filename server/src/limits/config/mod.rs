@@ -1,13 +1,14 @@
-//! The limits: envoyproxy/ratelimit's directory of YAML files, with four more keys.
+//! The limits. They are read from a directory of YAML files in the format of envoyproxy/ratelimit,
+//! which Tidegate extends by four keys.
 //!
 //! ```yaml
 //! domain: shop
 //! descriptors:
-//!   # As envoyproxy/ratelimit reads it, and as it counts: a hit that is refused counts too.
+//!   # As in envoyproxy/ratelimit. A hit that is refused counts too.
 //!   - key: remote_address
 //!     rate_limit: { unit: minute, requests_per_unit: 100 }
 //!
-//!   # The same in windows of any length.
+//!   # A `rate_limit` with a window of any length.
 //!   - key: api_key
 //!     rate_limit: { period: 15m, requests_per_unit: 1000 }
 //!
@@ -16,22 +17,24 @@
 //!     value: /login
 //!     policy: sliding-log 5/15m block 15m
 //!
-//!   # What was used is known when the response has been sent: requests of no hits ask whether anything is left.
+//!   # The usage is known only after the response. Requests with 0 hits check whether anything remains.
 //!   - key: user
 //!     policy: token-bucket 10000/1h
 //!     charge_afterwards: true
 //! ```
 //!
-//! | key | where | means |
+//! | key | place | meaning |
 //! |---|---|---|
-//! | `policy` | in a descriptor, in place of `rate_limit` | a policy, in [the grammar](tidegate_core::Policy) of Tidegate; `name` and `replaces` stand beside it |
-//! | `charge_afterwards` | beside `policy` | hits have happened already: they are charged beyond the limit if need be, and never refused. A request with a `hits_addend` of 0 is refused while nothing is left |
-//! | `refunds` | beside `policy` | takes `is_negative_hits`: what was refused is remembered, so that only what was taken is given back |
-//! | `period` | in `rate_limit`, in place of `unit` | a window of any length, such as `15m` |
+//! | `policy` | in a descriptor, instead of `rate_limit` | a policy in [the grammar](tidegate_core::Policy) of Tidegate; the keys `name` and `replaces` are then also in the descriptor |
+//! | `charge_afterwards` | next to `policy` | hits have already happened, so they are charged even beyond the limit and never refused; a request with a `hits_addend` of 0 is refused if nothing remains |
+//! | `refunds` | next to `policy` | allows `is_negative_hits`; refused hits are recorded, so that a refund refunds only hits that were charged |
+//! | `period` | in `rate_limit`, instead of `unit` | a window of any length, such as `15m` |
 //!
-//! The [resources](crate::limits::xds) of a management server are read by the same rules; they have none of our keys.
+//! The [resources](crate::limits::xds) of a management server are read by the same rules, but do not have
+//! Tidegate's additional keys.
 //!
-//! Files, values and aliases are bounded, and an error names the file, the line and the column.
+//! The numbers of files, values and aliases are bounded. An error contains the file, the line and
+//! the column.
 
 mod directory;
 mod error;
@@ -68,7 +71,7 @@ pub struct Config {
     warnings: Vec<ConfigError>,
 }
 
-/// A limit for those that look at it.
+/// A limit as it is listed for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ListedLimit {
@@ -76,32 +79,32 @@ pub struct ListedLimit {
     pub key: String,
     /// The limit as a text.
     pub limit: String,
-    /// File, line and column; or the name of a resource.
+    /// The file, line and column of the limit, or the name of the resource.
     pub place: String,
 }
 
-/// What to do with a second file or resource for a domain.
+/// The handling of a second file or resource for the same domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum SameDomain {
-    /// It is an error.
+    /// The second file is an error.
     #[default]
     Refuse,
-    /// Its descriptors are added to those of the first file.
+    /// The descriptors of the second file are added to the domain.
     Merge,
 }
 
 impl Config {
-    /// Reads a directory: see [`read_directory`] for which files.
+    /// Reads the files of a directory that [`read_directory`] selects.
     ///
     /// # Errors
     ///
-    /// The first mistake in any file: nothing of the directory is used then.
+    /// Returns the first error in any file. In this case, no file has an effect.
     pub fn from_directory(directory: &Path, same: SameDomain) -> Result<Self, ConfigError> {
         Self::from_files(&read_directory(directory)?, same)
     }
 
-    /// Reads the contents of files.
+    /// Reads limits from the contents of files.
     ///
     /// ```
     /// use tidegate_server::limits::config::{Config, ConfigFile, SameDomain};
@@ -120,7 +123,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// The first mistake in any file.
+    /// Returns the first error in any file.
     pub fn from_files(files: &[ConfigFile], same: SameDomain) -> Result<Self, ConfigError> {
         let mut config = Self::default();
         for file in files {
@@ -129,7 +132,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads the resources of a management server, by the rules of files.
+    /// Reads limits from the resources of a management server, by the rules that apply to files.
     ///
     /// ```
     /// use tidegate_server::limits::config::{Config, SameDomain};
@@ -150,7 +153,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// The first mistake in any resource.
+    /// Returns the first error in any resource.
     pub fn from_resources(
         resources: &[RateLimitConfig],
         same: SameDomain,
@@ -200,13 +203,13 @@ impl Config {
         Ok(())
     }
 
-    /// What is possible in the files, and has no effect there.
+    /// Returns warnings about keys that are allowed but have no effect.
     #[must_use]
     pub fn warnings(&self) -> &[ConfigError] {
         &self.warnings
     }
 
-    /// The names of the domains, sorted.
+    /// Returns the names of the domains in alphabetical order.
     #[must_use]
     pub fn domains(&self) -> Vec<&str> {
         let mut domains: Vec<&str> = self.domains.keys().map(|domain| &**domain).collect();
@@ -214,7 +217,7 @@ impl Config {
         domains
     }
 
-    /// The number of limits.
+    /// Returns the number of limits.
     #[must_use]
     pub fn limits(&self) -> usize {
         let mut count = 0;
@@ -222,7 +225,7 @@ impl Config {
         count
     }
 
-    /// All limits, in the order of their keys.
+    /// Returns all limits, sorted by key.
     #[must_use]
     pub fn list(&self) -> Vec<ListedLimit> {
         let mut list = Vec::new();
@@ -237,8 +240,9 @@ impl Config {
         list
     }
 
-    /// Returns a line per limit, in the order of their keys. A `rate_limit:` has the line that
-    /// envoyproxy/ratelimit prints; another limit has its text instead of the unit and the number.
+    /// Returns a line per limit, sorted by key. The line of a `rate_limit:` is the line that
+    /// envoyproxy/ratelimit prints. The line of any other limit contains the text of the limit
+    /// instead of the unit and the number.
     #[must_use]
     pub fn dump(&self) -> String {
         let mut lines = Vec::new();

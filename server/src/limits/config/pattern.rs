@@ -11,13 +11,13 @@ impl Pattern {
         Self { text: text.into() }
     }
 
-    /// The pattern as it was written.
+    /// Returns the text of the pattern.
     pub(crate) fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Returns `true` if `value` matches. The work is linear in `value` for each part between two
-    /// `*`.
+    /// Returns `true` if `value` matches. The time is at most proportional to the length of `value`
+    /// times the number of `*`.
     pub(crate) fn matches(&self, value: &[u8]) -> bool {
         let Some((head, rest)) = self.text.split_once('*') else {
             return self.text.as_bytes() == value;

@@ -1,4 +1,4 @@
-//! From the tree of a file to the rules of its domain.
+//! Converts the tree of a file into the rules of its domain.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,11 +16,12 @@ use super::yaml::{Map, Node, Scalar, Value, loading};
 use crate::limits::StatKey;
 use crate::net::text::shown;
 
-/// The name of a policy that has none in its text. It is part of the keys of its states, so that what was used stays
-/// used when a number of the policy changes.
+/// The name of a policy whose text contains no name. The name is part of the keys of the policy's
+/// states. Therefore used amounts are kept if a number of the policy changes.
 const POLICY_NAME: &str = "policy";
 
-/// The maximum length of the paths to all descriptors of a file: the keys of their statistics.
+/// The maximum total length in bytes of the paths to all descriptors of a file. The paths are the
+/// keys in statistics.
 const MAX_PATH_BYTES: usize = 16 << 20;
 
 const IN_ROOT: &[&str] = &["domain", "descriptors"];
@@ -39,7 +40,7 @@ const IN_DESCRIPTOR: &[&str] = &[
     "charge_afterwards",
     "refunds",
 ];
-/// What stands in `rate_limit` for a limit of ours stands beside `policy`.
+/// The keys that a `rate_limit` contains, and that a descriptor with a `policy` contains itself.
 const BESIDE_POLICY: &[&str] = &["name", "replaces"];
 const IN_RATE_LIMIT: &[&str] =
     &["requests_per_unit", "unit", "unlimited", "name", "replaces", "period"];
@@ -48,9 +49,9 @@ const IN_REPLACES: &[&str] = &["name"];
 /// Reads one file or resource.
 pub(super) struct Reader<'s> {
     pub(super) source: Source<'s>,
-    /// What is possible, and has no effect.
+    /// Warnings about keys that are allowed but have no effect.
     pub(super) warnings: Vec<Problem>,
-    /// The length of the paths to all descriptors.
+    /// The total length of the paths to all descriptors.
     path_bytes: usize,
 }
 
@@ -59,7 +60,7 @@ impl<'s> Reader<'s> {
         Self { source, warnings: Vec::new(), path_bytes: 0 }
     }
 
-    /// The domain of the file, and where it stands.
+    /// Returns the domain of the file and its position.
     pub(super) fn domain(&mut self, root: &Map) -> Result<(String, Position), Problem> {
         self.check_place(root, &[IN_ROOT])?;
         let at = root.get("domain").map_or(Position { line: 1, column: 1 }, |node| node.at);
@@ -110,7 +111,7 @@ impl<'s> Reader<'s> {
             return Err(Problem::new(at_key(map, "key").unwrap_or(at), message));
         }
 
-        // Each path repeats those above it: the tree grows by more than the file has.
+        // Each path contains the path of its parent, so the paths can be much longer than the file.
         self.path_bytes = self.path_bytes.saturating_add(path.name().len());
         if self.path_bytes > MAX_PATH_BYTES {
             let message = format!(
@@ -164,10 +165,10 @@ impl<'s> Reader<'s> {
             (None, Some(node)) => (policy_limit(map, node, is_quota)?, map, node.at),
         };
         let name = match &kind {
-            Kind::Policy(it)
-                if it.policy.name() != POLICY_NAME && text(named, "name")?.is_empty() =>
+            Kind::Policy(limit)
+                if limit.policy.name() != POLICY_NAME && text(named, "name")?.is_empty() =>
             {
-                it.policy.name()
+                limit.policy.name()
             }
             _ => text(named, "name")?,
         };
@@ -248,7 +249,9 @@ impl<'s> Reader<'s> {
         Ok(())
     }
 
-    /// Keys in a place where they mean nothing are an error if they are ours. envoyproxy/ratelimit ignores its own.
+    /// Checks that each key has an effect in its place. A misplaced key of Tidegate is an error. A
+    /// misplaced key of envoyproxy/ratelimit is only a warning, because envoyproxy/ratelimit
+    /// ignores it.
     fn check_place(&mut self, map: &Map, known: &[&[&str]]) -> Result<(), Problem> {
         for (key, _) in &map.entries {
             let name = &*key.scalar.text;
@@ -263,8 +266,9 @@ impl<'s> Reader<'s> {
         }
         for key in &map.duplicates {
             let name = shown(&key.scalar.text);
-            let message =
-                format!("the key '{name}' stands here before, and only the last one counts");
+            let message = format!(
+                "the key '{name}' occurs again in this map, and only its last value has an effect"
+            );
             self.warnings.push(Problem::new(key.at, message));
         }
         Ok(())
@@ -276,8 +280,8 @@ fn policy_limit(map: &Map, node: &Node, is_quota: bool) -> Result<Kind, Problem>
         return Err(loading(node.at, "'policy' is not a text"));
     };
     if is_quota {
-        let message = "'quota_mode' is not possible with a 'policy': policies of a request are \
-                       decided all or none, and a quota may be over while the request passes";
+        let message = "'quota_mode' cannot be combined with 'policy': the policies of a request are charged \
+                       together or not at all, but a request can pass although a quota is exceeded";
         return Err(Problem::new(at_key(map, "quota_mode").unwrap_or(node.at), message));
     }
     let invalid = |error: tidegate_core::PolicyError| {
@@ -303,17 +307,17 @@ fn policy_limit(map: &Map, node: &Node, is_quota: bool) -> Result<Kind, Problem>
     Ok(Kind::Policy(limit))
 }
 
-/// The value of a key, unless it is null.
+/// Returns the value of a key, unless it is null.
 fn present<'m>(map: &'m Map, key: &str) -> Option<&'m Rc<Node>> {
     map.get(key).filter(|node| !node.is_null())
 }
 
-/// Where a key's value stands.
+/// Returns the position of a key's value.
 fn at_key(map: &Map, key: &str) -> Option<Position> {
     map.get(key).map(|node| node.at)
 }
 
-/// A text, empty if there is none. A number is its text.
+/// Returns the text of a key; empty if the key is missing. A number is returned as it was written.
 fn text<'m>(map: &'m Map, key: &str) -> Result<&'m str, Problem> {
     match present(map, key) {
         None => Ok(""),

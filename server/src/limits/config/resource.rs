@@ -1,4 +1,5 @@
-//! From the messages of xDS to the tree that files are read to: the rules and their errors are the same from there on.
+//! Converts resources of xDS into the trees that files are parsed to. From then on, the same rules
+//! and errors apply to resources and files.
 
 use std::rc::Rc;
 
@@ -11,10 +12,10 @@ use super::scalar::Kind;
 use super::yaml::{MAX_DEPTH, MAX_NODES, Map, Node, Value, loading};
 use crate::limits::xds::messages::{RateLimitConfig, RateLimitDescriptor, RateLimitPolicy};
 
-/// Messages of resources name no place.
+/// The position of every node. Messages about resources do not contain positions.
 const NOWHERE: Position = Position { line: 1, column: 1 };
 
-/// The tree of a resource, within the bounds of a file.
+/// Returns the tree of a resource. The bounds of a file apply.
 pub(super) fn tree(resource: &RateLimitConfig) -> Result<Rc<Node>, Problem> {
     let mut tree = Tree::default();
     tree.map(|tree| {
@@ -46,7 +47,7 @@ impl Tree {
         self.node(Value::scalar(text.into(), kind))
     }
 
-    /// Calls `make` one level further down.
+    /// Calls `make` at the next nesting level.
     fn nested<T>(
         &mut self,
         make: impl FnOnce(&mut Self) -> Result<T, Problem>,
@@ -71,37 +72,37 @@ impl Tree {
         self.node(Value::List(nodes?))
     }
 
-    fn descriptor(&mut self, it: &RateLimitDescriptor) -> Made {
+    fn descriptor(&mut self, descriptor: &RateLimitDescriptor) -> Made {
         self.map(|tree| {
             let mut fields = Fields::default();
-            fields.text(tree, "key", &it.key)?;
-            fields.text(tree, "value", &it.value)?;
-            fields.flag(tree, "shadow_mode", it.shadow_mode)?;
-            fields.flag(tree, "detailed_metric", it.detailed_metric)?;
-            fields.flag(tree, "quota_mode", it.quota_mode)?;
-            if let Some(limit) = &it.rate_limit {
+            fields.text(tree, "key", &descriptor.key)?;
+            fields.text(tree, "value", &descriptor.value)?;
+            fields.flag(tree, "shadow_mode", descriptor.shadow_mode)?;
+            fields.flag(tree, "detailed_metric", descriptor.detailed_metric)?;
+            fields.flag(tree, "quota_mode", descriptor.quota_mode)?;
+            if let Some(limit) = &descriptor.rate_limit {
                 fields.add(tree, "rate_limit", |tree| tree.limit(limit))?;
             }
-            if let Some(metadata) = &it.metadata {
+            if let Some(metadata) = &descriptor.metadata {
                 fields.add(tree, "metadata", |tree| tree.json_struct(metadata))?;
             }
-            fields.list(tree, "descriptors", &it.descriptors, Self::descriptor)?;
+            fields.list(tree, "descriptors", &descriptor.descriptors, Self::descriptor)?;
             Ok(fields)
         })
     }
 
-    fn limit(&mut self, it: &RateLimitPolicy) -> Made {
+    fn limit(&mut self, limit: &RateLimitPolicy) -> Made {
         self.map(|tree| {
             let mut fields = Fields::default();
-            fields.text(tree, "unit", &unit(it.unit))?;
-            let requests = it.requests_per_unit.to_string();
+            fields.text(tree, "unit", &unit(limit.unit))?;
+            let requests = limit.requests_per_unit.to_string();
             fields.add(tree, "requests_per_unit", |tree| tree.scalar(requests, Kind::Integer))?;
-            fields.flag(tree, "unlimited", it.unlimited)?;
-            fields.text(tree, "name", &it.name)?;
-            fields.list(tree, "replaces", &it.replaces, |tree, it| {
+            fields.flag(tree, "unlimited", limit.unlimited)?;
+            fields.text(tree, "name", &limit.name)?;
+            fields.list(tree, "replaces", &limit.replaces, |tree, replaced| {
                 tree.map(|tree| {
                     let mut fields = Fields::default();
-                    fields.text(tree, "name", &it.name)?;
+                    fields.text(tree, "name", &replaced.name)?;
                     Ok(fields)
                 })
             })?;
@@ -109,18 +110,18 @@ impl Tree {
         })
     }
 
-    fn json_struct(&mut self, it: &Struct) -> Made {
+    fn json_struct(&mut self, object: &Struct) -> Made {
         self.map(|tree| {
             let mut fields = Fields::default();
-            for (key, value) in &it.fields {
+            for (key, value) in &object.fields {
                 fields.add(tree, key, |tree| tree.json(value))?;
             }
             Ok(fields)
         })
     }
 
-    fn json(&mut self, it: &JsonValue) -> Made {
-        match &it.kind {
+    fn json(&mut self, value: &JsonValue) -> Made {
+        match &value.kind {
             None | Some(JsonKind::NullValue(_)) => self.scalar("null", Kind::Null),
             Some(JsonKind::BoolValue(value)) => self.scalar(value.to_string(), Kind::Bool(*value)),
             Some(JsonKind::NumberValue(value)) => self.scalar(value.to_string(), Kind::Float),
@@ -131,7 +132,8 @@ impl Tree {
     }
 }
 
-/// The name of a unit, or what envoyproxy/ratelimit calls one that is none.
+/// Returns the name of a unit. A number without a unit becomes the text that envoyproxy/ratelimit
+/// shows for it.
 fn unit(number: i32) -> String {
     match Unit::from_number(number) {
         Some(unit) => unit.name().to_owned(),
@@ -140,7 +142,8 @@ fn unit(number: i32) -> String {
     }
 }
 
-/// The entries of a map. A field with its default value is left out, as it is from a message.
+/// The entries of a map. A field with its default value is left out, because messages do not
+/// contain default values either.
 #[derive(Default)]
 struct Fields(Map);
 
@@ -151,7 +154,7 @@ impl Fields {
         key: &str,
         make: impl FnOnce(&mut Tree) -> Made,
     ) -> Result<(), Problem> {
-        // A key is a value of the tree, too.
+        // A key counts as a value of the tree.
         tree.scalar("", Kind::Null)?;
         let node = make(tree)?;
         self.0.insert_text(NOWHERE, key, node);

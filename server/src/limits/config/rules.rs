@@ -1,4 +1,5 @@
-//! The rules of a domain, as a tree: the entries of a descriptor lead from one level to the next.
+//! The rules of a domain as a tree. Each entry of a descriptor selects a rule on one level, which
+//! leads to the next level.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -6,34 +7,35 @@ use std::sync::Arc;
 use super::limit::Limit;
 use super::pattern::Pattern;
 
-/// The rules for an entry of a descriptor, by the entry's key.
+/// The rules for an entry of a descriptor, by the key of the entry.
 #[derive(Debug, Default)]
 pub(crate) struct Level {
     keys: HashMap<Box<[u8]>, Values>,
 }
 
-/// The rules for an entry of one key, by its value.
+/// The rules for an entry with a certain key, by the value of the entry.
 #[derive(Debug, Default)]
 struct Values {
     exact: HashMap<Box<[u8]>, Rule>,
-    /// In the order of the file: the first one that fits counts.
+    /// The patterns in the order of the file. The first matching pattern applies.
     patterns: Vec<(Pattern, Rule)>,
     /// The texts of the patterns.
     pattern_texts: HashSet<Box<str>>,
     any: Option<Box<Rule>>,
 }
 
-/// What was configured for an entry: a limit, or what follows it, or both, or neither (which exempts a value).
+/// The configuration of an entry: a limit, rules for the next entry, or both. A rule with neither
+/// exempts a value.
 #[derive(Debug, Default)]
 pub(crate) struct Rule {
     pub(crate) limit: Option<Arc<Limit>>,
     pub(crate) next: Level,
     pub(crate) has_value_metric: bool,
-    /// The values that a pattern matches share one count.
+    /// Whether all values that match the pattern share one count.
     pub(crate) shares_threshold: bool,
 }
 
-/// How an entry's value was matched.
+/// The way in which the value of an entry was matched.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum By<'c> {
     Value,
@@ -42,13 +44,16 @@ pub(crate) enum By<'c> {
 }
 
 impl Level {
-    /// The rule for an entry: that of its value, else of the first pattern that fits, else of its key alone.
+    /// Returns the rule for an entry. A rule for its value takes precedence, then the first
+    /// matching pattern, then a rule for its key without a value.
     pub(crate) fn find(&self, key: &[u8], value: &[u8]) -> Option<(&Rule, By<'_>)> {
         let values = self.keys.get(key)?;
         if let Some(rule) = values.exact.get(value) {
             return Some((rule, By::Value));
         }
-        if let Some((pattern, rule)) = values.patterns.iter().find(|(it, _)| it.matches(value)) {
+        if let Some((pattern, rule)) =
+            values.patterns.iter().find(|(pattern, _)| pattern.matches(value))
+        {
             return Some((rule, By::Pattern(pattern)));
         }
         values.any.as_deref().map(|rule| (rule, By::Key))
@@ -74,7 +79,7 @@ impl Level {
         }
     }
 
-    /// Calls `see` with each limit of this level and of those below.
+    /// Calls `see` with each limit of this level and of the levels below it.
     pub(crate) fn for_each_limit(&self, see: &mut impl FnMut(&Arc<Limit>)) {
         for values in self.keys.values() {
             let patterns = values.patterns.iter().map(|(_, rule)| rule);

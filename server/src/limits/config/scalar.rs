@@ -1,4 +1,5 @@
-//! What a plain scalar means, by the rules of the YAML library that envoyproxy/ratelimit uses (YAML 1.1).
+//! The types of plain scalars, by the rules of the YAML library that envoyproxy/ratelimit uses
+//! (YAML 1.1).
 
 /// The type of a scalar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,7 +11,7 @@ pub(super) enum Kind {
     Text,
 }
 
-/// The type of a scalar that is written without quotes.
+/// Returns the type of a scalar that is written without quotes.
 pub(super) fn kind_of_plain(text: &str) -> Kind {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => Kind::Null,
@@ -29,7 +30,8 @@ pub(super) fn kind_of_plain(text: &str) -> Kind {
     }
 }
 
-/// A whole number: decimal, or binary, octal or hexadecimal with a prefix; `_` may group digits.
+/// Parses a whole number in decimal, or in binary, octal or hexadecimal with a prefix. The digits
+/// can be grouped by `_`.
 pub(super) fn integer(text: &str) -> Option<i128> {
     let text = text.replace('_', "");
     let (sign, digits) = match text.strip_prefix('-') {

@@ -1,7 +1,8 @@
-//! YAML as a tree whose nodes know their place, within bounds.
+//! Parses YAML into a tree whose nodes know their positions. The size of the tree is bounded.
 //!
-//! An alias shares the value that it names, and the number of values and the length of all texts are bounded as if every
-//! alias were written out, so that a small file cannot make the reader work for hours or fill the memory.
+//! An alias shares the value of its anchor. The number of values and the length of all texts are
+//! bounded as if every alias were expanded. Otherwise a small file could fill the memory or cause
+//! hours of work.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -11,16 +12,16 @@ use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError};
 use super::error::{Position, Problem};
 use super::scalar::{Kind, kind_of_plain};
 
-/// The maximum depth of lists and maps within each other.
+/// The maximum nesting depth of lists and maps.
 pub(super) const MAX_DEPTH: usize = 64;
 
-/// The maximum number of nodes, aliases written out.
+/// The maximum number of nodes, with expanded aliases.
 pub(super) const MAX_NODES: usize = 500_000;
 
-/// The maximum length of all texts in bytes, aliases written out.
+/// The maximum total length of all texts in bytes, with expanded aliases.
 pub(super) const MAX_TEXT_BYTES: usize = 16 << 20;
 
-/// A value and its place.
+/// A value and its position.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
     pub(super) at: Position,
@@ -28,7 +29,7 @@ pub(super) struct Node {
     size: Size,
 }
 
-/// The size of a tree, aliases written out.
+/// The size of a tree, with expanded aliases.
 #[derive(Debug, Clone, Copy, Default)]
 struct Size {
     nodes: usize,
@@ -46,17 +47,18 @@ pub(super) enum Value {
 pub(super) struct Scalar {
     pub(super) text: Rc<str>,
     pub(super) kind: Kind,
-    /// How far from its place the text begins; `None` if it may have other line breaks than the file.
+    /// The distance from the position of the scalar to its text, in characters. It is `None` if the
+    /// line breaks of the text can differ from the line breaks of the file.
     pub(super) offset: Option<usize>,
 }
 
-/// The entries of a map in the order of the file, each key once.
+/// The entries of a map in the order of the file. Each key occurs once.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Map {
     pub(super) entries: Vec<(Key, Rc<Node>)>,
-    /// Keys that stand there more than once, of which the last one counts.
+    /// The keys that occur more than once in the file. The last value of each applies.
     pub(super) duplicates: Vec<Key>,
-    /// Where each key stands in `entries`.
+    /// The index of each key in `entries`.
     indices: HashMap<Rc<str>, usize>,
 }
 
@@ -103,7 +105,8 @@ impl Map {
         }
     }
 
-    /// The same map, with the entries of the maps under the key `<<`, which those of the map itself precede.
+    /// Returns the map with the entries of the maps under the key `<<`. The map's own entries take
+    /// precedence.
     fn merged(mut self) -> Result<Self, Problem> {
         let Some(node) = self.get("<<").cloned() else { return Ok(self) };
         self.entries.retain(|(key, _)| &*key.scalar.text != "<<");
@@ -131,7 +134,8 @@ impl Map {
     }
 }
 
-/// Reads the first document of `text`; a second one is an error. `None` if there is none.
+/// Parses the document in `text`. Returns `None` if there is no document, and an error if there are
+/// two.
 pub(super) fn parse(text: &str) -> Result<Option<Rc<Node>>, Problem> {
     let mut builder = Builder::default();
     for event in Parser::new_from_str(text) {
@@ -141,11 +145,11 @@ pub(super) fn parse(text: &str) -> Result<Option<Rc<Node>>, Problem> {
     Ok(builder.root)
 }
 
-/// A list or a map that has not ended.
+/// A list or a map whose end has not been parsed yet.
 struct Open {
     at: Position,
     anchor: usize,
-    /// The size of what stands before it.
+    /// The size of the tree before this list or map.
     before: Size,
     items: Items,
 }
@@ -158,7 +162,7 @@ enum Items {
 #[derive(Default)]
 struct Builder {
     open: Vec<Open>,
-    /// The size of all that has come.
+    /// The size of the part of the tree that was parsed so far.
     size: Size,
     anchors: HashMap<usize, Rc<Node>>,
     root: Option<Rc<Node>>,
@@ -217,10 +221,10 @@ impl Builder {
         *nodes = nodes.saturating_add(by.nodes);
         *text_bytes = text_bytes.saturating_add(by.text_bytes);
         let message = if *nodes > MAX_NODES {
-            format!("the file has more than {MAX_NODES} values, those under aliases included")
+            format!("the file has more than {MAX_NODES} values, including values under aliases")
         } else if *text_bytes > MAX_TEXT_BYTES {
             format!(
-                "the texts of the file have more than {MAX_TEXT_BYTES} bytes, those under aliases included"
+                "the texts of the file have more than {MAX_TEXT_BYTES} bytes, including texts under aliases"
             )
         } else {
             return Ok(());
@@ -269,7 +273,7 @@ fn key_of(node: &Node) -> Result<Key, Problem> {
     }
 }
 
-/// An error in reading a file, as envoyproxy/ratelimit begins it.
+/// Creates an error about reading a file. Its beginning is the same as in envoyproxy/ratelimit.
 pub(super) fn loading(at: Position, message: impl std::fmt::Display) -> Problem {
     Problem::new(at, format!("error loading config file: {message}"))
 }

@@ -1,23 +1,24 @@
-//! The waits between two connections.
+//! The waits between two connection attempts.
 
 use std::time::Duration;
 
-/// The shortest wait before its jitter, whatever is set.
+/// The minimum wait before jitter, even if the settings are smaller.
 const MIN_WAIT: Duration = Duration::from_millis(100);
 
-/// How long to wait before the next connection.
+/// The waits between two connection attempts.
 ///
-/// The first wait is `initial`, each further one is `factor` times as long, and none is longer than `max` or shorter than
-/// `initial`: with a factor of 1 or less, as envoyproxy/ratelimit has it unless it is set, all are `initial`. Jitter
-/// takes up to half of a wait off, at random, so that servers which were cut off together do not come back together.
+/// The first wait is `initial`. Each further wait is `factor` times as long, but at least `initial`
+/// and at most `max`. With a factor of 1 or less, every wait is `initial`. The default of
+/// envoyproxy/ratelimit is such a factor. Jitter shortens each wait by a random part of up to half.
+/// Therefore servers that lost their connections together do not reconnect together.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct BackoffSettings {
     /// The first wait; at least 100 ms.
     pub initial: Duration,
-    /// The longest wait.
+    /// The maximum wait.
     pub max: Duration,
-    /// The factor by which each wait is longer than the previous wait.
+    /// The factor by which each wait is longer than the previous one.
     pub factor: f64,
     /// Whether waits are shortened at random.
     pub has_jitter: bool,
@@ -35,22 +36,23 @@ impl Default for BackoffSettings {
 }
 
 impl BackoffSettings {
-    /// The shortest and the longest time for which the response after one that was refused is not read: 100 ms and 5 s
-    /// by default.
+    /// Returns the minimum and the maximum pause before the response after a refused response is
+    /// read. By default, the pauses are 100 ms and 5 s.
     pub(super) fn pauses(&self) -> (Duration, Duration) {
         let initial = self.initial.max(MIN_WAIT);
         (initial / 100, initial / 2)
     }
 
-    /// The wait after `failures` in a row, from 0, with a `share` from 0 to 1 of the jitter.
+    /// Returns the wait after `failures` previous failures in a row. `share`, from 0 to 1, is the
+    /// random part of the jitter.
     #[allow(clippy::float_arithmetic, reason = "a wait need not be exact")]
     fn wait(&self, failures: i32, share: f64) -> Duration {
         let (initial, max) = (self.initial.max(MIN_WAIT), self.max.max(MIN_WAIT));
-        // Also if it is not a number.
+        // `max` also replaces NaN by 1.
         let factor = self.factor.max(1.0);
         let grown = initial.as_secs_f64() * factor.powi(failures);
-        // An error if it is beyond any wait.
-        let wait = Duration::try_from_secs_f64(grown).map_or(max, |it| it.min(max));
+        // The conversion fails if the number is larger than any duration.
+        let wait = Duration::try_from_secs_f64(grown).map_or(max, |wait| wait.min(max));
         if self.has_jitter { wait - wait.mul_f64(share / 2.0) } else { wait }
     }
 }
@@ -131,7 +133,7 @@ mod tests {
     #[test]
     fn waits_begin_anew_after_a_reset() {
         let mut backoff = Backoff::new(settings(2.0));
-        assert_eq!([backoff.next(), backoff.next()].map(|it| it.as_secs()), [10, 20]);
+        assert_eq!([backoff.next(), backoff.next()].map(|wait| wait.as_secs()), [10, 20]);
         backoff.reset();
         assert_eq!(backoff.next().as_secs(), 10);
     }

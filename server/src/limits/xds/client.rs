@@ -27,50 +27,51 @@ use crate::limits::LoadError;
 use crate::limits::config::ConfigError;
 use crate::net::text::shown;
 
-/// What has happened, for a log.
+/// An event, for the log.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// The management server is connected. Limits may come now or later.
+    /// The connection to the management server was established. Limits can arrive now or later.
     Connected,
-    /// Limits have come, and are in force.
+    /// Limits arrived and are in force.
     Loaded,
-    /// Limits have come, and are not valid. The limits stay as they were.
+    /// Limits arrived but are not valid. The previous limits stay in force.
     Refused(LoadError),
-    /// A response is about resources of another type, which were not asked for.
+    /// A response contained resources of another type, which the client did not request.
     Ignored {
-        /// The type.
+        /// The type of the resources.
         type_url: String,
     },
-    /// The connection has ended, or was not made. The limits stay as they were.
+    /// The connection ended or could not be established. The limits stay in force.
     Disconnected {
-        /// Why.
+        /// The reason.
         reason: String,
-        /// When the next one is made.
+        /// The time until the next attempt.
         retry_in: Duration,
     },
 }
 
-/// The version, on a new stream, of the limits of an earlier one.
+/// The version that is sent on a new stream if limits were received on an earlier stream.
 ///
-/// go-control-plane responds to a new stream unless it is told the version that it has. It has the version "" if there are
-/// no limits at all: told "" too, it would not respond, and limits that ended while it was away would stay.
+/// go-control-plane does not respond to a new stream if the stream begins with the current version.
+/// Its version is "" if it has no limits. If the client sent "" too, it would get no response, and
+/// limits that were deleted while it was disconnected would stay in force.
 const EARLIER_VERSION: &str = "of-an-earlier-stream";
 
-/// The method of an aggregated stream.
+/// The path of the method that opens an aggregated stream.
 const STREAM: &str =
     "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 
-/// How long a stream may go on when its connection has ended.
+/// The maximum time for which a stream continues after its connection has ended.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Calls `load` with the limits of a management server whenever they change, and `report` with what
-/// has happened.
+/// Puts the limits of a management server in force whenever they change, and calls `report` with
+/// each event.
 ///
-/// The version of the limits is told to the management server on the stream where it came from, and a placeholder
-/// on the next one: a management server that was started again may give a version that it gave before to other limits.
+/// A version is only sent on the stream on which it was received. The next stream begins with a
+/// placeholder, because a restarted management server may reuse a version for other limits.
 ///
-/// Never returns: drop the future to end it.
+/// This function never returns; drop the future to stop it.
 pub async fn follow(
     settings: XdsSettings,
     load: impl Fn(Result<&[RateLimitConfig], &ConfigError>) -> Result<(), LoadError>
@@ -107,7 +108,7 @@ pub async fn follow(
 /// Puts limits in force, or returns why they are not.
 type Load = dyn Fn(Result<&[RateLimitConfig], &ConfigError>) -> Result<(), LoadError> + Send + Sync;
 
-/// The gauge of whether the management server is connected and has responded.
+/// A gauge that is 1 while the management server is connected and has responded.
 struct Connected(metrics::Gauge);
 
 impl Connected {
@@ -122,7 +123,7 @@ impl Connected {
     }
 }
 
-/// One stream, from its connection to its end.
+/// A stream, from its connection to its end.
 struct Stream<'s, R> {
     settings: &'s XdsSettings,
     load: &'s Arc<Load>,
@@ -133,7 +134,7 @@ struct Stream<'s, R> {
 }
 
 impl<R: Fn(Event)> Stream<'_, R> {
-    /// Returns why the stream has ended.
+    /// Connects and follows the stream. Returns the reason for its end.
     async fn follow(&mut self) -> Result<Infallible, String> {
         let endpoint = self.settings.endpoint()?;
         let (once, end) = Once::new();
@@ -146,9 +147,9 @@ impl<R: Fn(Event)> Stream<'_, R> {
     }
 
     async fn follow_on(&mut self, channel: Channel) -> Result<Infallible, String> {
-        // One response is answered before the next one is read.
+        // The capacity is 1, because each response is answered before the next response is read.
         let (requests, receiver) = mpsc::channel(1);
-        let ended = |_| "the management server has ended the stream".to_owned();
+        let ended = |_| "the management server closed the stream".to_owned();
         let mut version = self.first_version.to_owned();
         requests.try_send(self.request(&version, "", None)).map_err(|_| ended(()))?;
         let mut outgoing = Request::new(stream(receiver));
@@ -174,7 +175,8 @@ impl<R: Fn(Event)> Stream<'_, R> {
         };
         self.connected.set(true);
 
-        // Some management servers send a snapshot again as soon as it is refused.
+        // The pause limits the work if a management server sends a refused snapshot again and
+        // again.
         let (min_pause, max_pause) = self.settings.backoff.pauses();
         let mut pause = min_pause;
         while let Some(Response { head, resources }) = next {
@@ -208,7 +210,7 @@ impl<R: Fn(Event)> Stream<'_, R> {
 
     async fn load(&self, resources: Result<Vec<Any>, ConfigError>) -> Result<(), LoadError> {
         let load = Arc::clone(self.load);
-        // It may take long, and requests are decided meanwhile.
+        // Loading can take long. It runs on another thread, so that it does not delay decisions.
         let loading = tokio::task::spawn_blocking(move || {
             let resources = resources.and_then(|resources| decode(&resources));
             load(resources.as_deref())
@@ -222,7 +224,8 @@ impl<R: Fn(Event)> Stream<'_, R> {
         }
     }
 
-    /// An acknowledgement, a refusal, or without a nonce the wish for all limits.
+    /// Creates an acknowledgement or a refusal. Without a nonce, creates the first request, which
+    /// asks for all limits.
     fn request(&self, version: &str, nonce: &str, refused: Option<String>) -> DiscoveryRequest {
         DiscoveryRequest {
             version_info: version.to_owned(),
@@ -239,8 +242,9 @@ impl<R: Fn(Event)> Stream<'_, R> {
     }
 }
 
-/// What `stream` says of its end. It may say nothing: of 2,000 connections that were refused in their TLS handshake, one
-/// left its request without a response, while all others had an error.
+/// Waits for the result of `stream`, but not forever after its connection has ended. In a test,
+/// 2,000 connections were refused in their TLS handshake. One of them left its request without a
+/// response, while the others returned an error.
 async fn until_end<T>(
     stream: impl Future<Output = Result<T, String>>,
     end: impl Future<Output = ()>,
@@ -251,7 +255,7 @@ async fn until_end<T>(
         result = &mut stream => return result,
         () = end => {}
     }
-    // The last response may still be read.
+    // The stream can still read the last response.
     let said = timeout(END_TIMEOUT, stream).await;
     said.unwrap_or_else(|_| Err("the connection has ended".to_owned()))
 }
@@ -281,7 +285,7 @@ fn decode(resources: &[Any]) -> Result<Vec<RateLimitConfig>, ConfigError> {
     resources.iter().enumerate().map(decode).collect()
 }
 
-/// An error with what it was caused by.
+/// Returns the message of an error, followed by its causes.
 pub(super) fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -14,26 +14,28 @@ use tower_service::Service;
 use super::settings::CONNECT_TIMEOUT;
 use crate::net::listener::Stream;
 
-/// A lost peer is noticed after this time and three [`KEEPALIVE_INTERVAL`]s.
+/// The idle time after which keepalive probes begin. A lost peer is detected after this time and
+/// three [`KEEPALIVE_INTERVAL`]s.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Connects once. A channel of tonic connects again by itself, without a wait, whenever its connection has ended: the
-/// waits between connections would have no effect.
+/// A connector that connects only once. A channel of tonic would reconnect immediately whenever its
+/// connection has ended, so that the waits between connections would have no effect.
 pub(super) struct Once(Option<(HttpConnector, OwnedSemaphorePermit)>);
 
-/// The end of the connection that was made.
+/// Notifies of the end of the connection.
 pub(super) struct End(Arc<Semaphore>);
 
 impl End {
     pub(super) async fn wait(&self) {
-        // The semaphore is never closed.
+        // The error does not occur, because the semaphore is never closed.
         let _ = self.0.acquire().await;
     }
 }
 
 impl Once {
-    /// The end comes as well if no connection is made.
+    /// Creates a connector and its notification. The notification also completes if no connection
+    /// is established.
     pub(super) fn new() -> (Self, End) {
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);

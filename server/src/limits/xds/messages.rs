@@ -1,6 +1,7 @@
-//! The messages of `ratelimit.config.ratelimit.v3`: the limits of a domain, as a management server sends them.
+//! The messages of `ratelimit.config.ratelimit.v3`. A management server sends the limits of a
+//! domain in these messages.
 //!
-//! The numbers of the fields are those of envoyproxy/ratelimit. Fields that are not known here are left out.
+//! The field numbers are the same as in envoyproxy/ratelimit. Unknown fields are ignored.
 
 use envoy_types::pb::google::protobuf::Struct;
 
@@ -16,18 +17,18 @@ pub const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.Ra
 /// | `descriptors` | 3 |
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RateLimitConfig {
-    /// The name of the resource, which error messages begin with.
+    /// The name of the resource, with which error messages begin.
     #[prost(string, tag = "1")]
     pub name: String,
     /// The domain.
     #[prost(string, tag = "2")]
     pub domain: String,
-    /// What is limited in it.
+    /// The descriptors that are limited.
     #[prost(message, repeated, tag = "3")]
     pub descriptors: Vec<RateLimitDescriptor>,
 }
 
-/// An entry of a descriptor, its limit, and what may follow it.
+/// An entry of a descriptor, its limit, and the entries that can follow it.
 ///
 /// | field | number |
 /// |---|---|
@@ -44,25 +45,25 @@ pub struct RateLimitDescriptor {
     /// The key of the entry.
     #[prost(string, tag = "1")]
     pub key: String,
-    /// The value of the entry; empty for any.
+    /// The value of the entry; empty for any value.
     #[prost(string, tag = "2")]
     pub value: String,
-    /// The limit of descriptors that end here.
+    /// The limit of descriptors that end with this entry.
     #[prost(message, optional, tag = "3")]
     pub rate_limit: Option<RateLimitPolicy>,
-    /// The entries that may follow.
+    /// The entries that can follow this entry.
     #[prost(message, repeated, tag = "4")]
     pub descriptors: Vec<Self>,
-    /// The limit refuses nothing.
+    /// Whether the limit refuses nothing.
     #[prost(bool, tag = "5")]
     pub shadow_mode: bool,
-    /// Statistics are kept for each value.
+    /// Whether statistics are kept for each value.
     #[prost(bool, tag = "6")]
     pub detailed_metric: bool,
-    /// The limit is a quota.
+    /// Whether the limit is a quota.
     #[prost(bool, tag = "7")]
     pub quota_mode: bool,
-    /// Dynamic metadata of requests that pass.
+    /// Dynamic metadata for admitted requests.
     #[prost(message, optional, tag = "8")]
     pub metadata: Option<Struct>,
 }
@@ -84,18 +85,18 @@ pub struct RateLimitPolicy {
     /// The number of requests.
     #[prost(uint32, tag = "2")]
     pub requests_per_unit: u32,
-    /// All requests pass.
+    /// Whether all requests are admitted.
     #[prost(bool, tag = "3")]
     pub unlimited: bool,
-    /// The name by which other limits replace this one.
+    /// The name by which other limits can replace this limit.
     #[prost(string, tag = "4")]
     pub name: String,
-    /// The limits that do not hold where this one does.
+    /// The limits that this limit replaces if it applies to the same request.
     #[prost(message, repeated, tag = "5")]
     pub replaces: Vec<RateLimitReplace>,
 }
 
-/// A limit that another one replaces.
+/// A limit that is replaced.
 ///
 /// | field | number |
 /// |---|---|

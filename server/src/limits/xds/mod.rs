@@ -1,16 +1,18 @@
-//! Limits from a management server, by xDS: as Envoy Gateway and others serve them to envoyproxy/ratelimit.
+//! Receives limits from a management server over xDS, as envoyproxy/ratelimit does. Envoy Gateway
+//! is such a management server.
 //!
-//! The server asks for all resources of type [`TYPE_URL`](messages::TYPE_URL) over one aggregated stream (ADS, state of the
-//! world). Each response is the whole set of limits: it is put in force as a whole and acknowledged, or refused as a whole
-//! with the reason, while the limits stay as they were. They also stay while the management server is away.
+//! The client requests all resources of type [`TYPE_URL`](messages::TYPE_URL) over one aggregated
+//! stream (ADS, state of the world). Each response contains all limits. The client puts them in
+//! force and acknowledges them, or refuses all of them with a reason. After a refusal, and while
+//! the management server is unavailable, the previous limits stay in force.
 //!
 //! | bound | value |
 //! |---|---|
-//! | a response | [`XdsSettings::max_message_bytes`]: a larger one is refused, and one above 64 MiB ends the stream |
+//! | a response | [`XdsSettings::max_message_bytes`]; a larger response is refused, and a response above 64 MiB ends the stream |
 //! | time until the first response | [`XdsSettings::response_timeout`] |
-//! | a resource | what a [file](crate::limits::config) may have: 64 levels, 500,000 values |
-//! | connections | one; the next one after a [wait](BackoffSettings) |
-//! | responses that are being read | one; after one that was refused, the next one waits from a hundredth to a half of [the first wait](BackoffSettings::initial) |
+//! | a resource | the bounds of a [file](crate::limits::config): 64 levels, 500,000 values |
+//! | connections | one; a [wait](BackoffSettings) precedes the next connection |
+//! | responses that are read concurrently | one; after a refused response, the client pauses for a hundredth to a half of [the first wait](BackoffSettings::initial) |
 
 mod backoff;
 mod client;

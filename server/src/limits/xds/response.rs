@@ -1,4 +1,4 @@
-//! Responses of a management server, within their bound.
+//! Decodes the responses of a management server within bounds.
 
 use bytes::Buf;
 use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
@@ -9,18 +9,18 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
 use crate::limits::config::ConfigError;
 
-/// The maximum size of a response in bytes that is read at all. A response between the configured
-/// maximum and this is refused, a larger one ends the stream.
+/// The maximum size of a response in bytes. A response between the configured maximum and this
+/// maximum is refused. A larger response ends the stream.
 pub(super) const MAX_READ_BYTES: usize = 64 << 20;
 
-/// A response, and the resources unless it exceeds its bound.
+/// A response. If it exceeds the configured maximum, its resources are replaced by an error.
 #[derive(Debug)]
 pub(super) struct Response {
     pub(super) head: Head,
     pub(super) resources: Result<Vec<Any>, ConfigError>,
 }
 
-/// The fields of a response that are needed to answer it. The decoder skips its resources.
+/// The fields of a response that its answer needs. The decoder skips the resources.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(super) struct Head {
     #[prost(string, tag = "1")]
@@ -31,7 +31,7 @@ pub(super) struct Head {
     pub(super) nonce: String,
 }
 
-/// Reads responses whose resources have at most this many bytes.
+/// Decodes responses. Only a response of at most `max_bytes` bytes has resources.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ResponseCodec {
     pub(super) max_bytes: usize,

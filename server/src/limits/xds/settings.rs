@@ -11,38 +11,39 @@ use super::BackoffSettings;
 use super::XdsTls;
 use crate::net::text::shown;
 
-/// How long a connection may take, with its handshake.
+/// The timeout of a connection attempt, including its TLS handshake.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Servers of Go close connections with more than one ping in five minutes, unless they are told otherwise.
+/// The interval of pings. By default, Go servers close connections with more than one ping in five
+/// minutes.
 const PING_INTERVAL: Duration = Duration::from_secs(330);
 
-/// Where limits come from.
+/// The settings of the connection to a management server.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct XdsSettings {
     /// The management server, `host:port`.
     pub server: String,
-    /// The identifier of this server for the management server.
+    /// The id under which the management server knows this server.
     pub node_id: String,
     /// Further metadata of this server.
     pub node_metadata: Vec<(String, String)>,
-    /// Fields that are sent along.
+    /// Additional header fields of requests.
     pub headers: Vec<Header>,
-    /// The time within which the first response of a stream must arrive. After that, the client
-    /// connects again. With zero, it waits forever.
+    /// The time within which the first response of a stream must arrive. After this time, the
+    /// client reconnects. If it is zero, the client waits forever.
     pub response_timeout: Duration,
-    /// The maximum size of a response.
+    /// The maximum size of a response in bytes.
     pub max_message_bytes: usize,
-    /// The waits between two connections.
+    /// The waits between two connection attempts.
     pub backoff: BackoffSettings,
-    /// How connections are encrypted, if they are.
+    /// The encryption of connections; `None` for unencrypted connections.
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
     pub tls: Option<XdsTls>,
 }
 
-/// A field of requests. Its value is not shown, as it may be a password.
+/// A header field of requests. `Debug` does not show its value, which may be a password.
 #[derive(Clone)]
 pub struct Header {
     pub(super) name: MetadataKey<Ascii>,
@@ -50,7 +51,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// A field, unless its name or its value is not valid.
+    /// Creates a field. Returns `None` if the name or the value is not valid.
     #[must_use]
     pub fn new(name: &str, value: &str) -> Option<Self> {
         let name = MetadataKey::from_bytes(name.to_ascii_lowercase().as_bytes()).ok()?;
@@ -67,7 +68,8 @@ impl std::fmt::Debug for Header {
 }
 
 impl XdsSettings {
-    /// A management server at `host:port`, and the defaults of envoyproxy/ratelimit.
+    /// Creates the settings for a management server at `host:port`, with the defaults of
+    /// envoyproxy/ratelimit.
     #[must_use]
     pub fn new(server: impl Into<String>) -> Self {
         Self {
@@ -83,16 +85,16 @@ impl XdsSettings {
         }
     }
 
-    /// Checks the address, and reads the certificates.
+    /// Checks the address and reads the certificates.
     ///
     /// # Errors
     ///
-    /// What is wrong with them.
+    /// Returns an error that describes the invalid setting.
     pub fn check(&self) -> Result<(), String> {
         self.endpoint().map(drop)
     }
 
-    /// Where to connect to. The certificates are as they are on disk now.
+    /// Returns the endpoint to connect to. The certificates are read from disk now.
     pub(super) fn endpoint(&self) -> Result<Endpoint, String> {
         let endpoint = Endpoint::from_shared(self.uri()?).map_err(|_| self.not_an_address())?;
         let endpoint = endpoint.http2_keep_alive_interval(PING_INTERVAL);
@@ -104,11 +106,11 @@ impl XdsSettings {
     }
 
     fn uri(&self) -> Result<String, String> {
-        // What clients of gRPC in Go take, too.
+        // gRPC clients in Go accept this prefix too.
         let address = self.server.strip_prefix("dns:///").unwrap_or(&self.server);
         let (host, port) = address.rsplit_once(':').ok_or_else(|| self.not_an_address())?;
         let is_host = !host.is_empty() && !host.contains(['/', '@', '?', '#', ' ']);
-        // An IPv6 address stands in brackets.
+        // An IPv6 address must be in brackets.
         let is_host = is_host && (!host.contains(':') || host.starts_with('['));
         if !is_host || !port.parse::<u16>().is_ok_and(|port| port != 0) {
             return Err(self.not_an_address());
@@ -119,7 +121,7 @@ impl XdsSettings {
 
     fn not_an_address(&self) -> String {
         format!(
-            "`{}` is not the address of a management server: it is written `host:port`, such as `localhost:18000`",
+            "`{}` is not the address of a management server: it must be `host:port`, such as `localhost:18000`",
             shown(&self.server)
         )
     }

@@ -6,15 +6,18 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use crate::net::tls::{TlsError, read_file};
 
-/// How connections to a management server are encrypted. The files are read for each connection.
+/// The encryption of connections to a management server. The files are read again for each
+/// connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct XdsTls {
-    /// The roots of the management server's certificate (PEM), in place of those that the system trusts.
+    /// The file with the root certificates for the management server (PEM); `None` for the roots of
+    /// the system.
     pub roots: Option<PathBuf>,
-    /// The certificate that it is shown, and its private key (PEM).
+    /// The files with the client certificate and its private key (PEM).
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// The name that its certificate has to be for, if that is not the host of its address.
+    /// The name that the management server's certificate must contain; `None` for the host of its
+    /// address.
     pub server_name: Option<String>,
 }
 

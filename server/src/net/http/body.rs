@@ -11,17 +11,17 @@ use tokio::time::{Instant, timeout_at};
 
 use super::HttpSettings;
 
-/// The bounds of a request's body: an extension of the request.
+/// The bounds of a request's body. The server stores them as an extension of the request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BodyBounds {
     max_bytes: usize,
     timeout: Duration,
-    /// `None` if it is beyond what a clock can count.
+    /// The end of the timeout, or `None` if the clock cannot represent it.
     deadline: Option<Instant>,
 }
 
 impl BodyBounds {
-    /// The bounds of a body whose head has just come.
+    /// Returns the bounds of a body whose head has just been read.
     pub(super) fn new(settings: &HttpSettings) -> Self {
         let timeout = settings.request_timeout;
         let deadline = Instant::now().checked_add(timeout);
@@ -29,11 +29,11 @@ impl BodyBounds {
     }
 }
 
-/// The body of a request, which came within its bounds.
+/// The body of a request. Its size and the time to read it were within the bounds.
 #[derive(Debug)]
 pub(crate) struct Payload(pub(crate) Bytes);
 
-/// Why a body was not read.
+/// The reason why a body was not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BodyError {
     pub(crate) status: StatusCode,
@@ -41,11 +41,11 @@ pub(crate) struct BodyError {
 }
 
 impl Payload {
-    /// Reads the body of a request: of one that no server has given bounds, within those of the defaults.
+    /// Reads the body of a request. If the server set no bounds, the default bounds apply.
     pub(crate) async fn read(request: Request) -> Result<Self, BodyError> {
         let bounds = request.extensions().get::<BodyBounds>().copied();
         let bounds = bounds.unwrap_or_else(|| BodyBounds::new(&HttpSettings::default()));
-        // One that announces its length is not waited for.
+        // A body whose announced length is too large is refused immediately.
         if request.body().size_hint().lower() > bounds.max_bytes as u64 {
             return Err(BodyError::too_large(bounds.max_bytes));
         }
@@ -59,7 +59,7 @@ impl Payload {
             Ok(Err(error)) => Err(BodyError::of(&*error, bounds.max_bytes)),
             Err(_) => Err(BodyError {
                 status: StatusCode::REQUEST_TIMEOUT,
-                message: format!("the body has not come within {:?}", bounds.timeout),
+                message: format!("the body did not arrive within {:?}", bounds.timeout),
             }),
         }
     }
@@ -88,9 +88,10 @@ impl BodyError {
     }
 }
 
-/// Returns a response with a value in JSON, which can always be written.
+/// Returns a response with a value in JSON. Serialization cannot fail, because the value consists of
+/// maps with text keys, texts and numbers.
 pub(crate) fn with_json(status: StatusCode, value: &impl Serialize) -> Response {
-    // `to_string` of a `Value` takes 1,500 instructions more.
+    // `Value::to_string` would execute 1,500 instructions more.
     let text = serde_json::to_vec(value).unwrap_or_default();
     (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
 }

@@ -1,6 +1,6 @@
-//! HTTP/1 within bounds: of connections, of their time, and of the size of what they send.
+//! HTTP/1 with bounds on the number of connections, on their times and on the sizes of requests.
 //!
-//! | bound | beyond it |
+//! | bound | effect if it is exceeded |
 //! |---|---|
 //! | connections | 503, and the connection ends |
 //! | time between requests; time of a head; time to accept a response | the connection ends |

@@ -1,14 +1,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What a connection does: an even number while it waits for a request, an odd one while it answers one.
+/// The phase of a connection. The number is even while the connection waits for a request, and odd
+/// while it answers a request.
 ///
-/// The service counts it up, and the stream below reads it. Both run in the task of the connection.
+/// The HTTP service increments the number and the [`Timed`](super::timed::Timed) stream below it
+/// reads the number. Both run in the task of the connection.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Phase(Arc<AtomicUsize>);
 
 impl Phase {
-    /// A request has come, or was answered.
+    /// Enters the next phase. This is called when a request has arrived, and again when it has been
+    /// answered.
     pub(super) fn next(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -18,7 +21,7 @@ impl Phase {
     }
 }
 
-/// Whether a request is being answered in the phase of this number.
+/// Returns `true` if a request is being answered in the phase with this number.
 pub(super) fn is_answering(number: usize) -> bool {
     number % 2 == 1
 }

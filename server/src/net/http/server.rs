@@ -22,13 +22,14 @@ use super::phase::Phase;
 use super::timed::Timed;
 use crate::net::listener::{Connections, Listener};
 
-/// The smallest buffer that hyper can do with.
+/// The size of the smallest buffer that hyper accepts.
 const MIN_BUFFER_BYTES: usize = 8 << 10;
 
 const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\n\
     content-length: 37\r\ncontent-type: text/plain\r\n\r\nmax number of connections is reached\n";
 
-/// Serves until `shutdown` is ready; then each connection ends once the requests that have come are answered.
+/// Serves connections until `shutdown` completes. Then each connection ends after the requests that
+/// have arrived are answered.
 pub async fn serve(
     listener: impl Into<Listener>,
     routes: Router,
@@ -49,11 +50,11 @@ pub async fn serve(
     connections.serve(listener.into(), serve, shutdown).await;
 }
 
-/// Serves one connection of any kind, such as one in memory.
+/// Serves a single connection over any stream, for example a stream in memory.
 ///
 /// # Errors
 ///
-/// If the connection fails.
+/// Returns an error if the connection fails.
 pub async fn serve_stream(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     routes: Router,
@@ -63,8 +64,9 @@ pub async fn serve_stream(
     serve_until(stream, routes, settings, stopped).await
 }
 
-/// Answers the requests of a client until it ends the connection, breaks a bound, or sends what is not HTTP; or until
-/// `stopped` is true and the requests that have come are answered.
+/// Answers the requests of a client until the client closes the connection, exceeds a bound, or
+/// sends data that is not HTTP. If `stopped` becomes true, the connection ends after the requests
+/// that have arrived are answered.
 async fn serve_until(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     routes: Router,
@@ -83,8 +85,9 @@ async fn serve_until(
         async move {
             let response = response.await;
             phase.next();
-            // If the stream had nothing to read while the request was answered, hyper would wait for it without
-            // reading again, and no timer would run.
+            // If the stream had no data while the request was answered, hyper would not read it
+            // again before a wake-up, and the timer for the next request would not start. Therefore
+            // the task wakes itself.
             poll_fn(|cx| {
                 cx.waker().wake_by_ref();
                 Poll::Ready(())
@@ -94,9 +97,11 @@ async fn serve_until(
         }
     });
     let mut builder = http1::Builder::new();
-    // The stream has timeouts. A number of headers that is set costs an allocation for each request.
+    // `Timed` has timeouts, so hyper needs none. Setting the number of headers costs an allocation
+    // per request, so it is set only if it differs from the default.
     builder.header_read_timeout(None).max_header_size(settings.max_head_bytes);
-    // More than the head, so that what is a little too large is read, and the client sees the answer.
+    // The buffer is larger than the maximum head, so that a slightly larger head is still read and
+    // the client receives the answer 431.
     builder.max_buf_size(settings.max_head_bytes.saturating_add(MIN_BUFFER_BYTES));
     if settings.max_headers != HttpSettings::default().max_headers {
         builder.max_headers(settings.max_headers);

@@ -4,12 +4,15 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HttpSettings {
-    /// The maximum number of connections at the same time. Others get a 503, and are closed.
+    /// The maximum number of concurrent connections. Further connections receive a 503 and are
+    /// closed.
     pub max_connections: usize,
-    /// After which time between two requests a connection ends.
+    /// The maximum time between two requests of a connection. After this time, the server closes
+    /// the connection.
     pub idle_timeout: Duration,
-    /// How long the head of a request may take from its first byte to its last one; how long its body may take after
-    /// that; and how long a client may take to accept the response.
+    /// The maximum time from the first to the last byte of a request's head. The same maximum
+    /// applies to the body, counted from the end of the head, and to the time in which the client
+    /// must accept the response.
     pub request_timeout: Duration,
     /// The maximum size of a request's head in bytes.
     pub max_head_bytes: usize,

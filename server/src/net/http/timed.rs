@@ -9,27 +9,29 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::HttpSettings;
 use super::phase::{Phase, is_answering};
 
-/// In place of a span beyond what a clock can count.
+/// The timeout that replaces a span that the clock cannot represent.
 const FAR: Duration = Duration::from_secs(365 * 86_400);
 
-/// A stream that ends if a request does not come in time, or a response is not accepted in time.
+/// A stream that ends if a request does not arrive in time, or if a response is not accepted in
+/// time.
 ///
-/// hyper's own timeout is one for the head and for the time before it; it has none for responses.
+/// hyper's own timeout covers both the head and the wait before it, and hyper has no timeout for
+/// responses.
 #[derive(Debug)]
 pub(super) struct Timed<S> {
     stream: S,
     phase: Phase,
-    /// The phase that the timers are of.
+    /// The number of the phase to which the timers belong.
     seen: usize,
     idle_timeout: Duration,
     request_timeout: Duration,
-    /// Whether bytes of a request's head have come.
+    /// Whether bytes of a request's head have arrived.
     has_bytes: bool,
     reading: Timer,
     writing: Timer,
 }
 
-/// A timer that starts when there is something to wait for. Its memory is kept for the next time.
+/// A timer that starts when a read or write has to wait. Its memory is reused.
 #[derive(Debug, Default)]
 struct Timer {
     sleep: Option<Pin<Box<Sleep>>>,
@@ -51,7 +53,7 @@ impl Timer {
         self.is_running = false;
     }
 
-    /// Whether the time is over. It starts now if it does not run.
+    /// Returns `true` if the time is over. Starts the timer if it is not running.
     fn is_over(&mut self, cx: &mut Context<'_>, span: Duration) -> bool {
         if !self.is_running {
             self.start(span);
@@ -74,7 +76,7 @@ impl<S> Timed<S> {
         }
     }
 
-    /// Begins anew if the phase is another one.
+    /// Resets the timers if the connection has entered another phase.
     fn follow_phase(&mut self) {
         let number = self.phase.number();
         if number != self.seen {
@@ -85,8 +87,8 @@ impl<S> Timed<S> {
         }
     }
 
-    /// Fails a write that has to wait for too long. The time runs until the response is accepted: a client that takes a
-    /// few bytes now and then does not prolong it.
+    /// Writes, and fails if the client has not accepted the response within the timeout. A client
+    /// that accepts a few bytes now and then does not extend the timeout.
     fn timed_write<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -114,7 +116,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
         this.follow_phase();
         let before = buffer.filled().len();
         let read = Pin::new(&mut this.stream).poll_read(cx, buffer);
-        // The body of a request has a time of its own, and so has the store.
+        // While a request is answered, other timeouts apply: the body has its own timeout, and so
+        // do calls to the store.
         if is_answering(this.seen) {
             return read;
         }
@@ -128,7 +131,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
         let span = if this.has_bytes { this.request_timeout } else { this.idle_timeout };
         match (this.reading.is_over(cx, span), this.has_bytes) {
             (false, _) => Poll::Pending,
-            // As if the client had ended the connection.
+            // The end of the idle time looks to hyper as if the client had closed the connection.
             (true, false) => Poll::Ready(Ok(())),
             (true, true) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
         }

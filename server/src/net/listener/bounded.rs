@@ -8,16 +8,16 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// A connection that fails when a future is ready, when its first bytes do not come in time, or
-/// when the peer does not read for some time. It fails regardless of the requests in flight.
+/// A connection that fails when a future completes, if its first bytes do not arrive in time, or if
+/// the peer does not read for some time. It fails regardless of the requests in flight.
 pub(crate) struct Bounded<S, F> {
     stream: S,
-    /// `None` once all first bytes have come.
+    /// The first bytes, or `None` after they have arrived.
     beginning: Option<Beginning>,
-    /// `None` once it was ready.
+    /// The future that ends the connection, or `None` after it has completed.
     end: Option<Pin<Box<F>>>,
     write_timeout: Duration,
-    /// The time at which a write that waits fails. `None` if no write waits.
+    /// The time at which a waiting write fails, or `None` if no write waits.
     write_deadline: Option<Pin<Box<Sleep>>>,
     may_read: MayRead,
 }
@@ -28,9 +28,9 @@ struct Beginning {
     deadline: Pin<Box<Sleep>>,
 }
 
-/// Whether the task of a connection may read. Reading ends with the first read that waits, until
-/// the task runs again. HTTP/2 polls the connection once more for each request that it has
-/// received, and would otherwise use many turns at a time.
+/// Whether the task of a connection may read. The first read that has to wait clears this flag
+/// until the task runs again. Without this, HTTP/2 would use many turns at a time, because it polls
+/// the connection once more for each request that it has received.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MayRead(Arc<AtomicBool>);
 
@@ -56,7 +56,7 @@ impl<S: Unpin, F: Future<Output = ()>> Bounded<S, F> {
         Self { beginning: Some(beginning), ..self }
     }
 
-    /// Fails a write that has waited for too long.
+    /// Calls `write`, and fails if writes have had to wait for longer than the timeout.
     fn timed<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -75,8 +75,8 @@ impl<S: Unpin, F: Future<Output = ()>> Bounded<S, F> {
         }
     }
 
-    /// The stream, unless it has ended. Registers the task for the end too: a connection that
-    /// only waits to be written to ends as well.
+    /// Returns the stream, or an error if the connection must end. Polling `end` also wakes the
+    /// task at the end, so that a connection that only waits to write ends as well.
     fn stream(&mut self, cx: &mut Context<'_>) -> io::Result<Pin<&mut S>> {
         let is_over = match &mut self.end {
             Some(end) => end.as_mut().poll(cx).is_ready(),
@@ -98,7 +98,7 @@ impl<S: AsyncRead + Unpin, F: Future<Output = ()>> Bounded<S, F> {
     ) -> Poll<io::Result<()>> {
         let may_read = self.may_read.get();
         let stream = self.stream(cx)?;
-        // The read that waited wakes the task.
+        // A previous read has to wait, and will wake the task.
         if !may_read {
             return Poll::Pending;
         }
@@ -174,7 +174,7 @@ mod tests {
     const WRITE_TIMEOUT: Duration = Duration::from_secs(3_600);
     const TIME: Duration = Duration::from_secs(30);
 
-    /// A connection that ends on demand, and its client.
+    /// Returns a connection, a sender that ends the connection, and the connection's client.
     async fn connect()
     -> (Bounded<TcpStream, impl Future<Output = ()>>, oneshot::Sender<()>, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -258,7 +258,7 @@ mod tests {
     async fn a_read_and_a_write_that_wait_fail_at_the_end() {
         let (mut stream, end, _client) = connect().await;
         let reading = tokio::spawn(async move { stream.read_u8().await });
-        // The client takes nothing, and the system not all of it.
+        // The client reads nothing, and the buffers of the operating system cannot hold all bytes.
         let (mut stream, other_end, _other_client) = connect().await;
         let writing = tokio::spawn(async move { stream.write_all(&vec![0; 64 << 20]).await });
         tokio::task::yield_now().await;

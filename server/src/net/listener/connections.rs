@@ -8,20 +8,22 @@ use tokio::task::JoinSet;
 
 use super::{ACCEPT_PAUSE, Listener, Stream};
 
-/// The maximum number of connections of a listener, and what is counted of them.
+/// The maximum number of connections of a listener, and the metrics of these connections.
 pub(crate) struct Connections {
     pub(crate) max: usize,
-    /// How many there are.
+    /// The number of open connections.
     pub(crate) open: Gauge,
-    /// How many were refused.
+    /// The number of refused connections.
     pub(crate) refused: Counter,
-    /// What a client reads that is refused, unless its connection is encrypted: a reason is not worth a handshake.
+    /// The bytes that are sent to a refused client. They are not sent on encrypted connections,
+    /// because a refusal should not cost a handshake.
     pub(crate) refusal: Bytes,
 }
 
 impl Connections {
-    /// Serves the connections of a listener until `shutdown` is ready. Then the receiver of each is set to true, and
-    /// this waits for their end.
+    /// Serves the connections of a listener until `shutdown` completes. Then the value in each
+    /// connection's receiver becomes true, and this function waits until all connections have
+    /// ended.
     pub(crate) async fn serve<S>(
         self,
         listener: Listener,
@@ -50,7 +52,7 @@ impl Connections {
             let counted = Counted::new(&self.open);
             let served = serve(stream, stopped.clone());
             connections.spawn(async move {
-                // A client that is gone is no error of the server.
+                // An error of a client's connection is not an error of the server.
                 let _ = served.await;
                 drop((counted, place));
             });
@@ -61,14 +63,14 @@ impl Connections {
     }
 }
 
-/// Says why, if that can be done without waiting.
+/// Sends the refusal, if the client accepts it within a short time.
 fn refuse(mut stream: Stream, refusal: Bytes) {
     tokio::spawn(async move {
         let _ = tokio::time::timeout(ACCEPT_PAUSE, stream.write_all(&refusal)).await;
     });
 }
 
-/// Counts a connection for as long as it lives.
+/// Counts a connection as open until this value is dropped.
 struct Counted(Gauge);
 
 impl Counted {

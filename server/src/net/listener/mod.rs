@@ -1,4 +1,4 @@
-//! Listeners of all protocols: connections as they are, or encrypted.
+//! The listeners of all protocols. Their connections can be encrypted.
 
 mod bounded;
 mod connections;
@@ -20,10 +20,11 @@ pub(crate) use turns::TurnBytes;
 #[cfg(feature = "tls")]
 use crate::net::tls::Tls;
 
-/// How long to wait after a connection could not be accepted, as when there are no file descriptors left.
+/// The pause after a connection could not be accepted, for example because no file descriptor is
+/// free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// A listener, whose connections are encrypted if it has certificates.
+/// A listener. If it has certificates, its connections are encrypted.
 #[derive(Debug)]
 pub struct Listener {
     tcp: TcpListener,
@@ -33,7 +34,7 @@ pub struct Listener {
 }
 
 impl From<TcpListener> for Listener {
-    /// A listener whose connections are not encrypted.
+    /// Creates a listener whose connections are not encrypted.
     fn from(tcp: TcpListener) -> Self {
         Self {
             tcp,
@@ -45,20 +46,20 @@ impl From<TcpListener> for Listener {
 }
 
 impl Listener {
-    /// A listener whose connections are encrypted.
+    /// Creates a listener whose connections are encrypted.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn encrypted(tcp: TcpListener, tls: Tls) -> Self {
         Self { tcp, round: Round::new(TurnBytes::REQUESTS), tls: Some(tls) }
     }
 
-    /// Sets the number of bytes that a connection may read at a time. Default:
+    /// Sets the number of bytes that a connection may read at a time. The default is
     /// [`TurnBytes::REQUESTS`].
     pub(crate) fn with_turn_bytes(self, bytes: TurnBytes) -> Self {
         Self { round: Round::new(bytes), ..self }
     }
 
-    /// Whether its connections are encrypted.
+    /// Returns `true` if connections are encrypted.
     #[must_use]
     pub fn is_encrypted(&self) -> bool {
         #[cfg(feature = "tls")]
@@ -67,28 +68,29 @@ impl Listener {
         return false;
     }
 
-    /// The address.
+    /// Returns the address of the listener.
     ///
     /// # Errors
     ///
-    /// If the system does not know it.
+    /// Returns an error if the operating system does not know the address.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.tcp.local_addr()
     }
 
-    /// Waits for a connection. It does not wait for its handshake: that takes place when the stream is first used.
+    /// Waits for a connection. The TLS handshake takes place later, when the stream is first used.
     ///
     /// # Errors
     ///
-    /// If no connection can be accepted now.
+    /// Returns an error if no connection can be accepted now.
     pub async fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
         let (stream, peer) = self.tcp.accept().await?;
-        // Answers are small, and are not held back. A connection that is gone already fails when it is read.
+        // Answers are small and must be sent without delay. If the connection has already failed,
+        // the first read reports it.
         let _ = stream.set_nodelay(true);
         Ok((self.wrap(stream).in_turns(self.round.clone()), peer))
     }
 
-    /// Waits for a connection, over errors too.
+    /// Waits for a connection, and retries after errors.
     pub(crate) async fn next(&self) -> (Stream, SocketAddr) {
         loop {
             match self.accept().await {

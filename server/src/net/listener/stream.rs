@@ -14,16 +14,18 @@ use super::turns::{Round, Turns};
 #[cfg(feature = "tls")]
 use crate::net::tls::Handshake;
 
-/// A connection, encrypted or not.
+/// A connection, which can be encrypted.
 ///
-/// The handshake is part of the first read or write. So it is done by the task that serves the connection: a slow client
-/// delays no other one, and counts as a connection. All reads and writes must come from one task.
+/// The first reads or writes complete the TLS handshake. They run in the task of the connection, so
+/// a slow client does not delay other clients, and its handshake counts as a connection. All reads
+/// and writes must be in the same task.
 pub struct Stream {
     state: State,
     peer: Option<SocketAddr>,
-    /// The turns in which this reads, if it is a connection of a listener.
+    /// The turns in which the stream reads, if it belongs to a listener.
     turns: Option<Turns>,
-    /// Given back when the connection ends.
+    /// The place of the connection under the maximum number. It is released when the stream is
+    /// dropped.
     _place: Option<OwnedSemaphorePermit>,
 }
 
@@ -33,7 +35,7 @@ enum State {
     Handshake(Box<Handshake>),
     #[cfg(feature = "tls")]
     Encrypted(Box<TlsStream<TcpStream>>),
-    /// The handshake has failed, or was given up.
+    /// The handshake failed, or was abandoned.
     #[cfg(feature = "tls")]
     Ended,
 }
@@ -50,23 +52,23 @@ impl Stream {
         Self { peer, state: State::Handshake(Box::new(handshake)), turns: None, _place: None }
     }
 
-    /// Lets this read in turns with the other connections of its listener.
+    /// Makes the stream read in turns with the other connections of its listener.
     pub(super) fn in_turns(self, round: Round) -> Self {
         Self { turns: Some(Turns::new(round)), ..self }
     }
 
-    /// The same, which keeps a place taken for as long as it lives.
+    /// Keeps a place until the stream is dropped.
     pub(crate) fn with_place(self, place: OwnedSemaphorePermit) -> Self {
         Self { _place: Some(place), ..self }
     }
 
-    /// The address of the client.
+    /// Returns the address of the client.
     #[must_use]
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.peer
     }
 
-    /// Carries on with the handshake, if it is not done.
+    /// Completes the handshake if it is not complete yet.
     #[cfg(feature = "tls")]
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.state {
@@ -90,7 +92,7 @@ impl Stream {
     }
 }
 
-/// Calls a function of the stream within, once there is one.
+/// Calls a function of the inner stream after the handshake.
 macro_rules! within {
     ($self:ident, $cx:ident, $stream:ident => $call:expr) => {{
         let this = $self.get_mut();
@@ -184,7 +186,8 @@ impl AsyncWrite for Stream {
         self.poll_write_with(cx, |stream, cx| within!(stream, cx, stream => stream.poll_flush(cx)))
     }
 
-    /// Does not wait for a handshake: nothing was sent that could be lost.
+    /// Closes the stream. A handshake is not completed first, because no data has been sent that
+    /// could be lost.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         #[cfg(feature = "tls")]
         if let State::Handshake(_) | State::Ended = self.state {

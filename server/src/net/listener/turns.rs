@@ -1,11 +1,12 @@
-//! Turns in which the connections of a listener read.
+//! The turns in which the connections of a listener read.
 //!
-//! The runtime has one queue of tasks. If each connection with many requests were in it, a
-//! connection with one request would wait for all of them. So a connection reads a few requests
-//! whenever they arrive. To read more, it waits for a turn, and few connections have one at a
-//! time.
+//! The runtime has one queue of tasks. If all connections with many requests were in the queue, a
+//! connection with one request would wait for all these requests. Therefore a connection can always
+//! read a few requests when they arrive. To read more, it waits for a turn, and only a few
+//! connections have a turn at the same time.
 //!
-//! Each listener has its own turns, so that a flood on one protocol delays the others little.
+//! Each listener has its own turns, so that a flood on one protocol hardly delays the other
+//! protocols.
 
 use std::io;
 use std::mem;
@@ -17,26 +18,27 @@ use std::thread::available_parallelism;
 use tokio::io::ReadBuf;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
-/// The number of bytes that a connection may read at a time.
+/// The numbers of bytes that a connection may read at a time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TurnBytes {
-    /// Without a turn, after it has read all that has arrived.
+    /// The number without a turn. It applies again after the connection has read all bytes that
+    /// have arrived.
     free: usize,
-    /// In a turn.
+    /// The number in a turn.
     turn: usize,
 }
 
 impl TurnBytes {
-    /// The numbers for HTTP and gRPC. A turn has about ten requests, and each of them takes tens
-    /// of microseconds.
+    /// The numbers for HTTP and gRPC. A turn covers about ten requests, and a request takes tens of
+    /// microseconds.
     pub(crate) const REQUESTS: Self = Self { free: 256, turn: 1 << 10 };
 
-    /// The numbers for RESP. A turn has a batch of commands, because a pipeline that is cut into
-    /// more batches needs more round trips to the store.
+    /// The numbers for RESP. A turn covers a batch of commands. Smaller turns would split a
+    /// pipeline into more batches, and each batch costs a round trip to the store.
     pub(crate) const PIPELINES: Self = Self { free: 16 << 10, turn: 16 << 10 };
 }
 
-/// The turns of a listener: one for each thread of the runtime.
+/// The turns of a listener. Their number is the number of threads of the runtime.
 #[derive(Debug, Clone)]
 pub(super) struct Round {
     turns: Arc<Semaphore>,
@@ -55,20 +57,20 @@ impl Round {
 
 type Acquired = Result<OwnedSemaphorePermit, AcquireError>;
 
-/// The turns of one connection.
+/// The turn state of one connection.
 pub(super) struct Turns {
     round: Round,
-    /// The bytes that it may still read.
+    /// The number of bytes that the connection may read before its next turn.
     bytes: usize,
     next: Next,
 }
 
-/// The next turn of a connection.
+/// The state of the next turn of a connection.
 enum Next {
-    /// It needs none yet.
+    /// The connection needs no turn yet.
     None,
     Waiting(Pin<Box<dyn Future<Output = Acquired> + Send + Sync>>),
-    /// It has its turn when the tasks that are ready have run.
+    /// The connection has a turn, but uses it only after the ready tasks have run.
     Ready(OwnedSemaphorePermit),
 }
 
@@ -77,7 +79,7 @@ impl Turns {
         Self { bytes: round.bytes.free, round, next: Next::None }
     }
 
-    /// Calls `read` with the part of the buffer that the connection may read now, or waits for its
+    /// Calls `read` with the part of the buffer that the connection may fill now, or waits for a
     /// turn.
     pub(super) fn poll_read(
         &mut self,
@@ -85,7 +87,8 @@ impl Turns {
         buffer: &mut ReadBuf<'_>,
         read: impl FnOnce(&mut Context<'_>, &mut ReadBuf<'_>) -> Poll<io::Result<()>>,
     ) -> Poll<io::Result<()>> {
-        // The turn ends with this read, so that the decisions do not delay connections that wait.
+        // The turn ends with this read, so that the decisions on its requests do not delay
+        // connections that wait.
         let _turn = match self.bytes {
             0 => Some(ready!(self.poll_turn(cx))),
             _ => None,
@@ -108,12 +111,12 @@ impl Turns {
         polled
     }
 
-    /// Leaves the turn to another connection, because this one waits for its peer to read.
+    /// Leaves the turn to other connections, because this connection waits until its peer reads.
     pub(super) fn give_up(&mut self) {
         self.next = Next::None;
     }
 
-    /// Waits for a turn, and at least until the tasks that are ready have run.
+    /// Waits for a turn, and at least until the ready tasks have run.
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<OwnedSemaphorePermit> {
         if matches!(self.next, Next::None) {
             let mut turn = Box::pin(Arc::clone(&self.round.turns).acquire_owned());
@@ -122,7 +125,7 @@ impl Turns {
                     cx.waker().wake_by_ref();
                     Next::Ready(turn)
                 }
-                // The semaphore is never closed.
+                // The error does not occur, because the semaphore is never closed.
                 Poll::Ready(Err(_)) | Poll::Pending => Next::Waiting(turn),
             };
             return Poll::Pending;
@@ -152,7 +155,7 @@ mod tests {
     const FREE_BYTES: usize = BYTES.free;
     const TURN_BYTES: usize = BYTES.turn;
 
-    /// Polls a connection that always has more to read. Returns the bytes that it reads.
+    /// Polls a connection that always has more bytes to read. Returns the number of bytes read.
     fn read(turns: &mut Turns) -> usize {
         let cx = &mut Context::from_waker(Waker::noop());
         let mut read = 0;
@@ -186,7 +189,7 @@ mod tests {
             assert_eq!(read(&mut all[index + 2]), 0, "it waits for {index}");
             assert_eq!(read(&mut all[index]), TURN_BYTES);
         }
-        // A connection that was silent needs no turn for its first requests.
+        // A connection that was silent can read its first requests without a turn.
         assert_eq!(read(&mut Turns::new(round)), FREE_BYTES);
     }
 

@@ -1,4 +1,4 @@
-//! The encryption of connections that this program makes.
+//! TLS for connections that this program opens.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use super::config::{certified_key, root_certificates};
 use super::contents::{Contents, read};
 use super::{TlsError, TlsSettings};
 
-/// Returns the settings of connections to a server whose certificate one of `roots` has signed;
-/// without a file, one of the roots of the system. `identity` is the client's certificate and its
-/// key.
+/// Returns the configuration for connections to a server. The server's certificate must be signed
+/// by a root in the file `roots`, or by a root of the system if there is no file. `identity`
+/// contains the client certificate and its key.
 ///
 /// # Errors
 ///
@@ -38,7 +38,8 @@ pub(crate) fn client_config(
     Ok(builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(certified))))
 }
 
-/// Returns the roots of the system. Roots that cannot be read are left out if there are others.
+/// Returns the root certificates of the system. Certificates that cannot be read are ignored if
+/// there are others.
 fn system_roots() -> Result<RootCertStore, TlsError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();

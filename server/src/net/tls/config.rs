@@ -1,4 +1,4 @@
-//! From files to what rustls works with.
+//! Creates the rustls configuration from the contents of files.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,13 +16,14 @@ use super::contents::Contents;
 use super::names::NamedClients;
 use super::{Protocol, TlsError, TlsSettings, expiry};
 
-/// The settings of connections, and when the certificate expires, if that can be read.
+/// Returns the configuration of connections and the time at which the certificate expires. The time
+/// is `None` if it cannot be read.
 pub(super) fn server_config(
     protocol: Protocol,
     settings: &TlsSettings,
     contents: &Contents,
 ) -> Result<(ServerConfig, Option<SystemTime>), TlsError> {
-    // What the program has chosen counts.
+    // If the program has installed a provider, the provider is used.
     let provider = CryptoProvider::get_default().cloned();
     let provider = provider.unwrap_or_else(|| Arc::new(ring::default_provider()));
     let certified = certified_key(&provider, settings, contents)?;
@@ -61,7 +62,7 @@ pub(super) fn certified_key(
         Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(certified),
         Err(Error::InconsistentKeys(_)) => {
             let why =
-                format!("the private key is not that of the certificate in {}", file.display());
+                format!("the private key does not belong to the certificate in {}", file.display());
             Err(TlsError::of_file(key_file, why))
         }
         Err(error) => Err(not_a_certificate(file, &error)),
@@ -96,7 +97,7 @@ pub(super) fn root_certificates(file: &Path, pem: &[u8]) -> Result<RootCertStore
     Ok(roots)
 }
 
-/// What clients have to show, if anything.
+/// Returns the verifier of client certificates, or `None` if clients need no certificate.
 fn verifier(
     provider: &Arc<CryptoProvider>,
     settings: &TlsSettings,
@@ -112,7 +113,7 @@ fn verifier(
         return match name {
             Some(_) => {
                 let why =
-                    "clients have to have a name, and there are no roots of their certificates";
+                    "a name of clients is required, but there are no root certificates of clients";
                 Err(TlsError::new(why))
             }
             None => Ok(None),

@@ -1,4 +1,4 @@
-//! The files as they are on disk.
+//! Reads the files of certificates and keys.
 
 use std::fs::File;
 use std::io::Read;
@@ -6,10 +6,10 @@ use std::path::Path;
 
 use super::{TlsError, TlsSettings};
 
-/// The maximum size of a file. A Secret of Kubernetes has at most 1 MiB.
+/// The maximum size of a file in bytes. A Kubernetes Secret can have at most 1 MiB.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// What the files have in them.
+/// The contents of the files of a listener.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Contents {
     pub(super) certificate: Vec<u8>,

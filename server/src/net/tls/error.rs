@@ -1,7 +1,8 @@
 use std::fmt;
 use std::path::Path;
 
-/// Why certificates cannot be used. The message names the file, and shows nothing of a key.
+/// The reason why certificates cannot be used. The message names the file and contains no part of a
+/// key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsError(String);
 

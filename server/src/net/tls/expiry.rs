@@ -1,4 +1,4 @@
-//! When a certificate expires: the one field of it that rustls does not tell.
+//! Reads the time at which a certificate expires, because rustls does not return it.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,34 +7,35 @@ const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
-/// The `notAfter` of a certificate in DER (RFC 5280, section 4.1); `None` if it is not one, or of another form.
+/// Returns the `notAfter` of a certificate in DER (RFC 5280, section 4.1). Returns `None` if the
+/// bytes are not a certificate or have another form.
 ///
 /// ```text
 /// Certificate ::= SEQUENCE { SEQUENCE { [0] version OPTIONAL, serial, algorithm, issuer,
 ///                                       SEQUENCE { notBefore, notAfter }, ... }, ... }
 /// ```
 pub(super) fn not_after(certificate: &[u8]) -> Option<SystemTime> {
-    let (_, certificate, _) = element(certificate).filter(|it| it.0 == SEQUENCE)?;
-    let (_, mut rest, _) = element(certificate).filter(|it| it.0 == SEQUENCE)?;
+    let (_, certificate, _) = element(certificate).filter(|element| element.0 == SEQUENCE)?;
+    let (_, mut rest, _) = element(certificate).filter(|element| element.0 == SEQUENCE)?;
     if rest.first() == Some(&VERSION) {
         rest = element(rest)?.2;
     }
     for _ in ["serial", "algorithm", "issuer"] {
         rest = element(rest)?.2;
     }
-    let (_, validity, _) = element(rest).filter(|it| it.0 == SEQUENCE)?;
+    let (_, validity, _) = element(rest).filter(|element| element.0 == SEQUENCE)?;
     let (_, _, rest) = element(validity)?;
     let (tag, text, _) = element(rest)?;
     time(tag, text)
 }
 
-/// The tag, the contents, and what follows the first element.
+/// Returns the tag and the contents of the first element, and the remaining bytes.
 fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&[tag, first], mut rest) = bytes.split_first_chunk::<2>()?;
     let mut length = usize::from(first);
     if first >= 0x80 {
         let (digits, after) = rest.split_at_checked(usize::from(first & 0x7f))?;
-        // More would not fit into the file.
+        // A longer length would exceed the size of a file.
         if digits.len() > 4 {
             return None;
         }
@@ -45,7 +46,7 @@ fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((tag, contents, rest))
 }
 
-/// `YYMMDDhhmmssZ` or `YYYYMMDDhhmmssZ`.
+/// Parses a time in the form `YYMMDDhhmmssZ` or `YYYYMMDDhhmmssZ`.
 fn time(tag: u8, text: &[u8]) -> Option<SystemTime> {
     let (year, rest) = match tag {
         UTC_TIME => {
@@ -66,12 +67,14 @@ fn time(tag: u8, text: &[u8]) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }
 
-/// Days of the Gregorian calendar, counted in years that begin in March, so that a leap day is the last one.
+/// Returns the number of days since 1970 in the Gregorian calendar. The calculation uses years that
+/// begin in March, so that a leap day is the last day of its year.
 fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
     let year = if month <= 2 { year.checked_sub(1)? } else { year };
-    let of_months = (153 * ((month + 9) % 12) + 2) / 5;
-    let days = year * 365 + year / 4 - year / 100 + year / 400 + of_months + day;
-    // The 1st of March of the year 0 is day 1, and the 1st of January 1970 is this one.
+    let month_days = (153 * ((month + 9) % 12) + 2) / 5;
+    let days = year * 365 + year / 4 - year / 100 + year / 400 + month_days + day;
+    // The 1st of March of the year 0 is day 1. The subtracted number is the day of the 1st of
+    // January 1970.
     days.checked_sub(719_469)
 }
 

@@ -15,7 +15,7 @@ use tokio_rustls::{Accept, TlsAcceptor};
 use super::Tls;
 use super::stats::Outcome;
 
-/// A handshake, up to its end or its deadline.
+/// A TLS handshake with a deadline.
 pub struct Handshake {
     accept: Accept<TcpStream>,
     deadline: Pin<Box<Sleep>>,
@@ -34,7 +34,7 @@ impl Handshake {
         self.peer
     }
 
-    /// Is not to be polled again once it is ready.
+    /// Polls the handshake. The caller must not poll it again after it is ready.
     pub(crate) fn poll_done(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,5 +1,5 @@
-//! Encrypted connections (feature `tls`): certificates from files, which are loaded again when they change, and clients
-//! that have to show one.
+//! Encrypted connections (feature `tls`). Certificates are read from files, and read again when the
+//! files change. Clients can be required to present a certificate.
 
 #[cfg(feature = "top")]
 mod client;
@@ -28,7 +28,7 @@ pub use error::TlsError;
 pub use handshake::Handshake;
 use stats::TlsStats;
 
-/// What is spoken over a connection.
+/// The protocol of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// gRPC, over HTTP/2.
@@ -42,7 +42,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The label of metrics.
+    /// Returns the name of the protocol in the labels of metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -53,7 +53,8 @@ impl Protocol {
         }
     }
 
-    /// What the handshake agrees on (ALPN), with clients that ask for it.
+    /// Returns the names of the protocol for the TLS handshake (ALPN). They are used if the client
+    /// supports ALPN.
     fn alpn(self) -> Vec<Vec<u8>> {
         match self {
             Self::Grpc => vec![b"h2".to_vec()],
@@ -67,21 +68,21 @@ impl Protocol {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TlsSettings {
-    /// The certificate of the server, followed by those between it and its root, if there are any (PEM).
+    /// The file with the certificate of the server, followed by intermediate certificates (PEM).
     pub certificate: PathBuf,
-    /// Its private key (PEM).
+    /// The file with the private key of the certificate (PEM).
     pub key: PathBuf,
-    /// The roots of clients' certificates (PEM). With them, a client has to show a certificate that one of them has
-    /// signed.
+    /// The file with the root certificates for clients (PEM). If it is set, each client must
+    /// present a certificate that is signed by one of the roots.
     pub client_roots: Option<PathBuf>,
-    /// A DNS name or an IP address that a client's certificate has to be for.
+    /// A DNS name or an IP address that a client's certificate must contain.
     pub client_name: Option<String>,
-    /// How long a handshake may take.
+    /// The timeout of a handshake.
     pub handshake_timeout: Duration,
 }
 
 impl TlsSettings {
-    /// A certificate and its key; any client may connect.
+    /// Creates settings with a certificate and its key. Any client can connect.
     #[must_use]
     pub fn new(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         Self {
@@ -94,7 +95,7 @@ impl TlsSettings {
     }
 }
 
-/// The encryption of a listener. Clones share it.
+/// The encryption of a listener. Clones share the same state.
 #[derive(Clone)]
 pub struct Tls(Arc<Inner>);
 
@@ -105,21 +106,22 @@ struct Inner {
     stats: TlsStats,
 }
 
-/// What new connections get.
+/// The configuration for new connections.
 struct Loaded {
     contents: Contents,
     config: Arc<ServerConfig>,
-    /// When the certificate expires; `None` if that cannot be read.
+    /// The time at which the certificate expires, or `None` if it cannot be read.
     expires: Option<SystemTime>,
 }
 
 impl Tls {
-    /// Loads the files. Metrics go to the recorder of [`metrics`] that is installed now.
+    /// Loads the files. The metrics belong to the recorder of [`metrics`] that is installed now.
     ///
     /// # Errors
     ///
-    /// If a file cannot be read or is not valid, if the key belongs to another certificate, or if clients have to have
-    /// a name and there are no roots to verify it by.
+    /// Returns an error if a file cannot be read or is not valid, or if the key belongs to another
+    /// certificate. Also returns an error if a client name is required without root certificates of
+    /// clients.
     pub fn open(protocol: Protocol, settings: TlsSettings) -> Result<Self, TlsError> {
         let loaded = Loaded::new(protocol, &settings, Contents::read(&settings)?)?;
         let stats = TlsStats::new(protocol);
@@ -132,29 +134,29 @@ impl Tls {
         })))
     }
 
-    /// Loads the files whenever they have changed, and calls `report` with the outcome. Files that are not valid change
-    /// nothing. Connections that exist are not touched.
+    /// Loads the files whenever they have changed, and calls `report` with the result. If a file is
+    /// not valid, the previous certificates stay in use. Existing connections are not affected.
     ///
-    /// As with limits, the contents are read and compared, twice: so a change is seen behind any
-    /// link, such as those of a Secret of Kubernetes, and it is in force within three
-    /// [intervals](crate::net::watch::INTERVAL).
+    /// The contents of two successive reads are compared, as for [limits](crate::limits::reload::follow).
+    /// Therefore changes are detected through all links, such as the links of a Kubernetes Secret.
+    /// A change is in force within three [intervals](crate::limits::reload::INTERVAL).
     ///
-    /// Never returns: drop the future to end it.
+    /// This function never returns; drop the future to stop it.
     pub async fn follow(&self, report: impl Fn(Result<(), TlsError>)) {
         reload::follow(&self.0, report).await;
     }
 
-    /// What is wrong with the certificate, but no reason not to use it.
+    /// Returns a warning if the certificate has expired. It is used nevertheless.
     #[must_use]
     pub fn warning(&self) -> Option<String> {
         let expires = self.0.current.load().expires?;
         let ago = SystemTime::now().duration_since(expires).ok()?;
         let file = self.0.settings.certificate.display();
         let hours = ago.as_secs() / 3_600;
-        Some(format!("{file}: the certificate has expired {hours} hours ago"))
+        Some(format!("{file}: the certificate expired {hours} hours ago"))
     }
 
-    /// The handshake of a connection, by the certificate that is in force now.
+    /// Returns the handshake of a connection with the present certificate.
     pub(crate) fn handshake(&self, stream: TcpStream) -> Handshake {
         let config = Arc::clone(&self.0.current.load().config);
         Handshake::new(stream, config, self.clone())
@@ -172,7 +174,7 @@ impl Loaded {
     }
 }
 
-/// Without the key.
+/// Formats the value without the key.
 impl std::fmt::Debug for Tls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tls")

@@ -1,4 +1,4 @@
-//! Clients whose certificates have to be for a name.
+//! Verifies that the certificates of clients contain a required name.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use rustls::server::ParsedCertificate;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
-/// Verifies what another verifier does, and the name.
+/// A verifier that requires the checks of another verifier and a name.
 #[derive(Debug)]
 pub(super) struct NamedClients {
     inner: Arc<dyn ClientCertVerifier>,
@@ -42,7 +42,7 @@ impl ClientCertVerifier for NamedClients {
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         let verified = self.inner.verify_client_cert(end_entity, intermediates, now)?;
-        // The rules for names are the same for servers and clients.
+        // rustls verifies the name of a client by the same rules as the name of a server.
         verify_server_name(&ParsedCertificate::try_from(end_entity)?, &self.name)?;
         Ok(verified)
     }

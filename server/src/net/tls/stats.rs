@@ -4,20 +4,20 @@ use metrics::{Counter, Gauge, counter, gauge};
 
 use super::Protocol;
 
-/// How a handshake ends.
+/// The outcome of a handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     Done,
     Timeout,
     Disconnected,
     NotTls,
-    /// The client has no certificate, and needs one.
+    /// The client presented no certificate, but a certificate is required.
     NoClientCertificate,
-    /// The client's certificate is not signed by the roots, has expired, or is for another name.
+    /// The client's certificate is not signed by a root, has expired, or contains another name.
     BadClientCertificate,
-    /// The client does not trust the certificate of the server, most often.
+    /// The client sent an alert, usually because it does not trust the certificate of the server.
     RefusedByClient,
-    /// No version or cipher in common, and all other reasons.
+    /// There is no common version or cipher, or the handshake failed for another reason.
     NoAgreement,
 }
 
@@ -34,7 +34,7 @@ impl Outcome {
     ];
 }
 
-/// Metrics of the recorder that is installed when they are made.
+/// The metrics of TLS. They belong to the recorder that is installed when they are created.
 pub(super) struct TlsStats {
     handshakes: [Counter; Outcome::ALL.len()],
     loaded: Counter,
@@ -67,7 +67,8 @@ impl TlsStats {
         if is_loaded { self.loaded.increment(1) } else { self.failed.increment(1) }
     }
 
-    /// When the certificate expires, in seconds since 1970; 0 if that is not known.
+    /// Sets the time at which the certificate expires, in seconds since 1970; 0 if the time is
+    /// unknown.
     pub(super) fn expires(&self, at: Option<SystemTime>) {
         let since = at.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
         self.expires.set(since.unwrap_or_default());

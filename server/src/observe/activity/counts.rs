@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use super::SECONDS;
 
-/// What came of a decision.
+/// The outcome of a decision, as the page counts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Admitted,
     Refused,
-    /// It would have been refused.
+    /// A limit in shadow would have refused the request.
     Shadow,
-    /// There was no decision.
+    /// The request was not decided, for example because the store failed.
     Failed,
 }
 
@@ -28,7 +28,7 @@ impl Kind {
     }
 }
 
-/// Decisions since the start, by kind.
+/// The number of decisions of each kind since the start.
 #[derive(Debug, Default)]
 pub(super) struct Counts([AtomicU64; Kind::ALL.len()]);
 
@@ -38,12 +38,12 @@ impl Counts {
     }
 }
 
-/// The decisions of each of the last [`SECONDS`] samples, by kind.
+/// The number of decisions of each kind in each of the last [`SECONDS`] samples.
 #[derive(Debug, Default)]
 pub(super) struct History([Series; Kind::ALL.len()]);
 
 impl History {
-    /// Adds what was counted since the last time.
+    /// Appends a sample: the decisions that were counted since the previous sample.
     pub(super) fn push(&mut self, counts: &Counts) {
         for (series, count) in self.0.iter_mut().zip(&counts.0) {
             series.push(count.load(Ordering::Relaxed));
@@ -54,13 +54,13 @@ impl History {
         &self.0[kind as usize]
     }
 
-    /// All decisions that are remembered.
+    /// Returns the number of decisions in the remembered samples.
     pub(super) fn sum(&self) -> u64 {
         self.0.iter().map(Series::sum).sum()
     }
 }
 
-/// Increments of a count, of the last samples. The oldest come first.
+/// The increments of a count in each of the last samples, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Series {
     total: u64,
@@ -84,14 +84,15 @@ impl Series {
         self.increments.iter().sum()
     }
 
-    /// The increments per second, the oldest first. A series that began later than `widths` was 0 before.
+    /// Returns the increments per second, the oldest first. If the series is younger than `widths`,
+    /// the missing increments are 0.
     pub(super) fn rates(&self, widths: &Widths) -> Vec<f64> {
         let missing = widths.0.len().saturating_sub(self.increments.len());
         let increments = std::iter::repeat_n(&0, missing).chain(&self.increments);
         increments.zip(&widths.0).map(|(increment, width)| rate(*increment, *width)).collect()
     }
 
-    /// The rate over the last few samples.
+    /// Returns the rate over the last five samples.
     pub(super) fn rate_now(&self, widths: &Widths) -> f64 {
         const SAMPLES: usize = 5;
         let increments = self.increments.iter().rev().take(SAMPLES).sum();
@@ -99,7 +100,7 @@ impl Series {
     }
 }
 
-/// The lengths of the last samples.
+/// The durations of the last samples.
 #[derive(Debug, Default)]
 pub(super) struct Widths(VecDeque<Duration>);
 
@@ -112,7 +113,7 @@ impl Widths {
     }
 }
 
-/// Per second, with one decimal.
+/// Returns `count` per second, rounded to one decimal.
 #[expect(clippy::float_arithmetic, reason = "it is only shown")]
 fn rate(count: u64, width: Duration) -> f64 {
     let millis = u64::try_from(width.as_millis()).unwrap_or(u64::MAX).max(1);

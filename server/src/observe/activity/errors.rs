@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use super::counts::Series;
 use super::lock;
 
-/// Errors by kind. The kinds are names of the program.
+/// The errors of each kind. The kinds are names in the program, so that their number is bounded.
 #[derive(Debug, Default)]
 pub(super) struct Errors(Mutex<BTreeMap<&'static str, (u64, Series)>>);
 

@@ -44,7 +44,7 @@ impl LimitRef<'_> {
     }
 }
 
-/// A [`LimitRef`] that is kept.
+/// The name of a limit: its key in the files, or the policy that a call contains.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum LimitName {
     Key(Arc<StatKey>),

@@ -5,14 +5,14 @@ use std::sync::{PoisonError, RwLock};
 use super::MAX_LIMITS;
 use super::counts::{Counts, History, Kind};
 
-/// The rates of limits, by their names.
+/// The rates of each limit, by the name of the limit.
 #[derive(Debug)]
 pub(super) struct Limits<K>(RwLock<Inner<K>>);
 
 #[derive(Debug)]
 struct Inner<K> {
     limits: HashMap<K, Rates>,
-    /// Those beyond the bound.
+    /// The decisions of the limits that exceed [`MAX_LIMITS`].
     other: Rates,
 }
 
@@ -45,13 +45,14 @@ impl<K: Clone + Eq + Hash> Limits<K> {
     fn add(&self, name: &K, kind: Kind) {
         let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let Inner { limits, other } = &mut *inner;
-        // Another thread may have been here meanwhile.
+        // Another thread may have added the limit before this thread acquired the lock.
         let has_place = limits.len() < MAX_LIMITS || limits.contains_key(name);
         let rates = if has_place { limits.entry(name.clone()).or_default() } else { other };
         rates.counts.count(kind);
     }
 
-    /// Ends a second. Limits without a decision in those that are remembered make place for others.
+    /// Ends a second. Removes each limit without a decision in the remembered samples, so that
+    /// other limits can take its place.
     pub(super) fn sample(&self) {
         let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
         inner.limits.retain(|_, rates| {
@@ -62,7 +63,8 @@ impl<K: Clone + Eq + Hash> Limits<K> {
         other.history.push(&other.counts);
     }
 
-    /// Calls `see` for each limit, and for all beyond the bound as one, without a name.
+    /// Calls `see` for each limit, and once without a name for the sum of the limits that exceed
+    /// the bound.
     pub(super) fn for_each(&self, mut see: impl FnMut(Option<&K>, &History)) {
         let inner = self.0.read().unwrap_or_else(PoisonError::into_inner);
         for (name, rates) in &inner.limits {
@@ -82,7 +84,7 @@ mod tests {
         for name in 0..MAX_LIMITS {
             limits.count(&name, Kind::Admitted);
         }
-        // As when another thread was faster.
+        // `add` is called for a known limit if two threads count its first decision concurrently.
         limits.add(&0, Kind::Refused);
         limits.add(&MAX_LIMITS, Kind::Refused);
         limits.sample();

@@ -5,19 +5,19 @@ use super::{cut_text, shown};
 use crate::limits::LoadError;
 use crate::limits::config::Config;
 
-/// The maximum number of names of files and domains that are kept.
+/// The maximum number of kept names, for files and for domains each.
 const MAX_NAMES: usize = 50;
 
-/// The maximum length of an error that is kept.
+/// The maximum number of kept characters of an error.
 const MAX_ERROR_CHARS: usize = 1_000;
 
-/// Configurations that were read.
+/// The configurations that the server loaded or refused.
 #[derive(Debug, Default)]
 pub(super) struct Loads {
     pub(super) in_force: Option<InForce>,
-    /// How many were put in force.
+    /// The number of configurations that were put in force.
     pub(super) changes: u64,
-    /// The last one that was not.
+    /// The last configuration that was refused.
     pub(super) refused: Option<RefusedLoad>,
 }
 
@@ -34,11 +34,11 @@ pub(super) struct InForce {
 pub(super) struct RefusedLoad {
     pub(super) at: SystemTime,
     pub(super) error: String,
-    /// Whether nothing was put in force since then.
+    /// Whether no configuration was put in force since this refusal.
     pub(super) is_last: bool,
 }
 
-/// The number of names, and the first ones.
+/// The number of names, and the first [`MAX_NAMES`] of them.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     pub(super) count: usize,
@@ -48,7 +48,7 @@ pub(super) struct Names {
 impl Names {
     fn new<'n>(names: impl ExactSizeIterator<Item = &'n str>) -> Self {
         let count = names.len();
-        Self { count, first: names.take(MAX_NAMES).map(|it| shown(it.as_bytes())).collect() }
+        Self { count, first: names.take(MAX_NAMES).map(|name| shown(name.as_bytes())).collect() }
     }
 }
 

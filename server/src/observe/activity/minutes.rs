@@ -7,19 +7,19 @@ use super::shown::Cut;
 use super::sketch::{Estimate, Sketch};
 use super::{LimitName, lock};
 
-/// The number of locks. A key belongs to one of them.
+/// The number of locks. Each key belongs to one of them.
 const SHARDS: usize = 8;
 
-/// The keys of a shard.
+/// The maximum number of keys per shard and minute.
 const CAPACITY: usize = 64;
 
-/// A limit, and what is kept of its subject.
+/// A limit and the kept part of its subject.
 pub(super) type Refused = (LimitName, Option<Cut>);
 
-/// The refusals of this minute and the one before, by limit and subject.
+/// The refusals of this and the previous minute, by limit and subject.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    /// Keyed at random, so that subjects cannot be chosen to collide.
+    /// The hasher has a random key, so that clients cannot choose subjects whose hashes collide.
     hasher: RandomState,
     shards: [Mutex<Minutes>; SHARDS],
 }
@@ -41,7 +41,7 @@ impl Refusals {
         let hash = self.hasher.hash_one(key);
         #[expect(clippy::cast_possible_truncation, reason = "any bits of a hash will do")]
         let place = hash as usize % SHARDS;
-        // Always there.
+        // The shard always exists, because `place` is less than `SHARDS`.
         if let Some(shard) = self.shards.get(place) {
             lock(shard).current.add(hash, value);
         }
@@ -55,24 +55,26 @@ impl Refusals {
         }
     }
 
-    /// All refusals of both minutes, and those of the `count` keys with most, the most first.
+    /// Returns the number of all refusals in both minutes, and the `count` keys with the most
+    /// refusals, in descending order.
     pub(super) fn top(&self, count: usize) -> (u64, Vec<(Estimate, Refused)>) {
         let (mut total, mut top) = (0, Vec::new());
         for shard in &self.shards {
             let minutes = lock(shard);
             let both = [&minutes.current, &minutes.previous];
-            total += both.iter().map(|it| it.total()).sum::<u64>();
+            total += both.iter().map(|minute| minute.total()).sum::<u64>();
             let keys: HashMap<u64, &Refused> = both
                 .iter()
-                .flat_map(|it| it.iter())
+                .flat_map(|minute| minute.iter())
                 .map(|(hash, _, value)| (hash, value))
                 .collect();
             top.extend(keys.into_iter().map(|(hash, value)| {
-                let [current, previous] = both.map(|it| it.estimate(hash));
+                let [current, previous] = both.map(|minute| minute.estimate(hash));
                 (current.plus(previous), hash, value.clone())
             }));
         }
-        // Those of equal numbers keep their places from one second to the next.
+        // Ordering by hash keeps keys with equal numbers in the same place from one second to the
+        // next.
         top.sort_by_key(|(estimate, hash, _)| {
             (Reverse((estimate.at_least, estimate.at_most)), *hash)
         });
@@ -91,7 +93,7 @@ mod tests {
         let refusals = Refusals::default();
         let value = |key: usize| (LimitName::Key(StatKey::new(key.to_string()).into()), None);
         let is_of_first = |key: &usize| refusals.hasher.hash_one(key).is_multiple_of(SHARDS as u64);
-        // Five in each place of a shard, each of which may have been one key.
+        // Each entry of this shard counts five refusals, which may all be refusals of one key.
         for key in (0_usize..).filter(is_of_first).take(5 * CAPACITY) {
             refusals.count(key, || value(key));
         }

@@ -1,18 +1,18 @@
-//! What a server does now: rates of each limit, the subjects refused most, slow calls, stores and the configuration.
-//! The page and `tidegate-server top` show it.
+//! The present state of a server: the rates of each limit, the subjects refused most, the slowest
+//! calls, the stores and the configuration. The page and `tidegate-server top` show this state.
 //!
-//! All of it is bounded:
+//! The memory for this state is bounded:
 //!
 //! | | bound |
 //! |---|---|
-//! | limits with rates of their own | [`MAX_LIMITS`] of the files, as many of calls; those without a decision for [`SECONDS`] make place |
-//! | history | [`SECONDS`] per limit |
+//! | limits with their own rates | [`MAX_LIMITS`] limits of the files and [`MAX_LIMITS`] policies of calls; a limit without a decision in the last [`SECONDS`] seconds is removed |
+//! | history | [`SECONDS`] samples per limit |
 //! | refused subjects | 512 per minute, two minutes |
 //! | slow calls | 10 per minute, two minutes |
-//! | a subject, a text | 160 bytes, the middle of longer ones is left out |
+//! | a subject, a text | 160 bytes; the middle of a longer text is left out |
 //!
-//! A decision counts under its limit by one addition, and a refusal goes into a sketch besides. Rates are computed once a
-//! second by [`Activity::run`], from the differences of counts.
+//! A decision increments one counter of its limit. A refusal is also added to a sketch. Once a
+//! second, [`Activity::run`] computes the rates from the differences of the counters.
 
 mod counts;
 mod errors;
@@ -48,10 +48,11 @@ pub use sketch::{Estimate, Sketch};
 use slow::SlowCalls;
 pub use stores::{WatchedStore, without_secrets};
 
-/// The maximum number of limits with rates of their own, of the files and of calls each. Others count as one.
+/// The maximum number of limits with their own rates, for limits of the files and for policies of
+/// calls each. All other limits share one entry.
 pub const MAX_LIMITS: usize = 1_000;
 
-/// For how many seconds rates are remembered.
+/// The number of seconds for which rates are remembered.
 pub const SECONDS: usize = 60;
 
 /// The protocol of a call.
@@ -66,7 +67,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// The name on the page.
+    /// Returns the name of the protocol as the page shows it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -77,28 +78,29 @@ impl Source {
     }
 }
 
-/// What to record.
+/// The settings of [`Activity`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ActivitySettings {
-    /// Whether subjects are recorded and shown. They may be personal data.
+    /// Whether subjects are recorded and shown. Subjects can be personal data.
     pub shows_subjects: bool,
-    /// How requests are answered that a store cannot decide.
+    /// The answer to requests that a store cannot decide.
     pub on_store_error: OnStoreError,
 }
 
-/// What a server does now.
+/// The present state of a server.
 #[derive(Debug)]
 pub struct Activity {
     settings: ActivitySettings,
     started: SystemTime,
-    /// Requests and calls that can be refused.
+    /// The outcomes of requests, and of calls that can be refused.
     totals: Counts,
-    /// Those that were not decided.
+    /// The requests and calls that were not decided or were decided without the store, by kind of
+    /// error.
     errors: Errors,
-    /// By their keys in the files.
+    /// The rates of the limits of the files, by their keys.
     limits: Limits<Arc<StatKey>>,
-    /// That calls brought along.
+    /// The rates of the policies that calls contain.
     policies: Limits<Policy>,
     refusals: Refusals,
     slow: SlowCalls,
@@ -117,7 +119,7 @@ struct Samples {
 }
 
 impl Activity {
-    /// Begins to record now, at `now`. `stores` are those that the page shows.
+    /// Creates an empty record that starts at `now`. The page shows the state of `stores`.
     #[must_use]
     pub fn new(settings: ActivitySettings, stores: Vec<WatchedStore>, now: Instant) -> Self {
         Self {
@@ -140,13 +142,13 @@ impl Activity {
         }
     }
 
-    /// Computes rates and asks the stores whether they answer, both once a second. Never returns: drop the future to end
-    /// it.
+    /// Computes rates and checks whether the stores answer, both once a second. This function never
+    /// returns; drop the future to stop it.
     pub async fn run(&self) {
         let sample = async {
             let mut ticks = tokio::time::interval(Duration::from_secs(1));
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            // The first tick comes at once.
+            // The first tick completes immediately.
             ticks.tick().await;
             loop {
                 ticks.tick().await;
@@ -156,7 +158,7 @@ impl Activity {
         tokio::join!(sample, stores::probe_all(&self.stores));
     }
 
-    /// Ends a second: what was counted since the last one becomes its rates.
+    /// Ends a second: the decisions since the previous call become the next sample of each rate.
     pub fn sample(&self, now: Instant) {
         let samples = &mut *lock(&self.samples);
         samples.widths.push(now.saturating_duration_since(samples.last));
@@ -196,12 +198,13 @@ impl Activity {
         self.slow.record(took, call);
     }
 
-    /// What is kept of a subject, if any is.
+    /// Returns the part of a subject to keep, or `None` if subjects are not shown.
     pub(crate) fn cut(&self, subject: Subject<'_>) -> Option<Cut> {
         self.settings.shows_subjects.then(|| Cut::new(subject))
     }
 
-    /// Records a configuration that was put in force, or was not. `files` are the names of files or resources.
+    /// Records a configuration that was put in force or refused. `files` contains the names of the
+    /// files or resources.
     pub(crate) fn loaded<'n>(
         &self,
         files: impl ExactSizeIterator<Item = &'n str>,

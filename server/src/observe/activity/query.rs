@@ -25,7 +25,8 @@ const MAX_ROWS: usize = 500;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LimitsQuery {
-    /// A part of the names of the listed limits, in upper or lower case; empty for all limits.
+    /// A text that the name of each listed limit contains, in upper or lower case; empty to list
+    /// all limits.
     pub name: String,
     /// The column by which the limits are sorted.
     pub sort: LimitColumn,
@@ -48,12 +49,12 @@ pub enum LimitColumn {
     Refused,
     /// The rate of requests that a limit in shadow would refuse.
     Shadow,
-    /// All decisions of the last minute.
+    /// The number of decisions in the last minute.
     Minute,
 }
 
 impl LimitColumn {
-    /// All columns, with their names in queries.
+    /// All columns, and the name of each column in a query.
     const ALL: [(Self, &'static str); 5] = [
         (Self::Limit, "limit"),
         (Self::Admitted, "admitted"),
@@ -95,7 +96,7 @@ impl Default for LimitsQuery {
 impl FromStr for LimitsQuery {
     type Err = String;
 
-    /// Reads the query of a URL.
+    /// Parses the query of a URL.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut query = Self::default();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
@@ -125,7 +126,7 @@ impl FromStr for LimitsQuery {
     }
 }
 
-/// Writes the query of a URL.
+/// Formats the query of a URL.
 impl fmt::Display for LimitsQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, sort, is_reversed, rows } = self;
@@ -134,17 +135,18 @@ impl fmt::Display for LimitsQuery {
     }
 }
 
-/// The place of a limit in the order: the shown figure, then numbers of the last minute, then the
-/// name.
+/// The position of a limit in the order, by the shown figure, then by the numbers of the last
+/// minute, then by name.
 #[derive(Debug, PartialEq, PartialOrd)]
 pub(super) struct SortKey {
-    /// Negative numbers, so that large ones come first.
+    /// The figures are negated, so that large figures sort first.
     figures: [f64; 4],
     name: String,
 }
 
 impl LimitsQuery {
-    /// Returns the place of a limit in the order, unless its name differs from the query's.
+    /// Returns the position of a limit in the order, or `None` if the query does not select its
+    /// name.
     #[expect(clippy::float_arithmetic, reason = "the figures are only compared")]
     pub(super) fn key(&self, name: String, history: &History, widths: &Widths) -> Option<SortKey> {
         if !name.to_lowercase().contains(&self.name.to_lowercase()) {
@@ -165,7 +167,7 @@ impl LimitsQuery {
 
     /// Returns the order of two limits.
     pub(super) fn compare(&self, a: &SortKey, b: &SortKey) -> Ordering {
-        // No figure is NaN.
+        // `partial_cmp` always returns an order, because no figure is NaN.
         let order = a.partial_cmp(b).unwrap_or(Ordering::Equal);
         if self.is_reversed { order.reverse() } else { order }
     }

@@ -1,20 +1,22 @@
-//! Bytes of clients as text that is safe to show: no byte of it has an effect on a terminal or on the order of text.
+//! Converts bytes of clients into text that is safe to show. No part of the text has an effect on a
+//! terminal or on the direction of text.
 
 use std::fmt::Write;
 
-/// The maximum number of bytes of a subject or a text that are kept.
+/// The maximum number of kept bytes of a subject or a text.
 const MAX_BYTES: usize = 160;
-/// The part of longer ones that is of their beginning; the rest is of their end.
+/// The number of bytes kept from the beginning of a longer subject or text. The other kept bytes
+/// are from its end.
 const HEAD_BYTES: usize = 100;
 
-/// A subject and its tenant, as a call has them.
+/// The subject and the tenant of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Subject<'a> {
     pub(crate) tenant: &'a [u8],
     pub(crate) subject: &'a [u8],
 }
 
-/// What is kept of a subject and its tenant. It is made into text when it is shown.
+/// The kept part of a subject and its tenant. It is converted into text when it is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cut {
     pub(super) tenant: Ends,
@@ -27,7 +29,7 @@ impl Cut {
     }
 }
 
-/// The beginning and the end of bytes.
+/// The beginning and the end of a byte string, and the number of bytes between them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ends {
     head: Box<[u8]>,
@@ -47,12 +49,12 @@ impl Ends {
         }
     }
 
-    /// As [`shown`].
+    /// Returns the text of these bytes, like [`shown`].
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         escape(&self.head, &mut text);
         if self.left_out > 0 {
-            // A string takes whatever is written.
+            // Writing to a `String` never fails.
             let _ = write!(text, " … {} bytes … ", self.left_out);
             escape(&self.tail, &mut text);
         }
@@ -60,14 +62,15 @@ impl Ends {
     }
 }
 
-/// Bytes as text. What is not UTF-8, or is not visible or has an effect, is escaped as in Rust: `\x00`, `\u{202e}`, and
-/// `\\` for a backslash. So two texts that are not cut are equal only if their bytes are. The middle of long ones is left
-/// out, and its length stands in its place.
+/// Returns bytes as text. Bytes that are not UTF-8 and characters that are invisible or have an
+/// effect are escaped as in Rust, for example as `\x00` or `\u{202e}`. A backslash becomes `\\`, so
+/// that two complete texts are equal only if their bytes are equal. The middle of a long text is
+/// replaced by its length.
 pub(super) fn shown(bytes: &[u8]) -> String {
     Ends::new(bytes).text()
 }
 
-/// The beginning of a text, which is escaped likewise.
+/// Returns the first `max_chars` characters of a text, escaped as by [`shown`].
 pub(super) fn cut_text(text: &str, max_chars: usize) -> String {
     let mut cut = String::new();
     let end = text.char_indices().nth(max_chars).map_or(text.len(), |(end, _)| end);
@@ -113,7 +116,7 @@ mod tests {
             ("\u{9b}31m".as_bytes(), "\\u{9b}31m"),
             (b"\xff\xc3(", "\\xff\\xc3("),
             (b"\\xff", "\\\\xff"),
-            // Combining characters do not pile up.
+            // Combining characters are escaped, so that many of them cannot cover other text.
             ("a\u{301}".as_bytes(), "a\\u{301}"),
         ] {
             assert_eq!(shown(bytes), text);
@@ -135,13 +138,13 @@ mod tests {
 
     #[test]
     fn a_long_subject_is_cut_in_its_middle() {
-        let long: Vec<u8> = (0..1_000_u32).map(|it| b'a' + (it % 26) as u8).collect();
+        let long: Vec<u8> = (0..1_000_u32).map(|index| b'a' + (index % 26) as u8).collect();
         let text = shown(&long);
         assert!(text.starts_with("abcdef") && text.contains("… 840 bytes …"), "{text}");
         assert_eq!(text.chars().count(), 160 + " … 840 bytes … ".chars().count());
         assert!(text.ends_with(std::str::from_utf8(&long[940..]).unwrap()));
         assert_eq!(shown(&long[..160]).len(), 160);
-        // A character that is cut in two is shown as its bytes.
+        // If the cut splits a character, the rest of the character is shown as escaped bytes.
         assert!(shown("é".repeat(51).as_bytes()).len() == 102);
         assert!(
             shown(format!("{}{}", "x".repeat(99), "é".repeat(99)).as_bytes()).contains("\\xc3 …")

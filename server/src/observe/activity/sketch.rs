@@ -1,10 +1,11 @@
-/// The keys that occur most, of a stream of any length: the Space-Saving sketch of Metwally, Agrawal and El Abbadi
-/// (2005). Keys are hashes; each may carry a value.
+/// The keys that occur most in a stream of any length. This is the Space-Saving sketch of Metwally,
+/// Agrawal and El Abbadi (2005). A key is a hash, and the sketch keeps a value for each key.
 ///
-/// With a capacity of `k`, after `n` keys:
+/// After a sketch of capacity `k` has counted `n` keys, two bounds hold:
 ///
-/// * the estimate of a key is never below its true count, and above it by at most its error, which is at most `n / k`;
-/// * each key that occurred more than `n / k` times is in the sketch.
+/// * The upper bound of a key is never below its true count. It exceeds the true count by at most
+///   `n / k`.
+/// * Each key that occurred more than `n / k` times is in the sketch.
 ///
 /// ```
 /// use tidegate_server::observe::activity::Sketch;
@@ -19,7 +20,7 @@
 #[derive(Debug)]
 pub struct Sketch<V> {
     capacity: usize,
-    /// Apart from the counts, as they are searched for each key.
+    /// The hashes are stored apart from the counts, because the sketch searches them for each key.
     hashes: Vec<u64>,
     entries: Vec<Entry<V>>,
     total: u64,
@@ -28,18 +29,19 @@ pub struct Sketch<V> {
 #[derive(Debug)]
 struct Entry<V> {
     count: u64,
-    /// The count of the key that had this place before, which may have been this one's.
+    /// The count of the previous key in this place. Some of its occurrences may have been
+    /// occurrences of the present key.
     error: u64,
     value: V,
 }
 
-/// Bounds of a count.
+/// The bounds of a key's count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Estimate {
-    /// The count is not less.
+    /// The lower bound of the count.
     pub at_least: u64,
-    /// The count is not more.
+    /// The upper bound of the count.
     pub at_most: u64,
 }
 
@@ -50,13 +52,13 @@ impl Estimate {
 }
 
 impl<V> Sketch<V> {
-    /// A sketch that keeps up to `capacity` keys, at least one.
+    /// Creates a sketch that keeps at most `capacity` keys. A capacity of 0 becomes 1.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self { capacity: capacity.max(1), hashes: Vec::new(), entries: Vec::new(), total: 0 }
     }
 
-    /// Counts a key once. `value` is called if it was not in the sketch.
+    /// Counts one occurrence of a key. If the key is not in the sketch, `value` creates its value.
     pub fn add(&mut self, hash: u64, value: impl FnOnce() -> V) {
         self.total += 1;
         if let Some(index) = self.index(hash) {
@@ -77,7 +79,7 @@ impl<V> Sketch<V> {
         }
     }
 
-    /// The bounds of a key's count, also of one that is not in the sketch.
+    /// Returns the bounds of a key's count. The key does not have to be in the sketch.
     #[must_use]
     pub fn estimate(&self, hash: u64) -> Estimate {
         match self.index(hash).and_then(|index| self.entries.get(index)) {
@@ -90,20 +92,20 @@ impl<V> Sketch<V> {
         }
     }
 
-    /// The keys in the sketch, with the bounds of their counts, in no order.
+    /// Returns the keys in the sketch with the bounds of their counts, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, Estimate, &V)> {
         let entries = self.hashes.iter().zip(&self.entries);
         entries.map(|(hash, entry)| (*hash, entry.estimate(), &entry.value))
     }
 
-    /// How many keys were counted.
+    /// Returns the number of counted occurrences of all keys.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.total
     }
 
     fn index(&self, hash: u64) -> Option<usize> {
-        self.hashes.iter().position(|it| *it == hash)
+        self.hashes.iter().position(|known| *known == hash)
     }
 }
 

@@ -6,35 +6,36 @@ use std::time::{Duration, SystemTime};
 use super::shown::Cut;
 use super::{LimitName, Source, lock};
 
-/// How many calls of a minute are kept.
+/// The maximum number of calls kept per minute.
 const CAPACITY: usize = 10;
 
-/// A call that took long.
+/// A slow call, or several calls that were decided together.
 #[derive(Debug, Clone)]
 pub(crate) struct SlowCall {
     pub(crate) took: Duration,
     pub(crate) at: SystemTime,
     pub(crate) source: Source,
-    /// The number of calls that were decided together. The rest is of the first one.
+    /// The number of calls that were decided together. The other fields describe the first of these
+    /// calls.
     pub(crate) calls: usize,
-    /// The first limit that refused, or else the first limit.
+    /// The first limit that refused the call, or the first limit if none refused.
     pub(crate) limit: Option<LimitName>,
     pub(crate) other_limits: usize,
     pub(crate) outcome: &'static str,
     pub(crate) subject: Option<Cut>,
 }
 
-/// The slowest calls of this minute and the one before.
+/// The slowest calls of this and the previous minute.
 #[derive(Debug, Default)]
 pub(super) struct SlowCalls {
-    /// In microseconds: no call that is as fast as this goes in.
+    /// The duration in microseconds that a call must exceed to be kept.
     threshold: AtomicU64,
     minutes: Mutex<Minutes>,
 }
 
 #[derive(Debug, Default)]
 struct Minutes {
-    /// The slowest come first.
+    /// The calls of this minute, the slowest first.
     current: Vec<SlowCall>,
     previous: Vec<SlowCall>,
 }
@@ -46,7 +47,7 @@ impl SlowCalls {
             return;
         }
         let current = &mut lock(&self.minutes).current;
-        let place = current.partition_point(|it| it.took >= took);
+        let place = current.partition_point(|call| call.took >= took);
         if place == CAPACITY {
             return;
         }
@@ -65,7 +66,7 @@ impl SlowCalls {
         self.threshold.store(0, Ordering::Relaxed);
     }
 
-    /// The slowest calls of both minutes, the slowest first.
+    /// Returns the slowest calls of both minutes, the slowest first.
     pub(super) fn top(&self) -> Vec<SlowCall> {
         let minutes = lock(&self.minutes);
         let mut top: Vec<SlowCall> =
@@ -114,11 +115,11 @@ mod tests {
                     slow.rotate();
                 }
             }
-            // One of no time is none.
+            // A call that took 0 µs is never kept.
             expected.retain(|micros| *micros > 0);
             expected.sort_unstable_by_key(|micros| Reverse(*micros));
             expected.truncate(CAPACITY);
-            let top: Vec<u64> = slow.top().iter().map(|it| u64::try_from(it.took.as_micros()).unwrap()).collect();
+            let top: Vec<u64> = slow.top().iter().map(|call| u64::try_from(call.took.as_micros()).unwrap()).collect();
             prop_assert_eq!(top, expected);
         }
     }

@@ -11,18 +11,18 @@ use super::stores::WatchedStore;
 use super::{Activity, LimitName, LimitsQuery, Samples, lock};
 use crate::store::OnStoreError;
 
-/// How many refused subjects are shown.
+/// The maximum number of refused subjects in a snapshot.
 const SHOWN_SUBJECTS: usize = 20;
 
-/// What limits decide.
+/// The outcomes that are shown for each limit.
 const KINDS: [Kind; 3] = [Kind::Admitted, Kind::Refused, Kind::Shadow];
 
 impl Activity {
-    /// Returns the present state of the server, as `GET /activity` answers it. `docs/guide/page.md`
-    /// in the repository has its fields.
+    /// Returns the present state of the server, as `GET /activity` returns it. `docs/guide/page.md`
+    /// in the repository describes the fields.
     #[must_use]
     pub fn snapshot(&self, query: &LimitsQuery) -> Value {
-        // Locked in this order only.
+        // Every thread acquires the two locks in this order, so that no deadlock is possible.
         let Samples { widths, totals, .. } = &*lock(&self.samples);
         let loads = &*lock(&self.loads);
         let (limits, other_limits) = self.limit_rows(query, widths, loads);
@@ -69,8 +69,8 @@ impl Activity {
         })
     }
 
-    /// Returns the first limits in the order of the query, and the sums of the other limits with
-    /// its name.
+    /// Returns the first rows in the order of the query. The second value contains the sums of all
+    /// other limits that the query selects.
     fn limit_rows(
         &self,
         query: &LimitsQuery,
@@ -92,7 +92,7 @@ impl Activity {
         let mut rows = vec![Value::Null; places.len()];
         let mut other = [0.0; KINDS.len()];
         self.for_each_limit(|name, history| {
-            // The limits beyond the bound have no name.
+            // The entry for the limits beyond the bound has no name.
             let is_other = name.map_or(query.name.is_empty(), |name| others.contains(name));
             let row = name.and_then(|name| Some((name, rows.get_mut(*places.get(name)?)?)));
             match row {
@@ -106,7 +106,7 @@ impl Activity {
                     *row = Value::Object(fields);
                 }
                 None if is_other => add(&mut other, history, widths),
-                // Its first decision was made after the order was determined.
+                // The first decision of this limit was made after the order was determined.
                 None => {}
             }
         });
@@ -115,12 +115,13 @@ impl Activity {
         for (kind, rate) in KINDS.into_iter().zip(other) {
             fields.insert(format!("{}_per_second", kind.as_str()), rate.into());
         }
-        // A limit may have been forgotten after the order was determined.
+        // The row of a limit is missing if the limit was removed after the order was determined.
         rows.retain(|row| !row.is_null());
         (rows, Value::Object(fields))
     }
 
-    /// Calls `see` for each limit, and without a name for those beyond the bound.
+    /// Calls `see` for each limit. For limits beyond the bound, calls `see` without a name: once
+    /// for the files and once for calls.
     fn for_each_limit(&self, mut see: impl FnMut(Option<&LimitName>, &History)) {
         self.limits.for_each(|key, history| {
             see(key.map(|key| LimitName::Key(key.clone())).as_ref(), history);
@@ -138,7 +139,7 @@ fn add(sums: &mut [f64; KINDS.len()], history: &History, widths: &Widths) {
     }
 }
 
-/// The texts of limits in force.
+/// Returns the configured texts of the limits in `names`.
 fn policies(names: &HashMap<LimitName, usize>, loads: &Loads) -> HashMap<LimitName, String> {
     let mut texts = HashMap::new();
     if let Some(in_force) = &loads.in_force {
@@ -163,7 +164,7 @@ fn rates(history: &History, widths: &Widths, kinds: &[Kind]) -> Map<String, Valu
 }
 
 fn put_subject(fields: &mut Map<String, Value>, cut: Option<Cut>) {
-    let (tenant, subject) = cut.map(|it| (it.tenant.text(), it.subject.text())).unzip();
+    let (tenant, subject) = cut.map(|cut| (cut.tenant.text(), cut.subject.text())).unzip();
     fields.insert("subject".into(), subject.into());
     let tenant = tenant.filter(|tenant: &String| !tenant.is_empty());
     fields.insert("tenant".into(), tenant.into());
@@ -175,7 +176,7 @@ fn slow_call(call: SlowCall) -> Value {
     fields.insert("took_us".into(), call.took.as_micros().try_into().unwrap_or(u64::MAX).into());
     fields.insert("protocol".into(), call.source.as_str().into());
     fields.insert("calls".into(), call.calls.into());
-    fields.insert("limit".into(), call.limit.map(|it| it.text()).into());
+    fields.insert("limit".into(), call.limit.map(|limit| limit.text()).into());
     fields.insert("other_limits".into(), call.other_limits.into());
     fields.insert("outcome".into(), call.outcome.into());
     put_subject(&mut fields, call.subject);
@@ -184,22 +185,22 @@ fn slow_call(call: SlowCall) -> Value {
 
 fn store(store: &WatchedStore) -> Value {
     let state = store.state();
-    let since = state.as_ref().map(|it| millis(it.since));
-    let answer = state.map(|it| it.answer.map(|took| took.as_micros()));
+    let since = state.as_ref().map(|state| millis(state.since));
+    let answer = state.map(|state| state.answer.map(|took| took.as_micros()));
     let breaker = store.breaker();
     json!({
         "role": store.role(),
         "url": store.url(),
         "answers": answer.as_ref().map(Result::is_ok),
         "since_ms": since,
-        "probe_us": answer.as_ref().and_then(|it| it.as_ref().ok()).map(|it| u64::try_from(*it).unwrap_or(u64::MAX)),
+        "probe_us": answer.as_ref().and_then(|answer| answer.as_ref().ok()).map(|micros| u64::try_from(*micros).unwrap_or(u64::MAX)),
         "error": answer.and_then(Result::err),
         "breaker": breaker.map(|(state, _)| state),
         "breaker_opened": breaker.map(|(_, opened)| opened),
     })
 }
 
-/// Returns the problems that an operator has to see first, as sentences.
+/// Returns the most important problems for an operator, as sentences.
 fn problems(stores: &[WatchedStore], loads: &Loads) -> Vec<String> {
     let mut problems = Vec::new();
     for store in stores {
@@ -227,22 +228,22 @@ fn problems(stores: &[WatchedStore], loads: &Loads) -> Vec<String> {
 
 fn configuration(loads: &Loads) -> Value {
     let names = |names: &Names| json!({"count": names.count, "first": names.first});
-    let in_force = loads.in_force.as_ref().map(|it| {
+    let in_force = loads.in_force.as_ref().map(|in_force| {
         json!({
-            "at_ms": millis(it.at),
-            "limits": it.limits,
-            "domains": names(&it.domains),
-            "files": names(&it.files),
+            "at_ms": millis(in_force.at),
+            "limits": in_force.limits,
+            "domains": names(&in_force.domains),
+            "files": names(&in_force.files),
         })
     });
     let refused = loads
         .refused
         .as_ref()
-        .map(|it| json!({"at_ms": millis(it.at), "error": it.error, "is_last": it.is_last}));
+        .map(|refused| json!({"at_ms": millis(refused.at), "error": refused.error, "is_last": refused.is_last}));
     json!({"loads": loads.changes, "in_force": in_force, "refused": refused})
 }
 
-/// Since 1970.
+/// Returns the milliseconds since 1970.
 fn millis(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)

@@ -8,10 +8,10 @@ use tidegate_core::layers::{BreakerWatch, CircuitState};
 
 use super::{cut_text, lock, shown};
 
-/// How long a store may take to answer whether it can decide.
+/// The timeout of a probe.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The maximum length of an error that is kept.
+/// The maximum number of kept characters of an error.
 const MAX_ERROR_CHARS: usize = 300;
 
 /// A store that the page shows.
@@ -23,17 +23,18 @@ pub struct WatchedStore {
     state: Mutex<Option<State>>,
 }
 
-/// What a store has answered last.
+/// The result of the last probe of a store.
 #[derive(Debug, Clone)]
 pub(super) struct State {
-    /// How long the answer took, or why there was none.
+    /// The duration of the probe, or the reason why it failed.
     pub(super) answer: Result<Duration, String>,
-    /// Since when it answers, or does not.
+    /// The time since which probes have succeeded, or have failed.
     pub(super) since: SystemTime,
 }
 
 impl WatchedStore {
-    /// A store of this role, such as `store`. Of `url`, logins and parameters are not shown.
+    /// Creates a watched store with a role such as `store`. Logins and parameters in `url` are not
+    /// shown.
     #[must_use]
     pub fn new(
         role: &'static str,
@@ -49,13 +50,13 @@ impl WatchedStore {
         self.role
     }
 
-    /// The URL as it is shown.
+    /// Returns the URL without logins and parameters.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The state, and how many times the circuit has opened.
+    /// Returns the state of the circuit and the number of times that it has opened.
     pub(super) fn breaker(&self) -> Option<(&'static str, u64)> {
         let breaker = self.breaker.as_ref()?;
         let state = match breaker.state() {
@@ -71,7 +72,7 @@ impl WatchedStore {
         lock(&self.state).clone()
     }
 
-    /// Asks the store whether it can decide.
+    /// Checks whether the store can decide, and records the result.
     pub(super) async fn probe(&self) {
         let start = Instant::now();
         let answer = match tokio::time::timeout(TIMEOUT, self.store.ready()).await {
@@ -80,13 +81,14 @@ impl WatchedStore {
             Err(_) => Err(format!("no answer within {TIMEOUT:?}")),
         };
         let mut state = lock(&self.state);
-        let is_same = state.as_ref().filter(|it| it.answer.is_ok() == answer.is_ok());
-        let since = is_same.map_or_else(SystemTime::now, |it| it.since);
+        let is_same = state.as_ref().filter(|state| state.answer.is_ok() == answer.is_ok());
+        let since = is_same.map_or_else(SystemTime::now, |state| state.since);
         *state = Some(State { answer, since });
     }
 }
 
-/// Probes all stores once a second. A slow one delays no other.
+/// Probes each store once a second. A slow store does not delay the probes of other stores. This
+/// function never returns.
 pub(super) async fn probe_all(stores: &[WatchedStore]) {
     join_all(stores.iter().map(async |store| {
         loop {
@@ -97,14 +99,15 @@ pub(super) async fn probe_all(stores: &[WatchedStore]) {
     .await;
 }
 
-/// The scheme and the servers of a URL.
+/// Returns the scheme and the servers of a URL.
 #[must_use]
 pub fn without_secrets(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    // The login ends at the last `@`. Parameters of sockets may be logins.
+    // The login ends at the last `@`. The parameters of a socket URL can contain a login.
     let question = rest.find('?').unwrap_or(rest.len());
     match rest.rfind('@') {
-        // A password, or a parameter: no telling which.
+        // The `@` is part of a password with a question mark or part of a parameter. Both are left
+        // out.
         Some(at) if at > question => format!("{scheme}://…"),
         Some(at) => format!("{scheme}://{}", rest.get(at + 1..question).unwrap_or("…")),
         None => format!("{scheme}://{}", rest.get(..question).unwrap_or("…")),

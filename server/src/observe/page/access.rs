@@ -7,7 +7,8 @@ use axum::response::{IntoResponse, Response};
 
 use crate::net::access::{Access, CHALLENGE, Guard};
 
-/// What browsers may do with answers: nothing from elsewhere, in no frame, kept nowhere.
+/// The header fields of each answer: browsers may load nothing from elsewhere, show the page in no
+/// frame, and cache nothing.
 const FIELDS: [(HeaderName, &str); 7] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -22,7 +23,7 @@ const FIELDS: [(HeaderName, &str); 7] = [
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
 ];
 
-/// Passes on the requests of those who may see the page.
+/// Passes on requests from clients that may see the page, and refuses all others.
 pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let mut response = match refusal(&guard, request.headers()) {
         Some(response) => response,
@@ -41,8 +42,8 @@ fn refusal(guard: &Guard, headers: &HeaderMap) -> Option<Response> {
         Access::Open if is_address(headers) => None,
         Access::Open => refused(
             StatusCode::MISDIRECTED_REQUEST,
-            "without a password, the page is served to `localhost` and IP addresses only, and not to other names: they \
-             may be those of another site\n",
+            "without a password, the page is served only under `localhost` and IP addresses, because another name may \
+             belong to another site\n",
         ),
         Access::Login(_) if guard.admits(headers) => None,
         Access::Login(_) => Some(
@@ -51,24 +52,25 @@ fn refusal(guard: &Guard, headers: &HeaderMap) -> Option<Response> {
         ),
         Access::Closed => refused(
             StatusCode::FORBIDDEN,
-            "other machines reach this address, so that the page needs a password (TIDEGATE_PAGE_PASSWORD, or \
+            "other machines can reach this address; set a password (TIDEGATE_PAGE_PASSWORD, or \
              page.password_file in the settings file), or page.without_password = true\n",
         ),
     }
 }
 
-/// Whether the request is for an address and not for a name. A site can let its own name stand for any address (DNS
-/// rebinding); a browser then sends its pages' requests here.
+/// Returns `true` if the `Host` of the request is an IP address or `localhost`. Any other name is
+/// refused, because a site can resolve its own name to this address (DNS rebinding). A browser
+/// would then let the site's scripts read the page.
 fn is_address(headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(header::HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
     let Ok(host) = host.to_str() else { return false };
-    // The last colon is before the port, or within `[::1]`.
+    // The last colon precedes the port, unless it is part of `[::1]`.
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
     };
-    if let Some(address) = name.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
+    if let Some(address) = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         return address.parse::<Ipv6Addr>().is_ok();
     }
     let name = name.to_ascii_lowercase();

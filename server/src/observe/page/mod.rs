@@ -1,11 +1,11 @@
-//! A page that shows what the server does now, for operators: read-only, on a port of its own.
+//! A read-only page for operators that shows the present state of the server. It has its own port.
 //!
 //! | route | answers |
 //! |---|---|
-//! | `GET /` | the page, with `/page.css`, `/page.js` and `/icon.svg`; it loads nothing from elsewhere |
-//! | `GET /activity` | what it shows, in JSON |
+//! | `GET /` | the page, with `/page.css`, `/page.js` and `/icon.svg`; it loads nothing from other servers |
+//! | `GET /activity` | the content of the page as JSON |
 //!
-//! `docs/guide/page.md` in the repository has the fields and the settings.
+//! `docs/guide/page.md` in the repository describes the fields and the settings.
 
 mod access;
 mod routes;

@@ -1,4 +1,5 @@
-// Shows what `GET /activity` answers, once a second. All texts are set as text: none is HTML.
+// Fetches `GET /activity` once a second and shows it. All texts are set as `textContent`, never as
+// HTML.
 "use strict";
 
 const INTERVAL_MS = 1000;
@@ -35,7 +36,7 @@ function span(millis) {
 const clock = (millis) => new Date(millis).toLocaleTimeString();
 const plural = (n, one, many) => `${count(n)} ${n === 1 ? one : many}`;
 
-// A line of 60 seconds, the newest at the right.
+// Returns the path of a line over 60 seconds, the newest second at the right.
 function line(values, max) {
   const points = values.map((value, index) => {
     const x = 60 - values.length + index + 0.5;
@@ -55,7 +56,8 @@ function draw(svg, histories) {
   });
 }
 
-// Makes a table show items. A column has a class, a label for narrow screens, and sets a cell.
+// Fills a table with items. A column has a CSS class, a label for narrow screens, and a function
+// that sets a cell.
 function fill(id, items, columns) {
   const table = byId(id);
   const body = table.tBodies[0];
@@ -78,7 +80,7 @@ function fill(id, items, columns) {
   if (none) none.hidden = items.length > 0;
 }
 
-// Texts of a cell, each in an element of its own.
+// Shows several texts in a cell, each in its own element.
 function parts(cell, texts) {
   const shown = texts.filter(([text]) => text);
   while (cell.children.length > shown.length) cell.lastChild.remove();
@@ -136,7 +138,7 @@ const subjectColumns = [
 
 function storeColumns(now) {
   const state = (it) => {
-    if (it.answers === null) return [["not asked yet", "zero"]];
+    if (it.answers === null) return [["not probed yet", "zero"]];
     const since = `for ${span(now - it.since_ms)}`;
     return it.answers ? [["answers", "good"], [since, "more"]] : [["does not answer", "bad"], [since, "more"], [it.error, "more"]];
   };
@@ -176,7 +178,7 @@ function slowColumns(now) {
   ];
 }
 
-// The first names, so that health does not push the limits off the screen.
+// The number of names that are shown. Longer lists would push the limits off the screen.
 const NAMES = 5;
 
 function names(list) {
@@ -198,7 +200,7 @@ function showConfiguration(configuration, now) {
     lines.push(["Limits", "none in force"]);
   }
   if (refused) {
-    const state = refused.is_last ? "the files are not valid, and the limits stay as they were" : "put right since then";
+    const state = refused.is_last ? "the files are not valid, and the limits stay as they were" : "corrected since then";
     lines.push(["Last refused change", `${when(refused.at_ms)} (${state}): ${refused.error}`, refused.is_last ? "bad" : ""]);
   }
   const list = byId("configuration");
@@ -230,7 +232,7 @@ function show(activity) {
   const subjects = activity.refused_subjects;
   fill("subjects", subjects.top, subjectColumns);
   const hidden = subjects.are_shown ? "" : " Subjects are hidden; page.subjects = true in the settings file shows them.";
-  setText(byId("subjects-note"), `Of ${plural(subjects.refusals, "refusal", "refusals")} in this minute and the one before. Two numbers are bounds.${hidden}`);
+  setText(byId("subjects-note"), `${plural(subjects.refusals, "refusal", "refusals")} in this and the previous minute. Two numbers are the bounds of a count.${hidden}`);
   fill("stores", activity.stores, storeColumns(now));
   setText(byId("on-store-error"), `Requests that a store cannot decide ${ON_STORE_ERROR[activity.on_store_error] || activity.on_store_error}.`);
   fill("errors", activity.errors, errorColumns);
@@ -247,7 +249,8 @@ function show(activity) {
 const ROWS = 50;
 const MAX_ROWS = 500;
 
-// The limits to list, and their order. The address of the page has it too, so that it can be reloaded and passed on.
+// The selected limits and their order. The address of the page contains them too, so that the page
+// can be reloaded and shared.
 const query = (() => {
   const given = new URLSearchParams(location.search);
   const columns = [...document.querySelectorAll("[data-sort]")].map((button) => button.dataset.sort);
@@ -264,7 +267,7 @@ function showQuery() {
   for (const button of document.querySelectorAll("[data-sort]")) {
     const { sort } = button.dataset;
     const head = button.closest("th");
-    // Names ascend by default, and numbers descend.
+    // By default names ascend and numbers descend.
     const isAscending = (sort === "limit") !== query.reversed;
     if (sort === query.sort) head.setAttribute("aria-sort", isAscending ? "ascending" : "descending");
     else head.removeAttribute("aria-sort");
@@ -275,7 +278,8 @@ function change(changed) {
   Object.assign(query, changed);
   showQuery();
   run();
-  // Browsers refuse a change of the address after many within a few seconds.
+  // The address changes last, because browsers refuse the change after many changes within a few
+  // seconds.
   history.replaceState(null, "", `?${new URLSearchParams(query)}`);
 }
 
@@ -308,7 +312,7 @@ function setState(state, text) {
   setText(byId("state"), text);
 }
 
-// `isLast` says whether no other request began after this one: it may have been for other limits.
+// `isLast` returns false if another request began after this one, possibly for other limits.
 async function poll(isLast) {
   try {
     const url = `activity?${new URLSearchParams(query)}`.replaceAll("+", "%20");
@@ -333,7 +337,7 @@ async function run() {
   const mine = (run.turn = (run.turn || 0) + 1);
   const isLast = () => mine === run.turn;
   await poll(isLast);
-  // A later run continues instead of this one.
+  // If a later run has begun, that run sets the timer.
   if (isLast()) timer = setTimeout(run, document.hidden ? HIDDEN_INTERVAL_MS : INTERVAL_MS);
 }
 

@@ -11,7 +11,8 @@ use super::access::guard;
 use crate::net::access::{Access, Guard};
 use crate::observe::activity::Activity;
 
-/// The routes of the page, for those who may see it. All are read-only.
+/// Returns the routes of the page, which only clients with `access` can use. All routes are
+/// read-only.
 pub fn routes(activity: Arc<Activity>, access: Access) -> Router {
     let file = |kind: &'static str, text: &'static str| {
         get(move || async move { ([(header::CONTENT_TYPE, kind)], text) })
@@ -22,7 +23,7 @@ pub fn routes(activity: Arc<Activity>, access: Access) -> Router {
         .route("/page.js", file("text/javascript; charset=utf-8", include_str!("page.js")))
         .route("/icon.svg", file("image/svg+xml", include_str!("icon.svg")))
         .route("/activity", get(snapshot))
-        // Around what is not found too.
+        // The layer also covers the answer to unknown paths.
         .layer(from_fn_with_state(Guard::new(access), guard))
         .with_state(activity)
 }

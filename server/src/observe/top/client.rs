@@ -20,13 +20,13 @@ use super::view::visible;
 use crate::net::login::Login;
 use crate::observe::activity::LimitsQuery;
 
-/// How long an answer may take.
+/// The timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(4);
 
-/// The maximum size of an answer.
+/// The maximum size of an answer in bytes.
 const MAX_BYTES: usize = 8 << 20;
 
-/// Why there is no snapshot.
+/// The reason why the server returned no snapshot, or why a setting is not valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopError(String);
 
@@ -38,7 +38,7 @@ impl fmt::Display for TopError {
 
 impl std::error::Error for TopError {}
 
-/// Reads the snapshots of a server.
+/// A client that reads the snapshots of a server.
 #[derive(Debug, Clone)]
 pub struct Client {
     uri: Uri,
@@ -51,11 +51,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// Creates a client of the page at a URL such as `http://127.0.0.1:6060`. `tls` holds for `https://`.
+    /// Creates a client of the page at `url`, for example `http://127.0.0.1:6060`. `tls` applies to
+    /// `https://` only.
     ///
     /// # Errors
     ///
-    /// Returns an error if the text is not such a URL, or if a file of `tls` cannot be used.
+    /// Returns an error if `url` is not such a URL, or if a file of `tls` cannot be used.
     pub fn new(url: &str, login: Option<&Login>, tls: &TopTls) -> Result<Self, TopError> {
         let invalid = |why: &str| TopError(format!("`{url}` is not the URL of a page: {why}"));
         let uri: Uri = url.parse().map_err(|error| invalid(&format!("{error}")))?;
@@ -97,11 +98,11 @@ impl Client {
         Self { path: format!("/activity?{query}"), ..self }
     }
 
-    /// The snapshot of now.
+    /// Fetches the present snapshot.
     ///
     /// # Errors
     ///
-    /// If the server does not answer in time, or not with a snapshot.
+    /// Returns an error if the server does not answer in time, or if its answer is not a snapshot.
     pub async fn fetch(&self) -> Result<Value, TopError> {
         let fetched = timeout(TIMEOUT, async {
             let stream = TcpStream::connect((&*self.host, self.port)).await;
@@ -116,7 +117,7 @@ impl Client {
         fetched.await.unwrap_or_else(|_| Err(self.failed(&format!("no answer within {TIMEOUT:?}"))))
     }
 
-    /// The snapshot, over a connection.
+    /// Fetches the present snapshot over an established connection.
     async fn fetch_over(
         &self,
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -124,7 +125,7 @@ impl Client {
         let failed = |error: hyper::Error| self.failed(&error);
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
-        // Ends with the sender.
+        // The task ends when the sender is dropped.
         tokio::spawn(connection);
         let mut request = Request::get(&*self.path).header(header::HOST, self.authority());
         if let Some(authorization) = &self.authorization {
@@ -144,13 +145,14 @@ impl Client {
         }
     }
 
-    /// The host and the port of the URL, without a login.
+    /// Returns the host and the port of the URL, without a login.
     fn authority(&self) -> &str {
-        let authority = self.uri.authority().map_or("", |it| it.as_str());
+        let authority = self.uri.authority().map_or("", |authority| authority.as_str());
         authority.rsplit_once('@').map_or(authority, |(_, host)| host)
     }
 
-    /// No character of the error has an effect on a terminal: some may be of the server.
+    /// Creates an error. Its characters have no effect on a terminal, because part of `why` can be
+    /// a text of the server.
     fn failed(&self, why: &dyn fmt::Display) -> TopError {
         let scheme = self.uri.scheme_str().unwrap_or_default();
         TopError(format!("{scheme}://{}: {}", self.authority(), visible(&why.to_string())))

@@ -1,4 +1,4 @@
-//! The [page](crate::observe::page) in a terminal: `tidegate-server top` (feature `top`).
+//! Shows the [page](crate::observe::page) in a terminal: `tidegate-server top` (feature `top`).
 
 mod client;
 mod terminal;
@@ -10,11 +10,11 @@ pub use terminal::watch;
 pub use tls::TopTls;
 pub use view::{State, lines};
 
-/// Waits for one snapshot and returns it as plain text, in which no name is cut.
+/// Fetches one snapshot and returns it as plain text, in which no name is cut.
 ///
 /// # Errors
 ///
-/// Returns an error if the server does not answer.
+/// Returns an error if the server does not return a snapshot.
 pub async fn once(client: &Client) -> Result<String, TopError> {
     let snapshot = client.fetch().await?;
     let mut text = String::new();

@@ -14,11 +14,11 @@ use super::view::{State, lines, problems};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Shows snapshots in the terminal, one each second, until `q`, Escape or Ctrl-C.
+/// Shows a snapshot in the terminal each second, until the user presses `q`, Escape or Ctrl-C.
 ///
 /// # Errors
 ///
-/// If there is no terminal.
+/// Returns an error if the program has no terminal.
 pub fn watch(runtime: &Runtime, client: &Client) -> io::Result<()> {
     let mut terminal = ratatui::try_init()?;
     let watched = watch_on(&mut terminal, runtime, client);
@@ -45,11 +45,11 @@ fn watch_on(terminal: &mut DefaultTerminal, runtime: &Runtime, client: &Client) 
     }
 }
 
-/// What is shown.
+/// The content of the screen.
 struct Screen {
     snapshot: Value,
     state: State,
-    /// The first line that is shown below those with the state and the problems.
+    /// The index of the first visible line below the fixed lines (the state and the problems).
     scroll: u16,
 }
 
@@ -60,7 +60,7 @@ impl Default for Screen {
 }
 
 impl Screen {
-    /// Without a snapshot, the last one stays.
+    /// Shows a new snapshot. If fetching failed, the previous snapshot stays.
     fn receive(&mut self, fetched: Result<Value, TopError>) {
         self.state = match fetched {
             Ok(snapshot) => {
@@ -74,7 +74,8 @@ impl Screen {
     fn draw<B: Backend>(&mut self, terminal: &mut Terminal<B>) -> Result<(), B::Error> {
         let width = terminal.size()?.width.into();
         let mut lines = lines(&self.snapshot, &self.state, Some(width));
-        // The lines with the state and the problems stay, as far as they leave room for others.
+        // The lines with the state and the problems do not scroll, but take at most half of the
+        // screen.
         let room = usize::from(terminal.size()?.height / 2).max(1);
         let fixed = (1 + problems(&self.snapshot).count()).min(room);
         let rest = lines.split_off(fixed.min(lines.len()));
@@ -127,7 +128,7 @@ mod tests {
 
     #[test]
     fn keys_end_and_scroll_and_others_do_nothing() {
-        let of = |code, modifiers, kind| match key(&Event::Key(KeyEvent::new_with_kind(
+        let effect_of_key = |code, modifiers, kind| match key(&Event::Key(KeyEvent::new_with_kind(
             code, modifiers, kind,
         ))) {
             Key::End => None,
@@ -138,7 +139,7 @@ mod tests {
         for (code, modifiers, effect) in [
             (KeyCode::Char('q'), plain, None),
             (KeyCode::Esc, plain, None),
-            // It is no signal while the terminal is read.
+            // The terminal is in raw mode, so that Ctrl-C is a key and does not send a signal.
             (KeyCode::Char('c'), control, None),
             (KeyCode::Char('c'), plain, Some(0)),
             (KeyCode::Char('x'), control, Some(0)),
@@ -150,8 +151,8 @@ mod tests {
             (KeyCode::PageUp, plain, Some(-10)),
             (KeyCode::Home, plain, Some(i16::MIN)),
         ] {
-            assert_eq!(of(code, modifiers, KeyEventKind::Press), effect, "{code:?}");
-            assert_eq!(of(code, modifiers, KeyEventKind::Release), Some(0), "{code:?}");
+            assert_eq!(effect_of_key(code, modifiers, KeyEventKind::Press), effect, "{code:?}");
+            assert_eq!(effect_of_key(code, modifiers, KeyEventKind::Release), Some(0), "{code:?}");
         }
         assert!(matches!(key(&Event::Resize(80, 24)), Key::Other));
     }
@@ -172,13 +173,14 @@ mod tests {
         screen.scroll = 2;
         let shown = rows(&mut screen);
         assert!(shown[0].contains("live") && shown[1].starts_with("LIMITS"), "{shown:?}");
-        // Beyond the end: one key leads back at once.
+        // A position beyond the end is reduced to the last line, so that the next key has an
+        // effect.
         screen.scroll = u16::MAX;
         let shown = rows(&mut screen);
         assert!(shown[0].contains("live") && shown[1].starts_with("no call"), "{shown:?}");
         assert!(screen.scroll < 40, "{}", screen.scroll);
 
-        // Problems stay as well, while they leave room.
+        // Problems do not scroll either, if they leave room for other lines.
         screen.receive(Ok(json!({"version": "1.2.3", "problems": ["one", "two", "three"]})));
         screen.scroll = u16::MAX;
         let shown = rows(&mut screen);

@@ -33,7 +33,7 @@ mod connector {
     }
 
     impl Connector {
-        /// Reads the files.
+        /// Reads the certificates and keys.
         pub(in crate::observe::top) fn new(tls: &TopTls, host: &str) -> Result<Self, String> {
             let name = tls.server_name.as_deref().unwrap_or(host);
             let server_name = ServerName::try_from(name.to_owned())

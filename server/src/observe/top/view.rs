@@ -1,17 +1,17 @@
-//! From a snapshot to lines.
+//! Formats a snapshot as lines of text.
 
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use serde_json::Value;
 
-/// Whether the snapshot is the present one.
+/// The age of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
-    /// It was received just now.
+    /// The snapshot was just received.
     Live,
-    /// It is the only one.
+    /// The snapshot is the only one that is fetched.
     Once,
-    /// It is old, for this reason.
+    /// The snapshot is old. The text is the error of the last attempt.
     Stale(String),
 }
 
@@ -24,7 +24,7 @@ const BAD: Style = Style::new().fg(Color::Red);
 const GOOD: Style = Style::new().fg(Color::Green);
 
 /// Returns the lines of a snapshot, each at most `width` columns wide. Without a width, no text is
-/// cut. No character has an effect on the terminal.
+/// cut. No character of a line has an effect on the terminal.
 #[must_use]
 pub fn lines(snapshot: &Value, state: &State, width: Option<usize>) -> Vec<Line<'static>> {
     let mut view = View { tables: Vec::new(), now: number(snapshot, "now_ms") };
@@ -42,7 +42,7 @@ pub fn lines(snapshot: &Value, state: &State, width: Option<usize>) -> Vec<Line<
     view.tables.iter().flat_map(|table| table.lines(width, room)).collect()
 }
 
-/// Returns what an operator has to see first.
+/// Returns the most important problems for an operator.
 pub(super) fn problems(snapshot: &Value) -> impl Iterator<Item = String> {
     list(&snapshot["problems"]).iter().map(|problem| visible(problem.as_str().unwrap_or_default()))
 }
@@ -53,18 +53,18 @@ struct View {
     now: u64,
 }
 
-/// The lines of a section. The numbers of all its rows are below each other.
+/// The lines of a section. The numbers of its rows are aligned.
 #[derive(Default)]
 struct Table(Vec<Item>);
 
 enum Item {
     Line(Vec<Span<'static>>),
-    /// A name, and numbers at the right.
+    /// A name, followed by right-aligned numbers.
     Row(Span<'static>, Vec<(String, Style)>),
 }
 
 impl Table {
-    /// Returns the widths of the columns with numbers, each with a space before it.
+    /// Returns the widths of the columns with numbers, including a space before the number.
     fn columns(&self) -> Vec<usize> {
         let mut widths = Vec::new();
         for item in &self.0 {
@@ -150,7 +150,7 @@ impl View {
             };
             let cells = ["admitted", "refused", "shadow"].map(|kind| {
                 let value = &limit[format!("{kind}_per_second")];
-                let is_hot = kind == "refused" && value.as_f64().is_some_and(|it| it > 0.0);
+                let is_hot = kind == "refused" && value.as_f64().is_some_and(|rate| rate > 0.0);
                 (rate(value), if is_hot { BAD } else { Style::new() })
             });
             self.row(&name, &cells);
@@ -158,9 +158,9 @@ impl View {
         let other = &snapshot["other_limits"];
         let rates =
             ["admitted", "refused", "shadow"].map(|kind| &other[format!("{kind}_per_second")]);
-        let is_any = rates.iter().any(|it| it.as_f64().is_some_and(|it| it > 0.0));
+        let is_any = rates.iter().any(|value| value.as_f64().is_some_and(|value| value > 0.0));
         if is_any || number(other, "count") > 0 {
-            let cells = rates.map(|it| (rate(it), Style::new()));
+            let cells = rates.map(|value| (rate(value), Style::new()));
             self.row(&format!("{} others", number(other, "count")), &cells);
         }
         self.none_if(limits.is_empty(), "no decision in the last minute");
@@ -168,20 +168,20 @@ impl View {
 
     fn subjects(&mut self, subjects: &Value) {
         self.title(
-            "SUBJECTS REFUSED MOST, IN THIS MINUTE AND THE ONE BEFORE",
+            "SUBJECTS REFUSED MOST, IN THIS AND THE PREVIOUS MINUTE",
             &["at least", "at most"],
         );
         let are_shown = subjects["are_shown"].as_bool().unwrap_or(false);
         let top = list(&subjects["top"]);
-        for it in top {
-            let mut name = if are_shown { text(it, "subject") } else { "(hidden)".to_owned() };
-            let tenant = text(it, "tenant");
+        for subject in top {
+            let mut name = if are_shown { text(subject, "subject") } else { "(hidden)".to_owned() };
+            let tenant = text(subject, "tenant");
             if !tenant.is_empty() {
                 name = format!("{name}  tenant {tenant}");
             }
             let cells =
-                ["at_least", "at_most"].map(|it_is| (count(number(it, it_is)), Style::new()));
-            self.row(&format!("{name}  {}", text(it, "limit")), &cells);
+                ["at_least", "at_most"].map(|bound| (count(number(subject, bound)), Style::new()));
+            self.row(&format!("{name}  {}", text(subject, "limit")), &cells);
         }
         self.none_if(top.is_empty(), "no refusal");
     }
@@ -193,7 +193,7 @@ impl View {
             let (state, style) = match store["answers"].as_bool() {
                 Some(true) => (format!("answers for {since}"), GOOD),
                 Some(false) => (format!("no answer for {since}: {}", text(store, "error")), BAD),
-                None => ("not asked yet".to_owned(), SOFT),
+                None => ("not probed yet".to_owned(), SOFT),
             };
             let breaker = match text(store, "breaker") {
                 none if none.is_empty() => ("none".to_owned(), SOFT),
@@ -240,7 +240,7 @@ impl View {
     }
 
     fn slow_calls(&mut self, snapshot: &Value) {
-        self.title("SLOWEST CALLS, OF THIS MINUTE AND THE ONE BEFORE", &["outcome", "took"]);
+        self.title("SLOWEST CALLS IN THIS AND THE PREVIOUS MINUTE", &["outcome", "took"]);
         let calls = list(&snapshot["slow_calls"]);
         for call in calls {
             let ago = span(self.now.saturating_sub(number(call, "at_ms")));
@@ -289,8 +289,8 @@ impl View {
     }
 }
 
-/// Returns the span with at most `room` columns: `…` replaces the rest of a longer text. If
-/// `is_filled`, spaces follow up to one column more.
+/// Returns the span, cut to `room` columns: `…` replaces the end of a longer text. If `is_filled`,
+/// spaces fill the text up to `room + 1` columns.
 fn fitted(span: &Span<'_>, room: usize, is_filled: bool) -> Span<'static> {
     let mut text = span.content.to_string();
     if span.width() > room {
@@ -306,23 +306,23 @@ fn fitted(span: &Span<'_>, room: usize, is_filled: bool) -> Span<'static> {
     Span::styled(text, span.style)
 }
 
-/// Each character without an effect: of others, none is left.
+/// Replaces each invisible character, and each character with an effect on the terminal, by `�`.
 pub(super) fn visible(text: &str) -> String {
     let is_visible =
         |char: char| matches!(char, '"' | '\'' | '\\') || char.escape_debug().len() == 1;
     text.chars().map(|char| if is_visible(char) { char } else { '\u{fffd}' }).collect()
 }
 
-fn text(of: &Value, name: &str) -> String {
-    of[name].as_str().map(visible).unwrap_or_default()
+fn text(object: &Value, name: &str) -> String {
+    object[name].as_str().map(visible).unwrap_or_default()
 }
 
-fn number(of: &Value, name: &str) -> u64 {
-    of[name].as_u64().unwrap_or(0)
+fn number(object: &Value, name: &str) -> u64 {
+    object[name].as_u64().unwrap_or(0)
 }
 
 fn list(value: &Value) -> &[Value] {
-    value.as_array().map(|it| &**it).unwrap_or_default()
+    value.as_array().map(|values| &**values).unwrap_or_default()
 }
 
 fn rate(value: &Value) -> String {
@@ -333,7 +333,7 @@ fn rate(value: &Value) -> String {
     }
 }
 
-/// With commas.
+/// Formats a number with commas between thousands.
 fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

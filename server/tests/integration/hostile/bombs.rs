@@ -1,4 +1,4 @@
-//! Small files that stand for much.
+//! Small files that expand to large trees.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use tidegate_server::limits::config::MAX_FILE_BYTES;
 
 use crate::scene::read;
 
-/// More than a file of 4 MiB takes that is not a bomb.
+/// A bound in bytes above the memory that a valid file of 4 MiB needs.
 const MAX_BYTES: u64 = 600 << 20;
 
-/// The error of a text, which is read within the bound of memory.
+/// Returns the error for a text, and checks the memory that reading it takes.
 fn refused(text: &str) -> String {
     assert!(text.len() as u64 <= MAX_FILE_BYTES);
     let mut error = String::new();
@@ -35,14 +35,14 @@ fn aliases_of_long_texts_count_as_if_they_were_written_out() {
     ] {
         let error = refused(&bomb);
         let expected =
-            "the texts of the file have more than 16777216 bytes, those under aliases included";
+            "the texts of the file have more than 16777216 bytes, including texts under aliases";
         assert!(error.contains(expected), "{error}");
     }
 }
 
 #[test]
 fn aliases_at_all_depths_count_together() {
-    // None of the lists ends, so none of them has more than is possible alone.
+    // None of the lists ends, so no single list exceeds the bound.
     let keys: String = (0..10_000).map(|key| format!("k{key}: 1, ")).collect();
     let level = format!("[{}", "*a,".repeat(20));
     let bomb = format!("domain: d\nmetadata: {{a: &a {{{keys}}}, b: {}", level.repeat(60));
@@ -66,7 +66,8 @@ fn a_long_key_above_many_descriptors_is_refused() {
     }
 }
 
-/// The time of the processor that a function takes. It does not depend on what else the machine does.
+/// Returns the processor time of a function. Processor time is independent of the load of the
+/// machine.
 #[cfg(target_os = "linux")]
 fn time_of(function: impl FnOnce()) -> Duration {
     use rustix::time::{ClockId, clock_gettime};
@@ -86,7 +87,7 @@ fn many_patterns_take_no_longer_than_as_many_values() {
     let time_of_reading = |text: &str| time_of(|| drop(read(text).unwrap()));
     let values = time_of_reading(&file(&list("x")));
     let patterns = time_of_reading(&file(&list("*")));
-    // Each beside each other one takes twenty times as long.
+    // With a search through all previous patterns, this would take twenty times as long.
     assert!(patterns < values * 4, "{patterns:?}, {values:?}");
     let twice = file(&format!("{}{{key: a, value: 7*}}", list("*")));
     assert!(refused(&twice).contains("duplicate descriptor composite key 'd.a_7*'"));
@@ -104,6 +105,7 @@ fn a_line_that_comes_byte_by_byte_takes_time_by_its_length_and_not_by_its_square
     };
     let few = time_of(|| by_parts(60_000, 1_000));
     let many = time_of(|| by_parts(60_000, 1));
-    // With each byte searched once they differ by the calls. Otherwise 30,000 times as many bytes are searched.
+    // If each byte is searched once, the times differ only by the cost of the calls. Otherwise,
+    // 30,000 times as many bytes are searched.
     assert!(many < few * 100 + Duration::from_secs(1), "{many:?}, {few:?}");
 }

@@ -1,4 +1,5 @@
-//! As many connections as a server takes: sockets to the program in a process of its own.
+//! The maximum number of connections of a server. The sockets belong to the test, and the program
+//! runs in a separate process.
 
 use std::fs;
 use std::io;
@@ -19,16 +20,17 @@ use crate::checks::grpc;
 use crate::http::client::{read_answer, request};
 use crate::program::{program, settings};
 
-/// How long anything may take on a busy machine.
+/// The maximum time for any step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// How many connections are being made at the same time.
+/// The number of connections that are opened concurrently.
 const AT_ONCE: usize = 100;
 
-/// More than the server keeps for a connection that is idle, in a build without optimizations.
+/// A bound in bytes above the memory that the server keeps for an idle connection, in a build
+/// without optimizations.
 const MAX_CONNECTION_BYTES: usize = 100 << 10;
 
-/// One test at a time has that many files open.
+/// Only one test at a time can open this many files.
 pub(crate) static TURN: Mutex<()> = Mutex::const_new(());
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -64,7 +66,7 @@ impl Server {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut line =
             async || timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().unwrap();
-        // "gRPC on …, JSON on http://…", and "RESP on …".
+        // The program prints "gRPC on …, JSON on http://…" and "RESP on …".
         let first = line().await;
         let (grpc, http) = first.split_once(", JSON on http://").unwrap();
         let grpc = grpc.strip_prefix("gRPC on ").unwrap().parse().unwrap();
@@ -73,7 +75,7 @@ impl Server {
         Self { child, addresses, _directory: directory }
     }
 
-    /// A server that takes this number of connections of each protocol.
+    /// Starts a server with this maximum number of connections for each protocol.
     async fn with_places(places: usize) -> Self {
         Self::start(program(), &format!("max_connections = {places}\n")).await
     }
@@ -87,20 +89,20 @@ impl Server {
     }
 }
 
-/// The memory that a process has, in bytes.
+/// Returns the resident memory of a process in bytes.
 pub(crate) fn memory_of(child: &Child) -> usize {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id().unwrap())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() << 10
 }
 
-/// The time of the processors that a process has used, in steps of 10 ms.
+/// Returns the processor time that a process has used, in steps of 10 ms.
 fn processor_time_of(child: &Child) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{}/stat", child.id().unwrap())).unwrap();
-    // Fields 14 and 15, of which the second one is in parentheses.
+    // The numbers are fields 14 and 15. The second field is in parentheses and can contain spaces.
     let (_, fields) = stat.rsplit_once(')').unwrap();
     let ticks = fields.split_ascii_whitespace().skip(11).take(2);
-    Duration::from_millis(10 * ticks.map(|it| it.parse::<u64>().unwrap()).sum::<u64>())
+    Duration::from_millis(10 * ticks.map(|number| number.parse::<u64>().unwrap()).sum::<u64>())
 }
 
 struct Client {
@@ -116,7 +118,7 @@ impl Client {
         Ok(Self { protocol, stream: BufReader::with_capacity(512, stream), calls: 0 })
     }
 
-    /// The next request.
+    /// Returns the next request.
     fn request(&mut self) -> Vec<u8> {
         self.calls += 1;
         match self.protocol {
@@ -156,7 +158,7 @@ impl Client {
         }
     }
 
-    /// Reads a frame of HTTP/2, and answers it if it is a `PING`.
+    /// Reads an HTTP/2 frame, and answers it if it is a `PING`.
     async fn frame(&mut self) -> io::Result<(u8, u8)> {
         let mut head = [0; 9];
         self.stream.read_exact(&mut head).await?;
@@ -175,7 +177,7 @@ impl Client {
         self.answer().await
     }
 
-    /// Is silent until the server ends the connection.
+    /// Waits without sending anything until the server closes the connection.
     async fn stay(mut self) {
         match self.protocol {
             Grpc => while self.frame().await.is_ok() {},
@@ -184,14 +186,15 @@ impl Client {
     }
 }
 
-/// Clients that all have their answers at the same time.
+/// Clients that all receive their answers at the same time.
 struct Crowd {
     tasks: JoinSet<()>,
     stop: watch::Sender<bool>,
 }
 
 impl Crowd {
-    /// Each client sends `first` bytes of a request, and the rest once all others have done so.
+    /// Connects clients. Each client sends the first `first` bytes of a request, and the remaining
+    /// bytes after all other clients have done so.
     async fn gather(server: &Arc<Server>, protocol: Protocol, count: usize, first: usize) -> Self {
         let (stop, stopped) = watch::channel(false);
         let at_once = Arc::new(Semaphore::new(AT_ONCE));
@@ -214,7 +217,7 @@ impl Crowd {
                 let permit = at_once.acquire().await;
                 let sent = client.stream.write_all(later).await;
                 let mut done = sent.is_ok() && client.answer().await.is_ok();
-                // On a busy machine the time of a request may have been over.
+                // On a busy machine, the timeout of a request may have expired.
                 while !done {
                     assert!(first > 0, "{protocol:?}: a client was not served");
                     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -247,7 +250,7 @@ impl Crowd {
     }
 }
 
-/// Whether a further client is told that there is no place.
+/// Returns `true` if the server refuses another client because all places are taken.
 async fn is_refused(server: &Server, protocol: Protocol, places: usize) -> bool {
     let mut client = server.connect(protocol).await.unwrap();
     let mut answer = Vec::new();
@@ -259,12 +262,13 @@ async fn is_refused(server: &Server, protocol: Protocol, places: usize) -> bool 
             answer.starts_with("HTTP/1.1 503 ")
                 && answer.ends_with("max number of connections is reached\n")
         }
-        // A client of HTTP/2 would not read it.
+        // An HTTP/2 client would not read a refusal, so none is sent.
         Grpc => read.is_err() || answer.is_empty(),
     }
 }
 
-/// Calls while many others stay, come and are refused. Returns the median and the maximum.
+/// Measures calls while many other connections are open, new ones are opened and some are refused.
+/// Returns the median and the maximum.
 async fn latencies(server: &Server, client: &mut Client, places: usize) -> (Duration, Duration) {
     let mut latencies = Vec::new();
     for call in 0..300 {
@@ -279,9 +283,9 @@ async fn latencies(server: &Server, client: &mut Client, places: usize) -> (Dura
     (latencies[latencies.len() / 2], latencies[latencies.len() - 1])
 }
 
-/// The number of connections to try: ten thousand, or as many as the system lets a process open.
+/// Returns the number of connections to try: 10,000, or the number that the system allows.
 pub(crate) fn places() -> usize {
-    // For the other tests of this process.
+    // The number of files for other tests in this process.
     const OTHERS: u64 = 1_500;
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
@@ -315,7 +319,8 @@ async fn ten_thousand_clients_are_served_and_the_next_one_is_refused() {
         assert!(median < Duration::from_secs(1), "{protocol:?}: {median:?}");
         crowd.leave().await;
 
-        // All places are free again, for clients of which each sends one byte and then waits for the others.
+        // All places are free again for clients that each send one byte and then wait for the
+        // others.
         let crowd = Crowd::gather(&server, protocol, places - 1, 1).await;
         assert!(is_refused(&server, protocol, places).await, "{protocol:?}");
         running.call().await.unwrap();
@@ -364,15 +369,15 @@ async fn clients_that_do_not_read_keep_little_memory_of_the_server() {
     let each = server.memory().saturating_sub(before) / CLIENTS;
     println!("{each} bytes each");
     assert!(each < 1 << 20, "{each} bytes each");
-    // A client that reads is served.
+    // A client that reads its responses is served.
     timeout(PATIENCE, running.call()).await.unwrap().unwrap();
 }
 
 #[tokio::test]
 async fn when_no_file_can_be_opened_clients_wait_and_are_served_later() {
-    let of = program();
+    let unlimited = program();
     let mut limited = tokio::process::Command::new("sh");
-    limited.arg("-c").arg("ulimit -n 60 && exec \"$0\" \"$@\"").arg(of.as_std().get_program());
+    limited.arg("-c").arg("ulimit -n 60 && exec \"$0\" \"$@\"").arg(unlimited.as_std().get_program());
     limited
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
@@ -381,7 +386,8 @@ async fn when_no_file_can_be_opened_clients_wait_and_are_served_later() {
     let server = Server::start(limited, "").await;
     for protocol in [Resp, Http, Grpc] {
         let mut served = Vec::new();
-        // The system accepts them for the server, which has no file for all.
+        // The operating system accepts the connections. The server cannot open a file for all of
+        // them.
         for _ in 0..80 {
             let mut client = server.connect(protocol).await.unwrap();
             let request = client.request();
@@ -393,10 +399,10 @@ async fn when_no_file_can_be_opened_clients_wait_and_are_served_later() {
         let used = processor_time_of(&server.child);
         let early = timeout(Duration::from_secs(1), waiting[0].answer()).await;
         assert!(early.is_err(), "{protocol:?}: {early:?}");
-        // It does not try again and again without a pause.
+        // The server pauses before it tries again.
         let used = processor_time_of(&server.child) - used;
         assert!(used < Duration::from_millis(100), "{protocol:?}: {used:?}");
-        // Who is served is served on.
+        // A client that is being served is still served.
         timeout(PATIENCE, served[0].call()).await.unwrap().unwrap();
         drop(served);
         timeout(PATIENCE, waiting[0].answer()).await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! Input that is nearly valid: the seeds of the fuzz targets, changed at random.
+//! Nearly valid input: the seeds of the fuzz targets with random changes.
 
 mod bombs;
 #[cfg(target_os = "linux")]
@@ -16,7 +16,7 @@ use tidegate_testkit::generate::Bytes;
 
 use crate::checks;
 
-/// The seeds of a target, and the words of its dictionary.
+/// The seeds of a fuzz target, and the words of its dictionary.
 struct Words {
     seeds: Vec<Vec<u8>>,
     words: Vec<Vec<u8>>,
@@ -87,7 +87,7 @@ fn apply(bytes: &mut Vec<u8>, change: &Change, words: &[Vec<u8>]) {
     }
 }
 
-/// Nearly valid input of a target.
+/// Generates nearly valid input for a target.
 fn nearly(target: &str) -> impl Strategy<Value = Bytes> + use<> {
     let Words { seeds, words } = Words::read(target);
     let whole = vec(prop::sample::select(seeds), 1..3).prop_map(|seeds| seeds.concat());

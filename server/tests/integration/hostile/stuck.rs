@@ -1,4 +1,5 @@
-//! Connections that accept bytes and then do not send them, as an encrypted one may whose client does not read.
+//! Connections that accept bytes and then do not send them. An encrypted connection does so if its
+//! client does not read.
 
 use std::io;
 use std::pin::Pin;
@@ -57,7 +58,8 @@ impl AsyncWrite for Stuck {
     }
 }
 
-/// After how many seconds a server ends a connection on which these bytes come.
+/// Sends bytes to a server, and returns the number of seconds until the server closes the
+/// connection.
 async fn end<S: Future<Output = io::Result<()>>>(
     bytes: &str,
     never: Never,

@@ -1,4 +1,4 @@
-//! Bytes that are not HTTP, or not JSON.
+//! Bytes that are not HTTP or not JSON.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -31,7 +31,7 @@ async fn what_is_not_http_is_a_400_or_ends_the_connection() {
     assert_eq!(peek(&mut server.client().await).await, 200);
 }
 
-/// Bytes that are often nearly requests.
+/// Generates bytes that are often almost requests.
 fn hostile() -> impl Strategy<Value = Bytes> {
     let words = prop_oneof![
         Just(b"POST /v1/acquire HTTP/1.1\r\n".to_vec()),
@@ -51,7 +51,7 @@ fn hostile() -> impl Strategy<Value = Bytes> {
     vec(words, 0..25).prop_map(|words| Bytes::from(words.concat()))
 }
 
-/// Texts that are often nearly a call.
+/// Generates texts that are often almost calls.
 fn nearly_a_call() -> impl Strategy<Value = Vec<u8>> {
     let words = prop::sample::select(vec![
         &b"{"[..],
@@ -72,7 +72,7 @@ fn nearly_a_call() -> impl Strategy<Value = Vec<u8>> {
         &b": null"[..],
     ]);
     let nearly = vec(words, 0..12).prop_map(|words| words.concat());
-    let of_bytes = vec(any::<u8>(), 0..60);
+    let bytes = vec(any::<u8>(), 0..60);
     let fields = prop::sample::select(vec![
         r#""policy": "gcra 9/s shards 4 any-shard""#,
         r#""policy": "fixed-window 5/1m""#,
@@ -89,16 +89,16 @@ fn nearly_a_call() -> impl Strategy<Value = Vec<u8>> {
     ]);
     let fields = vec(fields, 0..7);
     let call = fields.prop_map(|fields| format!("{{{}}}", fields.join(",")).into_bytes());
-    prop_oneof![nearly, of_bytes, call]
+    prop_oneof![nearly, bytes, call]
 }
 
-/// So that no timeout ends a connection while the machine is busy.
+/// Runs a future in virtual time, so that no timeout expires because the machine is busy.
 fn in_virtual_time<T>(future: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().start_paused(true).build().unwrap().block_on(future)
 }
 
-/// All that is answered to bytes which come in parts of this size.
+/// Sends bytes in parts of length `part`, and returns the whole answer.
 async fn answer_to(bytes: &[u8], part: usize) -> Vec<u8> {
     let (client, server) = tokio::io::duplex(256);
     let mut settings = HttpSettings::default();
@@ -108,7 +108,7 @@ async fn answer_to(bytes: &[u8], part: usize) -> Vec<u8> {
     let (mut reader, mut writer) = tokio::io::split(client);
     let sent = async {
         for part in bytes.chunks(part) {
-            // It may have ended.
+            // The write fails if the server has closed the connection.
             if writer.write_all(part).await.is_err() {
                 break;
             }

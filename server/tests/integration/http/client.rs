@@ -1,4 +1,4 @@
-//! A client of HTTP/1, which sends what it is told to.
+//! An HTTP/1 client that sends arbitrary bytes.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// How long an answer may take on a busy machine.
+/// The maximum time for an answer on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(crate) struct Answer {
 
 impl Answer {
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
-        self.fields.iter().find(|(it, _)| it == name).map(|(_, value)| &**value)
+        self.fields.iter().find(|(field, _)| field == name).map(|(_, value)| &**value)
     }
 
     pub(crate) fn json(&self) -> serde_json::Value {
@@ -27,7 +27,7 @@ impl Answer {
     }
 }
 
-/// A connection that is kept.
+/// A client that keeps its connection open.
 pub(crate) struct Client(pub(crate) BufReader<TcpStream>);
 
 impl Client {
@@ -37,7 +37,7 @@ impl Client {
         Self(BufReader::new(stream))
     }
 
-    /// Sends bytes, which the server need not read all of.
+    /// Sends bytes. The server may close the connection before it has read all of them.
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         let _ = timeout(PATIENCE, self.0.write_all(bytes.as_ref())).await.unwrap();
     }
@@ -53,13 +53,13 @@ impl Client {
         self.answer().await.unwrap()
     }
 
-    /// The next answer; `None` if the connection ends before.
+    /// Reads the next answer. Returns `None` if the connection ends before it.
     pub(crate) async fn answer(&mut self) -> Option<Answer> {
         timeout(PATIENCE, read_answer(&mut self.0)).await.unwrap()
     }
 }
 
-/// A request with further fields, of which each ends with a line break.
+/// Returns a request with additional fields. Each field must end with a line break.
 pub(crate) fn request(method: &str, path: &str, fields: &str, body: &str) -> String {
     let len = body.len();
     format!("{method} {path} HTTP/1.1\r\nHost: x\r\n{fields}Content-Length: {len}\r\n\r\n{body}")

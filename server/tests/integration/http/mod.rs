@@ -1,4 +1,4 @@
-//! What a client of HTTP may send, and how slowly.
+//! Bounds on the requests of HTTP clients, and on their times.
 
 mod bytes;
 pub(crate) mod client;
@@ -51,7 +51,7 @@ impl Server {
         Client::connect(self.address).await
     }
 
-    /// The status of the answer to these bytes; `None` if there is none.
+    /// Returns the status of the answer to these bytes, or `None` if there is no answer.
     async fn status(&self, bytes: impl AsRef<[u8]>) -> Option<u16> {
         let mut client = self.client().await;
         client.send(bytes).await;
@@ -94,7 +94,7 @@ async fn ten_thousand_connections_beyond_the_maximum_disturb_no_other() {
     }
     for number in 0..10_000 {
         let mut refused = server.client().await;
-        // These stay idle; a few say what they want.
+        // Most of these clients stay idle. Every hundredth client checks its refusal.
         if number % 100 == 0 {
             let answer = refused.answer().await.unwrap();
             assert_eq!((answer.status, answer.field("connection")), (503, Some("close")));
@@ -152,8 +152,8 @@ async fn bodies_are_bounded_however_they_come() {
     let in_chunks = |len| {
         let chunks = padded(len);
         let chunks = chunks.as_bytes().chunks(100);
-        let chunks =
-            chunks.map(|it| format!("{:x}\r\n{}\r\n", it.len(), String::from_utf8_lossy(it)));
+        let chunks = chunks
+            .map(|chunk| format!("{:x}\r\n{}\r\n", chunk.len(), String::from_utf8_lossy(chunk)));
         let head = format!("POST /v1/peek HTTP/1.1\r\n{JSON}Transfer-Encoding: chunked\r\n\r\n");
         format!("{head}{}0\r\n\r\n", chunks.collect::<String>())
     };
@@ -161,10 +161,10 @@ async fn bodies_are_bounded_however_they_come() {
     assert_eq!(server.status(whole(1_001)).await, Some(413));
     assert_eq!(server.status(in_chunks(1_000)).await, Some(200));
     assert_eq!(server.status(in_chunks(1_001)).await, Some(413));
-    // Nothing of it has come, and nothing will.
+    // No byte of the body is sent, so the server must refuse the announced length.
     let head = format!("POST /v1/peek HTTP/1.1\r\n{JSON}Content-Length: 99999999999\r\n\r\n");
     assert_eq!(server.status(&head).await, Some(413));
-    // A body that no route reads ends its connection, and nothing in it is a request.
+    // A body that no route reads ends its connection. No part of the body is handled as a request.
     let mut client = server.client().await;
     client
         .send(request(
@@ -189,7 +189,8 @@ async fn at_the_end_what_has_come_is_answered() {
     let (now, later) = all.split_at(all.len() - 5);
     busy.send(format!("{all}{now}")).await;
     assert_eq!(busy.answer().await.unwrap().status, 200);
-    // The head of the second one may be on its way: its answer says that it is the last one.
+    // The head of the second request may be in flight. If it is answered, the answer announces the
+    // end of the connection.
     server.stop.take().unwrap().send(()).unwrap();
     assert_eq!(idle.answer().await, None);
     busy.send(later).await;

@@ -1,4 +1,4 @@
-//! Clients that are slow, in virtual time over a connection in memory.
+//! Slow clients, in virtual time and over a connection in memory.
 
 use axum::routing::get;
 use tidegate_server::net::http::serve_stream;
@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 use super::client::read_answer;
 use super::*;
 
-/// A connection that holds `bytes` in each direction.
+/// Opens a connection that buffers `bytes` in each direction.
 fn connect(bytes: usize) -> (DuplexStream, JoinHandle<std::io::Result<()>>) {
     connect_to(all_routes(), bytes)
 }
@@ -19,12 +19,12 @@ fn connect_to(routes: Router, bytes: usize) -> (DuplexStream, JoinHandle<std::io
     (client, tokio::spawn(served))
 }
 
-/// Fails if a connection does not end.
+/// Waits for the end of a connection, and fails if it does not end.
 async fn ended(served: JoinHandle<std::io::Result<()>>) -> std::io::Result<()> {
     timeout(Duration::from_secs(10_000), served).await.unwrap().unwrap()
 }
 
-/// For how many seconds the server accepts a byte per second.
+/// Sends a byte per second. Returns the number of seconds until the server closes the connection.
 async fn trickle(stream: &mut DuplexStream) -> u64 {
     let start = Instant::now();
     for _ in 0..500 {
@@ -36,7 +36,7 @@ async fn trickle(stream: &mut DuplexStream) -> u64 {
     panic!("it is still served after {:?}", start.elapsed());
 }
 
-/// After how many seconds the server ends the connection.
+/// Returns the number of seconds until the server closes the connection.
 async fn end(stream: &mut DuplexStream) -> u64 {
     let start = Instant::now();
     let read = timeout(Duration::from_secs(10_000), stream.read(&mut [0])).await.unwrap();
@@ -47,7 +47,7 @@ async fn end(stream: &mut DuplexStream) -> u64 {
 #[tokio::test(start_paused = true)]
 async fn a_head_has_its_time_from_its_first_byte_on() {
     let (mut client, served) = connect(256);
-    // As long as it is idle, the time of a head does not run.
+    // The timeout of the head does not run while the connection is idle.
     sleep(Duration::from_secs(100)).await;
     client.write_all(b"POST /v1/peek HTTP/1.1\r\nA: ").await.unwrap();
     assert!((30..=32).contains(&trickle(&mut client).await));
@@ -81,7 +81,7 @@ async fn a_silent_connection_ends_before_and_after_a_request() {
     assert_eq!(end(&mut client).await, 120);
     ended(served).await.unwrap();
 
-    // The server looks for more bytes after each of these, also while it answers.
+    // The server polls the connection after each byte, also while it answers.
     let (mut client, served) = connect(100_000);
     for byte in all.as_bytes() {
         client.write_all(&[*byte]).await.unwrap();
@@ -107,7 +107,7 @@ async fn a_body_has_its_time_and_bytes_do_not_prolong_it() {
         });
         let answer = read_answer(&mut reader).await.unwrap();
         assert_eq!((answer.status, start.elapsed().as_secs()), (408, 30));
-        assert!(answer.body.contains("the body has not come within 30s"), "{answer:?}");
+        assert!(answer.body.contains("the body did not arrive within 30s"), "{answer:?}");
         assert_eq!(read_answer(&mut reader).await, None);
         drop(reader);
         slow.await.unwrap();
@@ -140,7 +140,7 @@ async fn a_response_has_its_time_and_taking_a_few_bytes_does_not_prolong_it() {
     assert!((25..45).contains(&taken), "{taken}");
     assert!(start.elapsed().as_secs() < 45);
 
-    // Responses that are accepted in time do not add up.
+    // The timeout starts again for each response that is accepted in time.
     let (mut client, _) = connect(2_000);
     for _ in 0..5 {
         client.write_all(get.as_bytes()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Who may see the page, and what browsers may do with it.
+//! Access to the page, and the restrictions for browsers.
 
 use std::net::SocketAddr;
 
@@ -63,7 +63,8 @@ async fn the_page_and_its_parts_are_served_and_nothing_else_is() {
         let answer = get(address, path).await;
         assert_eq!((answer.status, answer.field("content-type")), (200, Some(kind)), "{path}");
         has_fields(&answer);
-        // It would be refused by the policy of the page, as would a style or a script in a tag.
+        // The content security policy of the page would block these parts. The same applies to
+        // styles and scripts within tags.
         for part in ["http://", "https://", "style=", "onclick", "innerHTML", "<style"] {
             let body = answer.body.replace("http://www.w3.org/2000/svg", "");
             assert!(!body.contains(part), "{path} has {part}");
@@ -126,12 +127,13 @@ async fn with_a_password_nothing_is_shown_without_it() {
             let answer = ask(address, "GET", path, "127.0.0.1", fields).await;
             assert_eq!(answer.status, 401, "{path} {fields}");
             assert!(answer.field("www-authenticate").unwrap().starts_with("Basic realm="));
-            // Each guess costs a connection.
+            // Closing the connection makes each guess cost a connection.
             assert_eq!(answer.field("connection"), Some("close"));
             has_fields(&answer);
         }
     }
-    // By any name: a page of another site does not know the password.
+    // With a login, any host name is accepted, because a page of another site does not know the
+    // password.
     let login = "Authorization: Basic b3BzOnMzY3JldA==\r\n";
     for host in ["127.0.0.1", "limits.example"] {
         assert_eq!(ask(address, "GET", "/activity", host, login).await.status, 200);

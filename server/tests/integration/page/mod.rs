@@ -1,4 +1,4 @@
-//! The page: what is recorded for it, who may see it, and its view in a terminal.
+//! The page: its data, its access rules, and its view in a terminal.
 
 mod access;
 mod program;
@@ -36,7 +36,7 @@ descriptors:
     rate_limit: { unit: day, requests_per_unit: 1 }
 ";
 
-/// A service and calls on a store whose clock stands still, and what is recorded of them.
+/// A service and calls on a store with a fixed clock, and the activity that is recorded about them.
 struct Watched {
     activity: Arc<Activity>,
     service: Service,
@@ -74,7 +74,7 @@ impl Watched {
         Self { activity, service, calls, now }
     }
 
-    /// Requests of one descriptor and one hit, one after the other.
+    /// Sends requests with one descriptor and one hit, one after the other.
     async fn ask(&self, key: &str, value: &str, times: usize) {
         for _ in 0..times {
             let request = request("shop", vec![descriptor(&[(key, value)])]);
@@ -116,10 +116,10 @@ impl Watched {
         (names.collect(), snapshot["other_limits"]["count"].as_u64().unwrap())
     }
 
-    /// A limit of the snapshot.
+    /// Returns the row of a limit in the snapshot, or null if there is none.
     fn limit(&self, name: &str) -> Value {
         let snapshot = self.snapshot();
         let limits = snapshot["limits"].as_array().unwrap();
-        limits.iter().find(|it| it["limit"] == name).cloned().unwrap_or(Value::Null)
+        limits.iter().find(|limit| limit["limit"] == name).cloned().unwrap_or(Value::Null)
     }
 }

@@ -1,4 +1,4 @@
-//! The page of the program, and `top`.
+//! The page of the program, and the subcommand `top`.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -44,7 +44,7 @@ async fn start(change: impl FnOnce(&mut Command)) -> Server {
             Some(url) => {
                 break url.split_once("://").map(|(a, b)| (a.to_owned(), b.parse())).unwrap();
             }
-            None => resp = line.strip_prefix("RESP on ").map(|it| it.parse().unwrap()),
+            None => resp = line.strip_prefix("RESP on ").map(|address| address.parse().unwrap()),
         }
     };
     Server { child, json, resp, page: page.unwrap(), scheme, _directory: directory }
@@ -84,9 +84,10 @@ async fn the_program_shows_what_it_does_in_the_page_and_in_top() {
             let activity: serde_json::Value = serde_json::from_str(&body).unwrap();
             let refused = |limit: &str| {
                 let limits = activity["limits"].as_array().unwrap();
-                let limit = limits.iter().find(|it| it["limit"] == limit);
-                let history = limit.map_or(&[][..], |it| it["refused_history"].as_array().unwrap());
-                history.iter().any(|it| it.as_f64().unwrap() > 0.0)
+                let limit = limits.iter().find(|row| row["limit"] == limit);
+                let history =
+                    limit.map_or(&[][..], |row| row["refused_history"].as_array().unwrap());
+                history.iter().any(|rate| rate.as_f64().unwrap() > 0.0)
             };
             let is_asked = activity["stores"][0]["answers"] == true;
             if refused("d.a") && refused("p: fixed-window 1/365d") && is_asked {
@@ -114,7 +115,7 @@ async fn the_program_shows_what_it_does_in_the_page_and_in_top() {
     let one: serde_json::Value = serde_json::from_str(&one).unwrap();
     let limits = one["limits"].as_array().unwrap();
     assert!(limits.iter().all(|limit| limit["limit"] == "d.a") && limits.len() == 1, "{one}");
-    // The port of JSON has no page, and that of the page no limits.
+    // The JSON port does not serve the page, and the port of the page does not serve metrics.
     assert_eq!(get(server.json, "/activity").await.0, 404);
     assert_eq!(get(server.page, "/metrics").await.0, 404);
 
@@ -204,7 +205,7 @@ async fn the_page_shows_both_stores_the_settings_and_subjects_if_it_may() {
             let (_, body) = get(server.page, "/activity").await;
             let activity: serde_json::Value = serde_json::from_str(&body).unwrap();
             let stores = activity["stores"].as_array().unwrap();
-            if stores.iter().all(|it| it["answers"] == false) {
+            if stores.iter().all(|store| store["answers"] == false) {
                 break activity;
             }
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
@@ -212,7 +213,7 @@ async fn the_page_shows_both_stores_the_settings_and_subjects_if_it_may() {
     };
     let activity = timeout(PATIENCE, activity).await.unwrap();
     let roles: Vec<_> =
-        activity["stores"].as_array().unwrap().iter().map(|it| &it["role"]).collect();
+        activity["stores"].as_array().unwrap().iter().map(|store| &store["role"]).collect();
     assert_eq!(roles, ["store", "limits per second"]);
     assert_eq!(activity["on_store_error"], "deny");
     assert_eq!(activity["refused_subjects"]["are_shown"], true);
@@ -220,8 +221,8 @@ async fn the_page_shows_both_stores_the_settings_and_subjects_if_it_may() {
 
 #[tokio::test]
 async fn the_page_has_few_connections_and_ends_with_the_program() {
-    let mut server = start(|it| {
-        it.env("USE_PROMETHEUS", "true").env("PROMETHEUS_ADDR", "127.0.0.1:0");
+    let mut server = start(|program| {
+        program.env("USE_PROMETHEUS", "true").env("PROMETHEUS_ADDR", "127.0.0.1:0");
     })
     .await;
     let get = "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
@@ -278,12 +279,13 @@ async fn the_page_is_encrypted_by_settings_of_its_own() {
         };
         let (is_ok, text) = run(&[&[&*name][..], &trusted].concat()).await;
         assert!(is_ok && text.contains("LIMITS"), "{text}");
-        // The certificate is for the name, and not for the address.
+        // The certificate is for the name, not for the address.
         let (is_ok, text) = run(&[&[&*ip][..], &trusted].concat()).await;
         assert!(!is_ok && text.contains("certificate"), "{text}");
         let san = [&[&*ip, "--tls-san", "localhost"][..], &trusted].concat();
         assert!(run(&san).await.0);
-        // The roots of the system have not signed it, and the page asks for a certificate.
+        // No root of the system has signed the certificate, and the page requires a client
+        // certificate.
         for (arguments, why) in [
             (&[&[&*name][..], &client].concat()[..], "UnknownIssuer"),
             (&[&*name, "--tls-ca", &ca], ""),
@@ -300,7 +302,7 @@ async fn the_page_is_encrypted_by_settings_of_its_own() {
     let mut plain = Client::connect(server.page).await;
     plain.send("GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").await;
     let mut answer = Vec::new();
-    // An alert, or a reset.
+    // The answer is a TLS alert or a reset.
     let _ = timeout(PATIENCE, plain.0.read_to_end(&mut answer)).await.unwrap();
     assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
 }

@@ -1,4 +1,4 @@
-//! Rates of limits, by seconds that the test ends.
+//! The rates of limits, with seconds that the test ends.
 
 use serde_json::json;
 use tidegate_core::{ErrorKind, StoreExt};
@@ -22,7 +22,7 @@ async fn decisions_count_in_the_second_in_which_they_were_made() {
     assert_eq!(limit["admitted_history"], json!([3.0, 0.0, 1.0]));
     assert_eq!(limit["refused_history"], json!([2.0, 0.0, 4.0]));
     assert_eq!(limit["shadow_history"], json!([0.0, 0.0, 0.0]));
-    // 4 and 6 in three seconds.
+    // The rates are 4 and 6 decisions in three seconds.
     assert_eq!(
         (&limit["admitted_per_second"], &limit["refused_per_second"]),
         (&json!(1.3), &json!(2.0))
@@ -64,7 +64,7 @@ async fn a_sample_that_came_late_is_divided_by_its_length() {
     watched.ask("path", "/", 3).await;
     watched.sample_after(Duration::from_millis(1_500));
     assert_eq!(watched.limit("shop.path")["refused_history"], json!([1.5, 2.0]));
-    // As when a clock stands still.
+    // No time passes between the samples, as with a stopped clock.
     watched.ask("path", "/", 1).await;
     watched.sample_after(Duration::ZERO);
     assert!(watched.limit("shop.path")["refused_history"][2].as_f64().unwrap() > 2.0);
@@ -115,7 +115,7 @@ async fn calls_count_by_their_policies_and_only_if_they_can_be_refused() {
     let requests =
         [CallRequest::new(Operation::Acquire, two()), CallRequest::new(Operation::Acquire, two())];
     watched.calls.decide_many(&[&requests[0], &requests[1]]).await;
-    // It tells that there is no room, and refuses nothing.
+    // A peek reports that nothing remains, but refuses nothing.
     let peek = CallRequest::new(Operation::Peek, [watched.charge("a: fixed-window 2/1d", b"x")]);
     assert!(watched.calls.decide(&peek).await.unwrap().is_denied());
     watched.second();
@@ -125,7 +125,7 @@ async fn calls_count_by_their_policies_and_only_if_they_can_be_refused() {
         (&json!(2.0), &json!(3.0))
     );
     assert_eq!(limit["source"], "calls");
-    // It had room.
+    // This policy admits its charge.
     assert_eq!(watched.limit("c: fixed-window 9/1d")["admitted_per_second"], 2.0);
     assert_eq!(watched.limit("b: fixed-window 2/1d"), Value::Null);
     let totals = &watched.snapshot()["totals"];
@@ -159,7 +159,7 @@ async fn limits_without_decisions_are_forgotten_after_the_seconds_that_are_remem
     watched.second();
     assert_eq!(watched.limit("shop.user"), Value::Null);
     assert_eq!(watched.snapshot()["totals"]["admitted_history"].as_array().unwrap().len(), SECONDS);
-    // One that comes again begins with zeros.
+    // A limit that is added again begins with zeros.
     watched.ask("user", "a", 1).await;
     watched.second();
     let history = watched.limit("shop.user")["admitted_history"].clone();
@@ -179,7 +179,8 @@ async fn b46_limits_are_remembered_up_to_a_bound_and_none_is_left_out_of_the_sum
     assert_eq!(limits.len(), 50);
     assert_eq!(other["count"], MAX_LIMITS - 50);
     for kind in ["admitted_per_second", "refused_per_second"] {
-        let sum: f64 = limits.iter().chain([other]).map(|it| it[kind].as_f64().unwrap()).sum();
+        let sum: f64 =
+            limits.iter().chain([other]).map(|limit| limit[kind].as_f64().unwrap()).sum();
         assert_eq!(sum, (MAX_LIMITS + 20) as f64);
     }
     assert!(snapshot.to_string().len() < 100_000);
@@ -196,7 +197,7 @@ async fn the_limits_with_most_refusals_come_first_and_keep_their_order() {
     watched.second();
     let snapshot = watched.snapshot();
     let names: Vec<_> =
-        snapshot["limits"].as_array().unwrap().iter().map(|it| &it["limit"]).collect();
+        snapshot["limits"].as_array().unwrap().iter().map(|limit| &limit["limit"]).collect();
     let expected = [
         "shop.path",
         "shop.user",
@@ -205,7 +206,7 @@ async fn the_limits_with_most_refusals_come_first_and_keep_their_order() {
         "z: fixed-window 9/1d",
     ];
     assert_eq!(names, expected);
-    // Of equal refusals, the one with more decisions is first, and refusals count before these.
+    // Limits with equal refusals are sorted by decisions. Refusals take precedence over decisions.
     watched.ask("user", "b", 3).await;
     watched.ask("user", "c", 3).await;
     watched.acquire("a: fixed-window 9/1d", b"x", 7).await;
@@ -215,7 +216,7 @@ async fn the_limits_with_most_refusals_come_first_and_keep_their_order() {
     watched.second();
     let snapshot = watched.snapshot();
     let names: Vec<_> =
-        snapshot["limits"].as_array().unwrap().iter().map(|it| &it["limit"]).collect();
+        snapshot["limits"].as_array().unwrap().iter().map(|limit| &limit["limit"]).collect();
     let expected = [
         "shop.path",
         "a: fixed-window 9/1d",
@@ -230,7 +231,7 @@ async fn the_limits_with_most_refusals_come_first_and_keep_their_order() {
 #[tokio::test]
 async fn limits_are_in_the_order_of_the_figures_that_are_shown() {
     let mut watched = Watched::new();
-    // Many refusals, which are a while ago.
+    // These refusals happened some seconds earlier.
     watched.ask("path", "/", 100).await;
     for _ in 0..5 {
         watched.second();
@@ -272,7 +273,7 @@ async fn each_limit_among_300_is_found_by_a_part_of_its_name() {
     assert_eq!(watched.listed("name=none"), (Vec::new(), 0));
     let (listed, others) = watched.listed("rows=500");
     assert_eq!((listed.len(), others), (300, 0));
-    // The other limits have the name too.
+    // The sums contain only other limits that the name selects.
     let snapshot = watched.activity.snapshot(&"name=E29&rows=3".parse().unwrap());
     assert_eq!(snapshot["other_limits"]["refused_per_second"], 7.0);
 }
@@ -315,23 +316,23 @@ async fn what_a_store_does_not_decide_is_an_error_of_its_kind() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| {
+        .map(|error| {
             (
-                it["kind"].as_str().unwrap(),
-                it["total"].as_u64().unwrap(),
-                it["per_second"].as_f64().unwrap(),
+                error["kind"].as_str().unwrap(),
+                error["total"].as_u64().unwrap(),
+                error["per_second"].as_f64().unwrap(),
             )
         })
         .collect();
     assert_eq!(errors, [("busy", 1, 1.0), ("invalid-call", 1, 1.0), ("timeout", 2, 2.0)]);
     assert_eq!(snapshot["errors"][2]["history"], json!([2.0]));
-    // One that took no microsecond is not there.
+    // A call that took 0 µs is not kept.
     for call in snapshot["slow_calls"].as_array().unwrap() {
         let outcome = call["outcome"].as_str().unwrap();
         assert!(["busy", "invalid-call", "timeout"].contains(&outcome), "{call}");
     }
 
-    // What is answered in place of an error is one as well.
+    // An answer that replaces a store error also counts as an error.
     let failing =
         Arc::new(
             MemoryStore::new().layer(Faults::new(vec![Fault::Before(ErrorKind::Unavailable); 2])),

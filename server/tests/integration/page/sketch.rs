@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 use tidegate_server::observe::activity::Sketch;
 
-/// Few keys often, and many keys seldom.
+/// Generates a few frequent keys and many rare keys.
 fn keys() -> impl Strategy<Value = Vec<u64>> {
     prop::collection::vec(prop_oneof![3 => 0..8_u64, 2 => 0..1_000_u64], 0..600)
 }

@@ -1,4 +1,4 @@
-//! Stores and the configuration, as the page shows them.
+//! The stores and the configuration on the page.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,7 +12,7 @@ use tidegate_testkit::decide_one_by_one;
 
 use super::*;
 
-/// A store that answers, or does not.
+/// A store that can be switched off.
 #[derive(Debug, Default)]
 struct Switched {
     is_down: AtomicBool,
@@ -54,7 +54,7 @@ async fn a_store_that_does_not_answer_is_shown_and_delays_no_other() {
     let after = |seconds: u64| {
         let activity = Arc::clone(&activity);
         async move {
-            // The clock goes on when all tasks wait.
+            // The paused clock advances when all tasks wait.
             tokio::time::sleep(Duration::from_millis(seconds * 1_000 + 10)).await;
             activity.snapshot(&LimitsQuery::default())["stores"].clone()
         }
@@ -84,7 +84,7 @@ async fn a_store_that_does_not_answer_is_shown_and_delays_no_other() {
     store.is_silent.store(false, Ordering::Relaxed);
     store.is_down.store(false, Ordering::Relaxed);
     assert_eq!(after(3).await[0]["answers"], true);
-    // A second each, since the start; none before the first one is over.
+    // There is one sample per second since the start. The first sample is taken after one second.
     let samples = activity.snapshot(&LimitsQuery::default())["totals"]["admitted_history"]
         .as_array()
         .unwrap()
@@ -123,7 +123,7 @@ async fn the_state_of_the_circuit_breaker_is_shown() {
         let charge = ChargeRequest::new(policy.clone(), Bytes::new());
         assert!(calls.decide(&CallRequest::new(Operation::Acquire, [charge])).await.is_err());
     }
-    // Until the microsecond is over.
+    // The circuit stays open for a microsecond.
     while activity.snapshot(&LimitsQuery::default())["stores"][0]["breaker"] == "open" {
         tokio::task::yield_now().await;
     }
@@ -252,7 +252,7 @@ async fn times_are_those_of_what_they_stand_at_and_in_their_units() {
         () = is_probed => {}
     }
     let snapshot = activity.snapshot(&LimitsQuery::default());
-    // The clock may have been set meanwhile.
+    // The system clock may have been set during the test.
     let present = start_ms - 60_000..=now_ms() + 60_000;
     let times = [
         &snapshot["now_ms"],
@@ -276,7 +276,8 @@ async fn times_are_those_of_what_they_stand_at_and_in_their_units() {
         assert!(possible.contains(&span.as_u64().unwrap().into()), "{index}: {snapshot}");
     }
     let slow = snapshot["slow_calls"].as_array().unwrap();
-    let mut protocols: Vec<_> = slow.iter().map(|it| it["protocol"].as_str().unwrap()).collect();
+    let mut protocols: Vec<_> =
+        slow.iter().map(|call| call["protocol"].as_str().unwrap()).collect();
     protocols.sort_unstable();
     assert_eq!(protocols, ["envoy", "v1"]);
 }
@@ -312,7 +313,7 @@ async fn the_configuration_in_force_and_the_last_one_that_was_not_are_shown() {
     );
     assert_eq!(shown()["refused"]["error"].as_str().unwrap().chars().count(), 1_001);
 
-    // Names of files and limits have no effect where they are shown, nor has an error.
+    // Names of files and limits, and errors, have no effect on the place where they are shown.
     let text = "domain: \"d\\u202E\\e[31m\"\n\
                 descriptors: [{key: \"k\\u202E\\e[31m\", policy: gcra 1/s}]\n";
     let hostile = |text: &str| {
@@ -333,7 +334,10 @@ async fn the_configuration_in_force_and_the_last_one_that_was_not_are_shown() {
     shows(&snapshot["limits"], "d\\\\u{202e}\\\\u{1b}[31m.k\\\\u{202e}");
     assert_eq!(snapshot["limits"].as_array().unwrap().len(), 1, "{snapshot}");
     strings(&snapshot, &|text| {
-        assert!(!text.chars().any(|it| it.is_control() || it == '\u{202e}'), "{text:?}");
+        assert!(
+            !text.chars().any(|character| character.is_control() || character == '\u{202e}'),
+            "{text:?}"
+        );
     });
 
     let many: Vec<ConfigFile> = (0..60)
@@ -353,8 +357,8 @@ async fn the_configuration_in_force_and_the_last_one_that_was_not_are_shown() {
 fn strings(value: &Value, see: &dyn Fn(&str)) {
     match value {
         Value::String(text) => see(text),
-        Value::Array(values) => values.iter().for_each(|it| strings(it, see)),
-        Value::Object(fields) => fields.values().for_each(|it| strings(it, see)),
+        Value::Array(values) => values.iter().for_each(|value| strings(value, see)),
+        Value::Object(fields) => fields.values().for_each(|value| strings(value, see)),
         _ => {}
     }
 }

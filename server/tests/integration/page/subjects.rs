@@ -1,4 +1,4 @@
-//! The subjects that are refused most, slow calls, and what is shown of them.
+//! The subjects that are refused most, the slowest calls, and their presentation.
 
 use serde_json::json;
 use tidegate_core::{Answer, Call, Decision, Error, ErrorKind};
@@ -22,7 +22,7 @@ async fn the_subjects_refused_most_come_first_with_their_limits() {
         let call = CallRequest::new(Operation::Acquire, [charge.clone()]);
         let _ = watched.calls.decide(&call).await.unwrap();
     }
-    // Of another tenant, or of none.
+    // The tenants of these subjects differ, or are missing.
     watched.acquire("p: fixed-window 1/1d", b"x", 3).await;
     let expected = [
         ("shop.user", "shop|user=often", Value::Null, 10),
@@ -58,7 +58,7 @@ async fn without_the_setting_no_subject_and_no_tenant_is_in_the_snapshot() {
     let snapshot = watched.snapshot();
     assert!(!snapshot.to_string().contains("S3CRET"), "{snapshot}");
     assert!(!format!("{:?}", watched.activity).contains("S3CRET"));
-    // How many there are is shown.
+    // The number of refusals is shown even if subjects are hidden.
     let subjects = &snapshot["refused_subjects"];
     assert_eq!((&subjects["are_shown"], &subjects["refusals"]), (&json!(false), &json!(8)));
     assert_eq!(
@@ -72,7 +72,7 @@ async fn without_the_setting_no_subject_and_no_tenant_is_in_the_snapshot() {
 async fn refusals_and_slow_calls_are_forgotten_after_two_minutes() {
     let mut watched = Watched::with_subjects();
     watched.ask("user", "a", 5).await;
-    // Subjects of all shards.
+    // The subjects belong to all shards.
     for index in 0..100_u32 {
         watched.acquire("p: fixed-window 0/1d", &index.to_be_bytes(), 1).await;
     }
@@ -88,7 +88,7 @@ async fn refusals_and_slow_calls_are_forgotten_after_two_minutes() {
     assert_eq!(snapshot["refused_subjects"]["refusals"], 0);
     assert_eq!(snapshot["slow_calls"], json!([]));
 
-    // Both minutes are added up.
+    // The numbers of both minutes are added.
     watched.ask("user", "a", 3).await;
     for _ in 0..SECONDS {
         watched.second();
@@ -149,10 +149,16 @@ async fn hostile_subjects_are_text_without_an_effect() {
     ] {
         watched.acquire("p: fixed-window 0/1d", subject, 1).await;
         let top = top(&watched);
-        assert!(top.iter().any(|it| it["subject"] == shown), "{shown}: {top:?}");
+        assert!(top.iter().any(|row| row["subject"] == shown), "{shown}: {top:?}");
     }
     watched.ask("user", "\u{202e}\u{1b}[2J", 4).await;
-    assert!(!watched.snapshot().to_string().chars().any(|it| it.is_control() || it == '\u{202e}'));
+    assert!(
+        !watched
+            .snapshot()
+            .to_string()
+            .chars()
+            .any(|character| character.is_control() || character == '\u{202e}')
+    );
 }
 
 #[tokio::test]
@@ -165,7 +171,7 @@ async fn the_slowest_calls_are_shown_with_their_protocol_limit_and_outcome() {
     let snapshot = watched.snapshot();
     let calls = snapshot["slow_calls"].as_array().unwrap();
     assert_eq!(calls.len(), 10);
-    assert!(calls.is_sorted_by_key(|it| u64::MAX - it["took_us"].as_u64().unwrap()));
+    assert!(calls.is_sorted_by_key(|call| u64::MAX - call["took_us"].as_u64().unwrap()));
     for call in calls {
         let (limit, subject) = match call["protocol"].as_str().unwrap() {
             "envoy" => ("shop.user", "shop|user=a"),
@@ -202,7 +208,7 @@ async fn calls_of_a_pipeline_are_one_slow_call() {
     );
 }
 
-/// A store that fails after a while.
+/// A store that fails after a delay.
 #[derive(Debug)]
 struct Failing;
 

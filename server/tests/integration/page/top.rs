@@ -64,7 +64,7 @@ fn the_terminal_shows_lines_in_columns() {
     let buffer = terminal.backend().buffer();
     let row = |y: u16| (0..60).map(|x| buffer[(x, y)].symbol()).collect::<String>();
     assert_eq!(row(0).trim_end(), "Tidegate 1.2.3, up for 3 min  stale: no \u{fffd}answer");
-    // Numbers of all rows are below each other.
+    // The numbers of all rows are aligned.
     for y in 4..7 {
         assert!(row(y).ends_with("       1.0       2.0       0.0"), "{:?}", row(y));
     }
@@ -119,7 +119,7 @@ async fn the_client_reads_snapshots_with_a_login_and_says_what_went_wrong() {
     for wrong in ["", "127.0.0.1:6060", "https://", "http://", "ftp://a", "http://a b"] {
         assert!(Client::new(wrong, None, &TopTls::default()).is_err(), "{wrong}");
     }
-    // A server that says nothing of what it should.
+    // The server returns no valid snapshot.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let other = axum::Router::new().route("/activity", axum::routing::get(|| async { "hello" }));
@@ -127,7 +127,7 @@ async fn the_client_reads_snapshots_with_a_login_and_says_what_went_wrong() {
     assert!(Client::new(&url, None, &TopTls::default()).unwrap().fetch().await.is_err());
 }
 
-/// A snapshot with something in each field.
+/// Returns a snapshot with a value in each field.
 fn full() -> Value {
     let at = |seconds: u64| 1_000_000_000 - seconds * 1_000;
     json!({
@@ -175,7 +175,7 @@ fn each_field_of_a_snapshot_has_its_place_and_unit() {
         "d.a                                                    1.0       2.0       3.0",
         "1234 others                                            4.0       5.0       6.0",
         "",
-        "SUBJECTS REFUSED MOST, IN THIS MINUTE AND THE ONE BEFORE    at least   at most",
+        "SUBJECTS REFUSED MOST, IN THIS AND THE PREVIOUS MINUTE      at least   at most",
         "s  tenant t  d.a                                               1,234 1,234,567",
         "",
         "STORES                                                       breaker    answer",
@@ -187,7 +187,7 @@ fn each_field_of_a_snapshot_has_its_place_and_unit() {
         "5 limits in 2 domains of 4 files, in force for 119 s; changed 2 times",
         "refused 2 min ago: bad",
         "",
-        "SLOWEST CALLS, OF THIS MINUTE AND THE ONE BEFORE             outcome      took",
+        "SLOWEST CALLS IN THIS AND THE PREVIOUS MINUTE                outcome      took",
         "1 s ago  v1  d.a  s                                          refused     2.3 s",
         "1 s ago  v1  (no limit)                                      timeout   12.3 ms",
         "1 s ago  v1  d.a                                            admitted    999 µs",
@@ -204,8 +204,8 @@ fn what_is_wrong_is_red_and_what_is_not_is_not() {
     let red = |snapshot: &Value| {
         let lines = lines(snapshot, &State::Live, Some(78));
         let spans = lines.iter().flat_map(|line| &line.spans);
-        let red = spans.filter(|it| it.style.fg == Some(Color::Red));
-        red.map(|it| it.content.trim().to_owned()).collect::<Vec<_>>()
+        let red = spans.filter(|span| span.style.fg == Some(Color::Red));
+        red.map(|span| span.content.trim().to_owned()).collect::<Vec<_>>()
     };
     let mut snapshot = full();
     let problem = "! The store redis://a (store) does not answer: down";
@@ -219,7 +219,7 @@ fn what_is_wrong_is_red_and_what_is_not_is_not() {
     assert_eq!(red(&snapshot), [""; 0]);
     let hidden = json!({"refused_subjects": {"are_shown": false, "top": [{"subject": "s"}]}});
     assert!(text(&hidden, 78).contains("(hidden)"));
-    // Limits beyond the bound have rates, and are not counted.
+    // Limits beyond the bound have rates, but are not counted.
     let other = json!({"other_limits": {"count": 0, "refused_per_second": 0.5}});
     assert!(text(&other, 78).contains("0.5"));
     assert!(text(&json!({"other_limits": {"count": 3}}), 78).contains("3 others"));
@@ -233,7 +233,7 @@ fn a_long_cell_widens_its_column_and_cuts_no_other() {
     let shown = text(&snapshot, 60);
     let rows: Vec<&str> = shown.lines().skip_while(|line| !line.starts_with("SLOWEST")).collect();
     let expected = [
-        "SLOWEST CALLS, OF THIS MINUTE…             outcome      took",
+        "SLOWEST CALLS IN THIS AND THE…             outcome      took",
         "1 s ago  v1  d.a  s                        refused     2.3 s",
         "1 s ago  v1  (no limit)         unsupported-server   12.3 ms",
         "1 s ago  v1  d.a                          admitted    999 µs",

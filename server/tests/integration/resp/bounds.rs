@@ -1,4 +1,4 @@
-//! What a client may send, and how slowly.
+//! Bounds on the commands of RESP clients, and on their times.
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use proptest::collection::vec;
@@ -38,9 +38,9 @@ async fn a_silent_client_and_one_that_sends_too_slowly_are_disconnected() {
     settings.idle_timeout = Duration::from_millis(50);
     settings.command_timeout = Duration::from_millis(40);
     let server = Server::with(settings).await;
-    assert_eq!(server.answer(b"").await, "-ERR no command has come for 50ms\r\n");
+    assert_eq!(server.answer(b"").await, "-ERR no command arrived within 50ms\r\n");
     let answer = server.answer(b"PING\r\n*2\r\n$4\r\nEC").await;
-    assert_eq!(answer, "+PONG\r\n-ERR a command has not come within 40ms\r\n");
+    assert_eq!(answer, "+PONG\r\n-ERR a command did not arrive within 40ms\r\n");
 }
 
 #[tokio::test(start_paused = true)]
@@ -56,11 +56,11 @@ async fn bytes_do_not_prolong_the_time_of_a_command() {
         bytes += 1;
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    // The server still takes bytes for a second, without a use for them.
+    // The server still accepts bytes for a second after its answer, and drops them.
     assert!((29..=32).contains(&bytes), "{bytes}");
     let mut answer = String::new();
     client.read_to_string(&mut answer).await.unwrap();
-    assert_eq!(answer, "-ERR a command has not come within 30s\r\n");
+    assert_eq!(answer, "-ERR a command did not arrive within 30s\r\n");
     served.await.unwrap().unwrap();
 }
 
@@ -72,15 +72,15 @@ async fn each_command_has_its_own_time() {
         (Duration::from_secs(30), Duration::from_secs(60));
     let (mut client, server) = tokio::io::duplex(256);
     let served = tokio::spawn(serve_stream(server, calls, settings));
-    // The end of a command comes with the begin of the next one.
+    // The end of each command arrives together with the beginning of the next command.
     for part in ["PIN", "G\r\nPIN", "G\r\n*1\r\n$4\r\nPI", "NG\r\n"] {
         client.write_all(part.as_bytes()).await.unwrap();
         tokio::time::sleep(Duration::from_secs(25)).await;
     }
-    // Idle since the last one.
+    // The idle time begins after the last command.
     let mut answer = String::new();
     client.read_to_string(&mut answer).await.unwrap();
-    assert_eq!(answer, "+PONG\r\n".repeat(3) + "-ERR no command has come for 60s\r\n");
+    assert_eq!(answer, "+PONG\r\n".repeat(3) + "-ERR no command arrived within 60s\r\n");
     served.await.unwrap().unwrap();
 }
 
@@ -105,7 +105,7 @@ async fn a_client_that_does_not_read_its_replies_is_disconnected() {
     let mut server = Server::with(settings).await;
     let mut stream = server.stream().await;
     let command = format!("*2\r\n$4\r\nECHO\r\n$1000000\r\n{}\r\n", "x".repeat(1_000_000));
-    // The sockets' buffers take some of it.
+    // The buffers of the sockets accept some of these bytes.
     for _ in 0..100 {
         if stream.write_all(command.as_bytes()).await.is_err() {
             break;
@@ -132,7 +132,7 @@ async fn connections_beyond_the_maximum_are_refused_and_later_ones_served() {
     };
     tokio::time::timeout(Duration::from_secs(60), served).await.unwrap();
     assert_eq!(ask(&mut two, "PING").await, "PONG");
-    // Nor are those counted that have ended.
+    // Ended connections are not counted.
     let info = async {
         while !ask(&mut two, "INFO").await.contains("connected_clients:1\r\nmaxclients:2\r\n") {
             tokio::task::yield_now().await;
@@ -147,12 +147,12 @@ async fn at_the_end_what_has_come_is_answered() {
     let mut idle = server.stream().await;
     let mut busy = server.stream().await;
     busy.write_all("CL.THROTTLE k 9999 1 60\r\n".repeat(5_000).as_bytes()).await.unwrap();
-    // The first reply is there, so the others are on their way.
+    // After the first reply, the other commands are in flight.
     let mut first = [0];
     busy.read_exact(&mut first).await.unwrap();
     server.stop();
     assert_eq!(rest(&mut idle).await, "");
-    // None of them is cut off, though commands are left in the socket.
+    // No reply is cut off, although commands remain unread in the socket.
     let answer = rest(&mut busy).await;
     let replies = answer.matches("*5\r\n:0\r\n:10000\r\n").count();
     assert!(replies > 0 && answer.ends_with("\r\n"), "{replies}");
@@ -172,7 +172,7 @@ fn commands_and_connections_are_counted() {
                 ask(client, line).await;
             }
             server.answer(b"*x\r\n").await;
-            // It ends a moment after its client has.
+            // The server notices the end of the connection a moment after the client has closed it.
             let open = "tidegate_server_resp_connections 1\n";
             let ended = async {
                 while !handle.render().contains(open) {
@@ -197,7 +197,7 @@ fn commands_and_connections_are_counted() {
     });
 }
 
-/// Bytes that are often nearly a command.
+/// Generates bytes that are often almost commands.
 fn hostile() -> impl Strategy<Value = Bytes> {
     let words = prop_oneof![
         Just(b"*5\r\n".to_vec()),
@@ -230,7 +230,7 @@ proptest! {
             let (mut reader, mut writer) = tokio::io::split(client);
             let sent = async {
                 for part in bytes.chunks(part) {
-                    // It may have ended.
+                    // The write fails if the server has closed the connection.
                     if writer.write_all(part).await.is_err() {
                         break;
                     }

@@ -1,4 +1,4 @@
-//! Clients of Redis, unmodified.
+//! Unmodified Redis clients.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -7,11 +7,11 @@ use tokio::process::Command;
 
 use super::*;
 
-/// The one beside the Redis that the tests use.
+/// Returns the `redis-cli` in the directory of the Redis server that the tests use.
 fn redis_cli_program() -> PathBuf {
     let server = std::env::var_os("TIDEGATE_REDIS_SERVER").map(PathBuf::from);
-    let beside = server.as_deref().and_then(Path::parent).map(|it| it.join("redis-cli"));
-    beside.filter(|it| it.is_file()).unwrap_or_else(|| "redis-cli".into())
+    let beside = server.as_deref().and_then(Path::parent).map(|folder| folder.join("redis-cli"));
+    beside.filter(|path| path.is_file()).unwrap_or_else(|| "redis-cli".into())
 }
 
 async fn cli(server: &Server, options: &[&str], input: &str) -> String {
@@ -67,7 +67,7 @@ async fn by_the_redis_crate(server: &Server, parameters: &str, login: &str) {
     }
     let answers: Vec<Vec<i64>> = pipe.query_async(&mut connection).await.unwrap();
     let expected = [[0, 2, 0, -1, 120], [0, 2, 1, -1, 60], [1, 2, 0, 60, 120]];
-    assert_eq!(answers, expected.map(|it| it.to_vec()));
+    assert_eq!(answers, expected.map(|answer| answer.to_vec()));
     let mut acquire = redis::cmd("TG.ACQUIRE");
     acquire.arg(&b"\0\xff\r\n"[..]).arg("gcra 1/m burst 5").arg("COST").arg(3);
     let (admitted, wait, charge): (bool, i64, (String, i64, i64, i64, i64, i64)) =

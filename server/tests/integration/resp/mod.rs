@@ -1,4 +1,4 @@
-//! The protocol of Redis, over sockets.
+//! The protocol of Redis over sockets.
 
 mod bounds;
 mod clients;
@@ -65,10 +65,10 @@ impl Server {
         stream
     }
 
-    /// All that is answered to these bytes, up to the end of the connection.
+    /// Sends bytes, and returns the answer until the end of the connection.
     async fn answer(&self, bytes: &[u8]) -> String {
         let mut stream = self.stream().await;
-        // The server may answer, and close, before it has read all.
+        // The server can answer and close the connection before it has read all bytes.
         let _ = stream.write_all(bytes).await;
         rest(&mut stream).await
     }
@@ -85,7 +85,8 @@ impl Server {
 async fn rest(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
     let read = stream.read_to_end(&mut answer);
-    // What is sent to a socket that was closed may end it in place of an end of file.
+    // Bytes that are sent to a closed socket can end the connection with a reset instead of an end
+    // of file.
     let _ = tokio::time::timeout(Duration::from_secs(60), read).await.unwrap();
     String::from_utf8_lossy(&answer).into_owned()
 }
@@ -96,13 +97,13 @@ fn with_login() -> RespSettings {
     settings
 }
 
-/// The reply to a command in one line.
+/// Sends a command, and returns its reply as a text in one line.
 async fn ask(client: &mut Client, line: &str) -> String {
     let words: Vec<&str> = line.split(' ').map(|word| word.trim_matches('\'')).collect();
     show(&client.call(&words).await.unwrap())
 }
 
-/// The reply to a command whose arguments have spaces.
+/// Sends a command whose arguments can contain spaces, and returns its reply as a text.
 async fn call(client: &mut Client, arguments: &[&str]) -> String {
     show(&client.call(arguments).await.unwrap())
 }

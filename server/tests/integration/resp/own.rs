@@ -62,7 +62,7 @@ async fn a_block_lasts_as_long_as_it_says_and_can_be_lifted() {
     assert!(call(client, &["TG.ACQUIRE", "bob", policy]).await.starts_with("[0 1500 "));
     call(client, &["TG.BLOCK", "bob", policy, "EX", "0"]).await;
     assert!(call(client, &["TG.ACQUIRE", "bob", policy]).await.starts_with("[1 0 "));
-    // Those of CL.THROTTLE can be blocked too.
+    // The subjects of CL.THROTTLE can be blocked too.
     call(client, &["TG.BLOCK", "k", "throttle: gcra 1/60s", "EX", "90"]).await;
     assert_eq!(ask(client, "CL.THROTTLE k 0 1 60").await, "[1 1 0 90 90]");
 }
@@ -114,7 +114,7 @@ async fn the_charges_of_a_hold_can_be_sent_again_with_their_costs() {
         let answer = call(client, &cancel).await;
         assert!(answer.starts_with("[1 0 [allowed 100 100 0 0 60] "), "{answer}");
     }
-    // A check-only charge needs no cost, and another one does.
+    // A check-only charge needs no cost, but any other charge does.
     let settle = ["TG.SETTLE", "a", tokens, "COST", "0", "AND", "a", requests, "CHECK", "ID", "x"];
     let answer = call(client, &settle).await;
     assert!(answer.starts_with("[1 0 [allowed 100 100 0 0 60] "), "{answer}");
@@ -214,7 +214,7 @@ async fn b95_keys_tenants_and_ids_may_be_any_bytes_and_other_arguments_are_refus
     for (key, tenant) in [
         (&b"dave\xff"[..], &b"t"[..]),
         (b"dave\xfe", b"t"),
-        // The replacement character of lossy readers, and a lone surrogate.
+        // The values contain the replacement character of lossy decoders, and a lone surrogate.
         (b"dave\xef\xbf\xbd", b"t"),
         (b"dave\xed\xa0\x80", b"t"),
         (b"dave\xff", b"t\xff"),
@@ -243,7 +243,7 @@ async fn b95_keys_tenants_and_ids_may_be_any_bytes_and_other_arguments_are_refus
         ),
         (
             vec![b"TG.ACQUIRE", b"k", b"gcra 1/s", b"CO\xffST", b"1"],
-            "-ERR invalid-call: there is no option 'CO\\xffST', but",
+            "-ERR invalid-call: there is no option 'CO\\xffST'; the known options are",
         ),
         (
             vec![b"CL.THROTTLE", b"k", b"\xff", b"1", b"1"],
@@ -266,9 +266,12 @@ async fn what_is_wrong_with_a_command_is_said() {
         (&["TG.ACQUIRE", "k"][..], "-ERR wrong number of arguments for 'tg.acquire' command"),
         (
             &["TG.ACQUIRE", "k", "gcra 1/s", "FOO"],
-            "there is no option 'FOO', but AND, TENANT, COST",
+            "there is no option 'FOO'; the known options are AND, TENANT, COST",
         ),
-        (&["TG.PEEK", "k", "gcra 1/s", "ID", "x"], "there is no option 'ID', but AND"),
+        (
+            &["TG.PEEK", "k", "gcra 1/s", "ID", "x"],
+            "there is no option 'ID'; the known options are AND",
+        ),
         (&["TG.ACQUIRE", "k", "gcra 1/s", "COST"], "COST has no value"),
         (&["TG.ACQUIRE", "k", "gcra 1/s", "COST", "1", "COST", "1"], "COST is given twice"),
         (&["TG.ACQUIRE", "k", "gcra 1/s", "CHECK", "CHECK"], "CHECK is given twice"),
@@ -281,15 +284,12 @@ async fn what_is_wrong_with_a_command_is_said() {
             "MIN is '0'; it must be a whole number from 1",
         ),
         (&["TG.ACQUIRE", "k", "gcra 1/s", "MIN", "2"], "-ERR invalid-call: "),
-        (&["TG.ACQUIRE", "k", "gcra 1/s", "AND", "k"], "each charge has a key and a policy"),
+        (&["TG.ACQUIRE", "k", "gcra 1/s", "AND", "k"], "each charge must have a key and a policy"),
         (
             &["TG.ACQUIRE", "k", "gcra 1/s", "ID", "x"],
             "EX or PX, the time to live of ID, is missing",
         ),
-        (
-            &["TG.ACQUIRE", "k", "gcra 1/s", "EX", "5"],
-            "ID, which EX or PX is the time to live of, is missing",
-        ),
+        (&["TG.ACQUIRE", "k", "gcra 1/s", "EX", "5"], "ID, to which EX or PX applies, is missing"),
         (&["TG.ACQUIRE", "k", "gcra 1/s", "ID", "", "EX", "5"], "the id of the call is empty"),
         (&["TG.ACQUIRE", "k", "gcra 1/s", "ID", "x", "EX", "9223372036854775807"], "time to live"),
         (
@@ -308,7 +308,7 @@ async fn what_is_wrong_with_a_command_is_said() {
         let answer = call(client, command).await;
         assert!(answer.starts_with("-ERR ") && answer.contains(why), "{command:?}: {answer}");
     }
-    // What is quoted does not end the line.
+    // Quoted text does not end the line.
     let answer = call(client, &["TG.ACQUIRE", "k", "x\r\n+OK\r\n"]).await;
     assert!(answer.starts_with("-ERR invalid-call: "), "{answer}");
     assert!(!answer.contains(char::is_control), "{answer:?}");

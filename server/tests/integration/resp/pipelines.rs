@@ -29,8 +29,8 @@ impl<S: Store> Layer<S> for Batches {
     }
 }
 
-/// A pipeline that arrives in one piece needs one round trip to the store. A server that reads it
-/// in smaller turns needs more.
+/// A pipeline that arrives in one part needs one round trip to the store. If the server read it in
+/// smaller turns, it would need more.
 #[tokio::test]
 async fn a_pipeline_of_256_commands_is_one_batch() {
     let clock = ManualClock::new(Timestamp::from_micros(START * 1_000_000));

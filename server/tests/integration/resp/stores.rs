@@ -1,4 +1,5 @@
-//! The same commands to a server with a memory store and to one with a Redis: the same replies.
+//! Compares a server on a memory store with a server on Redis: the same commands must have the same
+//! replies.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -11,7 +12,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use super::*;
 use crate::scene::block_on;
 
-/// No time gives anything back within a test, so the few milliseconds between the servers show in times only.
+/// The policies refill nothing during a test. Therefore the few milliseconds between the two
+/// servers affect only times in replies.
 const POLICIES: [&str; 6] = [
     "fixed-window 5/365d anchored",
     "sliding-log 4/365d block 30d",
@@ -21,10 +23,12 @@ const POLICIES: [&str; 6] = [
     "gcra 2/3650d burst 4",
 ];
 
-/// A bucket regains a fraction at once: what can be given back after that is a whole unit less.
+/// The policies without buckets. A bucket refills a fraction immediately, so that a later refund is
+/// one unit lower.
 const WITHOUT_BUCKETS: &[&str] = POLICIES.split_at(4).0;
 
-/// From this number on, a number is a time in milliseconds or seconds, and may differ by a minute.
+/// A number from this value on is a time in milliseconds or seconds. Such times can differ by up to
+/// a minute.
 const TIMES: u64 = 1_000;
 const MAX_DIFFERENCE: u64 = 60_000;
 
@@ -90,7 +94,7 @@ fn encode(command: &[String]) -> Vec<u8> {
     bytes
 }
 
-/// The replies of a server to all commands, each as its lines.
+/// Returns the replies of a server to all commands. Each reply is a list of its lines.
 async fn replies(
     store: Arc<dyn Store>,
     commands: &[Vec<String>],
@@ -130,7 +134,7 @@ async fn replies(
 }
 
 fn are_equal(one: &str, other: &str) -> bool {
-    let number = |line: &str| line.strip_prefix(':').and_then(|it| it.parse::<u64>().ok());
+    let number = |line: &str| line.strip_prefix(':').and_then(|digits| digits.parse::<u64>().ok());
     match (number(one), number(other)) {
         (Some(one), Some(other)) if one >= TIMES && other >= TIMES => {
             one.abs_diff(other) <= MAX_DIFFERENCE

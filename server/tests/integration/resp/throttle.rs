@@ -1,4 +1,4 @@
-//! `CL.THROTTLE` and `THROTTLE`.
+//! The commands `CL.THROTTLE` and `THROTTLE`.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -21,8 +21,8 @@ async fn the_example_of_redis_cell() {
 async fn the_cases_of_redis_cell() {
     let server = Server::start().await;
     let mut client = server.client().await;
-    // Milliseconds since the case before, quantity, what is answered. Where redis-cell's own test has 3.9 s, 4 s are
-    // answered.
+    // Each case has the milliseconds since the previous case, the quantity and the reply. The test
+    // of redis-cell itself has 3.9 s where the reply here is 4 s.
     for (millis, quantity, expected) in [
         (0, 6, "[1 5 5 -1 0]"),
         (0, 1, "[0 5 4 -1 1]"),
@@ -50,8 +50,9 @@ async fn the_cases_of_redis_cell() {
 async fn the_cases_of_throttlecrab() {
     let server = Server::start().await;
     let mut client = server.client().await;
-    // The limit is `max_burst`, the first number is 1 if it is admitted, and the wait comes last. `reset_after` is the
-    // time until all is there again; theirs is up to a burst later.
+    // The limit is `max_burst`, the first number is 1 if the call is admitted, and the wait is
+    // last. `reset_after` is the time until the whole limit is available again. In throttlecrab, it
+    // is up to a burst later.
     for (arguments, expected) in [
         ("test_key 10 100 60", "[1 10 9 1 0]"),
         ("test_key2 10 100 60 5", "[1 10 5 3 0]"),
@@ -61,7 +62,7 @@ async fn the_cases_of_throttlecrab() {
         ("exhaustion_test 3 100 60", "[0 3 0 2 1]"),
         ("dynamic_limit_key 10 100 60", "[1 10 9 1 0]"),
         ("dynamic_limit_key 5 100 60", "[1 5 3 2 0]"),
-        // Theirs names a wait, after which it is refused again.
+        // throttlecrab returns a wait, but refuses the call again after this wait.
         ("large_quantity_key 10 100 60 15", "[0 10 10 0 -1]"),
     ] {
         assert_eq!(
@@ -77,7 +78,7 @@ async fn b67_a_wait_is_rounded_up_also_by_less_than_a_millisecond() {
     let server = Server::start().await;
     let mut client = server.client().await;
     assert_eq!(ask(&mut client, "CL.THROTTLE k 0 1 2").await, "[0 1 0 -1 2]");
-    // redis-cell answers 1 s where 1.0004 s are left.
+    // redis-cell returns 1 s although 1.0004 s remain.
     server.clock.advance(Duration::from_micros(999_600));
     assert_eq!(ask(&mut client, "CL.THROTTLE k 0 1 2").await, "[1 1 0 2 2]");
     server.advance(1_000);
@@ -115,7 +116,7 @@ async fn numbers_that_are_not_possible_are_errors_with_their_bounds() {
         let answer = ask(&mut client, line).await;
         assert!(answer.starts_with("-ERR ") && answer.contains(why), "{line}: {answer}");
     }
-    // The maximum quantity is no error, and never admitted.
+    // The maximum quantity is not an error, but it is never admitted.
     assert_eq!(ask(&mut client, "CL.THROTTLE k 1 1 1 9223372036854775807").await, "[1 2 2 -1 0]");
     assert_eq!(ask(&mut client, "CL.THROTTLE k 1 1 1").await, "[0 2 1 -1 1]");
 }
@@ -136,7 +137,7 @@ async fn keys_are_any_bytes() {
 #[tokio::test]
 async fn a_pipeline_is_answered_in_order_however_it_is_cut() {
     let server = Server::start().await;
-    // More than a batch, on two keys, and between them what is no call.
+    // The commands exceed one batch, use two keys, and include commands that are not calls.
     let (mut sent, mut expected) = (Vec::new(), String::new());
     for index in 0..1_000_i64 {
         sent.extend(format!("CL.THROTTLE k{} 499 1 3600\r\n", index % 2).bytes());
@@ -191,7 +192,8 @@ async fn connections_share_one_exact_count() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// The replies are the core's decisions, in whole seconds; and after the wait that is named a call alone is admitted.
+    /// The replies contain the decisions of the core with times in whole seconds. After the
+    /// returned wait, a call without concurrent calls is admitted.
     #[test]
     fn replies_are_the_decisions_of_the_core(
         burst in 0_u64..6, count in 1_u64..8, period in 1_u64..20,
@@ -210,9 +212,9 @@ proptest! {
                 clock.advance(Duration::from_micros(micros));
                 let charge = [Charge::new(&policy, "k").cost(quantity)];
                 let decision = store.decide_now(&Call::acquire(&charge)).unwrap();
-                let it = decision.verdicts()[0];
-                let (limit, left, reset) = (it.limit(), it.remaining(), up(it.reset_after()));
-                let wait = it.retry_after().map_or("-1".to_owned(), |it| up(it).to_string());
+                let verdict = decision.verdicts()[0];
+                let (limit, left, reset) = (verdict.limit(), verdict.remaining(), up(verdict.reset_after()));
+                let wait = verdict.retry_after().map_or("-1".to_owned(), |wait| up(wait).to_string());
                 let (command, expected) = match (is_crab, decision.is_allowed()) {
                     (true, true) => (format!("THROTTLE k {}", burst + 1), format!("[1 {limit} {left} {reset} 0]")),
                     (true, false) => (format!("THROTTLE k {}", burst + 1), format!("[0 {limit} {left} {reset} {wait}]")),

@@ -1,4 +1,5 @@
-//! `MULTI`, `EXEC`, `DISCARD`: as Redis, and nothing is charged before `EXEC`.
+//! The commands `MULTI`, `EXEC` and `DISCARD`. They behave as in Redis, and nothing is charged
+//! before `EXEC`.
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use proptest::collection::vec;
@@ -12,7 +13,7 @@ use crate::scene::block_on;
 
 const ACQUIRE: [&str; 3] = ["TG.ACQUIRE", "alice", "fixed-window 10/1h anchored"];
 
-/// Returns the usage that [`ACQUIRE`] has charged.
+/// Returns the amount that [`ACQUIRE`] has charged.
 async fn taken(server: &Server) -> i64 {
     let peek = [&["TG.PEEK"], &ACQUIRE[1..]].concat();
     let reply = server.client().await.call(&peek).await.unwrap();
@@ -39,7 +40,7 @@ async fn b98_a_transaction_is_charged_at_exec_and_in_order() {
     assert_eq!(taken(&server).await, 0);
     assert_eq!(ask(client, "EXEC").await, replies_of_acquires(1..=3));
     assert_eq!(taken(&server).await, 3);
-    // The transaction is over.
+    // The transaction has ended.
     assert_eq!(ask(client, "EXEC").await, "-ERR EXEC without MULTI");
     assert_eq!(call(client, &ACQUIRE).await, "[1 0 [allowed 10 6 0 3600000 1]]");
 }
@@ -258,7 +259,7 @@ fn queued_commands_are_counted_when_they_are_executed() {
     });
 }
 
-/// Generates a command that Redis and this server have in common.
+/// Generates a command that both Redis and this server support.
 fn line() -> impl Strategy<Value = &'static str> {
     select(vec![
         "PING",
@@ -288,8 +289,8 @@ fn line() -> impl Strategy<Value = &'static str> {
     ])
 }
 
-/// Generates complete, open and missing transactions. None contains `MULTI`, because the reply of
-/// Redis depends on its version.
+/// Generates complete, open and missing transactions. None of them contains `MULTI`, because the
+/// reply of Redis to a nested `MULTI` depends on its version.
 fn lines() -> impl Strategy<Value = Vec<&'static str>> {
     let end = select(vec!["EXEC", "EXEC", "EXEC", "DISCARD", "RESET"]);
     let transaction = (vec(line(), 0..6), end).prop_map(|(mut lines, end)| {

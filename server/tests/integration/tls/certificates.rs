@@ -1,4 +1,4 @@
-//! Roots, and certificates that they have signed.
+//! Root certificates, and certificates that are signed by them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,13 +25,13 @@ impl Root {
     pub(crate) fn new() -> Self {
         let mut params = CertificateParams::new(vec![]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // All roots have the same name: they differ in their keys alone.
+        // All roots have the same name. They differ only in their keys.
         params.distinguished_name.push(DnType::CommonName, "root");
         let key = KeyPair::generate().unwrap();
         Self { certificate: params.self_signed(&key).unwrap(), issuer: Issuer::new(params, key) }
     }
 
-    /// An authority that this one has signed, and its certificate.
+    /// Returns an intermediate authority that this root has signed, and its certificate.
     pub(crate) fn intermediate(&self) -> (Self, String) {
         let mut params = CertificateParams::new(vec![]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -64,7 +64,7 @@ impl Root {
         roots
     }
 
-    /// What a client trusts and shows.
+    /// Returns the configuration of a client that trusts this root and presents `identity`.
     pub(crate) fn client(&self, identity: Option<&Issued>) -> ClientConfig {
         self.client_of(identity, rustls::ALL_VERSIONS)
     }
@@ -94,8 +94,8 @@ impl Issued {
     }
 }
 
-/// A directory as a Secret of Kubernetes is one: the files are links to those of `..data`, which is a link that is
-/// swapped.
+/// A directory like a mounted Kubernetes Secret. The files are links into `..data`, which is a link
+/// that is swapped.
 pub(crate) struct Files {
     directory: tempfile::TempDir,
 }
@@ -119,7 +119,7 @@ impl Files {
         self.directory.path().join(name)
     }
 
-    /// Replaces all files at once.
+    /// Replaces all files atomically.
     pub(crate) fn swap(&self, certificate: &str, key: &str, roots: &str) {
         let folder = tempfile::Builder::new().prefix("..").tempdir_in(self.directory.path());
         let folder = folder.unwrap().keep();

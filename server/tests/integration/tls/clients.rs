@@ -1,4 +1,4 @@
-//! Which clients may connect.
+//! Tests of client certificates: accepted and refused clients.
 
 use rustls::version::{TLS12, TLS13};
 
@@ -24,7 +24,8 @@ async fn a_client_that_does_not_trust_the_root_refuses() {
     assert!(error.message().contains("InvalidCertificate"), "{error}");
 }
 
-/// The server's root is not the clients' root, so that neither stands in for the other.
+/// Creates different roots for the server and for the clients, so that neither can replace the
+/// other.
 fn two_roots() -> (Root, Root, Files) {
     let (root, clients) = (Root::new(), Root::new());
     let files = Files::of(&root.issue("localhost"), &clients.pem());
@@ -36,9 +37,10 @@ async fn a_client_has_to_show_a_certificate_of_the_given_roots() {
     let (root, clients, files) = two_roots();
     let server = Server::start(with_clients(&files)).await;
     let known = clients.issue("envoy");
-    let expired = clients.issue_with("envoy", |it| it.not_after = rcgen::date_time_ymd(2001, 1, 1));
-    let of_server = clients.issue_with("envoy", |it| {
-        it.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
+    let expired =
+        clients.issue_with("envoy", |params| params.not_after = rcgen::date_time_ymd(2001, 1, 1));
+    let server_only = clients.issue_with("envoy", |params| {
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
     });
     let other = root.issue("envoy");
     for versions in [&[&TLS12], &[&TLS13]] {
@@ -48,7 +50,7 @@ async fn a_client_has_to_show_a_certificate_of_the_given_roots() {
             ("none", None),
             ("of another root", Some(&other)),
             ("expired", Some(&expired)),
-            ("for servers only", Some(&of_server)),
+            ("for servers only", Some(&server_only)),
         ] {
             assert!(call(identity).await.is_err(), "{why} {versions:?}");
         }
@@ -74,7 +76,7 @@ async fn a_client_has_to_have_the_given_name() {
         assert_eq!(called.is_ok(), is_served, "{name}: {called:?}");
     }
     assert!(server.call(root.client(None)).await.is_err());
-    // The right name of another root.
+    // The certificate contains the right name, but another root has signed it.
     assert!(server.call(root.client(Some(&root.issue("envoy.example.com")))).await.is_err());
 }
 

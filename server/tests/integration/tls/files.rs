@@ -1,4 +1,4 @@
-//! Files that cannot be used, and what is said about them.
+//! Invalid files, and the messages about them.
 
 use std::fs;
 
@@ -31,7 +31,7 @@ fn an_error_names_the_file_and_what_is_wrong_with_it() {
         ([certificate, &cut(key), roots], "tls.key", "it is not PEM: a section has no end"),
         ([certificate, junk_key, roots], "tls.key", "the private key is not valid"),
         ([certificate, encrypted, roots], "tls.key", "the key needs a passphrase"),
-        ([certificate, &other.key, roots], "tls.key", "is not that of the certificate in"),
+        ([certificate, &other.key, roots], "tls.key", "does not belong to the certificate in"),
         ([certificate, key, ""], "ca.crt", "there is no certificate in it (PEM)"),
         ([certificate, key, junk], "ca.crt", "the certificate is not valid"),
     ] {
@@ -64,17 +64,18 @@ fn a_name_of_clients_has_to_be_one_and_needs_roots() {
     named.client_name = Some("envoy".to_owned());
     assert!(Tls::open(Protocol::Grpc, named.clone()).is_ok());
     named.client_roots = None;
-    assert!(error(named).contains("there are no roots"));
+    assert!(error(named).contains("there are no root certificates of clients"));
 }
 
 #[tokio::test]
 async fn a_certificate_that_has_expired_is_used_with_a_warning() {
     let root = Root::new();
-    let issued = root.issue_with("localhost", |it| it.not_after = rcgen::date_time_ymd(2001, 1, 1));
+    let issued =
+        root.issue_with("localhost", |params| params.not_after = rcgen::date_time_ymd(2001, 1, 1));
     let files = Files::of(&issued, "");
     let server = Server::start(settings(&files)).await;
     let warning = server.tls.warning().unwrap();
-    let expected = format!("{}: the certificate has expired ", files.path("tls.crt").display());
+    let expected = format!("{}: the certificate expired ", files.path("tls.crt").display());
     assert!(warning.starts_with(&expected), "{warning}");
     let error = server.call(root.client(None)).await.unwrap_err();
     assert!(error.message().contains("Expired"), "{error}");
@@ -85,7 +86,7 @@ async fn a_certificate_that_has_expired_is_used_with_a_warning() {
 
 #[test]
 fn keys_of_all_usual_forms_are_read() {
-    // As `openssl ecparam -genkey` and `openssl genrsa -traditional` write them.
+    // `openssl ecparam -genkey` and `openssl genrsa -traditional` write keys in this form.
     let directory = tempfile::tempdir().unwrap();
     for make in [
         "openssl ecparam -name prime256v1 -genkey -out key",

@@ -63,7 +63,7 @@ async fn json_and_resp_are_served_to_clients_that_may_connect() {
     }
 }
 
-/// Encryption keeps what the connection does not take at once: it has to be told to send it.
+/// TLS buffers bytes that the connection does not accept immediately. The server must flush them.
 #[tokio::test]
 async fn replies_that_a_client_reads_late_arrive_in_full() {
     let root = Root::new();
@@ -75,7 +75,7 @@ async fn replies_that_a_client_reads_late_arrive_in_full() {
         .with_no_client_auth()
         .with_single_cert(vec![issued.der()], key)
         .unwrap();
-    // The connection takes less than the reply has, and encryption keeps the rest.
+    // The connection accepts less than the whole reply, and TLS buffers the remaining bytes.
     let (ours, theirs) = tokio::io::duplex(8 << 10);
     let served = tokio::spawn(async move {
         let stream = TlsAcceptor::from(Arc::new(config)).accept(theirs).await.unwrap();
@@ -118,7 +118,7 @@ async fn resp_ends_without_waiting_for_handshakes() {
     timeout(PATIENCE, idle.read_exact(&mut pong)).await.unwrap().unwrap();
     let _ = resp.stop.take().unwrap().send(());
     timeout(PATIENCE, &mut resp.task).await.unwrap().unwrap();
-    // An encrypted connection ends with a notice: `read` is no error.
+    // An encrypted connection ends with a notice, so `read` does not fail.
     assert_eq!(timeout(PATIENCE, idle.read(&mut pong)).await.unwrap().unwrap(), 0);
     let _ = timeout(PATIENCE, slow.read(&mut pong)).await.unwrap();
 }
@@ -131,13 +131,16 @@ async fn resp_closes_encrypted_connections_beyond_the_bound() {
     bounds.max_connections = 1;
     let resp = resp(settings(&files), bounds).await;
     let first = connect(resp.address, root.client(None)).await.unwrap();
-    // Without a word: plain text is no answer to a handshake.
+    // The server closes the connection without an answer, because an unencrypted refusal is not a
+    // valid answer to a handshake.
     let mut second = TcpStream::connect(resp.address).await.unwrap();
     let mut said = vec![];
     let read = timeout(PATIENCE, second.read_to_end(&mut said)).await.unwrap();
     assert!(read.is_ok() && said.is_empty(), "{said:?}");
     assert!(connect(resp.address, root.client(None)).await.is_err());
     drop(first);
-    until(async || answer(resp.address, root.client(None), PING).await.is_ok_and(|it| it == PONG))
-        .await;
+    until(async || {
+        answer(resp.address, root.client(None), PING).await.is_ok_and(|answer| answer == PONG)
+    })
+    .await;
 }

@@ -1,4 +1,4 @@
-//! Encrypted connections, by clients over sockets.
+//! Encrypted connections with clients over sockets.
 
 #![cfg(unix)]
 
@@ -41,15 +41,15 @@ use certificates::{Files, Root};
 
 const CONFIG: &str = "domain: d\ndescriptors: [{key: a, policy: gcra 1_000_000/s}]\n";
 
-/// How long anything may take. Most tests need milliseconds.
+/// The maximum time for any step. Most tests need milliseconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Settings with the certificate and the key of these files.
+/// Returns settings with the certificate and the key of these files.
 fn settings(files: &Files) -> TlsSettings {
     TlsSettings::new(files.path("tls.crt"), files.path("tls.key"))
 }
 
-/// The same, and clients have to show a certificate.
+/// Returns settings that also require a client certificate.
 fn with_clients(files: &Files) -> TlsSettings {
     let mut settings = settings(files);
     settings.client_roots = Some(files.path("ca.crt"));
@@ -63,7 +63,7 @@ async fn listener(protocol: Protocol, settings: TlsSettings) -> (Listener, Tls, 
     (Listener::encrypted(tcp, tls.clone()), tls, address)
 }
 
-/// A server of gRPC.
+/// A gRPC server.
 struct Server {
     address: SocketAddr,
     tls: Tls,
@@ -100,7 +100,7 @@ async fn call(client: &mut RateLimitServiceClient<Channel>) -> Result<(), Status
     Ok(())
 }
 
-/// A channel of tonic over rustls.
+/// Opens a channel of tonic over rustls.
 async fn channel(address: SocketAddr, mut client: ClientConfig) -> Result<Channel, Status> {
     client.alpn_protocols = vec![b"h2".to_vec()];
     let client = Arc::new(client);
@@ -123,13 +123,13 @@ async fn connect(
     timeout(PATIENCE, TlsConnector::from(client.into()).connect(name, tcp)).await?
 }
 
-/// The certificate that new connections get.
+/// Returns the certificate that a new connection receives.
 async fn certificate(address: SocketAddr, client: ClientConfig) -> CertificateDer<'static> {
     let stream = connect(address, client).await.unwrap();
     stream.get_ref().1.peer_certificates().unwrap()[0].clone()
 }
 
-/// All that is answered to these bytes, up to the end of the connection.
+/// Sends bytes, and returns the answer until the end of the connection.
 async fn answer(
     address: SocketAddr,
     client: ClientConfig,
@@ -146,7 +146,7 @@ async fn answer(
     Ok(String::from_utf8(answer).unwrap())
 }
 
-/// Waits until a condition holds.
+/// Waits until a condition is true.
 async fn until(mut holds: impl AsyncFnMut() -> bool) {
     let wait = async {
         while !holds().await {

@@ -1,4 +1,4 @@
-//! Encrypted connections to a Redis, by the variables of envoyproxy/ratelimit.
+//! Encrypted connections to Redis, configured by the variables of envoyproxy/ratelimit.
 
 use tidegate_testkit::servers::Redis;
 
@@ -28,8 +28,8 @@ async fn the_store_is_verified_by_the_given_roots_and_shown_the_given_certificat
     ];
     let get = "GET /healthcheck HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     for (variables, status) in [(&all[..], "200 OK"), (&all[..1], "500 ")] {
-        let it = Running::start(store(variables)).await;
-        let mut stream = TcpStream::connect(it.http).await.unwrap();
+        let running = Running::start(store(variables)).await;
+        let mut stream = TcpStream::connect(running.http).await.unwrap();
         stream.write_all(get.as_bytes()).await.unwrap();
         let mut answer = String::new();
         timeout(PATIENCE, stream.read_to_string(&mut answer)).await.unwrap().unwrap();

@@ -8,7 +8,7 @@ use tidegate_server::net::watch::INTERVAL;
 
 use super::*;
 
-/// Follows the files, and keeps what is reported.
+/// Follows the files, and collects the reports.
 struct Follower {
     reports: Arc<Mutex<Vec<String>>>,
     task: JoinHandle<()>,
@@ -29,7 +29,7 @@ impl Follower {
         Self { reports, task }
     }
 
-    /// Waits for reports, and takes them.
+    /// Waits for reports, and removes and returns them.
     async fn reports(&self) -> Vec<String> {
         until(async || !self.reports.lock().unwrap().is_empty()).await;
         std::mem::take(&mut *self.reports.lock().unwrap())
@@ -60,10 +60,10 @@ async fn certificates_are_swapped_under_load_and_no_call_fails() {
             tokio::spawn(async move {
                 while !stop.load(Ordering::Relaxed) {
                     if index % 2 == 0 {
-                        // One connection, through all swaps.
+                        // One connection makes calls during all swaps.
                         call(&mut kept).await.unwrap();
                     } else {
-                        // A connection for each call.
+                        // A new connection is opened for each call.
                         let channel = super::channel(address, client.clone()).await.unwrap();
                         call(&mut RateLimitServiceClient::new(channel)).await.unwrap();
                     }
@@ -96,14 +96,14 @@ async fn files_that_are_not_valid_change_nothing_and_are_reported_once() {
     let server = Server::start(settings(&files)).await;
     let follower = Follower::new(&server.tls);
     for (certificate_pem, key, why) in [
-        (&*new.certificate, &*other.key, "is not that of the certificate in"),
+        (&*new.certificate, &*other.key, "does not belong to the certificate in"),
         ("", &*other.key, "there is no certificate in it"),
         (&*new.certificate, "", "there is no private key in it"),
     ] {
         files.swap(certificate_pem, key, "");
         let reports = follower.reports().await;
         assert!(reports.len() == 1 && reports[0].contains(why), "{reports:?}");
-        // The same contents again are no news: what is reported next is the next swap.
+        // The same contents again cause no report. The next report is about the next swap.
         files.swap(certificate_pem, key, "");
         assert_eq!(certificate(server.address, root.client(None)).await, issued.der());
     }
@@ -112,7 +112,7 @@ async fn files_that_are_not_valid_change_nothing_and_are_reported_once() {
     assert!(reports.len() == 1 && reports[0].contains("cannot be read"), "{reports:?}");
     server.call(root.client(None)).await.unwrap();
 
-    // A file in place of the link.
+    // A file replaces the link.
     files.swap(&new.certificate, "", "");
     std::fs::write(files.path("tls.key"), &new.key).unwrap();
     until(async || certificate(server.address, root.client(None)).await == new.der()).await;
@@ -127,7 +127,7 @@ async fn roots_of_clients_are_swapped_too_and_old_sessions_do_not_outlive_them()
     let files = Files::of(&issued, &old.pem());
     let server = Server::start(with_clients(&files)).await;
     let follower = Follower::new(&server.tls);
-    // One client, which resumes its sessions.
+    // The client resumes its sessions.
     let client = root.client(Some(&old.issue("envoy")));
     for _ in 0..3 {
         server.call(client.clone()).await.unwrap();
@@ -162,7 +162,7 @@ async fn files_that_are_written_one_after_the_other_are_loaded_together() {
     let files = Files::of(&root.issue("localhost"), "");
     let tls = Tls::open(Protocol::Http, settings(&files)).unwrap();
     let follower = Follower::new(&tls);
-    // Between two reads.
+    // The sleep ends between two reads.
     tokio::time::sleep(INTERVAL / 2).await;
     let new = root.issue("localhost");
     for (name, text) in [("tls.crt", &new.certificate), ("tls.key", &new.key)] {

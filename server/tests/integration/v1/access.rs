@@ -1,4 +1,4 @@
-//! Logins, what is not a request, and the store's failures.
+//! Logins, invalid requests and failures of the store.
 
 use tidegate_core::{ErrorKind, StoreExt};
 use tidegate_server::net::login::Login;
@@ -36,7 +36,7 @@ async fn a_login_is_a_user_and_a_password_or_the_default_users_password_alone() 
         (&default, "s3:cret", 401),
         (&default, "", 401),
         (&named, "Basic YXBwOnMzY3JldA==", 200),
-        // The user is `default`, then `ap`.
+        // The user of these logins is `default`, and then `ap`.
         (&named, "Basic ZGVmYXVsdDpzM2NyZXQ=", 401),
         (&named, "Basic YXA6czNjcmV0", 401),
         (&named, "Bearer s3cret", 401),
@@ -67,7 +67,7 @@ fn b95_a_login_is_compared_byte_by_byte_and_a_wrong_one_is_counted() {
             for (authorization, status) in [
                 (&b"Bearer s3cr\xc3\xa9t"[..], 200),
                 (b"Basic ZGVmYXVsdDpzM2Nyw6l0", 200),
-                // The same password in Latin-1, and other bytes that are not UTF-8.
+                // The values are the same password in Latin-1, and other bytes that are not UTF-8.
                 (b"Bearer s3cr\xe9t", 401),
                 (b"Basic ZGVmYXVsdDpzM2Ny6XQ=", 401),
                 (b"Bearer s3cr\xc3\xa9t\xff", 401),
@@ -99,7 +99,7 @@ async fn without_a_login_no_body_is_read() {
     client.send(head).await;
     assert_eq!(client.answer().await.unwrap().status, 401);
     assert_eq!(client.answer().await, None);
-    // Each guess costs a connection, also if all of it has come.
+    // Each guess costs a connection, even if the whole request has arrived.
     let mut client = server.client().await;
     assert_eq!(client.call("POST", "/v1/peek", JSON, BODY).await.status, 401);
     assert_eq!(client.answer().await, None);
@@ -119,7 +119,7 @@ async fn a_body_has_to_say_that_it_is_json() {
     for (fields, status) in [
         ("Content-Type: application/json; charset=utf-8\r\n", 200),
         ("Content-Type: Application/JSON\r\n", 200),
-        // What a page in a browser may send to other sites.
+        // A page in a browser can send these types to other sites.
         ("Content-Type: text/plain\r\n", 415),
         ("Content-Type: application/x-www-form-urlencoded\r\n", 415),
         ("Content-Type: text/plain; application/json\r\n", 415),
@@ -161,7 +161,7 @@ async fn a_store_that_does_not_decide_is_a_503_or_what_the_settings_say() {
     let degraded = answer.json();
     assert_eq!((answer.status, &degraded["degraded"]), (429, &json!("failed-closed")));
     assert_eq!(degraded["allowed"], false);
-    // What the client has done wrong is not hidden.
+    // An error of the client is reported regardless of the setting.
     let answer = with(OnStoreError::Allow).await.post("acquire", "{}").await;
     assert_eq!(answer.status, 400);
 }

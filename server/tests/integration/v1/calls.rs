@@ -1,4 +1,4 @@
-//! What calls do, and what they are answered.
+//! The effects of calls, and their answers.
 
 use super::*;
 
@@ -30,7 +30,7 @@ async fn a_call_says_what_remains_and_when_to_come_again() {
     server.advance(1);
     let blocked = server.post("peek", &body).await;
     assert_eq!((blocked.status, blocked.json()["outcome"].clone()), (429, json!("blocked")));
-    // Rounded up.
+    // The wait is rounded up to whole seconds.
     assert_eq!(blocked.json()["retry_after_ms"], 3_599_999);
     assert_eq!(blocked.field("retry-after"), Some("3600"));
     assert_eq!(server.ask("reset", json!({"policy": LOGIN, "subject": "alice"})).await.0, 200);
@@ -82,7 +82,7 @@ async fn several_charges_are_all_taken_or_none() {
     let (status, answer) = server.ask("acquire", body.clone()).await;
     assert_eq!((status, &answer["retry_after_ms"]), (200, &json!(0)));
     let column = |answer: &Value, name: &str| -> Vec<Value> {
-        answer["charges"].as_array().unwrap().iter().map(|it| it[name].clone()).collect()
+        answer["charges"].as_array().unwrap().iter().map(|charge| charge[name].clone()).collect()
     };
     assert_eq!(column(&answer, "amount"), [2, 2, 0]);
     assert_eq!(column(&answer, "remaining"), [3, 1, 1]);
@@ -91,18 +91,18 @@ async fn several_charges_are_all_taken_or_none() {
     assert_eq!(column(&answer, "outcome"), ["allowed", "denied", "allowed"]);
     assert_eq!(column(&answer, "remaining"), [3, 1, 1]);
     assert_eq!(answer["retry_after_ms"], answer["charges"][1]["retry_after_ms"]);
-    // A list of one is answered by a list.
+    // The answer to a list with one charge is a list.
     let one = json!({"charges": [{"policy": "a: fixed-window 5/1d", "subject": "x"}]});
     assert_eq!(column(&server.ask("peek", one).await.1, "remaining"), [3]);
     // Another tenant is another subject.
-    let of_none = json!({"policy": "b: fixed-window 3/1d", "subject": "x"});
-    assert_eq!(server.ask("peek", of_none).await.1["remaining"], 3);
+    let other_tenant = json!({"policy": "b: fixed-window 3/1d", "subject": "x"});
+    assert_eq!(server.ask("peek", other_tenant).await.1["remaining"], 3);
 }
 
 #[tokio::test]
 async fn each_verb_does_what_its_name_says() {
     let server = Server::start().await;
-    let of = |more: Value| {
+    let body_with = |more: Value| {
         let mut body = json!({"policy": "fixed-window 10/1d", "subject": "a"});
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         body
@@ -129,7 +129,7 @@ async fn each_verb_does_what_its_name_says() {
         ("block", json!({"block_ms": 0}), 200, 5, 0),
         ("peek", json!({"cost": 5}), 200, 5, 0),
     ] {
-        let (given, answer) = server.ask(verb, of(more.clone())).await;
+        let (given, answer) = server.ask(verb, body_with(more.clone())).await;
         assert_eq!(given, status, "{verb} {more}: {answer}");
         assert_eq!(
             (&answer["remaining"], &answer["amount"]),
@@ -137,14 +137,14 @@ async fn each_verb_does_what_its_name_says() {
             "{verb} {more}: {answer}"
         );
     }
-    // What is charged beyond the limit is no refusal.
-    let answer = server.post("charge", &of(json!({"cost": 20})).to_string()).await;
+    // A charge beyond the limit is not a refusal.
+    let answer = server.post("charge", &body_with(json!({"cost": 20})).to_string()).await;
     assert_eq!((answer.status, &answer.json()["outcome"]), (200, &json!("denied")));
     assert!(answer.json()["retry_after_ms"].as_u64() > Some(0));
     assert_eq!((answer.field("retry-after"), answer.field("ratelimit")), (None, None));
-    server.ask("reset", of(json!({}))).await;
-    // What is larger than the limit is never admitted.
-    let answer = server.post("acquire", &of(json!({"cost": 11})).to_string()).await;
+    server.ask("reset", body_with(json!({}))).await;
+    // A cost above the limit is never admitted.
+    let answer = server.post("acquire", &body_with(json!({"cost": 11})).to_string()).await;
     assert_eq!((answer.status, answer.field("retry-after")), (429, None));
     let answer = answer.json();
     assert_eq!((&answer["outcome"], &answer["retry_after_ms"]), (&json!("denied"), &Value::Null));
@@ -188,7 +188,7 @@ async fn the_charges_of_a_hold_can_be_sent_again_with_their_costs() {
     let by_id = json!({"charges": charges, "id": "x"});
     let (status, answer) = server.ask("cancel", by_id.clone()).await;
     assert_eq!((status, &answer["charges"][0]["amount"]), (200, &json!(60)));
-    // A check-only charge needs no cost, and another one does.
+    // A check-only charge needs no cost, but any other charge does.
     let (status, answer) = server.ask("settle", by_id.clone()).await;
     let message = "the hold \"x\" has ended: it was cancelled";
     assert_eq!((status, &answer["message"]), (409, &json!(message)));
@@ -204,9 +204,9 @@ async fn the_charges_of_a_hold_can_be_sent_again_with_their_costs() {
 #[tokio::test]
 async fn a_block_of_at_least_a_time_is_not_shortened() {
     let server = Server::start().await;
-    let of = |span: u64, at_least: bool| json!({"policy": "gcra 1/s", "subject": "a", "block_ms": span, "at_least": at_least});
+    let block = |span: u64, at_least: bool| json!({"policy": "gcra 1/s", "subject": "a", "block_ms": span, "at_least": at_least});
     for (body, wait) in
-        [(of(5_000, false), 5_000), (of(1_000, true), 5_000), (of(1_000, false), 1_000)]
+        [(block(5_000, false), 5_000), (block(1_000, true), 5_000), (block(1_000, false), 1_000)]
     {
         server.ask("block", body).await;
         let peek = server.ask("peek", json!({"policy": "gcra 1/s", "subject": "a"})).await;
@@ -228,15 +228,16 @@ async fn subjects_and_tenants_may_be_any_bytes() {
         let body = json!({"policy": policy, name: subject});
         assert_eq!(server.ask("acquire", body).await.1["remaining"], remaining, "{name} {subject}");
     }
-    let of = |name: &str, tenant: &str| json!({"policy": policy, "subject": "ÿ", name: tenant});
-    assert_eq!(server.ask("acquire", of("tenant", "t")).await.1["remaining"], 8);
-    assert_eq!(server.ask("acquire", of("tenant_base64", "dA==")).await.1["remaining"], 7);
+    let with_tenant =
+        |name: &str, tenant: &str| json!({"policy": policy, "subject": "ÿ", name: tenant});
+    assert_eq!(server.ask("acquire", with_tenant("tenant", "t")).await.1["remaining"], 8);
+    assert_eq!(server.ask("acquire", with_tenant("tenant_base64", "dA==")).await.1["remaining"], 7);
 }
 
 #[tokio::test]
 async fn what_is_not_valid_is_named_with_its_value_and_bound() {
     let server = Server::start().await;
-    let of = |more: &str| format!(r#"{{"policy": "gcra 1/s", "subject": "a"{more}}}"#);
+    let body_with = |more: &str| format!(r#"{{"policy": "gcra 1/s", "subject": "a"{more}}}"#);
     let max = "9007199254740991";
     for (verb, body, why) in [
         ("acquire", "", "the body is not JSON: EOF while parsing"),
@@ -251,47 +252,59 @@ async fn what_is_not_valid_is_named_with_its_value_and_bound() {
         ("acquire", "{\"policy\": \"\u{0}", "the body is not JSON: control character"),
         ("acquire", "{}", "policy is missing"),
         ("acquire", r#"{"policy": "gcra 1/s"}"#, "subject is missing"),
-        ("acquire", &of(r#", "cots": 1"#), "there is no field cots, but charges, policy, subject"),
-        ("acquire", &of(r#", "co\u007fts": 1"#), "there is no field co\\u{7f}ts, but"),
-        ("acquire", &of(r#", "block_ms": 1"#), "there is no field block_ms, but"),
         (
             "acquire",
-            &of(r#", "cost": -1"#),
+            &body_with(r#", "cots": 1"#),
+            "there is no field cots; the known fields are charges, policy, subject",
+        ),
+        (
+            "acquire",
+            &body_with(r#", "co\u007fts": 1"#),
+            "there is no field co\\u{7f}ts; the known fields are",
+        ),
+        (
+            "acquire",
+            &body_with(r#", "block_ms": 1"#),
+            "there is no field block_ms; the known fields are",
+        ),
+        (
+            "acquire",
+            &body_with(r#", "cost": -1"#),
             &format!("cost is -1; it must be a whole number from 0 to {max}"),
         ),
-        ("acquire", &of(r#", "cost": 1.5"#), "cost is 1.5; it must be a whole number"),
-        ("acquire", &of(r#", "cost": "1""#), "cost is \"1\"; it must be a whole number"),
-        ("acquire", &of(r#", "cost": 9007199254740992"#), &format!("from 0 to {max}")),
-        ("acquire", &of(r#", "cost": 1e400"#), "the body is not JSON: number out of range"),
-        ("acquire", &of(r#", "cost": 1, "cost": 2"#), "cost is given twice"),
+        ("acquire", &body_with(r#", "cost": 1.5"#), "cost is 1.5; it must be a whole number"),
+        ("acquire", &body_with(r#", "cost": "1""#), "cost is \"1\"; it must be a whole number"),
+        ("acquire", &body_with(r#", "cost": 9007199254740992"#), &format!("from 0 to {max}")),
+        ("acquire", &body_with(r#", "cost": 1e400"#), "the body is not JSON: number out of range"),
+        ("acquire", &body_with(r#", "cost": 1, "cost": 2"#), "cost is given twice"),
         (
             "acquire",
-            &of(r#", "min": 0"#),
+            &body_with(r#", "min": 0"#),
             &format!("min is 0; it must be a whole number from 1 to {max}"),
         ),
-        ("acquire", &of(r#", "tenant": null"#), "tenant is null; it must be a text"),
-        ("acquire", &of(r#", "check": 1"#), "check is 1; it must be true or false"),
+        ("acquire", &body_with(r#", "tenant": null"#), "tenant is null; it must be a text"),
+        ("acquire", &body_with(r#", "check": 1"#), "check is 1; it must be true or false"),
         (
             "acquire",
-            &of(r#", "subject_base64": "YQ==""#),
+            &body_with(r#", "subject_base64": "YQ==""#),
             "subject_base64 is given as a text and in Base64",
         ),
         (
             "acquire",
-            &of(r#", "tenant_base64": "YQ""#),
+            &body_with(r#", "tenant_base64": "YQ""#),
             "tenant_base64 is \"YQ\"; it must be a text in Base64",
         ),
         (
             "acquire",
-            &of(r#", "tenant_base64": 5"#),
+            &body_with(r#", "tenant_base64": 5"#),
             "tenant_base64 is 5; it must be a text in Base64",
         ),
-        ("acquire", &of(r#", "id": "x""#), "ttl_ms, the time to live of id, is missing"),
-        ("acquire", &of(r#", "ttl_ms": 5"#), "id, which ttl_ms is the time to live of, is missing"),
-        ("acquire", &of(r#", "id": "", "ttl_ms": 5"#), "the id of the call is empty"),
+        ("acquire", &body_with(r#", "id": "x""#), "ttl_ms, the time to live of id, is missing"),
+        ("acquire", &body_with(r#", "ttl_ms": 5"#), "id, to which ttl_ms applies, is missing"),
+        ("acquire", &body_with(r#", "id": "", "ttl_ms": 5"#), "the id of the call is empty"),
         (
             "acquire",
-            &of(r#", "charges": []"#),
+            &body_with(r#", "charges": []"#),
             "policy cannot be combined with `charges`; move it into an entry of `charges`",
         ),
         ("acquire", r#"{"charges": {}}"#, "charges is an object; it must be a list"),
@@ -302,7 +315,7 @@ async fn what_is_not_valid_is_named_with_its_value_and_bound() {
         (
             "acquire",
             r#"{"charges": [{"policy": "gcra 1/s", "subject": "a", "id": "x"}]}"#,
-            "there is no field charges[0].id, but policy",
+            "there is no field charges[0].id; the known fields are policy",
         ),
         ("acquire", r#"{"policy": "gcra", "subject": "a"}"#, "policy: "),
         ("acquire", r#"{"policy": 5, "subject": "a"}"#, "policy is 5; it must be a text"),
@@ -311,17 +324,17 @@ async fn what_is_not_valid_is_named_with_its_value_and_bound() {
             r#"{"policy": "any-shard: gcra 8/s shards 4 any-shard", "subject": "a", "id": "x", "ttl_ms": 9}"#,
             "",
         ),
-        ("block", &of(""), "block_ms is missing"),
-        ("hold", &of(""), "id is missing"),
-        ("hold", &of(r#", "id": "x""#), "ttl_ms, the time to live of id, is missing"),
+        ("block", &body_with(""), "block_ms is missing"),
+        ("hold", &body_with(""), "id is missing"),
+        ("hold", &body_with(r#", "id": "x""#), "ttl_ms, the time to live of id, is missing"),
         (
             "settle",
-            &of(r#", "id": "x""#),
+            &body_with(r#", "id": "x""#),
             "cost, the actual usage of each charge without `check`, is missing",
         ),
-        ("cancel", &of(""), "id is missing"),
-        ("extend", &of(r#", "id": "x", "ttl_ms": 0"#), "a time to live of 0"),
-        ("reset", &of(r#", "cost": 1"#), "there is no field cost, but"),
+        ("cancel", &body_with(""), "id is missing"),
+        ("extend", &body_with(r#", "id": "x", "ttl_ms": 0"#), "a time to live of 0"),
+        ("reset", &body_with(r#", "cost": 1"#), "there is no field cost; the known fields are"),
     ] {
         let answer = server.post(verb, body).await;
         let shown: String = body.chars().take(80).collect();
@@ -339,15 +352,18 @@ async fn what_is_not_valid_is_named_with_its_value_and_bound() {
 #[tokio::test]
 async fn holds_and_ids_that_are_not_fit_are_told_apart() {
     let server = Server::start().await;
-    let of = |id: &str, cost: u64| json!({"policy": "gcra 9/s burst 9", "subject": "a", "id": id, "cost": cost});
+    let with_cost = |id: &str, cost: u64| json!({"policy": "gcra 9/s burst 9", "subject": "a", "id": id, "cost": cost});
     let hold = |id: &str, ttl: u64| json!({"policy": "gcra 9/s burst 9", "subject": "a", "id": id, "ttl_ms": ttl});
     let kind =
         |(status, answer): (u16, Value)| (status, answer["error"].as_str().unwrap().to_owned());
-    assert_eq!(kind(server.ask("settle", of("x", 1)).await), (404, "unknown-hold".into()));
+    assert_eq!(kind(server.ask("settle", with_cost("x", 1)).await), (404, "unknown-hold".into()));
     assert_eq!(server.ask("hold", hold("x", 1_000)).await.0, 200);
     assert_eq!(kind(server.ask("acquire", hold("x", 1_000)).await), (409, "id-reused".into()));
-    assert_eq!(server.ask("settle", of("x", 1)).await.0, 200);
-    assert_eq!(kind(server.ask("settle", of("x", 2)).await), (409, "already-settled".into()));
+    assert_eq!(server.ask("settle", with_cost("x", 1)).await.0, 200);
+    assert_eq!(
+        kind(server.ask("settle", with_cost("x", 2)).await),
+        (409, "already-settled".into())
+    );
     assert_eq!(server.ask("hold", hold("y", 1_000)).await.0, 200);
     server.advance(1_500);
     assert_eq!(kind(server.ask("extend", hold("y", 1_000)).await), (410, "hold-lapsed".into()));

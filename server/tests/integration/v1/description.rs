@@ -1,4 +1,4 @@
-//! The document `/openapi.json` beside the routes.
+//! Compares the document `/openapi.json` with the routes.
 
 use std::collections::BTreeSet;
 
@@ -16,12 +16,12 @@ use super::*;
 use crate::http::client::request;
 use crate::scene::Scene;
 
-/// All paths of the document with their methods.
+/// Returns all paths of the document with their methods.
 fn routes_described() -> BTreeSet<(String, String)> {
     let document = document();
     let paths = document["paths"].as_object().unwrap().clone();
-    let methods = |(path, it): (String, Value)| {
-        let methods: Vec<String> = it.as_object().unwrap().keys().cloned().collect();
+    let methods = |(path, methods): (String, Value)| {
+        let methods: Vec<String> = methods.as_object().unwrap().keys().cloned().collect();
         methods.into_iter().map(move |method| (path.clone(), method))
     };
     paths.into_iter().flat_map(methods).collect()
@@ -31,7 +31,7 @@ fn routes_described() -> BTreeSet<(String, String)> {
 fn each_route_is_described_and_no_other() {
     let own =
         ["/json post", "/healthcheck get", "/config get", "/metrics get", "/openapi.json get"];
-    let own = own.iter().map(|it| it.split_once(' ').unwrap());
+    let own = own.iter().map(|route| route.split_once(' ').unwrap());
     let own = own.map(|(path, method)| (path.to_owned(), method.to_owned()));
     let calls = Verb::ALL.map(|verb| (format!("/v1/{}", verb.as_str()), "post".to_owned()));
     assert_eq!(routes_described(), own.chain(calls).collect());
@@ -43,9 +43,9 @@ fn each_reference_has_what_it_refers_to_and_all_of_that_is_used() {
         match value {
             Value::Object(fields) => {
                 found.extend(fields.get("$ref").and_then(Value::as_str).map(str::to_owned));
-                fields.values().for_each(|it| references(it, found));
+                fields.values().for_each(|value| references(value, found));
             }
-            Value::Array(values) => values.iter().for_each(|it| references(it, found)),
+            Value::Array(values) => values.iter().for_each(|value| references(value, found)),
             _ => {}
         }
     }
@@ -53,14 +53,15 @@ fn each_reference_has_what_it_refers_to_and_all_of_that_is_used() {
     references(&document, &mut found);
     let components = document["components"].as_object().unwrap();
     let kinds = components.iter().filter(|(kind, _)| *kind != "securitySchemes");
-    let known = kinds.flat_map(|(kind, it)| {
-        let names = it.as_object().unwrap().keys();
+    let known = kinds.flat_map(|(kind, named)| {
+        let names = named.as_object().unwrap().keys();
         names.map(move |name| format!("#/components/{kind}/{name}"))
     });
     assert_eq!(found, known.collect());
 }
 
-/// The examples of a request, with those of its answer if there are.
+/// Returns the example requests of a path. If the document also contains the answer, it is
+/// included.
 fn examples(path: &str) -> Vec<(String, Value, Option<Value>)> {
     let document = document();
     let post = &document["paths"][path]["post"];
@@ -94,7 +95,7 @@ async fn the_examples_are_answered_as_they_say() {
     }
 }
 
-/// A value that a field may have.
+/// Returns a valid value of a field.
 fn sample(field: &str) -> Value {
     match field {
         "policy" => json!("gcra 1/s"),
@@ -106,11 +107,11 @@ fn sample(field: &str) -> Value {
     }
 }
 
-/// The fields that an error says are possible.
+/// Returns the known fields that an error message lists.
 async fn fields_known(server: &Server, verb: Verb, body: Value) -> BTreeSet<String> {
     let (_, answer) = server.ask(verb.as_str(), body).await;
     let message = answer["message"].as_str().unwrap();
-    let (_, known) = message.split_once(", but ").unwrap();
+    let (_, known) = message.split_once("; the known fields are ").unwrap();
     known.split(", ").map(str::to_owned).collect()
 }
 
@@ -124,13 +125,13 @@ async fn each_field_of_a_call_is_described_and_no_other() {
         let described = |schema: &Value| -> BTreeSet<String> {
             schema["properties"].as_object().unwrap().keys().cloned().collect()
         };
-        let of_call = fields_known(&server, verb, json!({"nothing": 1})).await;
-        assert_eq!(described(schema), of_call, "{path}");
+        let call_fields = fields_known(&server, verb, json!({"nothing": 1})).await;
+        assert_eq!(described(schema), call_fields, "{path}");
         let charge = resolve(&document, &schema["properties"]["charges"]["items"]);
-        let of_charge = fields_known(&server, verb, json!({"charges": [{"nothing": 1}]})).await;
-        assert_eq!(described(charge), of_charge, "{path}");
-        // Requests that the schema has are read, and others are not.
-        for body in bodies(&of_call) {
+        let charge_fields = fields_known(&server, verb, json!({"charges": [{"nothing": 1}]})).await;
+        assert_eq!(described(charge), charge_fields, "{path}");
+        // A request is accepted if and only if it matches the schema.
+        for body in bodies(&call_fields) {
             let is_described = validate(&document, schema, &body, "").is_ok();
             let (status, answer) = server.ask(verb.as_str(), body.clone()).await;
             assert_eq!(is_described, status != 400, "{path} {body}: {answer}");
@@ -138,7 +139,7 @@ async fn each_field_of_a_call_is_described_and_no_other() {
     }
 }
 
-/// Bodies with all fields but two, and with some fields only.
+/// Returns bodies with all fields except two, and bodies with a few fields.
 fn bodies(fields: &BTreeSet<String>) -> Vec<Value> {
     let with = |chosen: &dyn Fn(&str) -> bool| {
         let chosen = fields.iter().filter(|field| chosen(field));
@@ -152,9 +153,9 @@ fn bodies(fields: &BTreeSet<String>) -> Vec<Value> {
         bodies.push(with(&|field| is_in(field) && !field.ends_with("_base64")));
         bodies.push(with(&|field| is_in(field) && !texts.contains(&field)));
         bodies.push(with(&is_in));
-        let of_charge =
+        let charge_fields =
             ["policy", "subject", "subject_base64", "tenant", "tenant_base64", "cost", "check"];
-        bodies.push(with(&|field| field != out && !of_charge.contains(&field)));
+        bodies.push(with(&|field| field != out && !charge_fields.contains(&field)));
     }
     bodies
 }
@@ -224,12 +225,13 @@ async fn each_status_of_a_call_occurs() {
         seen.insert(200);
         let document = document();
         let described = document["paths"][&path]["post"]["responses"].as_object().unwrap();
-        let described: BTreeSet<u16> = described.keys().map(|it| it.parse().unwrap()).collect();
+        let described: BTreeSet<u16> =
+            described.keys().map(|status| status.parse().unwrap()).collect();
         assert_eq!(seen, described, "{path}");
     }
 }
 
-/// The same request with a cost that is too large.
+/// Returns the example request with a cost that is too large.
 fn example_beyond(verb: Verb, example: &Value) -> String {
     let mut body = example.clone();
     if verb == Verb::Hold {

@@ -51,7 +51,7 @@ impl Server {
         Client::connect(self.address).await
     }
 
-    /// The answer to a body, which is one that the description has.
+    /// Posts a body, and returns the answer. Fails if the document does not describe the answer.
     async fn post(&self, verb: &str, body: &str) -> Answer {
         self.post_with(verb, JSON, body).await
     }
@@ -73,7 +73,7 @@ impl Server {
     }
 }
 
-/// The document that describes the routes.
+/// Returns the document that describes the routes.
 fn document() -> Value {
     serde_json::from_str(OPENAPI).unwrap()
 }

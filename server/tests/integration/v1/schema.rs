@@ -1,18 +1,19 @@
-//! Answers beside their schemas, as far as the description uses them.
+//! Checks answers against the schemas of the document. Only the keywords of JSON Schema that the
+//! document uses are supported.
 
 use serde_json::{Map, Value};
 
 use super::document;
 use crate::http::client::Answer;
 
-/// Fails unless the description has this answer of a route.
+/// Fails unless the document describes this answer of a route.
 pub(crate) fn check(path: &str, method: &str, answer: &Answer) {
     let document = document();
     let responses = &document["paths"][path][method]["responses"];
     let response = resolve(&document, &responses[answer.status.to_string()]);
     assert!(response.is_object(), "{method} {path}: {} is not described", answer.status);
     for (name, _) in response["headers"].as_object().into_iter().flatten() {
-        // No wait may be long enough.
+        // `Retry-After` is missing if waiting does not help.
         let is_optional = name == "Retry-After" || answer.body.contains("failed-");
         let given = answer.field(&name.to_ascii_lowercase());
         assert!(given.is_some() || is_optional, "{path}: {name} is missing");
@@ -28,7 +29,7 @@ pub(crate) fn check(path: &str, method: &str, answer: &Answer) {
     }
 }
 
-/// What a reference stands for.
+/// Resolves a reference within the document.
 pub(crate) fn resolve<'v>(document: &'v Value, value: &'v Value) -> &'v Value {
     match value["$ref"].as_str() {
         Some(reference) => document.pointer(reference.strip_prefix('#').unwrap()).unwrap(),
@@ -36,7 +37,7 @@ pub(crate) fn resolve<'v>(document: &'v Value, value: &'v Value) -> &'v Value {
     }
 }
 
-/// Holds a value to a schema; the keywords that are not listed here do not restrict it.
+/// Validates a value by a schema. Keywords that are not listed below are ignored.
 pub(crate) fn validate(
     document: &Value,
     schema: &Value,
@@ -60,7 +61,9 @@ pub(crate) fn validate(
     {
         return fail("not one of the values");
     }
-    if all("oneOf").count() > 0 && all("oneOf").filter(|it| is_valid(it)).count() != 1 {
+    if all("oneOf").count() > 0
+        && all("oneOf").filter(|alternative| is_valid(alternative)).count() != 1
+    {
         return fail("not one of the alternatives");
     }
     if all("anyOf").count() > 0 && !all("anyOf").any(is_valid) {

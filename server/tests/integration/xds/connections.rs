@@ -1,4 +1,4 @@
-//! Management servers that are away, flap, are silent, or send what cannot be read.
+//! Management servers that are unavailable, flap, are silent, or send invalid messages.
 
 use std::time::Instant;
 
@@ -48,10 +48,10 @@ async fn a_server_that_accepts_and_ends_at_once_is_asked_after_longer_and_longer
     for (round, wait) in [100, 200, 400, 400].into_iter().enumerate() {
         let (peer, _) = server.stream().await;
         match round {
-            // An end without an error, and one with it.
+            // The stream ends without an error, and then with an error.
             0 => {}
             1 => peer.responses.send(Err(Status::unavailable("busy\n"))).unwrap(),
-            // Neither is a response that is refused any use.
+            // A refused response does not reset the wait.
             2 => peer.send("1", "n1", &[bad()]),
             _ => peer.send_response(DiscoveryResponse::default()),
         }
@@ -64,7 +64,7 @@ async fn a_server_that_accepts_and_ends_at_once_is_asked_after_longer_and_longer
     }
     assert!(start.elapsed() >= Duration::from_millis(700), "{:?}", start.elapsed());
 
-    // Limits that are in force are of use: the next wait is the first one.
+    // Valid limits reset the wait, so the next wait is the first one.
     let (mut peer, _) = server.stream().await;
     peer.send("1", "n1", &[per_day(1)]);
     peer.accepted("1", "n1").await;
@@ -84,7 +84,7 @@ async fn a_server_that_sends_what_it_was_refused_again_and_again_is_read_slowly(
     peer.send("1", "n0", &[per_day(1)]);
     peer.accepted("1", "n0").await;
     let start = Instant::now();
-    // 100, 200, 400 and 800 ms between them.
+    // The pauses between the responses are 100, 200, 400 and 800 ms.
     for round in 1..=5 {
         let nonce = format!("n{round}");
         peer.send("2", &nonce, &[bad()]);
@@ -92,7 +92,8 @@ async fn a_server_that_sends_what_it_was_refused_again_and_again_is_read_slowly(
     }
     assert!(start.elapsed() >= Duration::from_millis(1_500), "{:?}", start.elapsed());
     assert_eq!(client.limit().await, "1/DAY");
-    // What is good is in force after the pause. Then the pauses are short again: the best of five, as machines are busy.
+    // Valid limits are in force after the pause. Then the pauses are short again. The shortest of
+    // five is measured, because the machine may be busy.
     let mut shortest = Duration::MAX;
     for n in 1..=5 {
         peer.send("3", "good", &[per_day(n)]);
@@ -149,7 +150,7 @@ fn a_server_that_accepts_and_never_responds_is_asked_again() {
     let is_connected = || handle.render().contains("tidegate_server_xds_connected 1\n");
     metrics::with_local_recorder(&recorder, || {
         block_on(async {
-            // It speaks no HTTP/2.
+            // The server does not speak HTTP/2.
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let mut settings = settings(listener.local_addr().unwrap());
             settings.response_timeout = Duration::from_millis(50);
@@ -161,7 +162,7 @@ fn a_server_that_accepts_and_never_responds_is_asked_again() {
             }
             drop((client, listener));
 
-            // It speaks HTTP/2, and its method does not respond.
+            // The server speaks HTTP/2, but does not respond on the stream.
             let mut server = Management::start().await;
             let mut settings = server.settings();
             settings.response_timeout = Duration::from_millis(200);
@@ -174,7 +175,7 @@ fn a_server_that_accepts_and_never_responds_is_asked_again() {
             peer.send("1", "n1", &[per_day(1)]);
             peer.accepted("1", "n1").await;
             assert!(is_connected());
-            // After the first response, it may be silent.
+            // After the first response, the server may stay silent.
             tokio::time::sleep(Duration::from_millis(400)).await;
             assert!(is_connected() && server.streams.try_recv().is_err());
         });
@@ -188,7 +189,8 @@ async fn a_silent_server_is_waited_for() {
     let (mut peer, _) = server.stream().await;
     assert!(matches!(client.event().await, Event::Connected));
     assert!(!client.service.has_limits());
-    // Four times the wait between connections: there is no other one.
+    // The test waits four times as long as the wait between connections. No further connection is
+    // opened.
     tokio::time::sleep(Duration::from_millis(400)).await;
     assert!(server.streams.try_recv().is_err());
     peer.send("1", "n1", &[per_day(1)]);
@@ -198,11 +200,11 @@ async fn a_silent_server_is_waited_for() {
 
 #[tokio::test]
 async fn what_is_no_server_of_grpc_is_an_error_and_asked_again() {
-    // It closes connections; answers as HTTP/1 does; is no service of this name.
+    // The server closes the connection, answers in HTTP/1, or does not have the service.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut client = Client::start(settings(listener.local_addr().unwrap()));
     for answer in [&b""[..], b"HTTP/1.1 400 Bad Request\r\n\r\n", b""] {
-        // One connection, and one wait.
+        // Each attempt has one connection and one wait.
         let (mut stream, _) = within(listener.accept()).await.unwrap();
         let _ = stream.write_all(answer).await;
         drop(stream);

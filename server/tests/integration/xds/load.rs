@@ -11,12 +11,12 @@ async fn no_request_fails_while_snapshots_change_and_streams_end() {
     let mut server = Management::start().await;
     let client = Client::start(server.settings());
     let (mut peer, _) = server.stream().await;
-    // The number of a snapshot is its limit, from a million on so that no request is refused.
+    // The limit of a snapshot is its number plus a million, so that no request is refused.
     let snapshot = |n: u32| per_day(1_000_000 + n);
     peer.send("0", "n0", &[snapshot(0)]);
     peer.accepted("0", "n0").await;
 
-    // The last snapshot that was accepted.
+    // The number of the last accepted snapshot.
     let accepted = Arc::new(AtomicU64::new(0));
     let ends = Arc::new(AtomicBool::new(false));
     let requests: Vec<_> = (0..4)
@@ -60,7 +60,7 @@ async fn no_request_fails_while_snapshots_change_and_streams_end() {
     for task in requests {
         decided += within(task).await.unwrap();
     }
-    // Each request was counted once, by whichever limits.
+    // Each request was counted once, regardless of the limits in force.
     let asked = request("d", vec![descriptor(&[("a", "")])]);
     let answer = client.service.should_rate_limit(&asked).await.unwrap();
     let used = 1_000_000 + SNAPSHOTS - answer.statuses[0].limit_remaining;

@@ -1,4 +1,4 @@
-//! Limits from a management server in this process, which a test drives step by step.
+//! Limits from a management server in this process. The tests control the server step by step.
 
 mod connections;
 mod load;
@@ -42,7 +42,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::scene::{START, descriptor, limit, request};
 
-/// How long anything may take. Most tests need milliseconds.
+/// The maximum time for any step. Most tests need milliseconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn within<T>(future: impl Future<Output = T>) -> T {
@@ -59,7 +59,7 @@ struct Management {
     task: JoinHandle<()>,
 }
 
-/// A stream of the client, as the management server has it.
+/// A stream of the client, from the view of the management server.
 struct Peer {
     requests: Streaming<DiscoveryRequest>,
     responses: mpsc::UnboundedSender<Sent>,
@@ -122,7 +122,7 @@ impl Management {
         settings(self.address)
     }
 
-    /// The next stream, and its subscription.
+    /// Returns the next stream and its subscription.
     async fn stream(&mut self) -> (Peer, DiscoveryRequest) {
         let mut peer = within(self.streams.recv()).await.unwrap();
         let request = peer.request().await;
@@ -150,7 +150,8 @@ impl Peer {
         self.responses.send(Ok(response)).unwrap();
     }
 
-    /// What a response was answered: the version in force, the nonce, and the error if it was refused.
+    /// Returns the client's answer to a response: the version in force, the nonce, and the error if
+    /// the response was refused.
     async fn answer(&mut self) -> (String, String, Option<String>) {
         let request = self.request().await;
         assert_eq!(request.type_url, TYPE_URL);
@@ -169,7 +170,7 @@ impl Peer {
     }
 }
 
-/// A server whose limits come from a management server.
+/// A server whose limits are received from a management server.
 struct Client {
     service: Arc<Service>,
     clock: ManualClock,
@@ -199,7 +200,7 @@ impl Client {
         within(self.events.recv()).await.unwrap()
     }
 
-    /// The next event about the end of a connection.
+    /// Returns the reason and the wait of the next disconnection.
     async fn disconnected(&mut self) -> (String, Duration) {
         loop {
             if let Event::Disconnected { reason, retry_in } = self.event().await {
@@ -208,7 +209,7 @@ impl Client {
         }
     }
 
-    /// The limit of an entry `a` in the domain `d`; empty if there is none.
+    /// Returns the limit of an entry `a` in the domain `d`; empty if there is none.
     async fn limit(&self) -> String {
         let request = request("d", vec![descriptor(&[("a", "")])]);
         limit(&self.service.should_rate_limit(&request).await.unwrap().statuses[0])
@@ -227,7 +228,7 @@ fn decider(behaviour: Behaviour) -> (Decider, ManualClock) {
     (Decider::new(Arc::new(store), behaviour), clock)
 }
 
-/// Connections that fail are made again soon.
+/// Returns settings with which failed connections are retried soon.
 fn settings(address: SocketAddr) -> XdsSettings {
     let mut settings = XdsSettings::new(address.to_string());
     settings.backoff.initial = Duration::from_millis(100);
@@ -267,17 +268,17 @@ fn limited(key: &str, requests_per_unit: u32, unit: i32) -> RateLimitDescriptor 
     }
 }
 
-/// The domain `d` with a limit on entries `a`: [`Client::limit`] is `n/DAY`.
+/// Returns the domain `d` with a limit on entries `a`, for which [`Client::limit`] returns `n/DAY`.
 fn per_day(n: u32) -> RateLimitConfig {
     config("d", vec![limited("a", n, DAY)])
 }
 
-/// A resource that is not valid.
+/// Returns a resource that is not valid.
 fn bad() -> RateLimitConfig {
     config("d", vec![limited("", 1, DAY)])
 }
 
-/// The version, on a new stream, of the limits of an earlier one.
+/// The version that a client sends on a new stream if it received limits on an earlier stream.
 const EARLIER: &str = "of-an-earlier-stream";
 
 const BAD: &str = "d-limits: descriptor has empty key";

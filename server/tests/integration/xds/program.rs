@@ -10,7 +10,7 @@ const ASK: &str = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "a"}]}
 
 fn with(server: &Management) -> tokio::process::Command {
     let mut program = program();
-    // As Envoy Gateway starts envoyproxy/ratelimit.
+    // Envoy Gateway starts envoyproxy/ratelimit with these variables.
     program.env("RUNTIME_ROOT", "/data").env("RUNTIME_SUBDIRECTORY", "ratelimit");
     program.env("CONFIG_TYPE", "GRPC_XDS_SOTW");
     program.env("CONFIG_GRPC_XDS_SERVER_URL", server.address.to_string());
@@ -54,7 +54,7 @@ async fn g18_the_program_decides_by_the_limits_of_a_management_server() {
         "ratelimit_service_config_load_error 1",
         "tidegate_server_xds_connected 1",
     ] {
-        assert!(metrics.lines().any(|it| it == line), "{line}: {metrics}");
+        assert!(metrics.lines().any(|printed| printed == line), "{line}: {metrics}");
     }
 
     child.start_kill().unwrap();

@@ -1,4 +1,4 @@
-//! Any sequence of responses and broken streams.
+//! Random sequences of responses and broken streams.
 
 use proptest::prelude::*;
 
@@ -7,15 +7,15 @@ use crate::scene::block_on;
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// Limits with this number.
+    /// Valid limits with this number.
     Good(u32),
     Empty,
     Bad,
     Garbage,
     OtherType,
-    /// The stream ends, with what was sent on it unread or not.
+    /// The stream ends. The client may or may not have read the last response.
     End,
-    /// The stream ends by an error.
+    /// The stream ends with an error.
     Fail,
 }
 
@@ -32,7 +32,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..12)
 }
 
-/// The limits in force are those of the last good response, and each response is answered once, in order.
+/// Checks that the limits in force are the limits of the last valid response, and that each
+/// response is answered once, in order.
 async fn hold(steps: &[Step]) {
     let mut server = Management::start().await;
     let client = Client::start(server.settings());
@@ -40,7 +41,7 @@ async fn hold(steps: &[Step]) {
     let mut in_force: Option<String> = None;
     let mut version = String::new();
     for (index, step) in steps.iter().enumerate() {
-        // Versions come again, as of a server that was started again.
+        // Versions occur again, as they do after a restart of the management server.
         let (next, nonce) = ((index % 3).to_string(), format!("n{index}"));
         let good = |resources: &[RateLimitConfig]| {
             response(&next, &nonce, resources.iter().map(packed).collect())
@@ -88,7 +89,7 @@ async fn hold(steps: &[Step]) {
             None => assert!(!client.service.has_limits()),
         }
     }
-    // No answer is left.
+    // All previous answers have been read, so the next answer is for this response.
     peer.send("last", "last", &[per_day(1_000)]);
     peer.accepted("last", "last").await;
 }

@@ -1,4 +1,4 @@
-//! The protocol: subscriptions, acknowledgements, refusals, and what has to be ignored.
+//! The protocol: subscriptions, acknowledgements, refusals and ignored messages.
 
 use tidegate_server::limits::LoadError;
 use tidegate_server::limits::xds::Header;
@@ -30,14 +30,14 @@ async fn a_response_is_answered_by_its_nonce_and_the_version_in_force() {
     let mut server = Management::start().await;
     let mut client = Client::start(server.settings());
     let (mut peer, _) = server.stream().await;
-    // Without a version in force yet.
+    // No version is in force yet.
     peer.send("1", "n1", &[bad()]);
     assert_eq!(peer.refused("", "n1").await, BAD);
     peer.send("2", "n2", &[per_day(2)]);
     peer.accepted("2", "n2").await;
     peer.send("3", "n3", &[bad()]);
     assert_eq!(peer.refused("2", "n3").await, BAD);
-    // The same version and nonce again.
+    // The version and the nonce occur again.
     peer.send("2", "n2", &[per_day(3)]);
     peer.accepted("2", "n2").await;
     assert_eq!(client.limit().await, "3/DAY");
@@ -76,7 +76,7 @@ async fn responses_of_other_types_are_ignored() {
     }
     peer.send("2", "n2", &[bad()]);
     peer.accepted("1", "n1").await;
-    // The version of the other type is none of ours.
+    // The version of the other type is not a version of the limits.
     peer.refused("1", "n2").await;
     assert_eq!(client.limit().await, "1/DAY");
     assert!(matches!(client.event().await, Event::Connected));
@@ -117,7 +117,7 @@ async fn fields_that_are_not_known_are_left_out() {
     let client = Client::start(server.settings());
     let (mut peer, _) = server.stream().await;
     let mut resource = packed(&per_day(1));
-    // Field 15, of two bytes.
+    // The unknown field has the number 15 and two bytes.
     resource.value.extend(b"\x7a\x02hi");
     peer.send_response(response("1", "n1", vec![resource]));
     peer.accepted("1", "n1").await;
@@ -132,14 +132,15 @@ async fn a_new_stream_begins_with_no_version_of_an_earlier_one() {
     peer.send("1", "n1", &[bad()]);
     peer.refused("", "n1").await;
     drop(peer);
-    // There are no limits yet.
+    // No limits have been received yet.
     let (mut peer, request) = server.stream().await;
     assert_eq!((&*request.version_info, &*request.response_nonce), ("", ""));
     peer.send("5", "n1", &[per_day(1)]);
     peer.accepted("5", "n1").await;
     drop(peer);
-    // A management server that was started again counts its versions from 1, and may be at 5 again. Nor is it told that
-    // there are no limits: go-control-plane, if it has none, would not respond.
+    // A restarted management server counts its versions from 1, and can reach 5 again. The client
+    // must not send an empty version, because go-control-plane without limits would then not
+    // respond.
     for n in 2..=3 {
         let (mut peer, request) = server.stream().await;
         assert_eq!((&*request.version_info, &*request.response_nonce), (EARLIER, ""));
@@ -150,11 +151,11 @@ async fn a_new_stream_begins_with_no_version_of_an_earlier_one() {
         peer.accepted("5", "n2").await;
         assert_eq!(client.limit().await, format!("{n}/DAY"));
     }
-    // Also after a stream on which nothing came.
+    // The same applies after a stream without responses.
     drop(server.stream().await);
     let (mut peer, request) = server.stream().await;
     assert_eq!(request.version_info, EARLIER);
-    // The version of no limits in go-control-plane.
+    // go-control-plane without limits has an empty version.
     peer.send("", "n1", &[]);
     peer.accepted("", "n1").await;
     assert_eq!(client.limit().await, "");

@@ -1,4 +1,4 @@
-//! G18: the decisions by limits of snapshots.
+//! G18: decisions by the limits of snapshots.
 
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::DescriptorStatus;
 use tidegate_core::Store;
@@ -24,7 +24,7 @@ impl Client {
     }
 }
 
-/// The rows of G01 to G05.
+/// Checks the rows of G01 to G05.
 async fn decides_as_by_files(client: &Client) {
     let unknown = client.status("foo", &[("hello", "world")]).await;
     assert_eq!((limit(&unknown), unknown.limit_remaining), (String::new(), 0));
@@ -41,7 +41,8 @@ async fn decides_as_by_files(client: &Client) {
     for hit in 1..=15 {
         let both = vec![descriptor(&[("key2", "r")]), descriptor(&[("key3", "r")])];
         let answer = client.service.should_rate_limit(&request("another", both)).await.unwrap();
-        let remaining: Vec<_> = answer.statuses.iter().map(|it| it.limit_remaining).collect();
+        let remaining: Vec<_> =
+            answer.statuses.iter().map(|status| status.limit_remaining).collect();
         assert_eq!(remaining, [20 - hit, 10_u32.saturating_sub(hit)], "hit {hit}");
         assert_eq!(is_ok(&answer), hit <= 10, "hit {hit}");
     }
@@ -94,7 +95,7 @@ async fn g18_a_changed_snapshot_is_in_force_and_a_bad_one_is_refused_with_its_re
     assert_eq!(client.status("reload", &[("key1", "x")]).await.limit_remaining, 49);
     assert!(is_over(&client.status("reload", &[("block", "foo")]).await));
 
-    // The good resources beside the bad one are not in force either.
+    // The valid resources are not in force either, because another resource is invalid.
     changed[0].descriptors[0].rate_limit.as_mut().unwrap().unit = 0;
     changed[2].descriptors.clear();
     peer.send("3", "n3", &changed);
@@ -149,8 +150,10 @@ async fn the_limits_in_force_are_listed_with_their_resources() {
     peer.send("1", "n1", &basic());
     peer.accepted("1", "n1").await;
     let list = client.service.decider().config().unwrap().list();
-    let list: Vec<_> =
-        list.iter().map(|it| format!("{} {} {}", it.key, it.limit, it.place)).collect();
+    let list: Vec<_> = list
+        .iter()
+        .map(|listed| format!("{} {} {}", listed.key, listed.limit, listed.place))
+        .collect();
     assert_eq!(
         list,
         [

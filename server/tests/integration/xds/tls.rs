@@ -15,7 +15,8 @@ use crate::tls::certificates::{Files, Issued, Root};
 
 const NAME: &str = "envoy-gateway";
 
-/// A management server that shows `shown`, and accepts clients whose certificates `clients` has signed.
+/// Starts a management server that presents `shown`, and accepts clients whose certificates
+/// `clients` has signed.
 async fn start(shown: &Issued, clients: Option<&Root>) -> Management {
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -87,7 +88,7 @@ async fn g19_the_certificate_has_to_be_of_the_root_and_for_the_name() {
     assert!(error.contains("certificate"), "{error}");
     let error = reason(&server, tls(files.path("ca.crt"), Some("other.example"))).await;
     assert!(error.contains("certificate not valid for name"), "{error}");
-    // The host of the address is the name, unless another one is set.
+    // By default, the certificate must contain the host of the address.
     let error = reason(&server, tls(files.path("ca.crt"), None)).await;
     assert!(error.contains("certificate not valid for name"), "{error}");
     assert!(server.streams.try_recv().is_err());
@@ -105,7 +106,7 @@ async fn g19_a_client_shows_its_certificate_as_it_is_on_disk_now() {
     let files = Files::of(&other.issue("ratelimit"), &root.pem());
     let mut server = start(&root.issue(NAME), Some(&root)).await;
     let mut tls = tls(files.path("ca.crt"), Some(NAME));
-    // Without one, and with one of another root.
+    // The client has no certificate, and then a certificate of another root.
     assert!(!reason(&server, tls.clone()).await.is_empty());
     tls.identity = Some((files.path("tls.crt"), files.path("tls.key")));
     let mut client = Client::start(settings(&server, tls));
@@ -116,7 +117,7 @@ async fn g19_a_client_shows_its_certificate_as_it_is_on_disk_now() {
     files.swap(&issued.certificate, &issued.key, &root.pem());
     is_served(&mut server, &client, 1).await;
 
-    // Files that are not valid now are an error, and the limits stay.
+    // Files that become invalid cause an error, and the limits stay in force.
     files.swap("", &issued.key, &root.pem());
     drop(server);
     client.disconnected().await;

@@ -1,4 +1,4 @@
-//! A tree of limits gives the same whether it comes as YAML or as messages.
+//! Checks that a tree of limits has the same effect as YAML and as messages.
 
 use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{ListValue, Struct, Value as JsonValue};
@@ -13,7 +13,7 @@ use crate::scene::block_on;
 const UNITS: [&str; 8] = ["UNKNOWN", "second", "minute", "hour", "day", "month", "year", "week"];
 
 fn file(config: &RateLimitConfig) -> ConfigFile {
-    // JSON is YAML.
+    // JSON is valid YAML.
     let text = json!({"domain": config.domain, "descriptors": list(&config.descriptors)});
     ConfigFile { name: config.name.clone(), text: text.to_string() }
 }
@@ -22,18 +22,19 @@ fn list(descriptors: &[RateLimitDescriptor]) -> Vec<Value> {
     descriptors.iter().map(descriptor_json).collect()
 }
 
-fn descriptor_json(it: &RateLimitDescriptor) -> Value {
+fn descriptor_json(descriptor: &RateLimitDescriptor) -> Value {
     let mut fields = Map::new();
-    fields.insert("key".into(), json!(it.key));
-    fields.insert("value".into(), json!(it.value));
-    fields.insert("shadow_mode".into(), json!(it.shadow_mode));
-    fields.insert("quota_mode".into(), json!(it.quota_mode));
-    fields.insert("detailed_metric".into(), json!(it.detailed_metric));
-    if !it.descriptors.is_empty() {
-        fields.insert("descriptors".into(), json!(list(&it.descriptors)));
+    fields.insert("key".into(), json!(descriptor.key));
+    fields.insert("value".into(), json!(descriptor.value));
+    fields.insert("shadow_mode".into(), json!(descriptor.shadow_mode));
+    fields.insert("quota_mode".into(), json!(descriptor.quota_mode));
+    fields.insert("detailed_metric".into(), json!(descriptor.detailed_metric));
+    if !descriptor.descriptors.is_empty() {
+        fields.insert("descriptors".into(), json!(list(&descriptor.descriptors)));
     }
-    if let Some(limit) = &it.rate_limit {
-        let replaces: Vec<_> = limit.replaces.iter().map(|it| json!({"name": it.name})).collect();
+    if let Some(limit) = &descriptor.rate_limit {
+        let replaces: Vec<_> =
+            limit.replaces.iter().map(|replaced| json!({"name": replaced.name})).collect();
         let unit = usize::try_from(limit.unit).ok().and_then(|unit| UNITS.get(unit));
         let limit = json!({
             "unit": unit.map_or(limit.unit.to_string(), |unit| (*unit).to_owned()),
@@ -44,24 +45,26 @@ fn descriptor_json(it: &RateLimitDescriptor) -> Value {
         });
         fields.insert("rate_limit".into(), limit);
     }
-    if let Some(metadata) = &it.metadata {
+    if let Some(metadata) = &descriptor.metadata {
         fields.insert("metadata".into(), struct_json(metadata));
     }
     Value::Object(fields)
 }
 
-fn struct_json(it: &Struct) -> Value {
-    Value::Object(it.fields.iter().map(|(key, value)| (key.clone(), value_json(value))).collect())
+fn struct_json(object: &Struct) -> Value {
+    Value::Object(
+        object.fields.iter().map(|(key, value)| (key.clone(), value_json(value))).collect(),
+    )
 }
 
-fn value_json(it: &JsonValue) -> Value {
-    match it.kind.as_ref() {
+fn value_json(value: &JsonValue) -> Value {
+    match value.kind.as_ref() {
         None | Some(Kind::NullValue(_)) => Value::Null,
-        Some(Kind::BoolValue(it)) => json!(it),
-        Some(Kind::NumberValue(it)) => json!(it),
-        Some(Kind::StringValue(it)) => json!(it),
-        Some(Kind::ListValue(it)) => it.values.iter().map(value_json).collect(),
-        Some(Kind::StructValue(it)) => struct_json(it),
+        Some(Kind::BoolValue(value)) => json!(value),
+        Some(Kind::NumberValue(value)) => json!(value),
+        Some(Kind::StringValue(value)) => json!(value),
+        Some(Kind::ListValue(list)) => list.values.iter().map(value_json).collect(),
+        Some(Kind::StructValue(object)) => struct_json(object),
     }
 }
 
@@ -69,7 +72,8 @@ fn values() -> impl Strategy<Value = JsonValue> {
     let leaf = prop_oneof![
         Just(Kind::NullValue(0)),
         any::<bool>().prop_map(Kind::BoolValue),
-        // A number that is whole is written as one, and read again as one.
+        // A whole number is written without a fraction, so that it is the same when it is read
+        // again.
         prop_oneof![(-99..99).prop_map(f64::from), -1e9..1e9].prop_map(Kind::NumberValue),
         "(|null|1|1\\.5|true|[a-c]{1,3})".prop_map(Kind::StringValue),
     ];
@@ -77,7 +81,7 @@ fn values() -> impl Strategy<Value = JsonValue> {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..3)
                 .prop_map(|values| value(Kind::ListValue(ListValue { values }))),
-            structs(inner).prop_map(|it| value(Kind::StructValue(it))),
+            structs(inner).prop_map(|object| value(Kind::StructValue(object))),
         ]
     })
 }
@@ -91,7 +95,7 @@ fn structs(values: impl Strategy<Value = JsonValue>) -> impl Strategy<Value = St
 }
 
 fn limits() -> impl Strategy<Value = RateLimitPolicy> {
-    // Most are valid, so that trees are.
+    // Most limits are valid, so that most trees are valid.
     let unit = prop_oneof![20 => 1..8, 1 => Just(0), 1 => Just(99)];
     let counted = (unit, 0..4_u32).prop_map(|(unit, requests_per_unit)| RateLimitPolicy {
         unit,
@@ -153,10 +157,10 @@ fn requests() -> impl Strategy<Value = Vec<Vec<Entries>>> {
     prop::collection::vec(prop::collection::vec(entries, 1..3), 1..8)
 }
 
-/// The answers to the same requests of each domain, and the limits.
+/// Returns the limits, and the answers to the same requests in each domain.
 fn outcome(config: Config, requests: &[Vec<Entries>]) -> impl PartialEq + std::fmt::Debug {
     let domains: Vec<String> = config.domains().into_iter().map(str::to_owned).collect();
-    let list: Vec<_> = config.list().into_iter().map(|it| (it.key, it.limit)).collect();
+    let list: Vec<_> = config.list().into_iter().map(|listed| (listed.key, listed.limit)).collect();
     let mut behaviour = Behaviour::default();
     behaviour.has_metadata = true;
     let (decider, _clock) = decider(behaviour);
@@ -172,7 +176,7 @@ fn outcome(config: Config, requests: &[Vec<Entries>]) -> impl PartialEq + std::f
         }
     }
     let answers: Vec<_> =
-        answers.into_iter().map(|it| it.map_err(|error| error.to_string())).collect();
+        answers.into_iter().map(|answer| answer.map_err(|error| error.to_string())).collect();
     (domains, list, answers)
 }
 
@@ -199,7 +203,7 @@ proptest! {
         }
     }
 
-    /// Whatever the bytes are.
+    /// Checks that arbitrary bytes cause no panic.
     #[test]
     fn bytes_are_limits_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         if let Ok(resource) = RateLimitConfig::decode(&*bytes) {
@@ -215,16 +219,16 @@ fn read(resource: RateLimitConfig) -> Result<Config, ConfigError> {
 #[test]
 fn errors_are_those_of_files() {
     let replaced = |name: &str| {
-        let mut it = limited("a", 1, DAY);
-        let limit = it.rate_limit.as_mut().unwrap();
+        let mut descriptor = limited("a", 1, DAY);
+        let limit = descriptor.rate_limit.as_mut().unwrap();
         limit.name = "n".into();
         limit.replaces = vec![RateLimitReplace { name: name.into() }];
-        it
+        descriptor
     };
     let unlimited = |unit| {
-        let mut it = limited("a", 0, unit);
-        it.rate_limit.as_mut().unwrap().unlimited = true;
-        it
+        let mut descriptor = limited("a", 0, unit);
+        descriptor.rate_limit.as_mut().unwrap().unlimited = true;
+        descriptor
     };
     for (descriptors, message) in [
         (vec![limited("a", 1, 0)], "invalid rate limit unit 'UNKNOWN'"),
@@ -264,7 +268,7 @@ fn nested(levels: usize) -> RateLimitConfig {
 
 #[test]
 fn depth_and_size_are_bounded_as_those_of_files() {
-    // A list and a map at each level, the map of the file, and that of the limit.
+    // Each level consists of a list and a map. The file and the limit are maps as well.
     for (levels, is_possible) in [(31, true), (32, false)] {
         let (file, resource) = (file(&nested(levels)), nested(levels));
         let file = Config::from_files(&[file], SameDomain::Refuse);
@@ -274,11 +278,11 @@ fn depth_and_size_are_bounded_as_those_of_files() {
             assert_eq!(file.message(), resource.message());
         }
     }
-    // Deeper than messages of protobuf may be.
+    // The nesting is deeper than protobuf messages may be.
     let bytes = nested(200).encode_to_vec();
     assert!(RateLimitConfig::decode(&*bytes).is_err());
 
-    // The map, two keys, the domain and the list; and each descriptor is a map.
+    // The other values are the map, two keys, the domain and the list. Each descriptor is a map.
     for (descriptors, message) in [
         (499_995, "descriptor has empty key"),
         (499_996, "error loading config file: the resource has more than 500000 values"),

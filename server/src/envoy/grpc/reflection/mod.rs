@@ -1,10 +1,12 @@
-//! What tools such as grpcurl ask a server for: its services and their messages.
+//! gRPC reflection, through which tools such as grpcurl list the services of the server and their
+//! messages.
 
 use tonic_reflection::pb;
 use tonic_reflection::server::{Builder, v1, v1alpha};
 
-/// `envoy/service/ratelimit/v3/rls.proto` and all that it imports, compiled: a `FileDescriptorSet` without comments. Made
-/// from the files that `envoy-types` was generated from; a test makes it anew and compares.
+/// A compiled `FileDescriptorSet` of `envoy/service/ratelimit/v3/rls.proto` and its imports,
+/// without comments. It was made from the files from which `envoy-types` is generated. A test makes
+/// it again and compares.
 const ENVOY: &[u8] = include_bytes!("envoy.bin");
 
 fn builder<'b>() -> Builder<'b> {
@@ -14,17 +16,18 @@ fn builder<'b>() -> Builder<'b> {
         pb::v1::FILE_DESCRIPTOR_SET,
         pb::v1alpha::FILE_DESCRIPTOR_SET,
     ];
-    // Both versions of reflection list both.
+    // The services of both versions list both versions.
     let builder = Builder::configure().include_reflection_service(false);
     sets.into_iter().fold(builder, Builder::register_encoded_file_descriptor_set)
 }
 
-/// The service `grpc.reflection.v1.ServerReflection`; `None` if the descriptors are not valid, which a test excludes.
+/// Returns the service `grpc.reflection.v1.ServerReflection`. It is `None` if the descriptors are
+/// not valid, which a test excludes.
 pub(crate) fn service() -> Option<v1::ServerReflectionServer<impl v1::ServerReflection>> {
     builder().build_v1().ok()
 }
 
-/// The service `grpc.reflection.v1alpha.ServerReflection`, which older tools ask for.
+/// Returns the service `grpc.reflection.v1alpha.ServerReflection` for older tools.
 pub(crate) fn old_service()
 -> Option<v1alpha::ServerReflectionServer<impl v1alpha::ServerReflection>> {
     builder().build_v1alpha().ok()
