@@ -377,7 +377,10 @@ async fn clients_that_do_not_read_keep_little_memory_of_the_server() {
 async fn when_no_file_can_be_opened_clients_wait_and_are_served_later() {
     let unlimited = program();
     let mut limited = tokio::process::Command::new("sh");
-    limited.arg("-c").arg("ulimit -n 60 && exec \"$0\" \"$@\"").arg(unlimited.as_std().get_program());
+    limited
+        .arg("-c")
+        .arg("ulimit -n 60 && exec \"$0\" \"$@\"")
+        .arg(unlimited.as_std().get_program());
     limited
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
