@@ -38,7 +38,7 @@ pub(super) fn check(settings: &Settings, values: &Values) -> Result<Vec<String>,
     if settings.store.has_encryption() {
         pair(values, "store.tls_certificate", "store.tls_key")?;
     }
-    if settings.xds.is_some() {
+    if let Some(server) = &settings.xds {
         let directory = "limits.directory";
         if matches!(values.origin(directory), Origin::File(_) | Origin::Flag(_)) {
             let (directory, source) = (values.name(directory), values.name("limits.source"));
@@ -59,6 +59,7 @@ pub(super) fn check(settings: &Settings, values: &Values) -> Result<Vec<String>,
                 _ => return Err(message.into()),
             }
         }
+        server.check().map_err(|error| format!("the management server: {error}"))?;
     }
     Ok(warnings)
 }

@@ -249,9 +249,11 @@ impl Settings {
 
 /// Returns the warning about a variable that this server does not have.
 fn unknown_variable(name: &str, values: &Values) -> String {
-    let variables = OURS.iter().map(|(name, ..)| (*name).to_owned());
-    let meant = file::nearest(name, variables).or_else(|| {
-        let key = name.trim_start_matches("TIDEGATE_").to_ascii_lowercase().replacen('_', ".", 1);
+    let own = |name: &str| name.trim_start_matches("TIDEGATE_").to_owned();
+    let variables = OURS.iter().map(|(name, ..)| own(name));
+    let variable = file::nearest(&own(name), variables).map(|own| format!("TIDEGATE_{own}"));
+    let meant = variable.or_else(|| {
+        let key = own(name).to_ascii_lowercase().replacen('_', ".", 1);
         let key = file::nearest(&key, values.keys().map(str::to_owned))?;
         Some(format!("{key} in the settings file"))
     });
