@@ -116,8 +116,7 @@ impl std::fmt::Debug for Auth {
 pub struct Certificates {
     /// The trusted root certificates; `None` for the roots of the system.
     pub roots: Option<Vec<u8>>,
-    /// The client certificate that is presented to the store, and its private key
-    /// (`REDIS_TLS_CLIENT_CERT`, `REDIS_TLS_CLIENT_KEY`).
+    /// The client certificate that is presented to the store, and its private key.
     pub client: Option<(Vec<u8>, Vec<u8>)>,
 }
 
