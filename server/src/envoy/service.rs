@@ -67,8 +67,8 @@ impl std::fmt::Display for NotReady {
 impl std::error::Error for NotReady {}
 
 impl Service {
-    /// Creates a service without limits. Its statistics belong to the recorder of [`metrics`] that
-    /// is installed now.
+    /// Creates a service without limits. Its statistics belong to the recorder of [`metrics`]
+    /// that is installed now.
     #[must_use]
     pub fn new(decider: Decider) -> Self {
         Self {
@@ -90,7 +90,8 @@ impl Service {
         Self { on_store_error, ..self }
     }
 
-    /// Sets whether the service is [ready](Self::ready) before any limits are in force. Until then, requests are answered with an error.
+    /// Sets whether the service is [ready](Self::ready) before any limits are in force. Until
+    /// then, requests are answered with an error.
     #[must_use]
     pub fn starting_without_limits(self, starts: bool) -> Self {
         Self { starts_without_limits: starts, ..self }
@@ -148,8 +149,8 @@ impl Service {
         )
     }
 
-    /// Puts a configuration in force, and records the result. `names` are the names of the files or
-    /// resources.
+    /// Puts a configuration in force, and records the result. `names` are the names of the files
+    /// or resources.
     fn put<'n>(
         &self,
         names: impl ExactSizeIterator<Item = &'n str>,
@@ -172,8 +173,8 @@ impl Service {
         self.starts_without_limits || self.decider.config().is_some()
     }
 
-    /// Makes the service not [ready](Self::ready) from now on, because the server is shutting down.
-    /// The service still decides requests.
+    /// Makes the service not [ready](Self::ready) from now on, because the server is shutting
+    /// down. The service still decides requests.
     pub fn drain(&self) {
         self.is_draining.store(true, Ordering::Relaxed);
     }
@@ -263,15 +264,15 @@ impl Service {
         self.unreadable.follow(report).await;
     }
 
-    /// Calls `report` with requests to `/json` whose body cannot be read, at the same intervals as
-    /// [`follow_unreadable`](Self::follow_unreadable).
+    /// Calls `report` with requests to `/json` whose body cannot be read, at the same intervals
+    /// as [`follow_unreadable`](Self::follow_unreadable).
     pub async fn follow_unreadable_json(&self, report: impl Fn(Unreadable)) {
         self.unreadable_json.follow(report).await;
     }
 }
 
-/// Returns `true` if [`OnStoreError`] applies to the error. Invalid requests and wrong settings are
-/// always reported as errors.
+/// Returns `true` if [`OnStoreError`] applies to the error. Invalid requests and wrong settings
+/// are always reported as errors.
 fn may_hide(error: &Error) -> bool {
     !error.kind().is_invalid_request() && error.kind() != ErrorKind::Misconfigured
 }

@@ -88,8 +88,8 @@ impl BodyError {
     }
 }
 
-/// Returns a response with a value in JSON. Serialization cannot fail, because the value consists of
-/// maps with text keys, texts and numbers.
+/// Returns a response with a value in JSON. Serialization cannot fail, because the value consists
+/// of maps with text keys, texts and numbers.
 pub(crate) fn with_json(status: StatusCode, value: &impl Serialize) -> Response {
     // `Value::to_string` would execute 1,500 instructions more.
     let text = serde_json::to_vec(value).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Encrypted connections (feature `tls`). Certificates are read from files, and read again when the
-//! files change. Clients can be required to present a certificate.
+//! Encrypted connections (feature `tls`). Certificates are read from files, and read again when
+//! the files change. Clients can be required to present a certificate.
 
 #[cfg(feature = "top")]
 mod client;
@@ -53,8 +53,8 @@ impl Protocol {
         }
     }
 
-    /// Returns the names of the protocol for the TLS handshake (ALPN). They are used if the client
-    /// supports ALPN.
+    /// Returns the names of the protocol for the TLS handshake (ALPN). They are used if the
+    /// client supports ALPN.
     fn alpn(self) -> Vec<Vec<u8>> {
         match self {
             Self::Grpc => vec![b"h2".to_vec()],
@@ -119,9 +119,9 @@ impl Tls {
     ///
     /// # Errors
     ///
-    /// Returns an error if a file cannot be read or is not valid, or if the key belongs to another
-    /// certificate. Also returns an error if a client name is required without root certificates of
-    /// clients.
+    /// Returns an error if a file cannot be read or is not valid, or if the key belongs to
+    /// another certificate. Also returns an error if a client name is required without root
+    /// certificates of clients.
     pub fn open(protocol: Protocol, settings: TlsSettings) -> Result<Self, TlsError> {
         let loaded = Loaded::new(protocol, &settings, Contents::read(&settings)?)?;
         let stats = TlsStats::new(protocol);
@@ -134,12 +134,13 @@ impl Tls {
         })))
     }
 
-    /// Loads the files whenever they have changed, and calls `report` with the result. If a file is
-    /// not valid, the previous certificates stay in use. Existing connections are not affected.
+    /// Loads the files whenever they have changed, and calls `report` with the result. If a file
+    /// is not valid, the previous certificates stay in use. Existing connections are not
+    /// affected.
     ///
-    /// The contents of two successive reads are compared, as for [limits](crate::limits::reload::follow).
-    /// Therefore changes are detected through all links, such as the links of a Kubernetes Secret.
-    /// A change is in force within three [intervals](crate::limits::reload::INTERVAL).
+    /// The contents of two successive reads are compared, as for limits. Therefore changes are
+    /// detected through all links, such as the links of a Kubernetes Secret. A change is in force
+    /// within three [intervals](crate::net::watch::INTERVAL).
     ///
     /// This function never returns; drop the future to stop it.
     pub async fn follow(&self, report: impl Fn(Result<(), TlsError>)) {

@@ -60,8 +60,8 @@ async fn get(address: SocketAddr, path: &str) -> (u16, String) {
 
 #[tokio::test]
 async fn the_program_shows_what_it_does_in_the_page_and_in_top() {
-    let server = start(|it| {
-        it.args(["--resp", "127.0.0.1:0"]);
+    let server = start(|program| {
+        program.args(["--resp", "127.0.0.1:0"]);
     })
     .await;
     let mut resp = Client::connect(server.resp.unwrap()).await;
@@ -155,20 +155,20 @@ async fn top(arguments: &[&str], password: &str) -> std::process::Output {
 
 #[tokio::test]
 async fn the_page_of_other_machines_needs_a_password() {
-    let mut open = start(|it| {
-        it.args(["--page", "0.0.0.0:0"]);
+    let mut open = start(|program| {
+        program.args(["--page", "0.0.0.0:0"]);
     })
     .await;
     let address = SocketAddr::from(([127, 0, 0, 1], open.page.port()));
     assert_eq!(get(address, "/").await.0, 403);
-    let open_to_all = start(|it| {
-        settings(it.args(["--page", "0.0.0.0:0"]), "[page]\nwithout_password = true");
+    let open_to_all = start(|program| {
+        settings(program.args(["--page", "0.0.0.0:0"]), "[page]\nwithout_password = true");
     })
     .await;
     let told = SocketAddr::from(([127, 0, 0, 1], open_to_all.page.port()));
-    let guarded = start(|it| {
-        it.env("TIDEGATE_PAGE_PASSWORD", "s3cret").args(["--page", "0.0.0.0:0"]);
-        settings(it, "[page]\nuser = 'ops'");
+    let guarded = start(|program| {
+        program.env("TIDEGATE_PAGE_PASSWORD", "s3cret").args(["--page", "0.0.0.0:0"]);
+        settings(program, "[page]\nuser = 'ops'");
     })
     .await;
     let closed = SocketAddr::from(([127, 0, 0, 1], guarded.page.port()));
@@ -191,13 +191,13 @@ async fn the_page_of_other_machines_needs_a_password() {
 
 #[tokio::test]
 async fn the_page_shows_both_stores_the_settings_and_subjects_if_it_may() {
-    let server = start(|it| {
+    let server = start(|program| {
         // None is there.
-        it.env("REDIS_SOCKET_TYPE", "tcp").env("REDIS_URL", "127.0.0.1:1");
-        it.env("REDIS_PERSECOND", "true").env("REDIS_PERSECOND_SOCKET_TYPE", "tcp");
-        it.env("REDIS_PERSECOND_URL", "127.0.0.1:2");
-        it.env("TIDEGATE_ON_STORE_ERROR", "deny");
-        settings(it, "[page]\nsubjects = true");
+        program.env("REDIS_SOCKET_TYPE", "tcp").env("REDIS_URL", "127.0.0.1:1");
+        program.env("REDIS_PERSECOND", "true").env("REDIS_PERSECOND_SOCKET_TYPE", "tcp");
+        program.env("REDIS_PERSECOND_URL", "127.0.0.1:2");
+        program.env("TIDEGATE_ON_STORE_ERROR", "deny");
+        settings(program, "[page]\nsubjects = true");
     })
     .await;
     let activity = async {
@@ -252,13 +252,13 @@ async fn the_page_is_encrypted_by_settings_of_its_own() {
     let root = Root::new();
     let issued = root.issue("localhost");
     let files = Files::of(&issued, &root.pem());
-    let server = start(|it| {
+    let server = start(|program| {
         let path = |file| files.path(file).display().to_string();
         let (certificate, key, roots) = (path("tls.crt"), path("tls.key"), path("ca.crt"));
         let text = format!(
             "[page]\ntls_certificate = '{certificate}'\ntls_key = '{key}'\ntls_client_ca = '{roots}'"
         );
-        settings(it, &text);
+        settings(program, &text);
     })
     .await;
     assert_eq!(server.scheme, "https");
