@@ -99,8 +99,10 @@ impl Process {
     pub(super) fn tidegate(cores: Cores, store: &str, limits: &str) -> Outcome<Self> {
         let program = tidegate_server()?;
         let mut command = cores.command(&program);
-        command.args(["--store", store, "--config", limits, "--resp-port", "0"]);
-        command.args(["--grpc-host", "127.0.0.1", "--grpc-port", "0", "--http-port", "0"]);
+        command.args(["--store", store, "--config", limits]);
+        for listener in ["--grpc", "--http", "--resp"] {
+            command.args([listener, "127.0.0.1:0"]);
+        }
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = child.spawn().map_err(|error| format!("{}: {error}", program.display()))?;
         let mut output = BufReader::new(child.stdout.take().ok_or("no output")?);

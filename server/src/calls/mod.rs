@@ -19,9 +19,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod event;
 mod policies;
 mod request;
+pub mod resp;
 mod stats;
+pub mod v1;
 mod verb;
 
 use std::sync::Arc;
@@ -30,8 +33,8 @@ use std::time::Instant;
 use smallvec::SmallVec;
 use tidegate_core::{Call, Charge, Decision, Error, Store};
 
-use crate::activity::{Activity, Source};
-use crate::unreadable::{self, Unreadable};
+use crate::observe::activity::{Activity, Source};
+use crate::observe::unreadable::{self, Unreadable};
 pub use policies::{MAX_POLICIES, MAX_POLICY_BYTES, Policies};
 pub use request::{CallRequest, ChargeRequest};
 pub use stats::{CallStats, Outcome};
@@ -119,8 +122,7 @@ impl Calls {
         answers: &[Result<Decision, Error>],
     ) {
         if let (Some(start), Some((source, activity))) = (start, &self.activity) {
-            let calls = requests.iter().copied().zip(answers);
-            activity.calls(*source, calls, start.elapsed());
+            event::record(activity, *source, requests, answers, start.elapsed());
         }
     }
 

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use crate::activity::Subject;
+use crate::observe::activity::Subject;
 use bytes::Bytes;
 use smallvec::SmallVec;
 use tidegate_core::{

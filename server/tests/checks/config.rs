@@ -1,7 +1,7 @@
 //! Checks that any text is handled as a file of limits.
 
-use tidegate_server::config::{Config, ConfigFile, SameDomain};
-use tidegate_server::decide::{Behaviour, Decider};
+use tidegate_server::envoy::decide::{Behaviour, Decider};
+use tidegate_server::limits::config::{Config, ConfigFile, SameDomain};
 
 use super::store;
 

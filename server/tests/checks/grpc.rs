@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use prost::Message;
-use tidegate_server::rls::{GrpcSettings, serve};
+use tidegate_server::envoy::grpc::{GrpcSettings, serve};
 use tokio::net::TcpListener;
 
 use super::service;

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use axum::Router;
 use serde_json::Value;
+use tidegate_server::calls::v1;
 use tidegate_server::calls::{Calls, Verb};
-use tidegate_server::http::{HttpSettings, serve_stream};
-use tidegate_server::{json, v1};
+use tidegate_server::envoy::json;
+use tidegate_server::net::access::Access;
+use tidegate_server::net::http::{HttpSettings, serve_stream};
 
 use super::{exchange, in_virtual_time, service, store};
 
@@ -69,7 +71,7 @@ fn check_response(response: &Response) {
 
 fn answer_to(bytes: &[u8], part: usize) -> Vec<u8> {
     in_virtual_time(async {
-        let calls = v1::routes(Arc::new(Calls::new(store())), v1::Access::Open);
+        let calls = v1::routes(Arc::new(Calls::new(store())), Access::Open);
         let routes: Router = json::routes(service(), None).merge(calls);
         let (client, server) = tokio::io::duplex(64 << 10);
         let settings = HttpSettings::default();

@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use tidegate_core::{ManualClock, Timestamp};
 use tidegate_memory::MemoryStore;
-use tidegate_server::config::{Config, ConfigFile, SameDomain};
-use tidegate_server::decide::{Behaviour, Decider};
-use tidegate_server::service::Service;
+use tidegate_server::envoy::decide::{Behaviour, Decider};
+use tidegate_server::envoy::service::Service;
+use tidegate_server::limits::config::{Config, ConfigFile, SameDomain};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 /// Limits of all kinds.

@@ -3,8 +3,8 @@
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use prost::Message;
 use serde_json::{Map, Value, json};
-use tidegate_server::json::{read_request, show_response};
-use tidegate_server::request::{Entry, RateLimitDescriptor, RateLimitRequest};
+use tidegate_server::envoy::json::{read_request, show_response};
+use tidegate_server::envoy::request::{Entry, RateLimitDescriptor, RateLimitRequest};
 
 use super::{in_virtual_time, service};
 

@@ -4,8 +4,10 @@
 use std::sync::Arc;
 
 use tidegate_server::calls::Calls;
-use tidegate_server::resp::serve_stream;
-use tidegate_server::resp::{MAX_ARGUMENT_BYTES, MAX_ARGUMENTS, MAX_COMMAND_BYTES, RespSettings};
+use tidegate_server::calls::resp::serve_stream;
+use tidegate_server::calls::resp::{
+    MAX_ARGUMENT_BYTES, MAX_ARGUMENTS, MAX_COMMAND_BYTES, RespSettings,
+};
 
 use super::{exchange, in_virtual_time, store};
 

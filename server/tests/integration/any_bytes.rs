@@ -8,11 +8,11 @@ use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use prost::Message;
-use tidegate_server::decide::Behaviour;
-use tidegate_server::json::show_response;
-use tidegate_server::request::{Entry, RateLimitDescriptor, RateLimitRequest};
-use tidegate_server::rls::{GrpcSettings, serve};
-use tidegate_server::service::Service;
+use tidegate_server::envoy::decide::Behaviour;
+use tidegate_server::envoy::grpc::{GrpcSettings, serve};
+use tidegate_server::envoy::json::show_response;
+use tidegate_server::envoy::request::{Entry, RateLimitDescriptor, RateLimitRequest};
+use tidegate_server::envoy::service::Service;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

@@ -1,6 +1,6 @@
 //! Files of limits, and the errors for invalid files.
 
-use tidegate_server::config::{Config, ConfigFile, MAX_FILE_BYTES, SameDomain};
+use tidegate_server::limits::config::{Config, ConfigFile, MAX_FILE_BYTES, SameDomain};
 
 use crate::scene::{Scene, limit, read};
 

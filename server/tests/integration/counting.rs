@@ -1,7 +1,7 @@
 //! Behavior for which envoyproxy/ratelimit has a defect or no test.
 
 use envoy_types::pb::google::protobuf::value::Kind;
-use tidegate_server::decide::{Behaviour, MAX_DESCRIPTORS};
+use tidegate_server::envoy::decide::{Behaviour, MAX_DESCRIPTORS};
 
 use crate::scene::{
     Scene, descriptor, hits, is_ok, is_over, limit, refund, request, reset, with_limit,
@@ -48,7 +48,7 @@ fn metadata_has_the_request_and_merges_what_has_passed() {
     asked.descriptors[2].limit = with_limit(&[], 0, 3).limit;
     asked.hits_addend = 1;
     let metadata = scene.ask(&asked).dynamic_metadata.unwrap();
-    let shown = tidegate_server::json::show_struct(&metadata);
+    let shown = tidegate_server::envoy::json::show_struct(&metadata);
     assert_eq!(
         shown,
         serde_json::json!({

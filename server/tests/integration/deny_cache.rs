@@ -9,7 +9,7 @@ use tidegate_core::{
     Call, Charge, DenyCache, ManualClock, Operation, Policy, Store, StoreExt, Timestamp,
 };
 use tidegate_memory::MemoryStore;
-use tidegate_server::decide::{Behaviour, Decider};
+use tidegate_server::envoy::decide::{Behaviour, Decider};
 use tidegate_testkit::faults::{Faults, FaultyStore};
 
 use crate::scene::{START, Scene, block_on, descriptor, hits, is_ok, read, refund, request};
@@ -162,7 +162,7 @@ proptest! {
                 found.limit_remaining = if is_bound { expected.limit_remaining } else { found.limit_remaining };
             }
             prop_assert_eq!(&expected.response, &found.response, "{:?}", request);
-            let over = |tallies: &[tidegate_server::decide::Tally]| -> Vec<(u64, u64)> {
+            let over = |tallies: &[tidegate_server::envoy::decide::Tally]| -> Vec<(u64, u64)> {
                 tallies.iter().map(|tally| (tally.total, tally.over)).collect()
             };
             prop_assert_eq!(over(&expected.tallies), over(&found.tallies));

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use saphyr_parser::{Event, Parser, StrInput};
 use serde_json::{Map, Value};
 use tidegate_core::parse_duration;
-use tidegate_server::config::{Config, ConfigFile, SameDomain};
-use tidegate_server::health;
+use tidegate_server::envoy::health;
+use tidegate_server::limits::config::{Config, ConfigFile, SameDomain};
+
+use crate::program::{program, settings};
 
 const README: &str = include_str!("../../README.md");
 
@@ -73,6 +75,13 @@ fn manifest_of_kind<'a>(manifests: &'a [Value], kind: &str) -> &'a Value {
     found.next().filter(|_| found.next().is_none()).unwrap_or_else(|| panic!("one {kind}"))
 }
 
+/// Returns the data of the ConfigMap with a name.
+fn config_map<'a>(manifests: &'a [Value], name: &str) -> &'a Value {
+    let is_named =
+        |manifest: &&Value| manifest["kind"] == "ConfigMap" && manifest["metadata"]["name"] == name;
+    &manifests.iter().find(is_named).unwrap_or_else(|| panic!("no ConfigMap {name}"))["data"]
+}
+
 fn by_name<'a>(list: &'a Value, name: &str) -> &'a Value {
     list.as_array().unwrap().iter().find(|entry| entry["name"] == name).unwrap()
 }
@@ -80,7 +89,7 @@ fn by_name<'a>(list: &'a Value, name: &str) -> &'a Value {
 #[test]
 fn the_limits_are_valid() {
     let manifests = manifests();
-    let files = manifest_of_kind(&manifests, "ConfigMap")["data"].as_object().unwrap();
+    let files = config_map(&manifests, "tidegate-limits").as_object().unwrap();
     let file = |(name, text): (&String, &Value)| ConfigFile {
         name: name.into(),
         text: text.as_str().unwrap().into(),
@@ -112,8 +121,24 @@ fn the_settings_are_those_of_the_program() {
 
     let mounted = by_name(&container["volumeMounts"], "limits")["mountPath"].as_str().unwrap();
     assert_eq!(container["args"][1], mounted);
-    let map = &by_name(&pod["volumes"], "limits")["configMap"]["name"];
-    assert_eq!(map, &manifest_of_kind(&manifests, "ConfigMap")["metadata"]["name"]);
+    for (volume, name) in [("limits", "tidegate-limits"), ("settings", "tidegate-settings")] {
+        assert_eq!(by_name(&pod["volumes"], volume)["configMap"]["name"], name);
+    }
+    let mounted = by_name(&container["volumeMounts"], "settings")["mountPath"].as_str().unwrap();
+    let file = by_name(&container["env"], "TIDEGATE_SETTINGS")["value"].as_str().unwrap();
+    assert_eq!(file, format!("{mounted}/tidegate.toml"));
+}
+
+#[tokio::test]
+async fn the_settings_file_is_valid() {
+    let manifests = manifests();
+    let text = config_map(&manifests, "tidegate-settings")["tidegate.toml"].as_str().unwrap();
+    let mut program = program();
+    settings(program.arg("--print-settings"), text);
+    let output = program.output().await.unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{:?}", output.stderr);
+    assert!(stdout.contains("\nhttp.max_connections = 200  # "), "{stdout}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use allocation_counter::measure;
-use tidegate_server::config::{Config, MAX_FILE_BYTES, MAX_FILES, SameDomain, left_out};
+use tidegate_server::limits::config::{Config, MAX_FILE_BYTES, MAX_FILES, SameDomain, left_out};
 
 fn load(directory: &Path) -> Result<Vec<String>, String> {
     let config = Config::from_directory(directory, SameDomain::Refuse);

@@ -4,7 +4,7 @@
 use crate::scene::{Scene, descriptor, hits, is_ok, is_over, limit, request, reset, with_limit};
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use envoy_types::pb::google::protobuf::value::Kind;
-use tidegate_server::decide::{Behaviour, HeaderNames};
+use tidegate_server::envoy::decide::{Behaviour, HeaderNames};
 
 /// The configuration in the example of envoyproxy/ratelimit.
 const EXAMPLE: &str = r"

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tidegate_server::config::{Config, SameDomain};
+use tidegate_server::limits::config::{Config, SameDomain};
 
 use crate::json::call;
 use crate::program::{program, serving};

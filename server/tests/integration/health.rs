@@ -6,10 +6,10 @@ use std::time::Duration;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use tidegate_core::{Answer, Call, Decision, Error, ErrorKind, Store, Timestamp};
 use tidegate_memory::MemoryStore;
-use tidegate_server::decide::{Behaviour, Decider};
-use tidegate_server::health::{HealthSettings, NAME};
-use tidegate_server::rls::{GrpcSettings, serve};
-use tidegate_server::service::{NotReady, Service};
+use tidegate_server::envoy::decide::{Behaviour, Decider};
+use tidegate_server::envoy::grpc::{GrpcSettings, serve};
+use tidegate_server::envoy::health::{HealthSettings, NAME};
+use tidegate_server::envoy::service::{NotReady, Service};
 use tidegate_server::store::{StoreSettings, open};
 use tidegate_test_servers::Redis;
 use tokio::net::TcpListener;
@@ -176,9 +176,14 @@ async fn b97_all_health_checks_fail_from_the_start_of_a_drain() {
     let service = Arc::new(Service::new(Scene::new(CONFIG).decider));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let routes = tidegate_server::json::routes(Arc::clone(&service), None);
-    let bounds = tidegate_server::http::HttpSettings::default();
-    tokio::spawn(tidegate_server::http::serve(listener, routes, bounds, std::future::pending()));
+    let routes = tidegate_server::envoy::json::routes(Arc::clone(&service), None);
+    let bounds = tidegate_server::net::http::HttpSettings::default();
+    tokio::spawn(tidegate_server::net::http::serve(
+        listener,
+        routes,
+        bounds,
+        std::future::pending(),
+    ));
     let mut settings = HealthSettings::default();
     settings.drain = Duration::from_secs(3_600);
     let server = Server::start(service, settings).await;

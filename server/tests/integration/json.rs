@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tidegate_server::http::{HttpSettings, serve};
-use tidegate_server::json::{read_request, routes};
-use tidegate_server::service::Service;
+use tidegate_server::envoy::json::{read_request, routes};
+use tidegate_server::envoy::service::Service;
+use tidegate_server::net::http::{HttpSettings, serve};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -100,7 +100,7 @@ async fn health_needs_limits_and_a_store() {
     let address = start(Service::new(Scene::new(CONFIG).decider)).await;
     assert_eq!(call(address, "GET", "/healthcheck", "").await, (200, "OK".to_owned()));
     let store = Arc::new(tidegate_memory::MemoryStore::new());
-    let without = tidegate_server::decide::Decider::new(store, Default::default());
+    let without = tidegate_server::envoy::decide::Decider::new(store, Default::default());
     let address = start(Service::new(without)).await;
     let expected = "no rate limit configuration loaded\n";
     assert_eq!(call(address, "GET", "/healthcheck", "").await, (500, expected.to_owned()));

@@ -19,6 +19,7 @@ mod health;
 mod hostile;
 mod http;
 mod json;
+mod layers;
 mod operation;
 mod page;
 mod policies;
@@ -28,6 +29,7 @@ mod reflection;
 mod reload;
 mod resp;
 mod scene;
+mod settings;
 mod stats;
 #[cfg(feature = "tls")]
 mod tls;

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::http::client::Client;
 use crate::json::call;
-use crate::program::{program, serving};
+use crate::program::{program, serving, settings};
 
 const LIMIT: &str = "domain: d\ndescriptors: [{key: a, policy: fixed-window 1000/365d}]";
 const ASK: &str = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "a"}]}]}"#;
@@ -50,24 +50,38 @@ async fn a_value_that_is_not_possible_is_an_error_that_names_its_variable() {
         ("SHADOW_MODE", "flase", "it must be true or false"),
         ("REDIS_TLS", "2", "it must be true or false"),
         ("XDS_CLIENT_BACKOFF_JITTER", "maybe", "it must be true or false"),
-        ("GRPC_PORT", "99999", "99999 is not in 0..=65535"),
-        ("REDIS_TIMEOUT", "1.5s", "`1.5s` is not a span of time; write 250ms"),
+        ("GRPC_PORT", "99999", "it must be a port from 0 to 65535"),
+        ("REDIS_TIMEOUT", "1.5s", "it must be a span of time from 1us to 71 years, such as 250ms"),
         ("NEAR_LIMIT_RATIO", "2", "it must be a number from 0 to 1"),
-        // In some programs, 0 means no maximum. Here it would mean that nothing is served.
-        ("TIDEGATE_GRPC_MAX_CONNECTIONS", "0", maximum),
-        ("TIDEGATE_RESP_MAX_CONNECTIONS", "many", maximum),
-        ("TIDEGATE_HTTP_MAX_CONNECTIONS", "-1", maximum),
-        ("TIDEGATE_HTTP_MAX_HEAD_BYTES", "0", maximum),
-        ("TIDEGATE_HTTP_MAX_BODY_BYTES", "1M", maximum),
-        ("TIDEGATE_HTTP_MAX_HEADERS", "0", "0 is not in 1..=65535"),
+        ("TIDEGATE_DRAIN", "5", "it must be 0s, or a span of time"),
+        ("TIDEGATE_ON_STORE_ERROR", "alow", "it must be error, allow or deny"),
+        ("LOG_LEVEL", "loud", "it must be one of panic, fatal, error, warn, warning, info"),
     ] {
         let mut program = at(&directory);
         program.env(variable, value);
         let (code, stderr) = failure(program).await;
         assert_eq!(code, Some(2), "{variable}: {stderr}");
-        let beginning =
-            format!("{variable} in the environment:\nerror: invalid value '{value}' for '--");
-        assert!(stderr.starts_with(&beginning) && stderr.contains(why), "{variable}: {stderr}");
+        let expected = format!("tidegate-server: {variable} is `{value}`; {why}");
+        assert!(stderr.starts_with(&expected), "{variable}: {stderr}");
+    }
+    for (setting, value, why) in [
+        // Where 0 means no limit, nothing would be served here.
+        ("grpc.max_connections", "0", maximum),
+        ("resp.max_connections", "\"many\"", maximum),
+        ("http.max_connections", "-1", maximum),
+        ("http.max_head_bytes", "0", maximum),
+        ("http.max_body_bytes", "\"1M\"", maximum),
+        ("http.max_headers", "0", "it must be a whole number from 1 to 65535"),
+    ] {
+        let mut program = at(&directory);
+        let (section, name) = setting.split_once('.').unwrap();
+        settings(&mut program, &format!("[{section}]\n{name} = {value}"));
+        let (code, stderr) = failure(program).await;
+        assert_eq!(code, Some(2), "{setting}: {stderr}");
+        let column = name.len() + 4;
+        let value = value.trim_matches('"');
+        let expected = format!(".toml:2:{column}: {setting} is `{value}`; {why}");
+        assert!(stderr.contains(&expected), "{setting}: {stderr}");
     }
     // The first error is about a variable of a subcommand. The second is about an argument whose
     // variable is also set but not the cause.
@@ -75,15 +89,13 @@ async fn a_value_that_is_not_possible_is_an_error_that_names_its_variable() {
     check.arg("check").arg(directory.path()).env("MERGE_DOMAIN_CONFIG", "x");
     let (code, stderr) = failure(check).await;
     assert_eq!(code, Some(2));
-    assert!(stderr.starts_with("MERGE_DOMAIN_CONFIG in the environment:\nerror"), "{stderr}");
+    assert!(stderr.contains("MERGE_DOMAIN_CONFIG is `x`; it must be true or false"), "{stderr}");
     let mut program = at(&directory);
-    program.args(["--grpc-port", "99999"]);
+    program.args(["--grpc", "127.0.0.1:99999"]);
     let (code, stderr) = failure(program).await;
     assert_eq!(code, Some(2));
-    assert!(
-        stderr.starts_with("error: invalid value '99999' for '--grpc-port <PORT>'"),
-        "{stderr}"
-    );
+    let expected = "tidegate-server: --grpc is `127.0.0.1:99999`; it must be HOST:PORT";
+    assert!(stderr.starts_with(expected), "{stderr}");
 }
 
 #[tokio::test]
@@ -105,7 +117,7 @@ async fn what_the_server_cannot_do_is_refused() {
         (
             "PROMETHEUS_PATH",
             "metrics",
-            "PROMETHEUS_PATH is `metrics`, which does not begin with `/`",
+            "PROMETHEUS_PATH is `metrics`; it must be a path that begins with `/`",
         ),
         ("HOST", "[::zz]", "cannot listen on [::zz]:0 (PORT)"),
     ] {
@@ -113,7 +125,11 @@ async fn what_the_server_cannot_do_is_refused() {
         program.env("USE_PROMETHEUS", "true").env("PROMETHEUS_ADDR", "127.0.0.1:0");
         program.env(variable, value);
         let (code, stderr) = failure(program).await;
-        assert_eq!(code, Some(1), "{variable}: {stderr}");
+        assert_eq!(
+            code,
+            Some(if variable == "PROMETHEUS_PATH" { 2 } else { 1 }),
+            "{variable}: {stderr}"
+        );
         assert!(stderr.contains(why) && !stderr.contains("S3CRET"), "{variable}: {stderr}");
     }
 }
@@ -134,10 +150,9 @@ async fn a_variable_that_is_empty_is_not_set() {
         "REDIS_TYPE",
         "SHADOW_MODE",
         "TIDEGATE_DRAIN",
-        "TIDEGATE_HTTP_MAX_CONNECTIONS",
+        "TIDEGATE_HTTP_PASSWORD",
         "TIDEGATE_ON_STORE_ERROR",
-        "TIDEGATE_PAGE_PORT",
-        "TIDEGATE_RESP_PORT",
+        "TIDEGATE_SETTINGS",
         "TIDEGATE_STORE",
     ] {
         program.env(variable, "");
@@ -187,7 +202,7 @@ fn documented_metrics() -> HashMap<&'static str, (&'static str, Vec<&'static str
 async fn the_metrics_are_those_of_the_table_and_the_process_and_the_build_are_among_them() {
     let directory = directory();
     let mut program = at(&directory);
-    program.env("TIDEGATE_RESP_PORT", "0").env("TIDEGATE_PAGE_PORT", "0");
+    program.args(["--resp", "127.0.0.1:0", "--page", "127.0.0.1:0"]);
     let (child, address) = serving(program).await;
     assert_eq!(call(address, "POST", "/json", ASK).await.0, 200);
     // The JSON port answers before the gRPC port is ready.
@@ -245,7 +260,7 @@ async fn connections_fit_the_limit_of_open_files_and_only_a_setting_that_does_no
     let directory = directory();
     let limited = |files: u32| {
         let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("ulimit -n {files}; exec \"$0\" --config \"$1\"")]);
+        shell.args(["-c", &format!("ulimit -n {files}; exec \"$0\" --config \"$@\"")]);
         shell.env_clear().arg(env!("CARGO_BIN_EXE_tidegate-server")).arg(directory.path());
         shell.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         shell
@@ -267,14 +282,14 @@ async fn connections_fit_the_limit_of_open_files_and_only_a_setting_that_does_no
     let refused = Client::connect(address).await.answer().await;
     assert_eq!(refused.map(|answer| answer.status), Some(503));
     let stderr = said(child).await;
-    assert!(!stderr.contains("warning"), "{stderr}");
+    assert!(!stderr.contains("WARN"), "{stderr}");
 
     let mut program = limited(620);
-    program.env("TIDEGATE_HTTP_MAX_CONNECTIONS", "5000");
+    settings(&mut program, "[http]\nmax_connections = 5000");
     let (child, _) = serving(program).await;
     let stderr = said(child).await;
-    let warning = "warning: the limit of open files is 620; it must be at least 5500 for the maximum numbers of \
-        connections: raise it (ulimit -n, LimitNOFILE), or lower TIDEGATE_HTTP_MAX_CONNECTIONS (5000)\n";
+    let warning = " WARN the limit of open files is 620; it must be at least 5500 for the maximum numbers of \
+        connections: raise it (ulimit -n, LimitNOFILE), or lower http.max_connections (5000)\n";
     assert!(stderr.contains(warning), "{stderr}");
 }
 
@@ -341,17 +356,18 @@ async fn an_outage_of_the_store_is_written_once_and_so_is_its_end() {
         }
     };
     let outage = tokio::select! {
-        line = line(&mut lines, "tidegate-server: ") => line,
+        line = line(&mut lines, " ERROR ") => line,
         _ = ask() => unreachable!(),
     };
-    let beginning = "tidegate-server: the store has failed several times in a row, and is not called for a while: ";
-    assert!(outage.starts_with(beginning) && outage.contains("cannot connect"), "{outage}");
+    let beginning =
+        " ERROR the store has failed several times in a row, and is not called for a while: ";
+    assert!(outage.contains(beginning) && outage.contains("cannot connect"), "{outage}");
     redis.restart(Data::Lost).await.unwrap();
     let end = tokio::select! {
-        line = line(&mut lines, "tidegate-server: ") => line,
+        line = line(&mut lines, " INFO the store is ") => line,
         _ = ask() => unreachable!(),
     };
-    assert_eq!(end, "tidegate-server: the store is called again");
+    assert!(end.ends_with("  INFO the store is called again"), "{end}");
 }
 
 /// Returns the addresses of gRPC and RESP.
@@ -366,8 +382,8 @@ async fn addresses(lines: &mut Lines<BufReader<ChildStdout>>) -> [SocketAddr; 2]
 async fn clients_that_are_slow_lose_their_connection_after_the_times_that_are_set() {
     let directory = directory();
     let mut program = at(&directory);
-    program.env("TIDEGATE_GRPC_BEGIN_TIMEOUT", "100ms").env("TIDEGATE_RESP_PORT", "0");
-    program.env("TIDEGATE_RESP_COMMAND_TIMEOUT", "100ms").stdout(Stdio::piped());
+    let text = "[grpc]\nbegin_timeout = '100ms'\n[resp]\nrequest_timeout = '100ms'";
+    settings(program.args(["--resp", "127.0.0.1:0"]).stdout(Stdio::piped()), text);
     let mut child = program.spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let [grpc, resp] = addresses(&mut lines).await;

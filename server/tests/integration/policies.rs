@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate_core::{Answer, Call, Decision, Error, ErrorKind, Store, Timestamp};
 use tidegate_memory::MemoryStore;
-use tidegate_server::decide::{Behaviour, Decider};
+use tidegate_server::envoy::decide::{Behaviour, Decider};
 
 use crate::scene::{
     Scene, block_on, descriptor, hits, is_ok, is_over, limit, read, refund, request, reset,

@@ -1,7 +1,10 @@
 //! The program: its command line, its environment and its end.
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
@@ -18,6 +21,19 @@ pub(crate) fn program() -> Command {
     let mut program = Command::new(env!("CARGO_BIN_EXE_tidegate-server"));
     program.env_clear().kill_on_drop(true).stdout(Stdio::piped()).stderr(Stdio::piped());
     program
+}
+
+/// Adds a settings file with `text` to the arguments.
+pub(crate) fn settings(program: &mut Command, text: &str) {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let path = folder.join(format!("settings-{:x}.toml", hasher.finish()));
+    // Another test can write the same file now.
+    let mut file = tempfile::NamedTempFile::new_in(folder).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file.persist(&path).unwrap();
+    program.arg("--settings").arg(path);
 }
 
 async fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
@@ -74,11 +90,11 @@ async fn what_cannot_be_served_is_said_at_the_start() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("a.yaml"), LIMIT).unwrap();
     for (variable, value, why) in [
-        ("CONFIG_TYPE", "XDS", "CONFIG_TYPE is `XDS`; FILE and GRPC_XDS_SOTW are possible"),
+        ("CONFIG_TYPE", "XDS", "CONFIG_TYPE is `XDS`; it must be one of file, grpc_xds_sotw"),
         ("TIDEGATE_STORE", "http://:S3CRET@a", "it is not the URL of a store"),
         ("TIDEGATE_STORE", "memory:", "it is not `memory`: the URL `memory:` cannot be used"),
         ("REDIS_URL", "a:b", "a:b"),
-        ("PROMETHEUS_ADDR", "9090", "PROMETHEUS_ADDR is `9090`, which is not written `HOST:PORT`"),
+        ("PROMETHEUS_ADDR", "9090", "PROMETHEUS_ADDR is `9090`; it must be HOST:PORT"),
         ("HOST", "256.0.0.1", "cannot listen on 256.0.0.1:0 (PORT)"),
         ("RUNTIME_ROOT", "/nowhere", "/nowhere/config: the directory cannot be read"),
     ] {
@@ -91,7 +107,8 @@ async fn what_cannot_be_served_is_said_at_the_start() {
         program.env("PROMETHEUS_ADDR", "127.0.0.1:0").env(variable, value);
         let output = timeout(Duration::from_secs(60), program.output()).await.unwrap().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{variable}: {stderr}");
+        let code = if why.contains("; it must be ") { 2 } else { 1 };
+        assert_eq!(output.status.code(), Some(code), "{variable}: {stderr}");
         assert!(stderr.contains(why) && !stderr.contains("S3CRET"), "{variable}: {stderr}");
     }
 }
@@ -182,11 +199,11 @@ async fn resp_is_served_with_the_settings_of_the_environment() {
     let mut program = program();
     program.arg("--config").arg(directory.path());
     program.env("GRPC_HOST", "127.0.0.1").env("GRPC_PORT", "0").env("PORT", "0");
-    program.env("TIDEGATE_RESP_PORT", "0").env("TIDEGATE_RESP_HOST", "0.0.0.0");
-    program.env("TIDEGATE_RESP_USER", "app").env("TIDEGATE_RESP_PASSWORD", "S3CRET");
-    // A number above the possible maximum works like no maximum.
-    program.env("TIDEGATE_RESP_MAX_CONNECTIONS", usize::MAX.to_string());
-    program.env("TIDEGATE_RESP_IDLE_TIMEOUT", "1h");
+    program.args(["--resp", "0.0.0.0:0"]).env("TIDEGATE_RESP_PASSWORD", "S3CRET");
+    // A number beyond what can be counted is no limit.
+    let max = usize::MAX;
+    let text = format!("[resp]\nuser = 'app'\nmax_connections = {max}\nidle_timeout = '1h'");
+    settings(&mut program, &text);
     let mut child = program.spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let port = resp_address(&mut lines).await.port();
@@ -216,22 +233,23 @@ async fn resp_is_served_with_the_settings_of_the_environment() {
 async fn resp_for_other_machines_needs_a_password_or_to_be_told_that_it_needs_none() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("a.yaml"), LIMIT).unwrap();
-    let at = |host: &str, variable: &str, value: &str| {
+    let at = |host: &str, without_password: bool| {
         let mut program = program();
         program.arg("--config").arg(directory.path());
         program.env("GRPC_HOST", "127.0.0.1").env("GRPC_PORT", "0").env("PORT", "0");
-        program.env("TIDEGATE_RESP_PORT", "0").env("TIDEGATE_RESP_HOST", host);
-        program.env(variable, value);
+        program.arg("--resp").arg(format!("{host}:0"));
+        // An empty password counts as not set.
+        program.env("TIDEGATE_RESP_PASSWORD", "");
+        settings(&mut program, &format!("[resp]\nwithout_password = {without_password}"));
         program
     };
-    // An empty password counts as no password.
-    let output = at("0.0.0.0", "TIDEGATE_RESP_PASSWORD", "").output();
+    let output = at("0.0.0.0", false).output();
     let output = timeout(Duration::from_secs(60), output).await.unwrap().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{stderr}");
-    assert!(stderr.contains("needs a password (TIDEGATE_RESP_PASSWORD)"), "{stderr}");
-    for (host, value) in [("127.0.0.1", "false"), ("0.0.0.0", "true")] {
-        let mut child = at(host, "TIDEGATE_RESP_WITHOUT_PASSWORD", value).spawn().unwrap();
+    assert!(stderr.contains("needs a password (TIDEGATE_RESP_PASSWORD"), "{stderr}");
+    for (host, value) in [("127.0.0.1", false), ("0.0.0.0", true)] {
+        let mut child = at(host, value).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap());
         assert_eq!(resp_address(&mut lines).await.ip().to_string(), host);
     }
@@ -300,27 +318,20 @@ async fn connected(address: SocketAddr) -> Client {
 async fn http_is_served_with_the_settings_of_the_environment() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("a.yaml"), LIMIT).unwrap();
-    let serve = |variables: &[(&str, &str)]| {
+    let serve = |variables: &[(&str, &str)], text: &str| {
         let mut program = program();
         program.arg("--config").arg(directory.path()).envs(variables.iter().copied());
+        settings(&mut program, text);
         serving(program)
     };
     let local = |address: SocketAddr| SocketAddr::from(([127, 0, 0, 1], address.port()));
-    let (_child, address) = serve(&[]).await;
+    let (_child, address) = serve(&[], "").await;
     assert_eq!(post(address, "").await, 200);
 
-    let all = [
-        ("HOST", "0.0.0.0"),
-        ("TIDEGATE_HTTP_USER", "app"),
-        ("TIDEGATE_HTTP_PASSWORD", "S3CRET"),
-        ("TIDEGATE_HTTP_MAX_CONNECTIONS", "1"),
-        ("TIDEGATE_HTTP_IDLE_TIMEOUT", "1h"),
-        ("TIDEGATE_HTTP_REQUEST_TIMEOUT", "1m"),
-        ("TIDEGATE_HTTP_MAX_HEAD_BYTES", "1000"),
-        ("TIDEGATE_HTTP_MAX_HEADERS", "9"),
-        ("TIDEGATE_HTTP_MAX_BODY_BYTES", "60"),
-    ];
-    let (_child, address) = serve(&all).await;
+    let text = "[http]\nuser = 'app'\nmax_connections = 1\nidle_timeout = '1h'\nrequest_timeout = '1m'\n\
+                max_head_bytes = 1000\nmax_headers = 9\nmax_body_bytes = 60";
+    let variables = [("HOST", "0.0.0.0"), ("TIDEGATE_HTTP_PASSWORD", "S3CRET")];
+    let (_child, address) = serve(&variables, text).await;
     let address = local(address);
     assert_eq!(post(address, "").await, 401);
     // Routes for Envoy and for probes need no login.
@@ -337,11 +348,11 @@ async fn http_is_served_with_the_settings_of_the_environment() {
         assert_eq!(client.call("GET", "/config", &fields, "").await.status, 431);
     }
 
-    // Without a password, other machines can send requests of Envoy, but no calls.
-    let (_child, address) = serve(&[("HOST", "0.0.0.0"), ("TIDEGATE_HTTP_PASSWORD", "")]).await;
+    // Without a password, other machines may send what Envoy does, and no calls.
+    let (_child, address) = serve(&[("HOST", "0.0.0.0"), ("TIDEGATE_HTTP_PASSWORD", "")], "").await;
     assert_eq!(post(local(address), "").await, 403);
     assert_eq!(call(local(address), "POST", "/json", ASK).await.0, 200);
-    let told = [("HOST", "0.0.0.0"), ("TIDEGATE_HTTP_WITHOUT_PASSWORD", "true")];
-    let (_child, address) = serve(&told).await;
+    let text = "[http]\nwithout_password = true";
+    let (_child, address) = serve(&[("HOST", "0.0.0.0")], text).await;
     assert_eq!(post(local(address), "").await, 200);
 }

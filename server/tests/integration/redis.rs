@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_server::decide::{Behaviour, Decider};
-use tidegate_server::service::{OnStoreError, Service};
-use tidegate_server::store::{Auth, RedisVariables, StoreSettings, open};
+use tidegate_server::envoy::decide::{Behaviour, Decider};
+use tidegate_server::envoy::service::Service;
+use tidegate_server::store::{Auth, OnStoreError, StoreSettings, open};
 use tidegate_test_servers::{Cluster, Redis, Reply, Sentinel};
 
 use crate::scene::{decider, descriptor, hits, is_ok, is_over, refund, request};
@@ -72,10 +72,7 @@ async fn counts_are_shared_behind_sentinels() {
     let group = Sentinel::start().await.unwrap();
     let hosts: Vec<String> =
         group.sentinel_urls().iter().map(|url| url.replace("redis://", "")).collect();
-    let url = format!("{},{}", group.master_name(), hosts.join(","));
-    let variables =
-        RedisVariables { kind: "SENTINEL", socket: "tcp", url: &url, auth: "", is_tls: false };
-    decides(&variables.to_url().unwrap()).await;
+    decides(&format!("redis-sentinel://{}#{}", hosts.join(","), group.master_name())).await;
 }
 
 #[tokio::test]
@@ -110,10 +107,7 @@ async fn sentinels_get_a_login_of_their_own() {
 async fn counts_are_shared_in_a_cluster() {
     let cluster = Cluster::start().await.unwrap();
     let hosts: Vec<String> = cluster.urls().iter().map(|url| url.replace("redis://", "")).collect();
-    let url = hosts.join(",");
-    let variables =
-        RedisVariables { kind: "CLUSTER", socket: "tcp", url: &url, auth: "", is_tls: false };
-    decides(&variables.to_url().unwrap()).await;
+    decides(&format!("redis-cluster://{}", hosts.join(","))).await;
 }
 
 #[tokio::test]

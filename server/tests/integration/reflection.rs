@@ -150,7 +150,7 @@ fn the_descriptors_are_those_of_the_messages_in_use() {
     let mut compiler = protox::Compiler::new(folders.map(|folder| protos.join(folder))).unwrap();
     compiler.include_imports(true).include_source_info(false).open_file(FILE).unwrap();
     let compiled = compiler.encode_file_descriptor_set();
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/reflection/envoy.bin");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/envoy/grpc/reflection/envoy.bin");
     if std::env::var_os("TIDEGATE_WRITE_DESCRIPTORS").is_some() {
         std::fs::write(path, &compiled).unwrap();
     }

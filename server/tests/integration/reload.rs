@@ -5,10 +5,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use tidegate_memory::MemoryStore;
-use tidegate_server::config::read_directory;
-use tidegate_server::decide::{Behaviour, Decider};
-use tidegate_server::reload::{INTERVAL, follow};
-use tidegate_server::service::Service;
+use tidegate_server::envoy::decide::{Behaviour, Decider};
+use tidegate_server::envoy::service::Service;
+use tidegate_server::limits::config::read_directory;
+use tidegate_server::limits::reload::follow;
+use tidegate_server::net::watch::INTERVAL;
 use tokio::task::JoinHandle;
 
 use crate::scene::{descriptor, limit, request};
@@ -35,14 +36,14 @@ impl Follower {
         let files = read_directory(directory.path()).unwrap();
         service.load(Ok(&files)).unwrap();
         let reports: Arc<Mutex<Vec<String>>> = Arc::default();
-        let task =
-            tokio::spawn(follow(directory.path().to_owned(), Arc::clone(&service), files, {
-                let reports = Arc::clone(&reports);
-                move |loaded| {
-                    let text = loaded.map_or_else(|error| error.to_string(), |()| "loaded".into());
-                    reports.lock().unwrap().push(text);
-                }
-            }));
+        let task = tokio::spawn(follow(directory.path().to_owned(), files, {
+            let (service, reports) = (Arc::clone(&service), Arc::clone(&reports));
+            move |files| {
+                let loaded = service.load(files);
+                let text = loaded.map_or_else(|error| error.to_string(), |()| "loaded".into());
+                reports.lock().unwrap().push(text);
+            }
+        }));
         let follower = Self { directory, service, reports, task };
         follower.settle().await;
         assert_eq!(follower.reports(), [""; 0], "what is in force is not loaded again");

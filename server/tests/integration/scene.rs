@@ -12,9 +12,9 @@ use envoy_types::pb::google::protobuf::UInt64Value;
 use prost::Message as _;
 use tidegate_core::{ManualClock, Store, Timestamp};
 use tidegate_memory::MemoryStore;
-use tidegate_server::config::{Config, ConfigError, ConfigFile, SameDomain};
-use tidegate_server::decide::{Behaviour, DecideError, Decided, Decider, Tally};
-use tidegate_server::request::{Entry, RateLimitDescriptor, RateLimitRequest};
+use tidegate_server::envoy::decide::{Behaviour, DecideError, Decided, Decider, Tally};
+use tidegate_server::envoy::request::{Entry, RateLimitDescriptor, RateLimitRequest};
+use tidegate_server::limits::config::{Config, ConfigError, ConfigFile, SameDomain};
 
 /// 2024-01-01T00:00:48Z, a Monday: 12 s before the end of a minute.
 pub(crate) const START: u64 = 1_704_067_248;

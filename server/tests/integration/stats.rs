@@ -2,9 +2,9 @@
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tidegate_core::DenyCache;
-use tidegate_server::decide::Behaviour;
-use tidegate_server::service::Service;
-use tidegate_server::stats::{MAX_KEY_BYTES, MAX_KEYS};
+use tidegate_server::envoy::decide::Behaviour;
+use tidegate_server::envoy::service::Service;
+use tidegate_server::envoy::stats::{MAX_KEY_BYTES, MAX_KEYS};
 
 use crate::scene::{Scene, block_on, descriptor, hits, request};
 

@@ -86,7 +86,7 @@ async function exact(browser, origin, eventually) {
   assert.equal(await text("limits-other"), "Others: 4.4 admitted, 5.5 refused, 6.6 in shadow per second.");
   assert.deepEqual(await rows("subjects"), [["hidden", "d.a", "12 – 3,456"], ["(empty); tenant t", "d.b", "8"]]);
   assert.equal(await text("subjects-note"), "1,234 refusals in this and the previous minute. Two numbers are the bounds of a count. " +
-    "Subjects are hidden; TIDEGATE_PAGE_SUBJECTS=true shows them.");
+    "Subjects are hidden; page.subjects = true in the settings file shows them.");
   assert.deepEqual(await rows("stores"), [
     ["redis://a; store", "does not answer; for 60 s; down", "open; opened 2 times", "–"],
     ["redis://b; limits per second", "answers; for 61 s", "half-open; opened 1 time", "1.5 ms"],

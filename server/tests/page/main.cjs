@@ -63,9 +63,11 @@ async function start(settings) {
   fs.writeFileSync(path.join(config, "shop.yaml"), LIMITS);
   const env = {
     PATH: process.env.PATH, HOST: "127.0.0.1", PORT: "0", GRPC_HOST: "127.0.0.1", GRPC_PORT: "0",
-    TIDEGATE_RESP_PORT: "0", TIDEGATE_PAGE_PORT: "0", TIDEGATE_PAGE_SUBJECTS: "true", ...settings,
+    ...settings,
   };
-  const child = spawn(serverPath, ["--config", config], { env, stdio: ["ignore", "pipe", "inherit"] });
+  const file = path.join(directory, "tidegate.toml");
+  fs.writeFileSync(file, "[resp]\naddress = '127.0.0.1:0'\n[page]\naddress = '127.0.0.1:0'\nsubjects = true\n");
+  const child = spawn(serverPath, ["--settings", file, "--config", config], { env, stdio: ["ignore", "pipe", "inherit"] });
   let said = "";
   child.stdout.on("data", (data) => (said += data));
   const port = (name) => Number(said.match(new RegExp(`^.*${name} on (?:http://)?[0-9.]+:([0-9]+)`, "m"))?.[1]);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use allocation_counter::measure;
 use bytes::BytesMut;
-use tidegate_server::config::MAX_FILE_BYTES;
-use tidegate_server::resp::{Bounds, Frames};
+use tidegate_server::calls::resp::{Bounds, Frames};
+use tidegate_server::limits::config::MAX_FILE_BYTES;
 
 use crate::scene::read;
 

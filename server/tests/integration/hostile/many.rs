@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use crate::checks::grpc;
 use crate::http::client::{read_answer, request};
-use crate::program::program;
+use crate::program::{program, settings};
 
 /// The maximum time for any step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -49,14 +49,19 @@ struct Server {
 }
 
 impl Server {
-    async fn start(mut program: tokio::process::Command) -> Self {
+    /// Starts a server whose settings have further lines for RESP, HTTP and gRPC.
+    async fn start(mut program: tokio::process::Command, lines: &str) -> Self {
+        let text = format!(
+            "[resp]\nidle_timeout = '1h'\n{lines}[http]\nidle_timeout = '1h'\nrequest_timeout = '1h'\n{lines}\
+             [grpc]\n{lines}"
+        );
+        settings(&mut program, &text);
         let directory = tempfile::tempdir().unwrap();
         let limit = "domain: d\ndescriptors: [{key: u, rate_limit: {unlimited: true}}]";
         fs::write(directory.path().join("a.yaml"), limit).unwrap();
         program.env("RUNTIME_ROOT", directory.path()).env("RUNTIME_APPDIRECTORY", ".");
         program.env("GRPC_HOST", "127.0.0.1").env("GRPC_PORT", "0").env("PORT", "0");
-        program.env("TIDEGATE_RESP_PORT", "0").env("TIDEGATE_RESP_IDLE_TIMEOUT", "1h");
-        program.env("TIDEGATE_HTTP_IDLE_TIMEOUT", "1h").env("TIDEGATE_HTTP_REQUEST_TIMEOUT", "1h");
+        program.args(["--resp", "127.0.0.1:0"]);
         let mut child = program.stderr(std::process::Stdio::inherit()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut line =
@@ -72,11 +77,7 @@ impl Server {
 
     /// Starts a server with this maximum number of connections for each protocol.
     async fn with_places(places: usize) -> Self {
-        let mut program = program();
-        for protocol in ["RESP", "HTTP", "GRPC"] {
-            program.env(format!("TIDEGATE_{protocol}_MAX_CONNECTIONS"), places.to_string());
-        }
-        Self::start(program).await
+        Self::start(program(), &format!("max_connections = {places}\n")).await
     }
 
     async fn connect(&self, protocol: Protocol) -> io::Result<Client> {
@@ -357,7 +358,7 @@ async fn leave_unread(server: &Server) -> TcpStream {
 async fn clients_that_do_not_read_keep_little_memory_of_the_server() {
     const CLIENTS: usize = 40;
     let _turn = TURN.lock().await;
-    let server = Server::start(program()).await;
+    let server = Server::start(program(), "").await;
     let mut running = server.connect(Grpc).await.unwrap();
     running.call().await.unwrap();
     let before = server.memory();
@@ -376,13 +377,16 @@ async fn clients_that_do_not_read_keep_little_memory_of_the_server() {
 async fn when_no_file_can_be_opened_clients_wait_and_are_served_later() {
     let unlimited = program();
     let mut limited = tokio::process::Command::new("sh");
-    limited.arg("-c").arg("ulimit -n 60 && exec \"$0\"").arg(unlimited.as_std().get_program());
+    limited
+        .arg("-c")
+        .arg("ulimit -n 60 && exec \"$0\" \"$@\"")
+        .arg(unlimited.as_std().get_program());
     limited
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
         .kill_on_drop(true)
         .stdout(std::process::Stdio::piped());
-    let server = Server::start(limited).await;
+    let server = Server::start(limited, "").await;
     for protocol in [Resp, Http, Grpc] {
         let mut served = Vec::new();
         // The operating system accepts the connections. The server cannot open a file for all of

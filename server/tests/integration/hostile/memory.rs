@@ -6,7 +6,7 @@ use std::time::Duration;
 use allocation_counter::measure;
 use tidegate_memory::MemoryStore;
 use tidegate_server::calls::Calls;
-use tidegate_server::resp::{MAX_ARGUMENTS, RespSettings, serve_stream};
+use tidegate_server::calls::resp::{MAX_ARGUMENTS, RespSettings, serve_stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use crate::scene::block_on;

@@ -7,9 +7,11 @@ use serde_json::json;
 use tidegate_core::MAX_SUBJECT;
 use tidegate_memory::MemoryStore;
 use tidegate_server::calls::Calls;
-use tidegate_server::http::{HttpSettings, serve};
-use tidegate_server::service::Service;
-use tidegate_server::{json, v1};
+use tidegate_server::calls::v1;
+use tidegate_server::envoy::json;
+use tidegate_server::envoy::service::Service;
+use tidegate_server::net::access::Access;
+use tidegate_server::net::http::{HttpSettings, serve};
 use tokio::net::TcpListener;
 
 use crate::checks::grpc::{HEADERS, ask, frames};
@@ -22,7 +24,7 @@ const CONFIG: &str = "domain: d\ndescriptors: [{key: a, policy: gcra 1/s burst 9
 async fn client() -> Client {
     let mut settings = HttpSettings::default();
     settings.max_body_bytes = 4 << 20;
-    let calls = v1::routes(Arc::new(Calls::new(Arc::new(MemoryStore::new()))), v1::Access::Open);
+    let calls = v1::routes(Arc::new(Calls::new(Arc::new(MemoryStore::new()))), Access::Open);
     let service = Arc::new(Service::new(Scene::new(CONFIG).decider));
     let routes: Router = json::routes(service, None).merge(calls);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -11,8 +11,8 @@ use axum::Router;
 use axum::routing::get;
 use tidegate_memory::MemoryStore;
 use tidegate_server::calls::Calls;
-use tidegate_server::http::{self, HttpSettings};
-use tidegate_server::resp::{self, RespSettings};
+use tidegate_server::calls::resp::{self, RespSettings};
+use tidegate_server::net::http::{self, HttpSettings};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio::time::{Instant, timeout};
 

@@ -2,7 +2,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tidegate_server::http::serve_stream;
+use tidegate_server::net::http::serve_stream;
 use tidegate_testkit::generate::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 

@@ -1,7 +1,7 @@
 //! Slow clients, in virtual time and over a connection in memory.
 
 use axum::routing::get;
-use tidegate_server::http::serve_stream;
+use tidegate_server::net::http::serve_stream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::{Instant, sleep};
 

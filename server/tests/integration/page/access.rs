@@ -2,9 +2,10 @@
 
 use std::net::SocketAddr;
 
-use tidegate_server::http::{HttpSettings, serve};
-use tidegate_server::page::routes;
-use tidegate_server::v1::{Access, Login};
+use tidegate_server::net::access::Access;
+use tidegate_server::net::http::{HttpSettings, serve};
+use tidegate_server::net::login::Login;
+use tidegate_server::observe::page::routes;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 

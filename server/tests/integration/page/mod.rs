@@ -16,11 +16,11 @@ use bytes::Bytes;
 use serde_json::Value;
 use tidegate_core::{ManualClock, Operation, Store, Timestamp};
 use tidegate_memory::MemoryStore;
-use tidegate_server::activity::{Activity, ActivitySettings, LimitsQuery, Source};
 use tidegate_server::calls::{CallRequest, Calls, ChargeRequest};
-use tidegate_server::config::ConfigFile;
-use tidegate_server::decide::{Behaviour, Decider};
-use tidegate_server::service::Service;
+use tidegate_server::envoy::decide::{Behaviour, Decider};
+use tidegate_server::envoy::service::Service;
+use tidegate_server::limits::config::ConfigFile;
+use tidegate_server::observe::activity::{Activity, ActivitySettings, LimitsQuery, Source};
 
 use crate::scene::{START, descriptor, request};
 

@@ -8,7 +8,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use crate::http::client::{Client, PATIENCE};
-use crate::program::program;
+use crate::program::{program, settings};
 
 const LIMIT: &str = "domain: d\ndescriptors: [{key: a, policy: fixed-window 1/365d}]";
 const ASK: &str = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "a"}]}]}"#;
@@ -28,8 +28,11 @@ async fn start(change: impl FnOnce(&mut Command)) -> Server {
     let mut program = program();
     program.arg("--config").arg(directory.path());
     program.env("GRPC_HOST", "127.0.0.1").env("GRPC_PORT", "0").env("PORT", "0");
-    program.env("TIDEGATE_PAGE_PORT", "0");
     change(&mut program);
+    let is_placed = program.as_std().get_args().any(|argument| argument == "--page");
+    if !is_placed {
+        program.args(["--page", "127.0.0.1:0"]);
+    }
     let mut child = program.spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut line = async || timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().unwrap();
@@ -58,7 +61,7 @@ async fn get(address: SocketAddr, path: &str) -> (u16, String) {
 #[tokio::test]
 async fn the_program_shows_what_it_does_in_the_page_and_in_top() {
     let server = start(|program| {
-        program.env("TIDEGATE_RESP_PORT", "0");
+        program.args(["--resp", "127.0.0.1:0"]);
     })
     .await;
     let mut resp = Client::connect(server.resp.unwrap()).await;
@@ -153,19 +156,19 @@ async fn top(arguments: &[&str], password: &str) -> std::process::Output {
 #[tokio::test]
 async fn the_page_of_other_machines_needs_a_password() {
     let mut open = start(|program| {
-        program.env("TIDEGATE_PAGE_HOST", "0.0.0.0");
+        program.args(["--page", "0.0.0.0:0"]);
     })
     .await;
     let address = SocketAddr::from(([127, 0, 0, 1], open.page.port()));
     assert_eq!(get(address, "/").await.0, 403);
     let open_to_all = start(|program| {
-        program.env("TIDEGATE_PAGE_HOST", "0.0.0.0").env("TIDEGATE_PAGE_WITHOUT_PASSWORD", "1");
+        settings(program.args(["--page", "0.0.0.0:0"]), "[page]\nwithout_password = true");
     })
     .await;
     let told = SocketAddr::from(([127, 0, 0, 1], open_to_all.page.port()));
     let guarded = start(|program| {
-        program.env("TIDEGATE_PAGE_PASSWORD", "s3cret").env("TIDEGATE_PAGE_HOST", "0.0.0.0");
-        program.env("TIDEGATE_PAGE_USER", "ops");
+        program.env("TIDEGATE_PAGE_PASSWORD", "s3cret").args(["--page", "0.0.0.0:0"]);
+        settings(program, "[page]\nuser = 'ops'");
     })
     .await;
     let closed = SocketAddr::from(([127, 0, 0, 1], guarded.page.port()));
@@ -189,11 +192,12 @@ async fn the_page_of_other_machines_needs_a_password() {
 #[tokio::test]
 async fn the_page_shows_both_stores_the_settings_and_subjects_if_it_may() {
     let server = start(|program| {
-        // No store listens at these addresses.
+        // None is there.
         program.env("REDIS_SOCKET_TYPE", "tcp").env("REDIS_URL", "127.0.0.1:1");
         program.env("REDIS_PERSECOND", "true").env("REDIS_PERSECOND_SOCKET_TYPE", "tcp");
         program.env("REDIS_PERSECOND_URL", "127.0.0.1:2");
-        program.env("TIDEGATE_ON_STORE_ERROR", "deny").env("TIDEGATE_PAGE_SUBJECTS", "true");
+        program.env("TIDEGATE_ON_STORE_ERROR", "deny");
+        settings(program, "[page]\nsubjects = true");
     })
     .await;
     let activity = async {
@@ -249,9 +253,12 @@ async fn the_page_is_encrypted_by_settings_of_its_own() {
     let issued = root.issue("localhost");
     let files = Files::of(&issued, &root.pem());
     let server = start(|program| {
-        program.env("TIDEGATE_PAGE_TLS_CERT", files.path("tls.crt"));
-        program.env("TIDEGATE_PAGE_TLS_KEY", files.path("tls.key"));
-        program.env("TIDEGATE_PAGE_TLS_CLIENT_CACERT", files.path("ca.crt"));
+        let path = |file| files.path(file).display().to_string();
+        let (certificate, key, roots) = (path("tls.crt"), path("tls.key"), path("ca.crt"));
+        let text = format!(
+            "[page]\ntls_certificate = '{certificate}'\ntls_key = '{key}'\ntls_client_ca = '{roots}'"
+        );
+        settings(program, &text);
     })
     .await;
     assert_eq!(server.scheme, "https");
@@ -284,8 +291,8 @@ async fn the_page_is_encrypted_by_settings_of_its_own() {
             (&[&*name, "--tls-ca", &ca], ""),
             (&[&*name, "--tls-ca", "/nowhere.pem"], "/nowhere.pem"),
             (&[&*name, "--tls-ca", &key], "there is no certificate in it (PEM)"),
-            (&[&*name, "--tls-cert", &certificate], "TIDEGATE_TOP_TLS_KEY, which is not set"),
-            (&[&*name, "--tls-key", &key], "TIDEGATE_TOP_TLS_CERT, which is not set"),
+            (&[&*name, "--tls-cert", &certificate], "--tls-key <FILE>"),
+            (&[&*name, "--tls-key", &key], "--tls-cert <FILE>"),
             (&["http://127.0.0.1:1", "--tls-ca", &ca], "have no effect without https://"),
         ] {
             let (is_ok, text) = run(arguments).await;

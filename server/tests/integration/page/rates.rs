@@ -2,8 +2,8 @@
 
 use serde_json::json;
 use tidegate_core::{ErrorKind, StoreExt};
-use tidegate_server::activity::{MAX_LIMITS, SECONDS};
-use tidegate_server::service::OnStoreError;
+use tidegate_server::observe::activity::{MAX_LIMITS, SECONDS};
+use tidegate_server::store::OnStoreError;
 use tidegate_testkit::faults::{Fault, Faults};
 
 use super::*;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use proptest::prelude::*;
-use tidegate_server::activity::Sketch;
+use tidegate_server::observe::activity::Sketch;
 
 /// Generates a few frequent keys and many rare keys.
 fn keys() -> impl Strategy<Value = Vec<u64>> {

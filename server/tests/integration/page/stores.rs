@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::json;
 use tidegate_core::layers::Layer;
 use tidegate_core::{Answer, Breaker, Call, Decision, Error, ErrorKind, StoreExt};
-use tidegate_server::activity::WatchedStore;
-use tidegate_server::config::ConfigError;
-use tidegate_server::service::OnStoreError;
+use tidegate_server::limits::config::ConfigError;
+use tidegate_server::observe::activity::WatchedStore;
+use tidegate_server::store::OnStoreError;
 use tidegate_testkit::decide_one_by_one;
 
 use super::*;
@@ -302,8 +302,8 @@ async fn the_configuration_in_force_and_the_last_one_that_was_not_are_shown() {
 
     assert!(watched.service.load(Ok(&files(LIMITS))).is_ok());
     assert_eq!((&shown()["loads"], &shown()["refused"]["is_last"]), (&json!(2), &json!(false)));
-    // The errors are a directory that cannot be read, and a very long message.
-    let missing = tidegate_server::config::read_directory(std::path::Path::new("/nowhere"));
+    // A directory that cannot be read, and an error of any length.
+    let missing = tidegate_server::limits::config::read_directory(std::path::Path::new("/nowhere"));
     let missing: ConfigError = missing.unwrap_err();
     assert!(watched.service.load(Err(&missing)).is_err());
     assert!(shown()["refused"]["error"].as_str().unwrap().contains("/nowhere"));

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tidegate_core::{Answer, Call, Decision, Error, ErrorKind};
-use tidegate_server::activity::SECONDS;
+use tidegate_server::observe::activity::SECONDS;
 
 use super::*;
 

@@ -5,9 +5,9 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::widgets::Paragraph;
 use serde_json::json;
-use tidegate_server::activity::WatchedStore;
-use tidegate_server::top::{Client, State, TopTls, lines};
-use tidegate_server::v1::Login;
+use tidegate_server::net::login::Login;
+use tidegate_server::observe::activity::WatchedStore;
+use tidegate_server::observe::top::{Client, State, TopTls, lines};
 
 use super::*;
 
@@ -100,9 +100,9 @@ proptest! {
 
 #[tokio::test]
 async fn the_client_reads_snapshots_with_a_login_and_says_what_went_wrong() {
-    use tidegate_server::http::{HttpSettings, serve};
-    use tidegate_server::page::routes;
-    use tidegate_server::v1::Access;
+    use tidegate_server::net::access::Access;
+    use tidegate_server::net::http::{HttpSettings, serve};
+    use tidegate_server::observe::page::routes;
 
     let login = Login { user: "ops".into(), password: "s3:cret".into() };
     let stores = vec![WatchedStore::new("store", "memory", Arc::new(MemoryStore::new()), None)];
@@ -257,7 +257,7 @@ fn without_a_width_no_name_is_cut() {
 }
 
 async fn answering(routes: axum::Router) -> std::net::SocketAddr {
-    use tidegate_server::http::{HttpSettings, serve};
+    use tidegate_server::net::http::{HttpSettings, serve};
 
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

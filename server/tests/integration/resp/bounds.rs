@@ -3,7 +3,7 @@
 use metrics_exporter_prometheus::PrometheusBuilder;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tidegate_server::resp::serve_stream;
+use tidegate_server::calls::resp::serve_stream;
 use tidegate_testkit::generate::Bytes;
 
 use super::*;

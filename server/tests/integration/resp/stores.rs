@@ -102,8 +102,11 @@ async fn replies(
 ) -> Vec<Vec<String>> {
     let (client, server) = tokio::io::duplex(1 << 20);
     let calls = Arc::new(Calls::new(store));
-    let served =
-        tokio::spawn(tidegate_server::resp::serve_stream(server, calls, RespSettings::default()));
+    let served = tokio::spawn(tidegate_server::calls::resp::serve_stream(
+        server,
+        calls,
+        RespSettings::default(),
+    ));
     let (reader, mut writer) = tokio::io::split(client);
     let mut lines = BufReader::new(reader).lines();
     let mut replies = Vec::new();

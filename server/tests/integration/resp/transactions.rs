@@ -5,7 +5,7 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use tidegate_server::resp::{MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS};
+use tidegate_server::calls::resp::{MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS};
 use tidegate_test_servers::Redis;
 
 use super::*;

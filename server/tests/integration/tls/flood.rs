@@ -7,6 +7,7 @@ use tokio::task::JoinSet;
 use super::program::{Running, with_limits};
 use super::*;
 use crate::hostile::many::{TURN, memory_of, places};
+use crate::program::settings;
 
 /// A bound in bytes above the memory that the server keeps for an incomplete handshake, in a build
 /// without optimizations.
@@ -20,7 +21,7 @@ async fn ten_thousand_handshakes_that_do_not_end_disturb_no_client_and_end_in_ti
     let root = Root::new();
     let files = Files::of(&root.issue("localhost"), "");
     let mut program = with_limits(directory.path());
-    program.env("TIDEGATE_GRPC_MAX_CONNECTIONS", places.to_string());
+    settings(&mut program, &format!("[grpc]\nmax_connections = {places}"));
     program.env("GRPC_SERVER_USE_TLS", "true");
     program.env("GRPC_SERVER_TLS_CERT", files.path("tls.crt"));
     program.env("GRPC_SERVER_TLS_KEY", files.path("tls.key"));

@@ -6,9 +6,9 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use tidegate_memory::MemoryStore;
 use tidegate_server::calls::Calls;
-use tidegate_server::http::{self, HttpSettings};
-use tidegate_server::json::routes;
-use tidegate_server::resp::{self, RespSettings};
+use tidegate_server::calls::resp::{self, RespSettings};
+use tidegate_server::envoy::json::routes;
+use tidegate_server::net::http::{self, HttpSettings};
 use tokio_rustls::TlsAcceptor;
 
 use super::*;

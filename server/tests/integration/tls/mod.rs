@@ -22,10 +22,10 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::R
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::{CertificateDer, ServerName};
-use tidegate_server::listener::Listener;
-use tidegate_server::rls::{GrpcSettings, serve};
-use tidegate_server::service::Service;
-use tidegate_server::tls::{Protocol, Tls, TlsSettings};
+use tidegate_server::envoy::grpc::{GrpcSettings, serve};
+use tidegate_server::envoy::service::Service;
+use tidegate_server::net::listener::Listener;
+use tidegate_server::net::tls::{Protocol, Tls, TlsSettings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;

@@ -1,5 +1,4 @@
-//! The program with the TLS variables of envoyproxy/ratelimit, and with the TLS variables of the
-//! other ports.
+//! The program with the variables of envoyproxy/ratelimit, and those of its other ports.
 
 use std::fs;
 use std::path::Path;
@@ -8,19 +7,19 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
 use super::*;
-use crate::program::program;
+use crate::program::{program, settings};
 
-/// Returns the program with limits and free ports.
+/// The program, with limits and ports of its own.
 pub(super) fn with_limits(directory: &Path) -> Command {
     fs::write(directory.join("a.yaml"), CONFIG).unwrap();
     let mut program = program();
     program.arg("--config").arg(directory);
     program.env("GRPC_HOST", "127.0.0.1").env("GRPC_PORT", "0").env("PORT", "0");
-    program.env("TIDEGATE_RESP_PORT", "0");
+    program.args(["--resp", "127.0.0.1:0"]);
     program
 }
 
-/// Returns the output on standard error of a program that ends with exit code 1.
+/// What it says before it ends with the code 1.
 pub(super) async fn failure(mut program: Command) -> String {
     let output = timeout(PATIENCE, program.output()).await.unwrap().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
@@ -53,21 +52,28 @@ async fn settings_that_cannot_be_carried_out_are_errors_at_the_start() {
             ],
             "GRPC_CLIENT_TLS_SAN needs GRPC_CLIENT_TLS_CACERT: without it, no name is verified",
         ),
+    ] {
+        let mut program = with_limits(directory.path());
+        program.envs(variables.iter().copied());
+        let stderr = failure(program).await;
+        assert!(stderr.contains(why), "{stderr}");
+    }
+    for (text, why) in [
         (
-            &[("TIDEGATE_RESP_TLS_CLIENT_CACERT", &roots)],
-            "TIDEGATE_RESP_TLS_CLIENT_CACERT is set, and has no effect without TIDEGATE_RESP_TLS_CERT",
+            format!("[resp]\ntls_client_ca = '{roots}'"),
+            "resp.tls_client_ca is set, and has no effect without resp.tls_certificate",
         ),
         (
-            &[("TIDEGATE_HTTP_TLS_CERT", &certificate)],
-            "TIDEGATE_HTTP_TLS_CERT needs TIDEGATE_HTTP_TLS_KEY, which is not set",
+            format!("[http]\ntls_certificate = '{certificate}'"),
+            "http.tls_certificate needs http.tls_key, which is not set",
         ),
         (
-            &[("TIDEGATE_HTTP_TLS_CERT", &certificate), ("TIDEGATE_HTTP_TLS_KEY", "/nowhere")],
+            format!("[http]\ntls_certificate = '{certificate}'\ntls_key = '/nowhere'"),
             "the certificates of http: /nowhere: the file cannot be read",
         ),
     ] {
         let mut program = with_limits(directory.path());
-        program.envs(variables.iter().copied());
+        settings(&mut program, &text);
         let stderr = failure(program).await;
         assert!(stderr.contains(why), "{stderr}");
     }
@@ -105,7 +111,7 @@ impl Running {
         }
     }
 
-    /// Returns the next line that contains `text`.
+    /// The next line that has a text.
     async fn says(&mut self, text: &str) -> String {
         loop {
             let line = timeout(PATIENCE, self.errors.next_line()).await.unwrap().unwrap();
@@ -116,11 +122,13 @@ impl Running {
         }
     }
 
-    /// Returns the next lines about certificates, one of each listener, sorted by name.
+    /// The next lines about certificates, of each listener, in order of their names.
     async fn says_of_each(&mut self) -> [String; 3] {
         let mut lines = [(); 3].map(|()| String::new());
         for line in &mut lines {
-            *line = self.says("the certificates of ").await;
+            let text = "the certificates of ";
+            let said = self.says(text).await;
+            *line = said[said.find(text).unwrap()..].to_owned();
         }
         lines.sort();
         lines
@@ -133,61 +141,64 @@ async fn all_ports_are_encrypted_by_the_environment_and_certificates_are_loaded_
     let (root, clients) = (Root::new(), Root::new());
     let mut program = with_limits(directory.path());
     program.env("GRPC_SERVER_USE_TLS", "true");
-    // Each port has separate files and a separate name.
+    // Each port has files and a name of its own.
     let names = ["grpc", "http", "resp"];
     let issued = names.map(|_| root.issue("localhost"));
-    let files = issued.each_ref().map(|issued| Files::of(issued, &clients.pem()));
-    for (files, (port, clients, name)) in files.iter().zip([
-        ("GRPC_SERVER_TLS", "GRPC_CLIENT_TLS", "grpc"),
-        ("TIDEGATE_HTTP_TLS", "TIDEGATE_HTTP_TLS_CLIENT", "http"),
-        ("TIDEGATE_RESP_TLS", "TIDEGATE_RESP_TLS_CLIENT", "resp"),
-    ]) {
-        program.env(format!("{port}_CERT"), files.path("tls.crt"));
-        program.env(format!("{port}_KEY"), files.path("tls.key"));
-        program.env(format!("{clients}_CACERT"), files.path("ca.crt"));
-        program.env(format!("{clients}_SAN"), name);
-    }
-    let mut running = Running::start(program).await;
-    assert!(running.is_https);
+    let files = issued.each_ref().map(|it| Files::of(it, &clients.pem()));
+    let [grpc, ..] = &files;
+    program.env("GRPC_SERVER_TLS_CERT", grpc.path("tls.crt"));
+    program.env("GRPC_SERVER_TLS_KEY", grpc.path("tls.key"));
+    program.env("GRPC_CLIENT_TLS_CACERT", grpc.path("ca.crt")).env("GRPC_CLIENT_TLS_SAN", "grpc");
+    let section = |(files, name): (&Files, &str)| {
+        let path = |file| files.path(file).display().to_string();
+        format!(
+            "[{name}]\ntls_certificate = '{}'\ntls_key = '{}'\ntls_client_ca = '{}'\ntls_client_name = '{name}'\n",
+            path("tls.crt"),
+            path("tls.key"),
+            path("ca.crt"),
+        )
+    };
+    let sections = files.iter().zip(names).skip(1).map(section);
+    settings(&mut program, &sections.collect::<String>());
+    let mut it = Running::start(program).await;
+    assert!(it.is_https);
 
     let [grpc, http, resp] = names.map(|name| root.client(Some(&clients.issue(name))));
-    let channel = channel(running.grpc, grpc.clone()).await.unwrap();
+    let channel = channel(it.grpc, grpc.clone()).await.unwrap();
     let mut limits = RateLimitServiceClient::new(channel);
     call(&mut limits).await.unwrap();
     let ask = "PING\r\nQUIT\r\n";
-    assert_eq!(answer(running.resp, resp.clone(), ask).await.unwrap(), "+PONG\r\n+OK\r\n");
-    for (address, other) in [(running.grpc, &http), (running.http, &resp), (running.resp, &grpc)] {
+    assert_eq!(answer(it.resp, resp.clone(), ask).await.unwrap(), "+PONG\r\n+OK\r\n");
+    for (address, other) in [(it.grpc, &http), (it.http, &resp), (it.resp, &grpc)] {
         assert!(answer(address, other.clone(), ask).await.is_err());
     }
-    let ports = [(running.grpc, grpc), (running.http, http.clone()), (running.resp, resp)];
+    let ports = [(it.grpc, grpc), (it.http, http.clone()), (it.resp, resp)];
     for ((address, client), issued) in ports.iter().zip(&issued) {
         assert_eq!(certificate(*address, client.clone()).await, issued.der());
     }
 
-    let new =
-        root.issue_with("localhost", |params| params.not_after = rcgen::date_time_ymd(2041, 2, 3));
+    let new = root.issue_with("localhost", |it| it.not_after = rcgen::date_time_ymd(2041, 2, 3));
     for files in &files {
         files.swap(&new.certificate, "", &clients.pem());
     }
-    let mut expected =
-        names.map(|name| format!("tidegate-server: the certificates of {name} stay as they were"));
+    let mut expected = names.map(|name| format!("the certificates of {name} stay as they were"));
     for (text, files) in expected.iter_mut().zip(&files) {
         let key = files.path("tls.key");
         *text += &format!(": {}: there is no private key in it (PEM)", key.display());
     }
-    assert_eq!(running.says_of_each().await, expected);
+    assert_eq!(it.says_of_each().await, expected);
     for files in &files {
         files.swap(&new.certificate, &new.key, &clients.pem());
     }
     let expected = names.map(|name| format!("the certificates of {name} were loaded again"));
-    assert_eq!(running.says_of_each().await, expected);
+    assert_eq!(it.says_of_each().await, expected);
     for (address, client) in ports {
         assert_eq!(certificate(address, client).await, new.der());
     }
     call(&mut limits).await.unwrap();
 
     let get = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-    let metrics = answer(running.http, http, get).await.unwrap();
+    let metrics = answer(it.http, http, get).await.unwrap();
     for line in [
         "tidegate_server_tls_handshakes_total{protocol=\"grpc\",outcome=\"done\"} 3",
         "tidegate_server_tls_handshakes_total{protocol=\"grpc\",outcome=\"bad_client_certificate\"} 1",
@@ -205,13 +216,13 @@ async fn certificates_without_the_switch_are_ignored_as_by_envoyproxy_ratelimit(
     let files = Files::of(&Root::new().issue("localhost"), "");
     let mut program = with_limits(directory.path());
     program.env("GRPC_SERVER_TLS_CERT", files.path("tls.crt"));
-    program.env("TIDEGATE_HTTP_TLS_CERT", "");
-    let mut running = Running::start(program).await;
-    assert!(!running.is_https);
-    let warning = running.says("warning").await;
+    settings(&mut program, "[http]\ntls_certificate = ''");
+    let mut it = Running::start(program).await;
+    assert!(!it.is_https);
+    let warning = it.says(" WARN ").await;
     let expected = "GRPC_SERVER_TLS_CERT is set, and has no effect without GRPC_SERVER_USE_TLS";
-    assert_eq!(warning, format!("warning: {expected}"));
-    let url = format!("http://{}", running.grpc);
+    assert!(warning.ends_with(expected), "{warning}");
+    let url = format!("http://{}", it.grpc);
     let plain = Endpoint::from_shared(url).unwrap().connect().await.unwrap();
     call(&mut RateLimitServiceClient::new(plain)).await.unwrap();
 }

@@ -3,8 +3,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use tidegate_server::reload::INTERVAL;
-use tidegate_server::tls::TlsError;
+use tidegate_server::net::tls::TlsError;
+use tidegate_server::net::watch::INTERVAL;
 
 use super::*;
 

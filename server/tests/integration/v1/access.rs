@@ -1,8 +1,8 @@
 //! Logins, invalid requests and failures of the store.
 
 use tidegate_core::{ErrorKind, StoreExt};
-use tidegate_server::service::OnStoreError;
-use tidegate_server::v1::Login;
+use tidegate_server::net::login::Login;
+use tidegate_server::store::OnStoreError;
 use tidegate_testkit::faults::{Fault, Faults};
 
 use super::*;

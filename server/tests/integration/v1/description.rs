@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use serde_json::Map;
 use tidegate_core::{ErrorKind, StoreExt};
 use tidegate_server::calls::Verb;
-use tidegate_server::decide::Decider;
-use tidegate_server::json;
-use tidegate_server::service::Service;
-use tidegate_server::v1::Login;
+use tidegate_server::envoy::decide::Decider;
+use tidegate_server::envoy::json;
+use tidegate_server::envoy::service::Service;
+use tidegate_server::net::login::Login;
 use tidegate_testkit::faults::{Fault, Faults};
 
 use super::schema::{check, resolve, validate};

@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 use tidegate_core::{ManualClock, Store, Timestamp};
 use tidegate_memory::MemoryStore;
 use tidegate_server::calls::Calls;
-use tidegate_server::http::{HttpSettings, serve};
-use tidegate_server::v1::{Access, OPENAPI, routes};
+use tidegate_server::calls::v1::{OPENAPI, routes};
+use tidegate_server::net::access::Access;
+use tidegate_server::net::http::{HttpSettings, serve};
 use tokio::net::TcpListener;
 
 use crate::http::client::{Answer, Client};

@@ -26,12 +26,12 @@ use futures_util::stream;
 use prost::Message;
 use tidegate_core::{ManualClock, Timestamp};
 use tidegate_memory::MemoryStore;
-use tidegate_server::decide::{Behaviour, Decider};
-use tidegate_server::service::Service;
-use tidegate_server::xds::messages::{
+use tidegate_server::envoy::decide::{Behaviour, Decider};
+use tidegate_server::envoy::service::Service;
+use tidegate_server::limits::xds::messages::{
     RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, TYPE_URL,
 };
-use tidegate_server::xds::{Event, XdsSettings, follow};
+use tidegate_server::limits::xds::{Event, XdsSettings, follow};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -190,7 +190,9 @@ impl Client {
         let report = move |event| {
             let _ = sender.send(event);
         };
-        let task = tokio::spawn(follow(settings, Arc::clone(&service), report));
+        let loaded = Arc::clone(&service);
+        let load = move |resources: Result<&[_], &_>| loaded.load_resources(resources);
+        let task = tokio::spawn(follow(settings, load, report));
         Self { service, clock, events, task }
     }
 

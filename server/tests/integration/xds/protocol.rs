@@ -1,7 +1,7 @@
 //! The protocol: subscriptions, acknowledgements, refusals and ignored messages.
 
-use tidegate_server::service::LoadError;
-use tidegate_server::xds::Header;
+use tidegate_server::limits::LoadError;
+use tidegate_server::limits::xds::Header;
 
 use super::*;
 

@@ -7,7 +7,7 @@ use rustls::crypto::ring;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::server::WebPkiClientVerifier;
-use tidegate_server::xds::XdsTls;
+use tidegate_server::limits::xds::XdsTls;
 use tokio_rustls::TlsAcceptor;
 
 use super::*;

@@ -4,8 +4,8 @@ use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{ListValue, Struct, Value as JsonValue};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
-use tidegate_server::config::{Config, ConfigError, ConfigFile, SameDomain};
-use tidegate_server::xds::messages::RateLimitReplace;
+use tidegate_server::limits::config::{Config, ConfigError, ConfigFile, SameDomain};
+use tidegate_server::limits::xds::messages::RateLimitReplace;
 
 use super::*;
 use crate::scene::block_on;

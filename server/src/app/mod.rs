@@ -1,0 +1,197 @@
+//! The program: [`App::build`] opens everything that the settings name, and [`App::run`] serves
+//! it.
+
+mod limits;
+mod listeners;
+mod outages;
+mod signals;
+mod stores;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use metrics_exporter_prometheus::PrometheusHandle;
+use tidegate_core::Store;
+use tidegate_server::calls::resp::{self, RespSettings};
+use tidegate_server::calls::{Calls, v1};
+use tidegate_server::envoy::decide::Decider;
+use tidegate_server::envoy::service::Service;
+use tidegate_server::envoy::{debug, grpc, json};
+use tidegate_server::net::{descriptors, http};
+use tidegate_server::observe::activity::{Activity, ActivitySettings, Source};
+use tidegate_server::observe::unreadable::Unreadable;
+use tidegate_server::observe::{page, prometheus};
+
+use crate::log::say;
+use crate::settings::{Settings, read_only_settings};
+use limits::Limits;
+pub(crate) use limits::check;
+use listeners::{Listeners, Running};
+pub(crate) use signals::shutdown;
+
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// A server that is ready to serve.
+pub(crate) struct App<'s> {
+    settings: &'s Settings,
+    service: Arc<Service>,
+    /// The store for calls of RESP and `/v1`.
+    store: Arc<dyn Store>,
+    activity: Option<Arc<Activity>>,
+    metrics: PrometheusHandle,
+    limits: Limits,
+    listeners: Listeners,
+    resp_settings: Option<RespSettings>,
+}
+
+impl<'s> App<'s> {
+    /// Opens the stores, puts the limits of a directory in force, and binds the listeners.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a setting, a limit or an address is not valid.
+    pub(crate) async fn build(settings: &'s mut Settings) -> Result<Self, Failure> {
+        for warning in &settings.warnings {
+            tracing::warn!("{warning}");
+        }
+        if let Some(warning) = descriptors::fit(settings.max_connections()) {
+            tracing::warn!("{warning}");
+        }
+        let settings = &*settings;
+        // A metric belongs to the recorder that is installed when the metric is created.
+        let recorder = prometheus::recorder()?;
+        let metrics = recorder.handle();
+        metrics::set_global_recorder(recorder)?;
+        prometheus::register();
+        let (service, activity) = service(settings).await?;
+        let limits = match &settings.xds {
+            Some(settings) => Limits::Xds(Box::new(settings.clone())),
+            None => Limits::from_directory(settings.directory.clone(), &service)?,
+        };
+        let store = settings.store.on_error.around(Arc::clone(service.decider().store()));
+        let listeners = Listeners::bind(settings).await?;
+        let resp_settings =
+            listeners.resp.as_ref().map(|resp| settings.resp.settings(resp.address));
+        let resp_settings = resp_settings.transpose()?;
+        Ok(Self { settings, service, store, activity, metrics, limits, listeners, resp_settings })
+    }
+
+    /// Settingss until `shutdown` is ready and the requests in flight are answered.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the task of a protocol has panicked.
+    pub(crate) async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Failure> {
+        let Self { settings, service, store, activity, metrics, limits, .. } = self;
+        let Listeners { grpc, http, resp, page, debug, metrics_alone } = self.listeners;
+        let access = settings.http.listener.access(http.address);
+        say(format_args!("gRPC on {}, JSON on {}", grpc.address, http.url()));
+        http.warn_if_closed(&access, "/v1", "http");
+        let limits = limits.follow(Arc::clone(&service));
+        let followed = Arc::clone(&service);
+        // The task ends with the program.
+        tokio::spawn(async move {
+            tokio::join!(
+                followed.follow_unreadable(log_unreadable("gRPC")),
+                followed.follow_unreadable_json(log_unreadable("/json")),
+            )
+        });
+
+        let (mut envoy, mut others) = (Running::new(), Running::new());
+        if let (Some(resp), Some(settings)) = (resp, self.resp_settings) {
+            say(format_args!("RESP on {}", resp.address));
+            let calls = calls(&store, Source::Resp, "RESP", activity.clone());
+            others.start(resp, |listener, until| resp::serve(listener, calls, settings, until));
+        }
+        let mut start_http = |bound, routes, settings| {
+            others.start(bound, |listener, until| http::serve(listener, routes, settings, until));
+        };
+        let v1 = calls(&store, Source::V1, "/v1", activity.clone());
+        let routes = json::routes(Arc::clone(&service), Some(metrics.clone()));
+        start_http(http, routes.merge(v1::routes(v1, access)), settings.http.settings());
+        if let Some(debug) = debug {
+            say(format_args!("debug port on {}", debug.url()));
+            let routes = debug::routes(Arc::clone(&service), metrics.clone());
+            start_http(debug, routes, read_only_settings());
+        }
+        if let Some(metrics_alone) = metrics_alone {
+            say(format_args!("metrics on {}", metrics_alone.url()));
+            let routes = prometheus::routes(metrics, settings.http.metrics_path.clone());
+            start_http(metrics_alone, routes, read_only_settings());
+        }
+        if let (Some(page), Some(activity)) = (page, activity) {
+            let access = settings.page.listener.access(page.address);
+            say(format_args!("page on {}", page.url()));
+            page.warn_if_closed(&access, "the page", "page");
+            let sampled = Arc::clone(&activity);
+            // The task ends with the program.
+            tokio::spawn(async move { sampled.run().await });
+            start_http(page, page::routes(activity, access), read_only_settings());
+        }
+        let grpc_settings = settings.grpc.settings();
+        envoy.start(grpc, |listener, until| grpc::serve(listener, service, grpc_settings, until));
+
+        shutdown.await;
+        // gRPC takes requests until its drain is over. The other protocols serve until then, so
+        // that the metrics and the page include these requests.
+        envoy.stop().await?;
+        limits.abort();
+        others.stop().await
+    }
+}
+
+/// Returns the service, and the activity that the page shows if there is a page.
+async fn service(settings: &Settings) -> Result<(Arc<Service>, Option<Arc<Activity>>), Failure> {
+    let store = &settings.store;
+    let opened = stores::open("store", "the store", &store.url, &store.settings()?).await?;
+    let mut decider = Decider::new(opened.store, settings.answers.clone());
+    let mut watched = vec![opened.watched];
+    if let Some(url) = &store.per_second_url {
+        let connections = store.per_second_settings(url)?;
+        let (role, name) = ("limits per second", "the store of limits per second");
+        let opened = stores::open(role, name, url, &connections).await?;
+        decider = decider.with_per_second_store(opened.store);
+        watched.push(opened.watched);
+    }
+    if let Some(cache) = store.deny_cache(watched.len()) {
+        decider = decider.with_deny_cache(&cache);
+    }
+    let activity = settings.page.listener.address.is_some().then(|| {
+        let mut shown = ActivitySettings::default();
+        shown.shows_subjects = settings.page.shows_subjects;
+        shown.on_store_error = store.on_error;
+        Arc::new(Activity::new(shown, watched, Instant::now()))
+    });
+    let service = Service::new(decider)
+        .same_domain(settings.same_domain)
+        .on_store_error(store.on_error)
+        .starting_without_limits(settings.starts_without_limits)
+        .activity(activity.clone());
+    Ok((Arc::new(service), activity))
+}
+
+/// Returns a function that logs requests of a protocol that cannot be read.
+fn log_unreadable(protocol: &'static str) -> impl Fn(Unreadable) {
+    move |unreadable| {
+        let Unreadable { requests, peer, reason, .. } = unreadable;
+        let peer = peer.map(|peer| format!(", from {peer}")).unwrap_or_default();
+        tracing::error!(
+            "{requests} requests of {protocol} were not decided because they cannot be read; the \
+             last one{peer}: {reason}"
+        );
+    }
+}
+
+/// Returns the calls of a protocol, and logs requests that cannot be read.
+fn calls(
+    store: &Arc<dyn Store>,
+    source: Source,
+    protocol: &'static str,
+    activity: Option<Arc<Activity>>,
+) -> Arc<Calls> {
+    let calls = Arc::new(Calls::new(Arc::clone(store)).activity(source, activity));
+    let followed = Arc::clone(&calls);
+    // The task ends with the program.
+    tokio::spawn(async move { followed.follow_unreadable(log_unreadable(protocol)).await });
+    calls
+}

@@ -1,0 +1,41 @@
+//! Reports when calls to a failing store stop, and when the store is called again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::Store;
+use tidegate_core::layers::{BreakerWatch, CircuitState};
+
+/// The interval at which the state of the circuit breaker is read. Reading it does not call the
+/// store.
+const INTERVAL: Duration = Duration::from_millis(250);
+
+/// The timeout of the call that determines why a store fails.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Reports the beginning and the end of each outage of the store `name`. This function never
+/// returns.
+pub(crate) async fn report(name: String, store: Arc<dyn Store>, breaker: BreakerWatch) {
+    let mut seen = breaker.times_opened();
+    let mut is_out = false;
+    loop {
+        let opened = breaker.times_opened();
+        if !is_out && opened != seen {
+            let reason = match tokio::time::timeout(TIMEOUT, store.ready()).await {
+                Ok(Ok(())) => "it answers again by now".to_owned(),
+                Ok(Err(error)) => format!("{error:#}"),
+                Err(_) => format!("no answer within {TIMEOUT:?}"),
+            };
+            tracing::error!(
+                "{name} has failed several times in a row, and is not called for a while: {reason}"
+            );
+            is_out = true;
+        }
+        if is_out && breaker.state() == CircuitState::Closed {
+            tracing::info!("{name} is called again");
+            is_out = false;
+        }
+        seen = opened;
+        tokio::time::sleep(INTERVAL).await;
+    }
+}

@@ -1,0 +1,48 @@
+//! The stores of the program.
+
+use std::sync::Arc;
+
+use tidegate_core::Store;
+use tidegate_server::observe::activity::WatchedStore;
+use tidegate_server::store::{MEMORY, StoreSettings, open_watched};
+
+use super::{Failure, outages};
+
+/// A store, and its view for the page.
+pub(super) struct Opened {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) watched: WatchedStore,
+}
+
+/// Opens a store, and reports the outages of the store from then on. `role` is the name of the
+/// store on the page, and `name` is its name in messages. A store that is down at the start is
+/// not an error, because requests are then answered as they are when a store fails later.
+///
+/// # Errors
+///
+/// Returns an error if the URL is not valid.
+pub(super) async fn open(
+    role: &'static str,
+    name: &str,
+    url: &str,
+    settings: &StoreSettings,
+) -> Result<Opened, Failure> {
+    let (store, breaker) = open_watched(url, settings)?;
+    let watched = WatchedStore::new(role, url, Arc::clone(&store), breaker.clone());
+    let url = watched.url();
+    if url == MEMORY {
+        tracing::info!(
+            "{name} is the memory of this process: counts end with it, and no other server has them"
+        );
+    } else {
+        tracing::info!("{name} is {url}");
+    }
+    if let Err(error) = store.ready().await {
+        tracing::error!("{name} is not ready: {error:#}");
+    }
+    if let Some(breaker) = breaker {
+        // The task ends with the program.
+        tokio::spawn(outages::report(name.to_owned(), Arc::clone(&store), breaker));
+    }
+    Ok(Opened { store, watched })
+}

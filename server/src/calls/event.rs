@@ -1,0 +1,76 @@
+//! Calls, as the page shows them.
+
+use std::time::{Duration, SystemTime};
+
+use tidegate_core::{Decision, Error, Outcome, Verdict};
+
+use super::CallRequest;
+use crate::observe::activity::{
+    Activity, Event, Kind, LimitEvent, LimitName, LimitRef, SlowCall, Source,
+};
+
+/// Records calls that were decided together.
+pub(super) fn record(
+    activity: &Activity,
+    source: Source,
+    requests: &[&CallRequest],
+    answers: &[Result<Decision, Error>],
+    took: Duration,
+) {
+    for (request, answer) in requests.iter().zip(answers) {
+        record_one(activity, request, answer);
+    }
+    let (Some(request), Some(answer)) = (requests.first(), answers.first()) else { return };
+    activity.record_slow(took, || {
+        let verdicts = answer.as_ref().map(Decision::verdicts).unwrap_or_default();
+        let refuses =
+            |verdict: &Verdict| verdict.outcome() != Outcome::Allowed && !verdict.is_shadow();
+        let place = verdicts.iter().position(refuses).unwrap_or(0);
+        let limit = request.policies().nth(place);
+        SlowCall {
+            took,
+            at: SystemTime::now(),
+            source,
+            calls: requests.len(),
+            limit: limit.map(|policy| LimitName::Policy(policy.clone())),
+            other_limits: request.policies().count().saturating_sub(1),
+            outcome: match answer {
+                Ok(decision) => kind(request, decision).as_str(),
+                Err(error) => error.kind().as_str(),
+            },
+            subject: request.subjects().nth(place).and_then(|subject| activity.cut(subject)),
+        }
+    });
+}
+
+fn record_one(activity: &Activity, request: &CallRequest, answer: &Result<Decision, Error>) {
+    let (kind, error) = match answer {
+        Ok(decision) => {
+            (kind(request, decision), decision.degraded().map(|degraded| degraded.reason.as_str()))
+        }
+        Err(error) => (Kind::Failed, Some(error.kind().as_str())),
+    };
+    let verdicts = match answer {
+        Ok(decision) if request.operation().is_acquire() => decision.verdicts(),
+        _ => &[],
+    };
+    let charges = request.policies().zip(request.subjects());
+    let limits = charges.zip(verdicts).map(|((policy, subject), verdict)| LimitEvent {
+        kind: match (verdict.outcome(), verdict.is_shadow()) {
+            (Outcome::Allowed, _) => Kind::Admitted,
+            (_, false) => Kind::Refused,
+            (_, true) => Kind::Shadow,
+        },
+        limit: LimitRef::Policy(policy),
+        subject,
+    });
+    activity.record(Event { kind, error, limits });
+}
+
+/// Returns the outcome of a call that was decided. Only an acquire is refused.
+fn kind(request: &CallRequest, decision: &Decision) -> Kind {
+    match request.operation().is_acquire() && decision.is_denied() {
+        true => Kind::Refused,
+        false => Kind::Admitted,
+    }
+}

@@ -1,0 +1,30 @@
+//! The protocol of Redis (RESP), for the commands of redis-cell and throttlecrab, and for
+//! Tidegate's own commands.
+//!
+//! | command | reply |
+//! |---|---|
+//! | `CL.THROTTLE key max_burst count period [quantity]` | as in redis-cell |
+//! | `THROTTLE key max_burst count period [quantity]` | as in throttlecrab |
+//! | `TG.ACQUIRE key policy [COST n]` and the other verbs | whether the call is admitted, the time until a retry, and a verdict per charge |
+//! | `MULTI`, `EXEC`, `DISCARD`, `UNWATCH` | as in Redis |
+//! | commands that clients send first, such as `HELLO`, `AUTH`, `CLIENT SETINFO`, `INFO`, `COMMAND DOCS` | as in Redis |
+//!
+//! `docs/guide/resp.md` in the repository describes all commands. The commands of a pipeline are
+//! decided in one batch of the store and answered in order.
+
+mod arguments;
+mod connection;
+mod frame;
+mod info;
+mod own;
+mod reply;
+mod server;
+mod session;
+mod stats;
+mod table;
+mod throttle;
+mod transaction;
+
+pub use frame::{Bounds, FrameError, Frames, MAX_ARGUMENT_BYTES, MAX_ARGUMENTS, MAX_COMMAND_BYTES};
+pub use server::{RespSettings, serve, serve_stream};
+pub use transaction::{MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS};

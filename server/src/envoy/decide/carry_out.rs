@@ -1,0 +1,441 @@
+//! Executes a plan on a store, in three steps:
+//!
+//! 1. Each `rate_limit:` counts its hits, even if the request is refused.
+//! 2. The policies are charged together or not at all. If a `rate_limit:` has refused the request,
+//!    the policies are only peeked.
+//! 3. Refunds of policies are executed. If a policy has `refunds: true`, step 2 records its refused
+//!    hits, and a refund subtracts these hits because they were never charged.
+//!
+//! Each step is one batch. A step without calls is skipped.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::{
+    Call, Charge, Decision, Error, ErrorKind, MAX_EXACT, Operation, Outcome, Store, Verdict,
+};
+
+use super::Behaviour;
+use super::deny_cache::LimitStore;
+use super::plan::{Limited, Planned, Rule, Target};
+use crate::limits::config::PolicyLimit;
+
+/// The answer of the store for a descriptor with a limit.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Answer {
+    Counted(Count),
+    /// The verdict of a policy that admitted, refused or refunded the hits.
+    Policy(Verdict),
+    /// The verdict of a policy that charged hits that have already happened.
+    Used(Verdict),
+}
+
+/// The count of a `rate_limit:`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Count {
+    /// The hits counted in this window before the hits of this request.
+    pub(super) before: u64,
+    /// The hits counted in this window, including the hits of this request if they were counted.
+    pub(super) after: u64,
+    /// The time until the window ends.
+    pub(super) reset: Duration,
+}
+
+/// The stores of the limits. Limits per second can have a separate store.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stores<'s> {
+    pub(super) all: &'s LimitStore,
+    pub(super) per_second: Option<&'s LimitStore>,
+}
+
+/// Returns the answers for all descriptors, and the indices of the descriptors that a cache of
+/// denials refused. The answer is `None` for a descriptor without a limit. `is_over` returns
+/// whether the answers so far refuse the request.
+pub(super) async fn carry_out(
+    planned: &[Planned],
+    stores: Stores<'_>,
+    behaviour: &Behaviour,
+    is_over: impl Fn(&[Option<Answer>]) -> bool,
+) -> Result<(Vec<Option<Answer>>, Vec<usize>), Error> {
+    let mut answers = vec![None; planned.len()];
+    let mut cached = count(planned, stores, behaviour, &mut answers).await?;
+    let is_refused = is_over(&answers);
+    cached.extend(decide(planned, stores.all, is_refused, &mut answers).await?);
+    give_back(planned, &*stores.all.store, &mut answers).await?;
+    Ok((answers, cached))
+}
+
+/// Returns the descriptors with a limit for which `select` returns a value.
+fn select<'p, T: 'p>(
+    planned: &'p [Planned],
+    select: impl Fn(&'p Planned, &'p Limited) -> Option<T> + 'p,
+) -> impl Iterator<Item = (usize, &'p Planned, &'p Limited, T)> + 'p {
+    planned.iter().enumerate().filter_map(move |(index, descriptor)| match &descriptor.target {
+        Target::Limited(limited) => {
+            select(descriptor, limited).map(|value| (index, descriptor, limited, value))
+        }
+        Target::None | Target::Unlimited => None,
+    })
+}
+
+// ---- 1. `rate_limit:` ----
+
+async fn count(
+    planned: &[Planned],
+    stores: Stores<'_>,
+    behaviour: &Behaviour,
+    answers: &mut [Option<Answer>],
+) -> Result<Vec<usize>, Error> {
+    let mut cached = Vec::new();
+    let second = Duration::from_secs(1);
+    for (store, is_per_second) in [(Some(stores.all), false), (stores.per_second, true)] {
+        let Some(store) = store else { continue };
+        let has_own = stores.per_second.is_some();
+        let mut counters: Vec<Counter<'_>> = select(planned, |_, limited| match &limited.rule {
+            Rule::Counted(counted) => Some(counted),
+            Rule::Policy(_) => None,
+        })
+        .filter(|(_, _, limited, _)| {
+            (has_own && limited.policy().window() == second) == is_per_second
+        })
+        .map(|(index, descriptor, limited, counted)| Counter {
+            index,
+            limit: counted.requests_per_unit.into(),
+            hits: descriptor.hits,
+            is_refund: descriptor.is_refund,
+            charge: Charge::new(limited.policy(), &limited.subject),
+            admission: Charge::new(&counted.policy, &limited.subject).cost(descriptor.hits),
+        })
+        .collect();
+        let known = cached.len();
+        counters.retain(|counter| match counter.cached(store) {
+            Some(count) => {
+                set(answers, counter.index, Answer::Counted(count));
+                cached.push(counter.index);
+                false
+            }
+            None => true,
+        });
+        if counters.is_empty() {
+            continue;
+        }
+        // With a separate store for limits per second, the counters form two groups. A counter over
+        // its limit does not affect the other group.
+        let counted = if behaviour.spares_others_when_over {
+            count_where_over(&counters, cached.len() > known, &*store.store).await?
+        } else {
+            let all = counters.iter().map(|counter| counter.operation()).collect();
+            counts(&counters, all, &*store.store).await?
+        };
+        for (counter, count) in counters.iter().zip(&counted) {
+            set(answers, counter.index, Answer::Counted(*count));
+        }
+        cache_denials(&counters, &counted, store).await;
+    }
+    Ok(cached)
+}
+
+/// Lets the cache learn which limits are exceeded, by a peek that the store denies.
+async fn cache_denials(counters: &[Counter<'_>], counted: &[Count], store: &LimitStore) {
+    if !store.has_cache() {
+        return;
+    }
+    let is_over = |(counter, count): &(&Counter<'_>, &Count)| {
+        counter.can_be_cached() && count.after > counter.limit
+    };
+    let over = counters.iter().zip(counted).filter(is_over);
+    let charges: Vec<[Charge<'_>; 1]> = over.map(|(counter, _)| [counter.admission]).collect();
+    let calls: Vec<Call<'_>> =
+        charges.iter().map(|charge| Call::new(Operation::Peek, charge)).collect();
+    if !calls.is_empty() {
+        // If the peek fails, the cache does not know the denial, and the next request calls the
+        // store.
+        drop(store.store.decide_many(&calls).await);
+    }
+}
+
+struct Counter<'p> {
+    index: usize,
+    limit: u64,
+    hits: u64,
+    is_refund: bool,
+    charge: Charge<'p>,
+    /// A charge of the hits against the limit itself. The store denies this charge while the count
+    /// exceeds the limit.
+    admission: Charge<'p>,
+}
+
+impl Counter<'_> {
+    /// Returns `true` if a denial of the hits ends with the window. A denial of more hits than the
+    /// limit never ends.
+    fn can_be_cached(&self) -> bool {
+        !self.is_refund && (1..=self.limit).contains(&self.hits)
+    }
+
+    /// Returns the count if the cache knows that the limit is exceeded.
+    fn cached(&self, store: &LimitStore) -> Option<Count> {
+        if !self.can_be_cached() {
+            return None;
+        }
+        let decision = store.cached_denial(Call::new(Operation::Peek, &[self.admission]))?;
+        let reset = decision.verdicts().first()?.reset_after();
+        Some(Count { before: self.limit, after: self.limit.saturating_add(self.hits), reset })
+    }
+
+    fn operation(&self) -> (Operation, u64) {
+        (if self.is_refund { Operation::Refund } else { Operation::Charge }, self.hits)
+    }
+}
+
+/// Counts hits. If a limit of the request is exceeded, only exceeded limits are counted.
+/// `is_any_over` is whether a limit that is not in `counters` is exceeded.
+async fn count_where_over(
+    counters: &[Counter<'_>],
+    is_any_over: bool,
+    store: &dyn Store,
+) -> Result<Vec<Count>, Error> {
+    let look = counters.iter().map(|_| (Operation::Peek, 0)).collect();
+    let before = counts(counters, look, store).await?;
+    let is_over = |(counter, count): (&Counter<'_>, &Count)| {
+        !counter.is_refund && count.after.saturating_add(counter.hits) > counter.limit
+    };
+    let any_is_over = is_any_over || counters.iter().zip(&before).any(is_over);
+    let some = counters.iter().zip(&before);
+    let some = some.map(|(counter, count)| {
+        let is_spared = any_is_over && !counter.is_refund && !is_over((counter, count));
+        if is_spared { (Operation::Peek, 0) } else { counter.operation() }
+    });
+    let some = some.collect();
+    counts(counters, some, store).await
+}
+
+/// Executes the operation with the given cost on each counter, and returns the counts after it.
+async fn counts(
+    counters: &[Counter<'_>],
+    operations: Vec<(Operation, u64)>,
+    store: &dyn Store,
+) -> Result<Vec<Count>, Error> {
+    let charges: Vec<[Charge<'_>; 1]> = counters
+        .iter()
+        .zip(&operations)
+        .map(|(counter, (_, cost))| [counter.charge.cost(*cost)])
+        .collect();
+    let calls: Vec<Call<'_>> = operations
+        .iter()
+        .zip(&charges)
+        .map(|((operation, _), charges)| Call::new(*operation, charges))
+        .collect();
+    let mut counts = Vec::with_capacity(counters.len());
+    let answered = store.decide_many(&calls).await.into_iter().zip(counters);
+    for ((decision, counter), (_, hits)) in answered.zip(operations) {
+        let verdict = only(&decision?)?;
+        let mut reset = verdict.reset_after();
+        if reset.is_zero() {
+            // If no hits are counted, the store does not know the start of the window.
+            let window = counter.charge.policy.window();
+            let micros = u64::try_from(window.as_micros()).unwrap_or(u64::MAX).max(1);
+            let into_window = store.now().await?.as_micros() % micros;
+            reset = window.saturating_sub(Duration::from_micros(into_window));
+        }
+        let after = MAX_EXACT.saturating_sub(verdict.remaining());
+        counts.push(Count { before: after.saturating_sub(hits), after, reset });
+    }
+    Ok(counts)
+}
+
+/// Returns the verdict of a call with one charge.
+fn only(decision: &Decision) -> Result<Verdict, Error> {
+    decision.verdicts().first().copied().ok_or_else(|| {
+        let message = "the store returned a decision without a verdict";
+        Error::new(ErrorKind::Protocol, message)
+    })
+}
+
+// ---- 2. Policies ----
+
+/// A charge of a policy, and the indices of the descriptors that the verdict answers.
+struct Asked<'p> {
+    charge: Charge<'p>,
+    indices: SmallVec<[usize; 1]>,
+}
+
+/// The way in which a policy handles the hits of a descriptor.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// The policy must admit the hits. A descriptor with 0 hits checks whether one hit would be
+    /// admitted.
+    Ask,
+    /// The policy charges the hits even beyond the limit, because they have already happened.
+    Use,
+    Refund,
+}
+
+fn policies(
+    planned: &[Planned],
+    role: Role,
+) -> impl Iterator<Item = (usize, &Planned, &Limited, &PolicyLimit)> {
+    select(planned, move |descriptor, limited| match &limited.rule {
+        Rule::Policy(policy) => {
+            let own = match descriptor {
+                Planned { is_refund: true, .. } => Role::Refund,
+                Planned { hits: 1.., .. } if policy.charges_afterwards => Role::Use,
+                _ => Role::Ask,
+            };
+            (own == role).then_some(policy)
+        }
+        Rule::Counted(_) => None,
+    })
+}
+
+fn asked(planned: &[Planned]) -> Vec<Asked<'_>> {
+    let mut asked: Vec<Asked<'_>> = Vec::new();
+    for (index, descriptor, limited, policy) in policies(planned, Role::Ask) {
+        let charge = Charge::new(&policy.policy, &limited.subject);
+        let charge = if descriptor.hits == 0 {
+            charge.cost(1).check_only()
+        } else {
+            charge.cost(descriptor.hits)
+        };
+        // A call must not check a state that it also charges. The charge replaces the check,
+        // because it includes a check.
+        let is_same = |other: &&mut Asked<'_>| {
+            other.charge.shares_state_with(&charge)
+                && (other.charge.is_check_only || charge.is_check_only)
+        };
+        match asked.iter_mut().find(is_same) {
+            Some(other) => {
+                other.indices.push(index);
+                if other.charge.is_check_only {
+                    other.charge = charge;
+                }
+            }
+            None => asked.push(Asked { charge, indices: SmallVec::from_slice(&[index]) }),
+        }
+    }
+    asked
+}
+
+/// Decides the policies, and returns the indices of the descriptors that the cache of denials
+/// refused.
+async fn decide(
+    planned: &[Planned],
+    store: &LimitStore,
+    is_refused: bool,
+    answers: &mut [Option<Answer>],
+) -> Result<Vec<usize>, Error> {
+    let asked = asked(planned);
+    let charges: Vec<Charge<'_>> = asked.iter().map(|policy| policy.charge).collect();
+    let used: Vec<(usize, [Charge<'_>; 1])> = policies(planned, Role::Use)
+        .map(|(index, descriptor, limited, policy)| {
+            (index, [Charge::new(&policy.policy, &limited.subject).cost(descriptor.hits)])
+        })
+        .collect();
+
+    let mut calls: Vec<Call<'_>> = Vec::with_capacity(used.len() + 1);
+    calls.extend(used.iter().map(|(_, charge)| Call::new(Operation::Charge, charge)));
+    let mut denial = None;
+    if !charges.is_empty() {
+        let operation = if is_refused { Operation::Peek } else { Operation::Acquire };
+        let call = Call::new(operation, &charges);
+        denial = store.cached_denial(call);
+        if denial.is_none() {
+            calls.push(call);
+        }
+    }
+    let is_cached = denial.is_some();
+    let mut decisions = match calls.is_empty() {
+        true => Vec::new().into_iter(),
+        false => store.store.decide_many(&calls).await.into_iter(),
+    };
+    for ((index, _), decision) in used.iter().zip(&mut decisions) {
+        set(answers, *index, Answer::Used(only(&decision?)?));
+    }
+    let decision = denial.map(Ok).or_else(|| decisions.next()).transpose()?;
+    let Some(decision) = decision else { return Ok(Vec::new()) };
+    let mut cached = Vec::new();
+    for (policy, verdict) in asked.iter().zip(decision.verdicts()) {
+        policy.indices.iter().for_each(|index| set(answers, *index, Answer::Policy(*verdict)));
+        if is_cached && verdict.outcome() != Outcome::Allowed {
+            cached.extend(&policy.indices);
+        }
+    }
+    let is_taken = decision.is_allowed() && !is_refused;
+    remember_refused(planned, &*store.store, is_taken, answers).await?;
+    Ok(cached)
+}
+
+/// Records the hits that were not charged, so that a later refund does not refund them.
+async fn remember_refused(
+    planned: &[Planned],
+    store: &dyn Store,
+    is_taken: bool,
+    answers: &[Option<Answer>],
+) -> Result<(), Error> {
+    let was_taken = |index: usize| match answers.get(index) {
+        // A shadow can deny its charge although the other charges of the call are made.
+        Some(Some(Answer::Policy(verdict))) => is_taken && verdict.outcome() == Outcome::Allowed,
+        _ => is_taken,
+    };
+    let charges: Vec<[Charge<'_>; 1]> = policies(planned, Role::Ask)
+        .filter(|(index, descriptor, ..)| descriptor.hits > 0 && !was_taken(*index))
+        .filter_map(|(_, descriptor, limited, policy)| {
+            let refused = policy.refused.as_ref()?;
+            Some([Charge::new(refused, &limited.subject).cost(descriptor.hits)])
+        })
+        .collect();
+    carry_out_each(Operation::Charge, &charges, store).await.map(drop)
+}
+
+// ---- 3. Refunds of policies ----
+
+async fn give_back(
+    planned: &[Planned],
+    store: &dyn Store,
+    answers: &mut [Option<Answer>],
+) -> Result<(), Error> {
+    let refunds: Vec<_> = policies(planned, Role::Refund).collect();
+    // Hits that were refused were not charged, so they must not be refunded.
+    let mut refused_of = Vec::new();
+    let mut refused = Vec::new();
+    for (index, descriptor, limited, policy) in &refunds {
+        if let Some(policy) = &policy.refused {
+            refused_of.push(*index);
+            refused.push([Charge::new(policy, &limited.subject).cost(descriptor.hits)]);
+        }
+    }
+    let refused = carry_out_each(Operation::Refund, &refused, store).await?;
+    let refused = refused.iter().map(|decision| decision.amounts().first().copied().unwrap_or(0));
+    let refused: HashMap<usize, u64> = refused_of.into_iter().zip(refused).collect();
+    let charges: Vec<[Charge<'_>; 1]> = refunds
+        .iter()
+        .map(|(index, descriptor, limited, policy)| {
+            let taken = descriptor.hits.saturating_sub(refused.get(index).copied().unwrap_or(0));
+            [Charge::new(&policy.policy, &limited.subject).cost(taken)]
+        })
+        .collect();
+    let decisions = carry_out_each(Operation::Refund, &charges, store).await?;
+    for ((index, ..), decision) in refunds.iter().zip(&decisions) {
+        set(answers, *index, Answer::Policy(only(decision)?));
+    }
+    Ok(())
+}
+
+/// Executes the operation on each charge in a separate call, and sends the calls in one batch.
+async fn carry_out_each(
+    operation: Operation,
+    charges: &[[Charge<'_>; 1]],
+    store: &dyn Store,
+) -> Result<Vec<Decision>, Error> {
+    if charges.is_empty() {
+        return Ok(Vec::new());
+    }
+    let calls: Vec<Call<'_>> = charges.iter().map(|charge| Call::new(operation, charge)).collect();
+    store.decide_many(&calls).await.into_iter().collect()
+}
+
+fn set(answers: &mut [Option<Answer>], index: usize, answer: Answer) {
+    if let Some(slot) = answers.get_mut(index) {
+        *slot = Some(answer);
+    }
+}

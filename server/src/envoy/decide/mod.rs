@@ -1,0 +1,270 @@
+//! Decides requests of Envoy's rate-limit protocol. A request consists of a domain, descriptors and
+//! hits, which select limits. The answers of the store determine the response.
+//!
+//! The two kinds of limits decide differently:
+//!
+//! | | `rate_limit:` | `policy:` |
+//! |---|---|---|
+//! | a refused hit | is counted, as in envoyproxy/ratelimit | is not charged |
+//! | several limits of a request | each limit counts separately | all policies are charged, or none; none if a `rate_limit:` refuses |
+//! | a request with 0 hits | is refused if the count is *above* the limit | is refused if one hit would not be admitted |
+//! | a refund of hits | reduces the count, at most to 0 | refunds the charge, without hits that were refused and never charged |
+//! | `duration_until_reset` | the time until the window ends | for a refused request, the time until it is admitted; otherwise the time until the whole limit is available |
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+//! use std::sync::Arc;
+//! use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
+//! use tidegate_memory::MemoryStore;
+//! use tidegate_server::limits::config::{Config, ConfigFile, SameDomain};
+//! use tidegate_server::envoy::decide::{Behaviour, Decider};
+//! use tidegate_server::envoy::request::{Entry, RateLimitDescriptor, RateLimitRequest};
+//!
+//! let text = "{domain: shop, descriptors: [{key: user, policy: fixed-window 1/1h}]}";
+//! let file = ConfigFile { name: "shop.yaml".into(), text: text.into() };
+//! let decider = Decider::new(Arc::new(MemoryStore::new()), Behaviour::default());
+//! decider.set_config(Config::from_files(&[file], SameDomain::Refuse)?)?;
+//!
+//! let entry = Entry { key: "user".into(), value: "alice".into() };
+//! let request = RateLimitRequest {
+//!     domain: "shop".into(),
+//!     descriptors: vec![RateLimitDescriptor { entries: vec![entry], ..Default::default() }],
+//!     hits_addend: 0, // as if it were 1
+//! };
+//! assert_eq!(decider.decide(&request).await?.response.overall_code(), Code::Ok);
+//! assert_eq!(decider.decide(&request).await?.response.overall_code(), Code::OverLimit);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod carry_out;
+mod deny_cache;
+mod error;
+mod matching;
+mod metadata;
+mod plan;
+mod respond;
+mod subject;
+mod tally;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use tidegate_core::{Clock, DenyCache, Error, Store};
+
+use deny_cache::LimitStore;
+pub use error::{DecideError, RequestError};
+pub use plan::MAX_DESCRIPTORS;
+use plan::Target;
+pub use tally::{NearLimitRatio, Tally};
+
+use crate::envoy::request::RateLimitRequest;
+use crate::limits::StatKey;
+use crate::limits::config::{Config, Kind};
+
+/// Settings that apply to all limits.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Behaviour {
+    /// Whether no request is refused. The statuses of the descriptors still report what would be
+    /// refused.
+    pub is_shadow: bool,
+    /// Whether all limits written as `rate_limit:` are quotas.
+    pub all_are_quotas: bool,
+    /// Whether only exceeded `rate_limit:` limits count the hits of a request if one of its limits
+    /// is exceeded.
+    pub spares_others_when_over: bool,
+    /// Whether a `rate_limit:` that is not a quota is decided like a policy: all limits of a
+    /// request are charged or none, and refused hits are not counted. Then hits of a `rate_limit:`
+    /// cannot be refunded.
+    pub all_or_none: bool,
+    /// The names of the headers in responses; `None` for no headers.
+    pub headers: Option<HeaderNames>,
+    /// Whether responses have dynamic metadata.
+    pub has_metadata: bool,
+    /// The share of a limit above which hits count as near the limit.
+    pub near_limit_ratio: NearLimitRatio,
+}
+
+/// The names of response headers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeaderNames {
+    /// The name of the header with the limit.
+    pub limit: String,
+    /// The name of the header with the remaining amount.
+    pub remaining: String,
+    /// The name of the header with the seconds until the limit resets.
+    pub reset: String,
+}
+
+impl Default for HeaderNames {
+    fn default() -> Self {
+        let [limit, remaining, reset] =
+            ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"].map(str::to_owned);
+        Self { limit, remaining, reset }
+    }
+}
+
+/// A decision and the statistics about it.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Decided {
+    /// The response.
+    pub response: RateLimitResponse,
+    /// One tally for each descriptor with a limit.
+    pub tallies: Vec<Tally>,
+    /// Whether the domain is configured.
+    pub is_domain_known: bool,
+    /// Whether the request was admitted only because the [server](Behaviour::is_shadow) is a
+    /// shadow.
+    pub is_shadowed: bool,
+}
+
+/// Decides requests by the limits in force.
+#[derive(Debug)]
+pub struct Decider {
+    store: LimitStore,
+    per_second: Option<LimitStore>,
+    config: ArcSwapOption<Config>,
+    behaviour: Behaviour,
+}
+
+impl Decider {
+    /// Creates a decider without limits. [`set_config`](Self::set_config) puts limits in force.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, behaviour: Behaviour) -> Self {
+        let store = LimitStore::new(store);
+        Self { store, per_second: None, config: ArcSwapOption::empty(), behaviour }
+    }
+
+    /// Sets a separate store for limits per second that are written as `rate_limit:`.
+    #[must_use]
+    pub fn with_per_second_store(self, store: Arc<dyn Store>) -> Self {
+        Self { per_second: Some(LimitStore::new(store)), ..self }
+    }
+
+    /// Adds a cache of denials around each store, so that a flood of refused requests does not
+    /// reach the stores.
+    ///
+    /// The maximum memory of the cache applies to each store separately. Hits that the cache
+    /// refuses are not counted. This includes hits of a `rate_limit:`, which stays above its limit
+    /// until its window ends.
+    #[must_use]
+    pub fn with_deny_cache<C: Clock + Clone + 'static>(self, cache: &DenyCache<C>) -> Self {
+        let per_second = self.per_second.map(|store| store.cached(cache.clone()));
+        Self { store: self.store.cached(cache.clone()), per_second, ..self }
+    }
+
+    /// Returns the store with the cache of denials around it, if a cache is set.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store.store
+    }
+
+    /// Returns all stores.
+    pub(crate) fn stores(&self) -> impl Iterator<Item = &Arc<dyn Store>> {
+        std::iter::once(&self.store).chain(&self.per_second).map(|store| &store.store)
+    }
+
+    /// Returns `true` if the server is a shadow, which refuses no request.
+    pub(crate) fn is_shadow(&self) -> bool {
+        self.behaviour.is_shadow
+    }
+
+    /// Returns the limits in force, or `None` before the first limits.
+    #[must_use]
+    pub fn config(&self) -> Option<Arc<Config>> {
+        self.config.load_full()
+    }
+
+    /// Replaces the limits in force. Requests that are being decided keep the previous limits. The
+    /// store keeps all counts.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the store cannot keep the states of a policy. In this case, the previous
+    /// limits stay in force.
+    pub fn set_config(&self, config: Config) -> Result<(), Error> {
+        let mut result = Ok(());
+        config.for_each_limit(&mut |limit| {
+            let supported = match &limit.kind {
+                Kind::Unlimited => Ok(()),
+                Kind::Counted(counted) => self.store().supports(&counted.policy),
+                Kind::Policy(policy) => self.store().supports(&policy.policy),
+            };
+            if let (Err(error), Ok(())) = (supported, &result) {
+                result = Err(error.with_context(&limit.place));
+            }
+        });
+        result?;
+        self.config.store(Some(Arc::new(config)));
+        Ok(())
+    }
+
+    /// Returns the limits that apply to a request, and their subjects. Returns an empty list if the
+    /// request is not valid.
+    pub(crate) fn limits_of(&self, request: &RateLimitRequest) -> Vec<(Arc<StatKey>, Vec<u8>)> {
+        let planned = self
+            .config
+            .load_full()
+            .map(|config| plan::plan(&config, request, &self.behaviour).unwrap_or_default());
+        let limited =
+            planned.unwrap_or_default().into_iter().filter_map(|planned| match planned.target {
+                Target::Limited(limited) => Some(limited),
+                Target::None | Target::Unlimited => None,
+            });
+        limited.map(|limited| (Arc::clone(&limited.limit.stat_key), limited.subject)).collect()
+    }
+
+    /// Decides a request.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the request is not valid, or if the store fails.
+    pub async fn decide(&self, request: &RateLimitRequest) -> Result<Decided, DecideError> {
+        let config = self.config.load_full();
+        let config =
+            config.ok_or_else(|| RequestError::new("no rate limit configuration loaded"))?;
+        let behaviour = &self.behaviour;
+        let planned = plan::plan(&config, request, behaviour)?;
+        let stores = carry_out::Stores { all: &self.store, per_second: self.per_second.as_ref() };
+        let is_over = |answers: &[_]| {
+            let statuses = respond::statuses(&planned, answers);
+            !behaviour.is_shadow && respond::is_over_limit(&planned, &statuses, behaviour)
+        };
+        let (answers, cached) = carry_out::carry_out(&planned, stores, behaviour, is_over).await?;
+
+        let statuses = respond::statuses(&planned, &answers);
+        let is_over = respond::is_over_limit(&planned, &statuses, behaviour);
+        let is_refused = is_over && !behaviour.is_shadow;
+        let code = if is_refused { Code::OverLimit } else { Code::Ok };
+        let headers = behaviour.headers.as_ref();
+        let response = RateLimitResponse {
+            overall_code: code.into(),
+            response_headers_to_add: headers
+                .map(|names| respond::headers(&planned, &statuses, behaviour, names))
+                .unwrap_or_default(),
+            dynamic_metadata: behaviour
+                .has_metadata
+                .then(|| metadata::metadata(request, &planned, &statuses)),
+            statuses,
+            ..RateLimitResponse::default()
+        };
+        Ok(Decided {
+            response,
+            tallies: respond::tallies(
+                planned,
+                &answers,
+                is_refused,
+                &cached,
+                behaviour.near_limit_ratio,
+            ),
+            is_domain_known: config.domain(&request.domain).is_some(),
+            is_shadowed: is_over && behaviour.is_shadow,
+        })
+    }
+}

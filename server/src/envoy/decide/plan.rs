@@ -1,0 +1,172 @@
+//! Plans the calls for a request: a limit, a subject and a number of hits for each descriptor.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use tidegate_core::{MAX_CHARGES, MAX_SUBJECT, Policy};
+
+use super::matching::{self, Match};
+use super::{Behaviour, RequestError, StatKey};
+use crate::envoy::request::RateLimitRequest;
+use crate::limits::config::{Config, Counted, Kind, Limit, PolicyLimit};
+
+/// The maximum number of descriptors in a request.
+pub const MAX_DESCRIPTORS: usize = 1_000;
+
+/// The plan for one descriptor of a request.
+#[derive(Debug)]
+pub(super) struct Planned {
+    pub(super) target: Target,
+    /// The number of hits to count or to refund.
+    pub(super) hits: u64,
+    pub(super) is_refund: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Target {
+    /// The descriptor has no limit, or another limit of the request replaces its limit.
+    None,
+    Unlimited,
+    Limited(Limited),
+}
+
+#[derive(Debug)]
+pub(super) struct Limited {
+    pub(super) limit: Arc<Limit>,
+    pub(super) rule: Rule,
+    pub(super) stat_key: Arc<StatKey>,
+    pub(super) subject: Vec<u8>,
+}
+
+/// The rule by which the limit decides.
+#[derive(Debug)]
+pub(super) enum Rule {
+    Counted(Counted),
+    Policy(PolicyLimit),
+}
+
+impl Limited {
+    /// Returns the policy that the hits are charged to.
+    pub(super) fn policy(&self) -> &Policy {
+        match &self.rule {
+            Rule::Counted(counted) => &counted.counter,
+            Rule::Policy(limit) => &limit.policy,
+        }
+    }
+}
+
+/// Finds the limits of all descriptors.
+pub(super) fn plan(
+    config: &Config,
+    request: &RateLimitRequest,
+    behaviour: &Behaviour,
+) -> Result<Vec<Planned>, RequestError> {
+    let descriptors = &request.descriptors;
+    if request.domain.is_empty() {
+        return Err(RequestError::new("rate limit domain must not be empty"));
+    }
+    if descriptors.is_empty() {
+        return Err(RequestError::new("rate limit descriptor list must not be empty"));
+    }
+    if descriptors.len() > MAX_DESCRIPTORS {
+        let message = format!(
+            "the request has {} descriptors; at most {MAX_DESCRIPTORS} are possible",
+            descriptors.len()
+        );
+        return Err(RequestError::new(message));
+    }
+    let matches: Vec<Option<Match<'_>>> = descriptors
+        .iter()
+        .map(|descriptor| matching::find(config, &request.domain, descriptor))
+        .collect::<Result<_, _>>()?;
+    let replaced = replaced_names(&matches);
+    let mut planned = Vec::with_capacity(descriptors.len());
+    for (descriptor, found) in descriptors.iter().zip(&matches) {
+        let hits = match &descriptor.hits_addend {
+            Some(hits) => hits.value,
+            // Protobuf cannot distinguish 0 and an absent field.
+            None => u64::from(request.hits_addend.max(1)),
+        };
+        let target = match found {
+            None => Target::None,
+            Some(found) if matches!(found.limit.kind, Kind::Unlimited) => Target::Unlimited,
+            Some(found) if replaced.contains(&*found.limit.name) => Target::None,
+            Some(found) => {
+                let subject =
+                    super::subject::subject(&request.domain, &descriptor.entries, &found.shared);
+                if subject.len() > MAX_SUBJECT {
+                    let message = format!(
+                        "a descriptor has {} bytes; at most {MAX_SUBJECT} are possible",
+                        subject.len()
+                    );
+                    return Err(RequestError::new(message));
+                }
+                limited(found, subject, behaviour)
+            }
+        };
+        planned.push(Planned { target, hits, is_refund: descriptor.is_negative_hits });
+    }
+    check(&planned)?;
+    Ok(planned)
+}
+
+/// Returns the names of the limits that other limits replace. An unlimited rule can replace limits
+/// too.
+fn replaced_names<'m>(matches: &'m [Option<Match<'_>>]) -> HashSet<&'m str> {
+    let replaces = matches.iter().flatten().flat_map(|found| &found.limit.replaces);
+    // A limit without a name has an empty name here, which no limit can list in `replaces`.
+    replaces.map(|name| &**name).collect()
+}
+
+fn limited(found: &Match<'_>, subject: Vec<u8>, behaviour: &Behaviour) -> Target {
+    // If the server or the limit is a shadow, its policy becomes a shadow, so that a denial does
+    // not refuse the other policies of the call.
+    let in_force = |policy: &Policy| match behaviour.is_shadow || found.limit.is_shadow {
+        true if !policy.is_shadow() => policy.clone().shadow(),
+        _ => policy.clone(),
+    };
+    let rule = match &found.limit.kind {
+        Kind::Policy(limit) => {
+            Rule::Policy(PolicyLimit { policy: in_force(&limit.policy), ..limit.clone() })
+        }
+        Kind::Counted(counted) if behaviour.all_or_none && !found.limit.is_quota => {
+            Rule::Policy(PolicyLimit::new(in_force(&counted.policy)))
+        }
+        Kind::Counted(counted) => Rule::Counted(counted.clone()),
+        Kind::Unlimited => return Target::Unlimited,
+    };
+    Target::Limited(Limited {
+        limit: Arc::clone(&found.limit),
+        rule,
+        stat_key: Arc::clone(&found.stat_key),
+        subject,
+    })
+}
+
+/// Checks a request before any of its hits is charged.
+fn check(planned: &[Planned]) -> Result<(), RequestError> {
+    let mut policies = 0;
+    for descriptor in planned {
+        let Target::Limited(Limited { limit, rule: Rule::Policy(policy), .. }) = &descriptor.target
+        else {
+            continue;
+        };
+        policies += 1;
+        if descriptor.is_refund && policy.refused.is_none() && !policy.charges_afterwards {
+            let message = format!(
+                "hits of the limit at {} cannot be refunded: its policy needs `refunds: true`, so \
+                 that the hits of refused requests are known",
+                limit.place
+            );
+            return Err(RequestError::new(message));
+        }
+    }
+    if policies > MAX_CHARGES {
+        let message = format!(
+            "{policies} descriptors of the request have policies, which are decided together; at \
+             most {MAX_CHARGES} are possible"
+        );
+        return Err(RequestError::new(message));
+    }
+    Ok(())
+}

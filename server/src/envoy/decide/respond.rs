@@ -1,0 +1,224 @@
+//! Creates the response from the answers of the store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use envoy_types::pb::envoy::config::core::v3::HeaderValue;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{
+    Code, DescriptorStatus, RateLimit,
+};
+use envoy_types::pb::google::protobuf::Duration as DurationMessage;
+use tidegate_core::{Outcome, Verdict};
+
+use super::carry_out::{Answer, Count};
+use super::plan::{Limited, Planned, Rule, Target};
+use super::tally::Of;
+use super::{Behaviour, HeaderNames, NearLimitRatio, Tally};
+use crate::limits::config::Unit;
+
+/// Returns the statuses of all descriptors, in order.
+pub(super) fn statuses(planned: &[Planned], answers: &[Option<Answer>]) -> Vec<DescriptorStatus> {
+    let answers = answers.iter().copied().chain(std::iter::repeat(None));
+    planned.iter().zip(answers).map(|(planned, answer)| status(planned, answer)).collect()
+}
+
+fn status(planned: &Planned, answer: Option<Answer>) -> DescriptorStatus {
+    let ok = DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() };
+    match (&planned.target, answer) {
+        (Target::None, _) => ok,
+        (Target::Unlimited, _) => DescriptorStatus { limit_remaining: u32::MAX, ..ok },
+        (Target::Limited(limited), Some(Answer::Counted(count))) => {
+            let is_over = is_over(planned.is_refund, limited, Answer::Counted(count));
+            DescriptorStatus {
+                code: code(is_over && !limited.limit.is_shadow),
+                limit_remaining: clamped(limit_of(limited).saturating_sub(count.after)),
+                current_limit: Some(current_limit(limited)),
+                duration_until_reset: Some(whole_seconds(count.reset)),
+                quota: None,
+            }
+        }
+        (Target::Limited(limited), Some(Answer::Policy(verdict) | Answer::Used(verdict))) => {
+            let is_over = answer.is_some_and(|answer| is_over(planned.is_refund, limited, answer));
+            let is_refused = is_over && !limited.limit.is_shadow;
+            DescriptorStatus {
+                code: code(is_refused),
+                limit_remaining: clamped(verdict.remaining()),
+                current_limit: Some(current_limit(limited)),
+                duration_until_reset: Some(wait(&verdict, limited, is_refused)),
+                quota: None,
+            }
+        }
+        // This case does not occur, because the store answers each call or returns an error.
+        (Target::Limited(limited), None) => {
+            DescriptorStatus { current_limit: Some(current_limit(limited)), ..ok }
+        }
+    }
+}
+
+/// Returns `true` if the limit is exceeded, even if it is a shadow. A refund exceeds no limit.
+fn is_over(is_refund: bool, limited: &Limited, answer: Answer) -> bool {
+    !is_refund
+        && match answer {
+            Answer::Counted(Count { after, .. }) => after > limit_of(limited),
+            Answer::Policy(verdict) => verdict.outcome() != Outcome::Allowed,
+            Answer::Used(_) => false,
+        }
+}
+
+/// Returns the time until a refused request is admitted, at least one second. If the request is not
+/// refused, returns the time until the whole limit is available.
+///
+/// Envoy copies the time for refused requests into the header `Retry-After`.
+fn wait(verdict: &Verdict, limited: &Limited, is_refused: bool) -> DurationMessage {
+    if !is_refused {
+        return whole_seconds(verdict.reset_after());
+    }
+    // If the request is larger than the limit, waiting does not help. The window is returned
+    // instead.
+    let wait = verdict.retry_after().unwrap_or_else(|| limited.policy().window());
+    whole_seconds(wait.max(Duration::from_secs(1)))
+}
+
+fn limit_of(limited: &Limited) -> u64 {
+    match &limited.rule {
+        Rule::Counted(counted) => counted.requests_per_unit.into(),
+        Rule::Policy(limit) => limit.policy.limit(),
+    }
+}
+
+/// Returns the limit in the form of the protocol. It has no unit if no unit has the length of the
+/// window.
+fn current_limit(limited: &Limited) -> RateLimit {
+    RateLimit {
+        name: limited.limit.name.to_string(),
+        requests_per_unit: clamped(limit_of(limited)),
+        unit: Unit::from_span(limited.policy().window()).map_or(0, Unit::number),
+    }
+}
+
+fn code(is_over: bool) -> i32 {
+    if is_over { Code::OverLimit.into() } else { Code::Ok.into() }
+}
+
+fn clamped(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// Returns the seconds of a span, rounded up so that a client that waits for them does not retry
+/// too early.
+fn whole_seconds(span: Duration) -> DurationMessage {
+    let seconds = span.as_secs() + u64::from(span.subsec_nanos() > 0);
+    DurationMessage { seconds: i64::try_from(seconds).unwrap_or(i64::MAX), nanos: 0 }
+}
+
+/// Returns `true` if the request is refused. This is the case if a limit that is not a quota is
+/// exceeded, or if all quotas are exceeded.
+pub(super) fn is_over_limit(
+    planned: &[Planned],
+    statuses: &[DescriptorStatus],
+    behaviour: &Behaviour,
+) -> bool {
+    let (mut quotas, mut quotas_over) = (0, 0);
+    for (planned, status) in planned.iter().zip(statuses) {
+        let is_over = status.code == i32::from(Code::OverLimit);
+        match is_quota(planned, behaviour) {
+            Some(true) => {
+                quotas += 1;
+                quotas_over += usize::from(is_over);
+            }
+            Some(false) if is_over => return true,
+            _ => {}
+        }
+    }
+    quotas > 0 && quotas == quotas_over
+}
+
+/// Returns `true` if a descriptor is a quota. Returns `None` if the descriptor is unlimited,
+/// because it then has no effect on the decision.
+fn is_quota(planned: &Planned, behaviour: &Behaviour) -> Option<bool> {
+    match &planned.target {
+        Target::Unlimited => None,
+        Target::None => Some(behaviour.all_are_quotas),
+        // Policies are charged together or not at all, so each exceeded policy refuses the request.
+        Target::Limited(Limited { rule: Rule::Policy(_), .. }) => Some(false),
+        Target::Limited(limited) => Some(behaviour.all_are_quotas || limited.limit.is_quota),
+    }
+}
+
+/// Returns the response headers for one limit: the last exceeded limit that is not a quota. If
+/// there is none, it is the first limit with the smallest remaining amount.
+pub(super) fn headers(
+    planned: &[Planned],
+    statuses: &[DescriptorStatus],
+    behaviour: &Behaviour,
+    names: &HeaderNames,
+) -> Vec<HeaderValue> {
+    let limited = || statuses.iter().filter(|status| status.current_limit.is_some());
+    let is_refusing = |(planned, status): &(&Planned, &DescriptorStatus)| {
+        status.code == i32::from(Code::OverLimit) && is_quota(planned, behaviour) == Some(false)
+    };
+    let over = planned.iter().zip(statuses).rfind(is_refusing).map(|(_, status)| status);
+    // If several limits have the smallest remaining amount, `min_by_key` returns the first of them.
+    let Some(status) = over.or_else(|| limited().min_by_key(|status| status.limit_remaining))
+    else {
+        return Vec::new();
+    };
+    let limit = status.current_limit.as_ref().map_or(0, |limit| limit.requests_per_unit);
+    let reset = status.duration_until_reset.as_ref().map_or(0, |span| span.seconds);
+    let header = |name: &str, value: String| HeaderValue {
+        key: name.to_owned(),
+        value,
+        ..HeaderValue::default()
+    };
+    vec![
+        header(&names.limit, limit.to_string()),
+        header(&names.remaining, status.limit_remaining.to_string()),
+        header(&names.reset, reset.to_string()),
+    ]
+}
+
+/// Returns the statistics of all descriptors with a limit. If the request is refused
+/// (`is_refused`), no policy has charged its hits. `cached` contains the indices of the descriptors
+/// that the cache of denials refused.
+pub(super) fn tallies(
+    planned: Vec<Planned>,
+    answers: &[Option<Answer>],
+    is_refused: bool,
+    cached: &[usize],
+    ratio: NearLimitRatio,
+) -> Vec<Tally> {
+    let mut tallies = Vec::new();
+    let answers = answers.iter().enumerate();
+    for (Planned { target, hits, is_refund }, (index, answer)) in planned.into_iter().zip(answers) {
+        let (Target::Limited(limited), Some(answer), false) = (target, answer, is_refund) else {
+            continue;
+        };
+        let (limit, is_shadow) = (limit_of(&limited), limited.limit.is_shadow);
+        let is_over = is_over(is_refund, &limited, *answer);
+        let context = Of {
+            key: limited.stat_key,
+            limit_key: Arc::clone(&limited.limit.stat_key),
+            subject: limited.subject,
+        };
+        let (before, after) = match answer {
+            Answer::Counted(Count { before, after, .. }) => (*before, *after),
+            Answer::Policy(_) if is_over => {
+                let over_in_cache = if cached.contains(&index) { hits } else { 0 };
+                tallies.push(Tally { over_in_cache, ..Tally::refused(context, hits, is_shadow) });
+                continue;
+            }
+            Answer::Policy(_) if is_refused => {
+                tallies.push(Tally::empty(context, hits));
+                continue;
+            }
+            Answer::Policy(verdict) | Answer::Used(verdict) => {
+                let after = limit.saturating_sub(verdict.remaining());
+                (after.saturating_sub(hits), after)
+            }
+        };
+        let tally = Tally::new(context, limit, before..after, hits, is_shadow, ratio);
+        let over_in_cache = if cached.contains(&index) { tally.over } else { 0 };
+        tallies.push(Tally { over_in_cache, ..tally });
+    }
+    tallies
+}

@@ -1,0 +1,237 @@
+//! The gRPC services of Envoy's rate-limit protocol: `envoy.service.ratelimit.v3.RateLimitService`,
+//! health checks and reflection.
+
+mod connection;
+mod memory;
+mod message;
+mod reflection;
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::http;
+use bytes::Bytes;
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::SERVICE_NAME;
+use http_body_util::BodyExt;
+use metrics::{counter, gauge};
+use tonic::body::Body;
+use tonic::server::{Grpc, NamedService, UnaryService};
+use tonic::service::Routes;
+use tonic::{Request, Response, Status};
+
+use crate::envoy::health::{self, HealthSettings};
+use crate::envoy::request::RateLimitRequest;
+use crate::envoy::service::Service;
+use crate::net::listener::{Connections, Listener, Stream};
+use memory::{Client, Memory, Received, Usage};
+pub use message::MAX_ENTRIES;
+use message::RequestCodec;
+
+/// The maximum size of a request in bytes.
+pub const MAX_MESSAGE_BYTES: usize = 4 << 20;
+
+/// The maximum size in bytes of a message to the health and reflection services. Such a message
+/// contains the name of a service or of a message.
+const MAX_OTHER_MESSAGE_BYTES: usize = 64 << 10;
+
+/// The path of the method that decides requests.
+const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// The maximum age of a connection. Because connections end at this age, clients also connect to
+/// new servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConnectionAge {
+    /// The time after which the server asks the client to open another connection.
+    pub max: Duration,
+    /// The additional time for which requests on the old connection are served.
+    pub grace: Duration,
+}
+
+impl Default for ConnectionAge {
+    fn default() -> Self {
+        Self { max: Duration::from_secs(24 * 3_600), grace: Duration::from_secs(3_600) }
+    }
+}
+
+impl ConnectionAge {
+    /// Creates an age with the time after which a connection ends, and the time for the remaining
+    /// requests.
+    #[must_use]
+    pub fn new(max: Duration, grace: Duration) -> Self {
+        Self { max, grace }
+    }
+}
+
+/// The bounds of connections and requests, and the conditions for health.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GrpcSettings {
+    /// The maximum age of a connection.
+    pub age: ConnectionAge,
+    /// The maximum number of concurrent connections, including connections in a handshake. Further
+    /// connections are closed.
+    pub max_connections: usize,
+    /// The maximum number of requests in flight on one connection. Envoy opens another connection
+    /// for further requests.
+    pub max_streams: u32,
+    /// The maximum memory in bytes of the requests in flight on all connections. It includes header
+    /// fields, messages, decisions and unsent responses. One connection can use at most a sixth.
+    /// One half is reserved for connections that use at most 64 KiB. If a request would exceed
+    /// these bounds, it fails with the status `RESOURCE_EXHAUSTED`.
+    ///
+    /// A message of 4 MiB takes 8 MiB until it is answered. For such messages, the maximum must be
+    /// at least 49 MiB.
+    pub max_bytes: usize,
+    /// The time within which a client must send the beginning of HTTP/2.
+    pub begin_timeout: Duration,
+    /// The time within which a request must be received and answered. After this time, it fails
+    /// with the status `CANCELLED`. A client that reads nothing for this time is disconnected.
+    pub request_timeout: Duration,
+    /// The conditions under which the health is `NOT_SERVING`.
+    pub health: HealthSettings,
+    /// The maximum time for which requests in flight are served at shutdown, counted from the end
+    /// of [`HealthSettings::drain`]. The bound is needed because a client can keep a stream, such
+    /// as a reflection stream, open forever.
+    pub end_timeout: Duration,
+}
+
+impl Default for GrpcSettings {
+    fn default() -> Self {
+        Self {
+            age: ConnectionAge::default(),
+            max_connections: 10_000,
+            max_streams: 100,
+            max_bytes: 64 << 20,
+            begin_timeout: Duration::from_secs(30),
+            request_timeout: Duration::from_secs(30),
+            health: HealthSettings::default(),
+            end_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Serves rate limits, health checks and reflection until `shutdown` completes. Then the health
+/// becomes `NOT_SERVING`. After [`HealthSettings::drain`], each connection ends when its requests
+/// are answered, and at the latest after [`GrpcSettings::end_timeout`].
+pub async fn serve(
+    listener: impl Into<Listener>,
+    service: Arc<Service>,
+    settings: GrpcSettings,
+    shutdown: impl Future<Output = ()>,
+) {
+    let (reporter, health) = tonic_health::server::health_reporter();
+    let is_ready = health::is_ready_at_start(&service, settings.health);
+    health::set(&reporter, is_ready).await;
+    let until_drained =
+        health::report(reporter, Arc::clone(&service), settings.health, is_ready, shutdown);
+    let health = health.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES);
+    let mut routes = Routes::new(RateLimits { service }).add_service(health);
+    if let Some(reflection) = reflection::service() {
+        routes = routes.add_service(reflection.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES));
+    }
+    if let Some(reflection) = reflection::old_service() {
+        routes = routes.add_service(reflection.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES));
+    }
+    let routes = routes.prepare();
+    let connections = Connections {
+        max: settings.max_connections,
+        open: gauge!("tidegate_server_grpc_connections"),
+        refused: counter!("tidegate_server_grpc_refused_connections_total"),
+        refusal: Bytes::new(),
+    };
+    let memory = Arc::new(Memory::new(settings.max_bytes));
+    let serve = |stream: Stream, stopped| {
+        let client = Client::new(stream.peer_addr(), &memory);
+        connection::serve(stream, routes.clone(), settings, client, stopped)
+    };
+    connections.serve(listener.into(), serve, until_drained).await;
+}
+
+type BoxFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
+
+/// The rate-limit service. It differs from the generated service by its codec and by the bound on
+/// the memory of requests.
+#[derive(Clone)]
+struct RateLimits {
+    service: Arc<Service>,
+}
+
+impl NamedService for RateLimits {
+    const NAME: &'static str = SERVICE_NAME;
+}
+
+impl tower_service::Service<http::Request<Body>> for RateLimits {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<http::Response<Body>, Infallible>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+        let service = Arc::clone(&self.service);
+        Box::pin(async move {
+            if request.uri().path() != SHOULD_RATE_LIMIT {
+                return Ok(Status::unimplemented("").into_http());
+            }
+            // Each connection adds its `Client` to its requests.
+            let Some(client) = request.extensions_mut().remove::<Client>() else {
+                return Ok(Status::internal("the request has no connection").into_http());
+            };
+            let peer = client.peer();
+            let usage = match Usage::new(client, request.headers()) {
+                Ok(usage) => usage,
+                Err(status) => {
+                    service.unreadable(peer, status.message());
+                    return Ok(status.into_http());
+                }
+            };
+            let request = request.map(|body| Received::new(body, Arc::clone(&usage)));
+            let is_read = AtomicBool::new(false);
+            let decide = Decide { service: &service, is_read: &is_read };
+            let grpc = Grpc::new(RequestCodec(Arc::clone(&usage)));
+            let mut grpc = grpc.max_decoding_message_size(MAX_MESSAGE_BYTES);
+            let response = grpc.unary(decide, request).await;
+            if !is_read.into_inner() {
+                let status = Status::from_header_map(response.headers());
+                service.unreadable(peer, status.as_ref().map_or("no reason", Status::message));
+            }
+            Ok(response.map(|body| {
+                Body::new(body.map_frame(move |frame| {
+                    // The request is in flight until HTTP/2 has taken all of the response.
+                    let _in_flight = &usage;
+                    frame
+                }))
+            }))
+        })
+    }
+}
+
+/// The handler of the method. It is called only if the message of the request can be decoded.
+struct Decide<'s> {
+    service: &'s Service,
+    is_read: &'s AtomicBool,
+}
+
+impl<'s> UnaryService<RateLimitRequest> for Decide<'s> {
+    type Response = RateLimitResponse;
+    type Future =
+        Pin<Box<dyn Future<Output = Result<Response<RateLimitResponse>, Status>> + Send + 's>>;
+
+    fn call(&mut self, request: Request<RateLimitRequest>) -> Self::Future {
+        self.is_read.store(true, Ordering::Relaxed);
+        let service = self.service;
+        Box::pin(async move {
+            let response = service.should_rate_limit(request.get_ref()).await;
+            // envoyproxy/ratelimit uses this status code for all errors.
+            response.map(Response::new).map_err(|error| Status::unknown(error.to_string()))
+        })
+    }
+}

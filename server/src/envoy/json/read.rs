@@ -1,0 +1,169 @@
+use std::collections::HashSet;
+use std::error::Error;
+use std::fmt;
+
+use bytes::Bytes;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
+use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
+use envoy_types::pb::google::protobuf::UInt64Value;
+
+use crate::envoy::request::{Entry, RateLimitDescriptor, RateLimitRequest};
+use crate::net::text::shown;
+use crate::net::tree::Tree;
+
+/// The reason why a text is not a request in proto3 JSON.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JsonError(String);
+
+impl JsonError {
+    /// The reason as it is logged. It contains no value of a request.
+    pub(super) const NOT_A_REQUEST: &str = "the body is JSON, but not a request of the protocol";
+}
+
+impl fmt::Display for JsonError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for JsonError {}
+
+/// Reads a request in proto3 JSON. Field names can be in camelCase or snake_case, numbers can also
+/// be texts, and `null` means absent.
+///
+/// ```
+/// use tidegate_server::envoy::json::read_request;
+///
+/// let request = read_request(br#"{"domain": "d", "descriptors": [{"entries": [{"key": "k"}]}]}"#)?;
+/// assert_eq!((&*request.domain, &*request.descriptors[0].entries[0].key), (&b"d"[..], &b"k"[..]));
+/// assert!(read_request(br#"{"domian": "d"}"#).is_err());
+/// # Ok::<(), tidegate_server::envoy::json::JsonError>(())
+/// ```
+///
+/// # Errors
+///
+/// Returns an error if the text is not JSON, if a field is unknown or occurs twice, or if a value
+/// has a wrong type.
+pub fn read_request(bytes: &[u8]) -> Result<RateLimitRequest, JsonError> {
+    let value = Tree::read(bytes).map_err(JsonError)?;
+    let mut request = RateLimitRequest::default();
+    for (name, value) in object("the request", &value)? {
+        match name {
+            "domain" => request.domain = text(name, value)?,
+            "descriptors" => request.descriptors = list(name, value, descriptor)?,
+            "hitsAddend" | "hits_addend" => request.hits_addend = small_number(name, value)?,
+            _ => return Err(unknown(name)),
+        }
+    }
+    Ok(request)
+}
+
+fn descriptor(value: &Tree) -> Result<RateLimitDescriptor, JsonError> {
+    let mut descriptor = RateLimitDescriptor::default();
+    for (name, value) in object("a descriptor", value)? {
+        match name {
+            "entries" => descriptor.entries = list(name, value, entry)?,
+            "limit" => descriptor.limit = Some(limit(value)?),
+            "hitsAddend" | "hits_addend" => {
+                descriptor.hits_addend = Some(UInt64Value { value: number(name, value)? });
+            }
+            "isNegativeHits" | "is_negative_hits" => {
+                descriptor.is_negative_hits = boolean(name, value)?;
+            }
+            _ => return Err(unknown(name)),
+        }
+    }
+    Ok(descriptor)
+}
+
+fn entry(value: &Tree) -> Result<Entry, JsonError> {
+    let mut entry = Entry::default();
+    for (name, value) in object("an entry", value)? {
+        match name {
+            "key" => entry.key = text(name, value)?,
+            "value" => entry.value = text(name, value)?,
+            _ => return Err(unknown(name)),
+        }
+    }
+    Ok(entry)
+}
+
+fn limit(value: &Tree) -> Result<RateLimitOverride, JsonError> {
+    let mut limit = RateLimitOverride::default();
+    for (name, value) in object("a limit", value)? {
+        match name {
+            "requestsPerUnit" | "requests_per_unit" => {
+                limit.requests_per_unit = small_number(name, value)?;
+            }
+            "unit" => limit.unit = unit(name, value)?,
+            _ => return Err(unknown(name)),
+        }
+    }
+    Ok(limit)
+}
+
+fn unit(name: &str, value: &Tree) -> Result<i32, JsonError> {
+    let unit = match value {
+        Tree::Text(text) => RateLimitUnit::from_str_name(text).map(i32::from),
+        Tree::Number(number) => i32::try_from(*number).ok(),
+        _ => None,
+    };
+    unit.ok_or_else(|| wrong(name, value, "a unit, such as MINUTE"))
+}
+
+/// Returns the fields that are not null. Returns an error if a field occurs twice.
+fn object<'t>(what: &str, value: &'t Tree) -> Result<Vec<(&'t str, &'t Tree)>, JsonError> {
+    let Tree::Object(fields) = value else {
+        return Err(wrong(what, value, "an object"));
+    };
+    let fields = fields.iter().filter(|(_, value)| *value != Tree::Null);
+    let fields: Vec<_> = fields.map(|(name, value)| (&**name, value)).collect();
+    let mut names = HashSet::new();
+    // Without underscores and case, the camelCase and snake_case names of a field are equal.
+    let mut is_new = |name: &str| names.insert(name.replace('_', "").to_ascii_lowercase());
+    match fields.iter().map(|(name, _)| *name).find(|name| !is_new(name)) {
+        Some(name) => Err(JsonError(format!("the field \"{}\" is given twice", shown(name)))),
+        None => Ok(fields),
+    }
+}
+
+fn list<T>(
+    name: &str,
+    value: &Tree,
+    read: impl Fn(&Tree) -> Result<T, JsonError>,
+) -> Result<Vec<T>, JsonError> {
+    let Tree::List(values) = value else { return Err(wrong(name, value, "a list")) };
+    values.iter().map(read).collect()
+}
+
+fn text(name: &str, value: &Tree) -> Result<Bytes, JsonError> {
+    let Tree::Text(text) = value else { return Err(wrong(name, value, "a text")) };
+    Ok(text.clone().into())
+}
+
+fn boolean(name: &str, value: &Tree) -> Result<bool, JsonError> {
+    let Tree::Bool(value) = value else { return Err(wrong(name, value, "true or false")) };
+    Ok(*value)
+}
+
+fn number(name: &str, value: &Tree) -> Result<u64, JsonError> {
+    let number = match value {
+        Tree::Text(text) => text.parse().ok(),
+        Tree::Number(number) => Some(*number),
+        _ => None,
+    };
+    number.ok_or_else(|| wrong(name, value, "a whole number of at least 0"))
+}
+
+fn small_number(name: &str, value: &Tree) -> Result<u32, JsonError> {
+    let number = number(name, value)?;
+    u32::try_from(number).map_err(|_| wrong(name, value, "at most 4294967295"))
+}
+
+fn wrong(name: &str, value: &Tree, expected: &str) -> JsonError {
+    JsonError(format!("{name} is {value}; it must be {expected}"))
+}
+
+fn unknown(name: &str) -> JsonError {
+    JsonError(format!("unknown field \"{}\"", shown(name)))
+}

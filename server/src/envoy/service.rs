@@ -1,0 +1,288 @@
+//! The service that gRPC and `/json` share. It decides Envoy's requests, counts them, and handles
+//! failures of the store.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
+use tidegate_core::{Error, ErrorKind};
+
+use crate::envoy::decide::{DecideError, Decided, Decider, RequestError};
+use crate::envoy::event;
+use crate::envoy::request::RateLimitRequest;
+use crate::envoy::stats::Stats;
+use crate::limits::config::{Config, ConfigError, ConfigFile, SameDomain};
+use crate::limits::xds::messages::RateLimitConfig;
+use crate::limits::{LoadError, StatKey};
+use crate::observe::activity::Activity;
+use crate::observe::unreadable;
+use crate::observe::unreadable::Unreadable;
+use crate::store::OnStoreError;
+
+/// Decides requests, and counts the decisions.
+#[derive(Debug)]
+pub struct Service {
+    decider: Decider,
+    stats: Stats,
+    on_store_error: OnStoreError,
+    same_domain: SameDomain,
+    starts_without_limits: bool,
+    activity: Option<Arc<Activity>>,
+    is_draining: AtomicBool,
+    unreadable: unreadable::Log,
+    unreadable_json: unreadable::Log,
+}
+
+/// The timeout of each store in [`Service::ready`].
+const READY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The reason why the service is not ready.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum NotReady {
+    /// No limits are in force yet.
+    Config,
+    /// A store returns an error.
+    Store(Error),
+    /// A store does not answer in time.
+    Timeout,
+    /// The server is shutting down: see [`Service::drain`].
+    Draining,
+}
+
+impl std::fmt::Display for NotReady {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Config => f.write_str("no rate limit configuration loaded"),
+            Self::Store(error) => error.fmt(f),
+            Self::Timeout => write!(f, "the store has not answered within {READY_TIMEOUT:?}"),
+            Self::Draining => f.write_str("the server is shutting down"),
+        }
+    }
+}
+
+impl std::error::Error for NotReady {}
+
+impl Service {
+    /// Creates a service without limits. Its statistics belong to the recorder of [`metrics`]
+    /// that is installed now.
+    #[must_use]
+    pub fn new(decider: Decider) -> Self {
+        Self {
+            decider,
+            stats: Stats::new(),
+            on_store_error: OnStoreError::default(),
+            same_domain: SameDomain::default(),
+            starts_without_limits: false,
+            activity: None,
+            is_draining: AtomicBool::new(false),
+            unreadable: unreadable::Log::default(),
+            unreadable_json: unreadable::Log::default(),
+        }
+    }
+
+    /// Sets the answer to requests that the store cannot decide.
+    #[must_use]
+    pub fn on_store_error(self, on_store_error: OnStoreError) -> Self {
+        Self { on_store_error, ..self }
+    }
+
+    /// Sets whether the service is [ready](Self::ready) before any limits are in force. Until
+    /// then, requests are answered with an error.
+    #[must_use]
+    pub fn starting_without_limits(self, starts: bool) -> Self {
+        Self { starts_without_limits: starts, ..self }
+    }
+
+    /// Sets the handling of a second file for the same domain.
+    #[must_use]
+    pub fn same_domain(self, same_domain: SameDomain) -> Self {
+        Self { same_domain, ..self }
+    }
+
+    /// Records the decisions in `activity`.
+    #[must_use]
+    pub fn activity(self, activity: Option<Arc<Activity>>) -> Self {
+        Self { activity, ..self }
+    }
+
+    /// Returns the decider.
+    #[must_use]
+    pub fn decider(&self) -> &Decider {
+        &self.decider
+    }
+
+    /// Puts the limits of files in force.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a file could not be read or is not valid, or if the store does not
+    /// support a policy. In this case, the previous limits stay in force.
+    pub fn load(&self, files: Result<&[ConfigFile], &ConfigError>) -> Result<(), LoadError> {
+        let names = files.unwrap_or_default().iter().map(|file| &*file.name);
+        self.put(
+            names,
+            files
+                .map_err(Clone::clone)
+                .and_then(|files| Config::from_files(files, self.same_domain)),
+        )
+    }
+
+    /// Puts the limits of a management server in force. They replace all previous limits.
+    ///
+    /// # Errors
+    ///
+    /// Returns the same errors as [`load`](Self::load).
+    pub fn load_resources(
+        &self,
+        resources: Result<&[RateLimitConfig], &ConfigError>,
+    ) -> Result<(), LoadError> {
+        let names = resources.unwrap_or_default().iter().map(|resource| &*resource.name);
+        self.put(
+            names,
+            resources
+                .map_err(Clone::clone)
+                .and_then(|resources| Config::from_resources(resources, self.same_domain)),
+        )
+    }
+
+    /// Puts a configuration in force, and records the result. `names` are the names of the files
+    /// or resources.
+    fn put<'n>(
+        &self,
+        names: impl ExactSizeIterator<Item = &'n str>,
+        config: Result<Config, ConfigError>,
+    ) -> Result<(), LoadError> {
+        let loaded = config
+            .map_err(LoadError::Config)
+            .and_then(|config| self.decider.set_config(config).map_err(LoadError::Store));
+        self.stats.load(loaded.is_ok());
+        if let Some(activity) = &self.activity {
+            activity.loaded(names, loaded.as_ref().map(|()| self.decider.config()));
+        }
+        loaded
+    }
+
+    /// Returns `true` if limits are in force, or if the service [starts without
+    /// limits](Self::starting_without_limits).
+    #[must_use]
+    pub fn has_limits(&self) -> bool {
+        self.starts_without_limits || self.decider.config().is_some()
+    }
+
+    /// Makes the service not [ready](Self::ready) from now on, because the server is shutting
+    /// down. The service still decides requests.
+    pub fn drain(&self) {
+        self.is_draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Checks that limits are in force, that the stores can decide, and that the server is not
+    /// shutting down.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why the service is not ready.
+    pub async fn ready(&self) -> Result<(), NotReady> {
+        if self.is_draining.load(Ordering::Relaxed) {
+            return Err(NotReady::Draining);
+        }
+        if !self.has_limits() {
+            return Err(NotReady::Config);
+        }
+        for store in self.decider.stores() {
+            match tokio::time::timeout(READY_TIMEOUT, store.ready()).await {
+                Ok(ready) => ready.map_err(NotReady::Store)?,
+                Err(_) => return Err(NotReady::Timeout),
+            }
+        }
+        Ok(())
+    }
+
+    /// Decides a request.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the request is not valid. Also returns an error if the store fails and
+    /// the answer to failures is [`OnStoreError::Error`], or if the store is misconfigured.
+    pub async fn should_rate_limit(
+        &self,
+        request: &RateLimitRequest,
+    ) -> Result<RateLimitResponse, DecideError> {
+        let start = Instant::now();
+        let decided = self.decider.decide(request).await;
+        let took = start.elapsed();
+        self.count(&decided, took, || self.decider.limits_of(request));
+        let code = match (&decided, self.on_store_error) {
+            (Err(DecideError::Store(error)), OnStoreError::Allow) if may_hide(error) => Code::Ok,
+            (Err(DecideError::Store(error)), OnStoreError::Deny) if may_hide(error) => {
+                Code::OverLimit
+            }
+            _ => return decided.map(|decided| decided.response),
+        };
+        Ok(undecided(request, code))
+    }
+
+    fn count(
+        &self,
+        decided: &Result<Decided, DecideError>,
+        took: Duration,
+        limits: impl FnOnce() -> Vec<(Arc<StatKey>, Vec<u8>)>,
+    ) {
+        self.stats.request(decided, took);
+        if let Some(activity) = &self.activity {
+            event::record(activity, decided, self.decider.is_shadow(), took, limits);
+        }
+    }
+
+    /// Counts and logs a gRPC request whose message cannot be read.
+    pub(crate) fn unreadable(&self, peer: Option<SocketAddr>, reason: &str) {
+        self.count_unreadable(reason);
+        self.stats.unreadable();
+        self.unreadable.add(peer, reason);
+    }
+
+    /// Counts and logs a request to `/json` whose body cannot be read.
+    pub(crate) fn unreadable_json(&self, reason: &str) {
+        self.count_unreadable(reason);
+        self.stats.unreadable_json();
+        self.unreadable_json.add(None, reason);
+    }
+
+    fn count_unreadable(&self, reason: &str) {
+        let error = DecideError::Request(RequestError::new(reason));
+        self.count(&Err(error), Duration::ZERO, Vec::new);
+    }
+
+    /// Calls `report` with gRPC requests whose message cannot be read: immediately for the first
+    /// request, and then at most every 10 s.
+    ///
+    /// This function never returns; drop the future to stop it.
+    pub async fn follow_unreadable(&self, report: impl Fn(Unreadable)) {
+        self.unreadable.follow(report).await;
+    }
+
+    /// Calls `report` with requests to `/json` whose body cannot be read, at the same intervals
+    /// as [`follow_unreadable`](Self::follow_unreadable).
+    pub async fn follow_unreadable_json(&self, report: impl Fn(Unreadable)) {
+        self.unreadable_json.follow(report).await;
+    }
+}
+
+/// Returns `true` if [`OnStoreError`] applies to the error. Invalid requests and wrong settings
+/// are always reported as errors.
+fn may_hide(error: &Error) -> bool {
+    !error.kind().is_invalid_request() && error.kind() != ErrorKind::Misconfigured
+}
+
+/// Creates a response without the store.
+fn undecided(request: &RateLimitRequest, code: Code) -> RateLimitResponse {
+    let status = DescriptorStatus { code: code.into(), ..DescriptorStatus::default() };
+    RateLimitResponse {
+        overall_code: code.into(),
+        statuses: vec![status; request.descriptors.len()],
+        ..RateLimitResponse::default()
+    }
+}

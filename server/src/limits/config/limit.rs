@@ -1,0 +1,195 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use envoy_types::pb::google::protobuf::Struct;
+use tidegate_core::{FixedWindow, MAX_EXACT, Policy, PolicyError, format_duration};
+
+use crate::limits::StatKey;
+
+/// The name of the policy that counts the hits of a `rate_limit:`.
+const COUNTER_NAME: &str = "rate_limit";
+
+/// The time units of Envoy's rate-limit protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Unit {
+    /// A second.
+    Second,
+    /// 60 seconds.
+    Minute,
+    /// 60 minutes.
+    Hour,
+    /// 24 hours. A window begins at midnight UTC.
+    Day,
+    /// 7 days. A window begins on a Thursday, because 1 January 1970 was a Thursday.
+    Week,
+    /// 30 days.
+    Month,
+    /// 365 days.
+    Year,
+}
+
+impl Unit {
+    const ALL: [(Self, &str, u64, i32); 7] = [
+        (Self::Second, "second", 1, 1),
+        (Self::Minute, "minute", 60, 2),
+        (Self::Hour, "hour", 3_600, 3),
+        (Self::Day, "day", 86_400, 4),
+        (Self::Week, "week", 7 * 86_400, 7),
+        (Self::Month, "month", 30 * 86_400, 5),
+        (Self::Year, "year", 365 * 86_400, 6),
+    ];
+
+    fn find(fits: impl Fn(&(Self, &str, u64, i32)) -> bool) -> Option<Self> {
+        Self::ALL.iter().find(|unit| fits(unit)).map(|unit| unit.0)
+    }
+
+    /// Returns the unit with this name, in upper or lower case.
+    pub(super) fn from_name(name: &str) -> Option<Self> {
+        Self::find(|unit| unit.1.eq_ignore_ascii_case(name))
+    }
+
+    /// Returns the name of the unit in files.
+    pub(super) fn name(self) -> &'static str {
+        Self::ALL.iter().find(|unit| unit.0 == self).map_or("", |unit| unit.1)
+    }
+
+    /// Returns the unit with this number in the protocol.
+    pub(crate) fn from_number(number: i32) -> Option<Self> {
+        Self::find(|unit| unit.3 == number)
+    }
+
+    pub(crate) fn from_span(span: Duration) -> Option<Self> {
+        Self::find(|unit| Duration::from_secs(unit.2) == span)
+    }
+
+    /// Returns the number of the unit in the protocol.
+    #[must_use]
+    pub fn number(self) -> i32 {
+        Self::ALL.iter().find(|unit| unit.0 == self).map_or(0, |unit| unit.3)
+    }
+
+    pub(crate) fn span(self) -> Duration {
+        Duration::from_secs(Self::ALL.iter().find(|unit| unit.0 == self).map_or(1, |unit| unit.2))
+    }
+}
+
+/// A limit for the descriptors that a rule matches.
+#[derive(Debug)]
+pub(crate) struct Limit {
+    pub(crate) kind: Kind,
+    /// The name of the limit; empty if it has no name.
+    pub(crate) name: Box<str>,
+    /// The names of the limits that this limit replaces if they apply to the same request.
+    pub(crate) replaces: Box<[Box<str>]>,
+    pub(crate) is_shadow: bool,
+    pub(crate) is_quota: bool,
+    pub(crate) has_detailed_metric: bool,
+    pub(crate) metadata: Option<Struct>,
+    /// The key in statistics, which contains configured values only.
+    pub(crate) stat_key: Arc<StatKey>,
+    /// The file, line and column of the limit, or the name of the resource.
+    pub(crate) place: Box<str>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Kind {
+    Unlimited,
+    /// A `rate_limit:`, which counts every hit, including refused hits, as envoyproxy/ratelimit
+    /// does.
+    Counted(Counted),
+    /// A policy of Tidegate. The policies of a request are charged together or not at all.
+    Policy(PolicyLimit),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Counted {
+    pub(crate) requests_per_unit: u32,
+    /// The policy that counts the hits of a window without refusing any. The limit of a policy is
+    /// not part of its state, so every limit with this window has the same state.
+    pub(crate) counter: Policy,
+    /// A policy with the limit, for decisions in which all limits are charged or none. It has the
+    /// same window and state as `counter`.
+    pub(crate) policy: Policy,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct PolicyLimit {
+    pub(crate) policy: Policy,
+    /// Whether hits have already happened. If so, they are charged even beyond the limit, and a
+    /// request without hits checks whether anything remains.
+    pub(crate) charges_afterwards: bool,
+    /// A policy that counts refused hits, so that a refund of refused hits refunds nothing.
+    pub(crate) refused: Option<Policy>,
+}
+
+impl Limit {
+    /// Returns the line about this limit in the answer to `GET /rlconfig`.
+    pub(super) fn dump(&self) -> String {
+        // A value can contain line breaks, but each limit has only one line.
+        let key = self.stat_key.to_string().replace(char::is_control, " ");
+        let rule = match &self.kind {
+            Kind::Unlimited => "unlimited".to_owned(),
+            Kind::Counted(counted) => {
+                let window = counted.counter.window();
+                let unit = Unit::from_span(window).map_or_else(
+                    || format!("period={}", format_duration(window)),
+                    |unit| format!("unit={}", unit.name().to_ascii_uppercase()),
+                );
+                format!("{unit} requests_per_unit={}", counted.requests_per_unit)
+            }
+            Kind::Policy(limit) => format!("policy={}", limit.policy),
+        };
+        format!("{key}: {rule}, shadow_mode: {}\n", self.is_shadow)
+    }
+}
+
+/// Formats a limit as `100 per 1m` or as the text of its policy, followed by `shadow` or `quota` if
+/// it applies.
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            Kind::Unlimited => f.write_str("unlimited")?,
+            Kind::Counted(counted) => {
+                let window = counted.counter.window();
+                write!(f, "{} per {}", counted.requests_per_unit, format_duration(window))?;
+            }
+            Kind::Policy(limit) => write!(f, "{}", limit.policy)?,
+        }
+        for (is_so, word) in [
+            // The text of a policy already contains `shadow`.
+            (self.is_shadow && !matches!(self.kind, Kind::Policy(_)), "shadow"),
+            (self.is_quota, "quota"),
+        ] {
+            if is_so {
+                write!(f, " {word}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Counted {
+    pub(crate) fn new(requests_per_unit: u32, window: Duration) -> Result<Self, PolicyError> {
+        let counter = Policy::new(COUNTER_NAME, FixedWindow::new(MAX_EXACT, window))?;
+        let policy = Policy::new(COUNTER_NAME, FixedWindow::new(requests_per_unit.into(), window))?;
+        Ok(Self { requests_per_unit, counter, policy })
+    }
+}
+
+impl PolicyLimit {
+    pub(crate) fn new(policy: Policy) -> Self {
+        Self { policy, charges_afterwards: false, refused: None }
+    }
+
+    /// Returns the same limit with support for refunds.
+    pub(crate) fn with_refunds(self) -> Result<Self, PolicyError> {
+        // A refund follows at the end of a request. Refused hits are remembered for the retention
+        // of the policy, and for at least one hour, which is longer than requests take.
+        let span = self.policy.max_retention().max(Duration::from_secs(3_600));
+        let name = format!("{COUNTER_NAME}.refused");
+        let refused = Policy::new(&name, FixedWindow::new(MAX_EXACT, span).anchored())?;
+        Ok(Self { refused: Some(refused), ..self })
+    }
+}

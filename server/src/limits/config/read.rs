@@ -1,0 +1,402 @@
+//! Converts the tree of a file into the rules of its domain.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use envoy_types::pb::google::protobuf::value::Kind as JsonKind;
+use envoy_types::pb::google::protobuf::{ListValue, Struct, Value as JsonValue};
+use tidegate_core::{Policy, parse_duration};
+
+use super::error::{Position, Problem, Source};
+use super::keys::OWN_KEYS;
+use super::limit::{Counted, Kind, Limit, PolicyLimit, Unit};
+use super::rules::{Level, Rule};
+use super::scalar::{Kind as ScalarKind, integer};
+use super::yaml::{Map, Node, Scalar, Value, loading};
+use crate::limits::StatKey;
+use crate::net::text::shown;
+
+/// The name of a policy whose text contains no name. The name is part of the keys of the policy's
+/// states. Therefore used amounts are kept if a number of the policy changes.
+const POLICY_NAME: &str = "policy";
+
+/// The maximum total length in bytes of the paths to all descriptors of a file. The paths are the
+/// keys in statistics.
+const MAX_PATH_BYTES: usize = 16 << 20;
+
+const IN_ROOT: &[&str] = &["domain", "descriptors"];
+const IN_DESCRIPTOR: &[&str] = &[
+    "key",
+    "value",
+    "descriptors",
+    "rate_limit",
+    "shadow_mode",
+    "quota_mode",
+    "detailed_metric",
+    "value_to_metric",
+    "share_threshold",
+    "metadata",
+    "policy",
+    "charge_afterwards",
+    "refunds",
+];
+/// The keys that a `rate_limit` contains, and that a descriptor with a `policy` contains itself.
+const BESIDE_POLICY: &[&str] = &["name", "replaces"];
+const IN_RATE_LIMIT: &[&str] =
+    &["requests_per_unit", "unit", "unlimited", "name", "replaces", "period"];
+const IN_REPLACES: &[&str] = &["name"];
+
+/// Reads one file or resource.
+pub(super) struct Reader<'s> {
+    pub(super) source: Source<'s>,
+    /// Warnings about keys that are allowed but have no effect.
+    pub(super) warnings: Vec<Problem>,
+    /// The total length of the paths to all descriptors.
+    path_bytes: usize,
+}
+
+impl<'s> Reader<'s> {
+    pub(super) fn new(source: Source<'s>) -> Self {
+        Self { source, warnings: Vec::new(), path_bytes: 0 }
+    }
+
+    /// Returns the domain of the file and its position.
+    pub(super) fn domain(&mut self, root: &Map) -> Result<(String, Position), Problem> {
+        self.check_place(root, &[IN_ROOT])?;
+        let at = root.get("domain").map_or(Position { line: 1, column: 1 }, |node| node.at);
+        match text(root, "domain")? {
+            "" => Err(Problem::new(at, "config file cannot have empty domain")),
+            domain => Ok((domain.to_owned(), at)),
+        }
+    }
+
+    /// Adds the descriptors under `map` to `level`. Their keys in statistics begin with `path`.
+    pub(super) fn descriptors(
+        &mut self,
+        map: &Map,
+        path: &StatKey,
+        level: &mut Level,
+    ) -> Result<(), Problem> {
+        for node in list(map, "descriptors")? {
+            let Value::Map(map) = &*node.value else { continue };
+            self.descriptor(map, node.at, path, level)?;
+        }
+        Ok(())
+    }
+
+    fn descriptor(
+        &mut self,
+        map: &Map,
+        at: Position,
+        path: &StatKey,
+        level: &mut Level,
+    ) -> Result<(), Problem> {
+        let has_policy = map.get("policy").is_some_and(|node| !node.is_null());
+        let more = if has_policy { BESIDE_POLICY } else { &[] };
+        self.check_place(map, &[IN_DESCRIPTOR, more])?;
+
+        let key = text(map, "key")?;
+        if key.is_empty() {
+            return Err(Problem::new(at_key(map, "key").unwrap_or(at), "descriptor has empty key"));
+        }
+        let value = text(map, "value")?;
+        let composite = match value {
+            "" => key.to_owned(),
+            value => format!("{key}_{value}"),
+        };
+        let mut path = path.clone();
+        path.push(key, value);
+        if level.contains(key, value) {
+            let message = format!("duplicate descriptor composite key '{}'", shown(path.name()));
+            return Err(Problem::new(at_key(map, "key").unwrap_or(at), message));
+        }
+
+        // Each path contains the path of its parent, so the paths can be much longer than the file.
+        self.path_bytes = self.path_bytes.saturating_add(path.name().len());
+        if self.path_bytes > MAX_PATH_BYTES {
+            let message = format!(
+                "the paths to all descriptors, each with its domain, keys and values, have more than \
+                 {MAX_PATH_BYTES} bytes"
+            );
+            return Err(loading(at, message));
+        }
+
+        let mut rule = Rule {
+            limit: self.limit(map, at, &path)?.map(Arc::new),
+            has_value_metric: boolean(map, "value_to_metric")?,
+            shares_threshold: boolean(map, "share_threshold")?,
+            next: Level::default(),
+        };
+        if rule.shares_threshold && !value.contains('*') {
+            let message = format!(
+                "share_threshold can only be used with wildcard values (containing '*'), but found \
+                 key '{}'",
+                shown(&composite)
+            );
+            return Err(Problem::new(at_key(map, "share_threshold").unwrap_or(at), message));
+        }
+        self.descriptors(map, &path, &mut rule.next)?;
+        level.insert(key, value, rule);
+        Ok(())
+    }
+
+    fn limit(&mut self, map: &Map, at: Position, path: &StatKey) -> Result<Option<Limit>, Problem> {
+        let metadata = metadata(map)?;
+        let is_shadow = boolean(map, "shadow_mode")?;
+        let is_quota = boolean(map, "quota_mode")?;
+        let has_detailed_metric = boolean(map, "detailed_metric")?;
+        let rate_limit = present(map, "rate_limit");
+        let policy = present(map, "policy");
+        if policy.is_none() {
+            self.only_beside_policy(map)?;
+        }
+        let (kind, named, at) = match (rate_limit, policy) {
+            (None, None) => return Ok(None),
+            (Some(_), Some(policy)) => {
+                let message = "a descriptor has either 'rate_limit' or 'policy', not both";
+                return Err(Problem::new(policy.at, message));
+            }
+            (Some(node), None) => {
+                let Value::Map(limit) = &*node.value else {
+                    return Err(loading(node.at, "'rate_limit' is not a map"));
+                };
+                (self.rate_limit(limit, node.at)?, limit, at)
+            }
+            (None, Some(node)) => (policy_limit(map, node, is_quota)?, map, node.at),
+        };
+        let name = match &kind {
+            Kind::Policy(limit)
+                if limit.policy.name() != POLICY_NAME && text(named, "name")?.is_empty() =>
+            {
+                limit.policy.name()
+            }
+            _ => text(named, "name")?,
+        };
+        let replaces = self.replaces(named, name)?;
+        Ok(Some(Limit {
+            name: name.into(),
+            is_shadow: is_shadow
+                || matches!(&kind, Kind::Policy(limit) if limit.policy.is_shadow()),
+            kind,
+            replaces,
+            is_quota,
+            has_detailed_metric,
+            metadata,
+            stat_key: path.clone().into(),
+            place: self.source.place(at).into(),
+        }))
+    }
+
+    fn rate_limit(&mut self, map: &Map, at: Position) -> Result<Kind, Problem> {
+        self.check_place(map, &[IN_RATE_LIMIT])?;
+        let requests_per_unit = number(map, "requests_per_unit")?;
+        let name = text(map, "unit")?;
+        let unit = Unit::from_name(name);
+        let period = present(map, "period");
+        if boolean(map, "unlimited")? {
+            let given = period.or(map.get("unit").filter(|_| unit.is_some()));
+            return match given {
+                None => Ok(Kind::Unlimited),
+                Some(node) => {
+                    Err(Problem::new(node.at, "should not specify rate limit unit when unlimited"))
+                }
+            };
+        }
+        let at_unit = map.get("unit").map_or(at, |node| node.at);
+        let window = match (unit, period) {
+            (None, Some(node)) if name.is_empty() => parse_duration(text(map, "period")?)
+                .map_err(|error| Problem::new(node.at, format!("invalid period: {error}")))?,
+            (_, Some(node)) => {
+                let message = "a limit has either 'unit' or 'period', not both";
+                return Err(Problem::new(node.at, message));
+            }
+            (Some(unit), None) => unit.span(),
+            (None, None) => {
+                let message = format!("invalid rate limit unit '{}'", shown(name));
+                return Err(Problem::new(at_unit, message));
+            }
+        };
+        let counted = Counted::new(requests_per_unit, window)
+            .map_err(|error| Problem::new(at_unit, error.to_string()))?;
+        Ok(Kind::Counted(counted))
+    }
+
+    fn replaces(&mut self, map: &Map, own_name: &str) -> Result<Box<[Box<str>]>, Problem> {
+        let mut names = Vec::new();
+        for node in list(map, "replaces")? {
+            let Value::Map(entry) = &*node.value else { continue };
+            self.check_place(entry, &[IN_REPLACES])?;
+            let name = text(entry, "name")?;
+            if name.is_empty() {
+                return Err(Problem::new(node.at, "should not have an empty replaces entry"));
+            }
+            if name == own_name {
+                let message = "replaces should not contain name of same descriptor";
+                return Err(Problem::new(node.at, message));
+            }
+            names.push(name.into());
+        }
+        Ok(names.into())
+    }
+
+    fn only_beside_policy(&self, map: &Map) -> Result<(), Problem> {
+        for key in ["charge_afterwards", "refunds"] {
+            if let Some(at) = at_key(map, key) {
+                let message = format!("'{key}' is only possible with a 'policy'");
+                return Err(Problem::new(at, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that each key has an effect in its place. A misplaced key of Tidegate is an error. A
+    /// misplaced key of envoyproxy/ratelimit is only a warning, because envoyproxy/ratelimit
+    /// ignores it.
+    fn check_place(&mut self, map: &Map, known: &[&[&str]]) -> Result<(), Problem> {
+        for (key, _) in &map.entries {
+            let name = &*key.scalar.text;
+            if known.iter().any(|known| known.contains(&name)) {
+                continue;
+            }
+            let problem = Problem::new(key.at, format!("the key '{name}' has no effect here"));
+            if OWN_KEYS.contains(&name) {
+                return Err(problem);
+            }
+            self.warnings.push(problem);
+        }
+        for key in &map.duplicates {
+            let name = shown(&key.scalar.text);
+            let message = format!(
+                "the key '{name}' occurs again in this map, and only its last value has an effect"
+            );
+            self.warnings.push(Problem::new(key.at, message));
+        }
+        Ok(())
+    }
+}
+
+fn policy_limit(map: &Map, node: &Node, is_quota: bool) -> Result<Kind, Problem> {
+    let Value::Scalar(scalar) = &*node.value else {
+        return Err(loading(node.at, "'policy' is not a text"));
+    };
+    if is_quota {
+        let message = "'quota_mode' cannot be combined with 'policy': the policies of a request are charged \
+                       together or not at all, but a request can pass although a quota is exceeded";
+        return Err(Problem::new(at_key(map, "quota_mode").unwrap_or(node.at), message));
+    }
+    let invalid = |error: tidegate_core::PolicyError| {
+        let mut at = node.at;
+        if let (Some(span), Some(offset)) = (error.span(), scalar.offset) {
+            let before = scalar.text.get(..span.start).unwrap_or_default();
+            at.column += offset + before.chars().count();
+        }
+        Problem::new(at, format!("invalid policy: {error}"))
+    };
+    let mut policy: Policy = scalar.text.parse().map_err(invalid)?;
+    if !policy.is_named() {
+        policy = format!("{POLICY_NAME}: {}", scalar.text).parse().map_err(invalid)?;
+    }
+    if boolean(map, "shadow_mode")? {
+        policy = policy.shadow();
+    }
+    let mut limit = PolicyLimit::new(policy);
+    limit.charges_afterwards = boolean(map, "charge_afterwards")?;
+    if boolean(map, "refunds")? {
+        limit = limit.with_refunds().map_err(invalid)?;
+    }
+    Ok(Kind::Policy(limit))
+}
+
+/// Returns the value of a key, unless it is null.
+fn present<'m>(map: &'m Map, key: &str) -> Option<&'m Rc<Node>> {
+    map.get(key).filter(|node| !node.is_null())
+}
+
+/// Returns the position of a key's value.
+fn at_key(map: &Map, key: &str) -> Option<Position> {
+    map.get(key).map(|node| node.at)
+}
+
+/// Returns the text of a key; empty if the key is missing. A number is returned as it was written.
+fn text<'m>(map: &'m Map, key: &str) -> Result<&'m str, Problem> {
+    match present(map, key) {
+        None => Ok(""),
+        Some(node) => match &*node.value {
+            Value::Scalar(scalar) => Ok(&scalar.text),
+            Value::List(_) | Value::Map(_) => {
+                Err(loading(node.at, format!("'{key}' is not a text")))
+            }
+        },
+    }
+}
+
+fn boolean(map: &Map, key: &str) -> Result<bool, Problem> {
+    match present(map, key) {
+        None => Ok(false),
+        Some(node) => match &*node.value {
+            Value::Scalar(Scalar { kind: ScalarKind::Bool(value), .. }) => Ok(*value),
+            _ => Err(loading(node.at, format!("'{key}' is neither true nor false"))),
+        },
+    }
+}
+
+fn number(map: &Map, key: &str) -> Result<u32, Problem> {
+    let Some(node) = present(map, key) else { return Ok(0) };
+    let number = match &*node.value {
+        Value::Scalar(scalar) if scalar.kind == ScalarKind::Integer => integer(&scalar.text),
+        _ => None,
+    };
+    number.and_then(|number| u32::try_from(number).ok()).ok_or_else(|| {
+        loading(node.at, format!("'{key}' is not a whole number from 0 to {}", u32::MAX))
+    })
+}
+
+fn list<'m>(map: &'m Map, key: &str) -> Result<&'m [Rc<Node>], Problem> {
+    match present(map, key) {
+        None => Ok(&[]),
+        Some(node) => match &*node.value {
+            Value::List(nodes) => Ok(nodes),
+            Value::Scalar(_) | Value::Map(_) => {
+                Err(loading(node.at, format!("'{key}' is not a list")))
+            }
+        },
+    }
+}
+
+fn metadata(map: &Map) -> Result<Option<Struct>, Problem> {
+    let Some(node) = present(map, "metadata") else { return Ok(None) };
+    match &*node.value {
+        Value::Map(map) if map.entries.is_empty() => Ok(None),
+        Value::Map(map) => Ok(Some(json_struct(map))),
+        Value::Scalar(_) | Value::List(_) => Err(loading(node.at, "'metadata' is not a map")),
+    }
+}
+
+fn json_struct(map: &Map) -> Struct {
+    let entry =
+        |(key, node): &(super::yaml::Key, Rc<Node>)| (key.scalar.text.to_string(), json(node));
+    Struct { fields: map.entries.iter().map(entry).collect() }
+}
+
+fn json(node: &Node) -> JsonValue {
+    let kind = match &*node.value {
+        Value::Map(map) => JsonKind::StructValue(json_struct(map)),
+        Value::List(nodes) => {
+            JsonKind::ListValue(ListValue { values: nodes.iter().map(|node| json(node)).collect() })
+        }
+        Value::Scalar(scalar) => match scalar.kind {
+            ScalarKind::Null => JsonKind::NullValue(0),
+            ScalarKind::Bool(value) => JsonKind::BoolValue(value),
+            ScalarKind::Text => JsonKind::StringValue(scalar.text.to_string()),
+            ScalarKind::Integer | ScalarKind::Float => {
+                let plain = scalar.text.replace('_', "");
+                let decimal = integer(&scalar.text).map_or(plain, |number| number.to_string());
+                match decimal.parse() {
+                    Ok(number) => JsonKind::NumberValue(number),
+                    Err(_) => JsonKind::StringValue(scalar.text.to_string()),
+                }
+            }
+        },
+    };
+    JsonValue { kind: Some(kind) }
+}

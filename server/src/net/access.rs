@@ -1,0 +1,77 @@
+//! Clients that can send requests over HTTP.
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use metrics::{Counter, counter};
+use subtle::ConstantTimeEq;
+
+use super::login::{DEFAULT_USER, Login};
+
+/// The fields of a response to a client without the login. The connection ends, so that each
+/// guess costs a connection.
+pub(crate) const CHALLENGE: [(HeaderName, &str); 2] = [
+    (header::WWW_AUTHENTICATE, "Basic realm=\"tidegate\", charset=\"UTF-8\""),
+    (header::CONNECTION, "close"),
+];
+
+/// The clients that may send calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Access {
+    /// All clients.
+    Open,
+    /// Clients with this login.
+    Login(Login),
+    /// No client, because no login is configured and other machines can reach the address.
+    Closed,
+}
+
+/// Checks the header field `Authorization`. `basic` and `bearer` are the expected credentials,
+/// which follow the name of the scheme.
+#[derive(Clone)]
+pub(crate) struct Guard {
+    access: Access,
+    basic: String,
+    /// The expected token, if the user is the default user. A token contains no user.
+    bearer: Option<String>,
+    refused: Counter,
+}
+
+impl Guard {
+    pub(crate) fn new(access: Access) -> Self {
+        let (mut basic, mut bearer) = (String::new(), None);
+        if let Access::Login(Login { user, password }) = &access {
+            basic = STANDARD.encode(format!("{user}:{password}"));
+            bearer = (user == DEFAULT_USER).then(|| password.clone());
+        }
+        let refused = counter!("tidegate_server_http_refused_logins_total");
+        Self { access, basic, bearer, refused }
+    }
+
+    pub(crate) fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// Returns `true` if the fields contain the login. The comparison takes constant time. A wrong
+    /// login is counted.
+    pub(crate) fn admits(&self, headers: &HeaderMap) -> bool {
+        let is_admitted = self.has_login(headers);
+        self.refused.increment(u64::from(!is_admitted));
+        is_admitted
+    }
+
+    fn has_login(&self, headers: &HeaderMap) -> bool {
+        let given = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+        let given = given.unwrap_or_default();
+        let Some(end) = given.iter().position(|byte| *byte == b' ') else { return false };
+        let (scheme, credentials) = given.split_at(end);
+        let credentials = credentials.trim_ascii();
+        if scheme.eq_ignore_ascii_case(b"basic") {
+            return credentials.ct_eq(self.basic.as_bytes()).into();
+        }
+        let is_bearer = scheme.eq_ignore_ascii_case(b"bearer");
+        let is = |token: &String| bool::from(credentials.ct_eq(token.as_bytes()));
+        is_bearer && self.bearer.as_ref().is_some_and(is)
+    }
+}

@@ -1,0 +1,37 @@
+//! Files that are read again when they change.
+
+use std::time::Duration;
+
+use tokio::time::{MissedTickBehavior, interval};
+
+/// The interval between two reads.
+pub const INTERVAL: Duration = Duration::from_millis(250);
+
+/// Calls `read` at each [`INTERVAL`]. If two reads in a row return the same contents, and the
+/// contents differ from `current`, they become `current`, and `changed` is called with them.
+///
+/// The contents are compared, so that a change is found on all file systems and through any link.
+/// Two reads must agree, so that a file that is being written is not used in part. A change is
+/// found within three intervals.
+///
+/// Never returns: drop the future to end it.
+pub(crate) async fn follow<T: Clone + PartialEq + Send + 'static>(
+    mut current: T,
+    read: impl Fn() -> T + Clone + Send + 'static,
+    changed: impl Fn(&T),
+) {
+    let mut before: Option<T> = None;
+    let mut ticks = interval(INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        // The task is only cancelled when the runtime ends.
+        let Ok(now) = tokio::task::spawn_blocking(read.clone()).await else { continue };
+        let is_settled = before.as_ref() == Some(&now);
+        if is_settled && current != now {
+            changed(&now);
+            current.clone_from(&now);
+        }
+        before = Some(now);
+    }
+}

@@ -1,0 +1,61 @@
+//! Events: the requests and calls that protocols report to the page.
+
+use std::sync::Arc;
+
+use tidegate_core::Policy;
+
+pub(crate) use super::counts::Kind;
+pub(crate) use super::shown::Subject;
+use super::shown::shown;
+pub(crate) use super::slow::SlowCall;
+use crate::limits::StatKey;
+
+/// A request or a call that was answered.
+pub(crate) struct Event<L> {
+    /// The outcome of the whole request.
+    pub(crate) kind: Kind,
+    /// The kind of the error if there is no decision, or if the decision was made without the
+    /// store.
+    pub(crate) error: Option<&'static str>,
+    /// The decisions of the limits, as [`LimitEvent`]s.
+    pub(crate) limits: L,
+}
+
+/// The decision of one limit.
+pub(crate) struct LimitEvent<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) limit: LimitRef<'a>,
+    pub(crate) subject: Subject<'a>,
+}
+
+/// A limit, by the key of the files or as a policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum LimitRef<'a> {
+    Key(&'a Arc<StatKey>),
+    Policy(&'a Policy),
+}
+
+impl LimitRef<'_> {
+    pub(crate) fn to_name(self) -> LimitName {
+        match self {
+            Self::Key(key) => LimitName::Key(Arc::clone(key)),
+            Self::Policy(policy) => LimitName::Policy(policy.clone()),
+        }
+    }
+}
+
+/// The name of a limit: its key in the files, or the policy that a call contains.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum LimitName {
+    Key(Arc<StatKey>),
+    Policy(Policy),
+}
+
+impl LimitName {
+    pub(super) fn text(&self) -> String {
+        match self {
+            Self::Key(key) => shown(key.name().as_bytes()),
+            Self::Policy(policy) => shown(policy.to_string().as_bytes()),
+        }
+    }
+}

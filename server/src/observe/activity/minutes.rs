@@ -1,0 +1,110 @@
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::Mutex;
+
+use super::shown::Cut;
+use super::sketch::{Estimate, Sketch};
+use super::{LimitName, lock};
+
+/// The number of locks. Each key belongs to one of them.
+const SHARDS: usize = 8;
+
+/// The maximum number of keys per shard and minute.
+const CAPACITY: usize = 64;
+
+/// A limit and the kept part of its subject.
+pub(super) type Refused = (LimitName, Option<Cut>);
+
+/// The refusals of this and the previous minute, by limit and subject.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    /// The hasher has a random key, so that clients cannot choose subjects whose hashes collide.
+    hasher: RandomState,
+    shards: [Mutex<Minutes>; SHARDS],
+}
+
+#[derive(Debug)]
+struct Minutes {
+    current: Sketch<Refused>,
+    previous: Sketch<Refused>,
+}
+
+impl Default for Minutes {
+    fn default() -> Self {
+        Self { current: Sketch::new(CAPACITY), previous: Sketch::new(CAPACITY) }
+    }
+}
+
+impl Refusals {
+    pub(super) fn count(&self, key: impl Hash, value: impl FnOnce() -> Refused) {
+        let hash = self.hasher.hash_one(key);
+        #[expect(clippy::cast_possible_truncation, reason = "any bits of a hash will do")]
+        let place = hash as usize % SHARDS;
+        // The shard always exists, because `place` is less than `SHARDS`.
+        if let Some(shard) = self.shards.get(place) {
+            lock(shard).current.add(hash, value);
+        }
+    }
+
+    /// Begins a new minute.
+    pub(super) fn rotate(&self) {
+        for shard in &self.shards {
+            let minutes = &mut *lock(shard);
+            minutes.previous = std::mem::replace(&mut minutes.current, Sketch::new(CAPACITY));
+        }
+    }
+
+    /// Returns the number of all refusals in both minutes, and the `count` keys with the most
+    /// refusals, in descending order.
+    pub(super) fn top(&self, count: usize) -> (u64, Vec<(Estimate, Refused)>) {
+        let (mut total, mut top) = (0, Vec::new());
+        for shard in &self.shards {
+            let minutes = lock(shard);
+            let both = [&minutes.current, &minutes.previous];
+            total += both.iter().map(|minute| minute.total()).sum::<u64>();
+            let keys: HashMap<u64, &Refused> = both
+                .iter()
+                .flat_map(|minute| minute.iter())
+                .map(|(hash, _, value)| (hash, value))
+                .collect();
+            top.extend(keys.into_iter().map(|(hash, value)| {
+                let [current, previous] = both.map(|minute| minute.estimate(hash));
+                (current.plus(previous), hash, value.clone())
+            }));
+        }
+        // Ordering by hash keeps keys with equal numbers in the same place from one second to the
+        // next.
+        top.sort_by_key(|(estimate, hash, _)| {
+            (Reverse((estimate.at_least, estimate.at_most)), *hash)
+        });
+        top.truncate(count);
+        (total, top.into_iter().map(|(estimate, _, value)| (estimate, value)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::StatKey;
+
+    #[test]
+    fn what_surely_was_refused_most_comes_before_what_may_have_been() {
+        let refusals = Refusals::default();
+        let value = |key: usize| (LimitName::Key(StatKey::new(key.to_string()).into()), None);
+        let is_of_first = |key: &usize| refusals.hasher.hash_one(key).is_multiple_of(SHARDS as u64);
+        // Each entry of this shard counts five refusals, which may all be refusals of one key.
+        for key in (0_usize..).filter(is_of_first).take(5 * CAPACITY) {
+            refusals.count(key, || value(key));
+        }
+        let sure = (0_usize..).find(|key| !is_of_first(key)).unwrap();
+        for _ in 0..3 {
+            refusals.count(sure, || value(sure));
+        }
+        let (total, top) = refusals.top(2);
+        assert_eq!(total, 5 * CAPACITY as u64 + 3);
+        assert_eq!((top[0].0.at_least, top[0].0.at_most), (3, 3));
+        assert_eq!(top[0].1, value(sure));
+        assert_eq!((top[1].0.at_least, top[1].0.at_most), (1, 5));
+    }
+}

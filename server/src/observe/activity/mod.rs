@@ -1,0 +1,219 @@
+//! The present state of a server: the rates of each limit, the subjects refused most, the slowest
+//! calls, the stores and the configuration. The page and `tidegate-server top` show this state.
+//!
+//! The memory for this state is bounded:
+//!
+//! | | bound |
+//! |---|---|
+//! | limits with their own rates | [`MAX_LIMITS`] limits of the files and [`MAX_LIMITS`] policies of calls; a limit without a decision in the last [`SECONDS`] seconds is removed |
+//! | history | [`SECONDS`] samples per limit |
+//! | refused subjects | 512 per minute, two minutes |
+//! | slow calls | 10 per minute, two minutes |
+//! | a subject, a text | 160 bytes; the middle of a longer text is left out |
+//!
+//! A decision increments one counter of its limit. A refusal is also added to a sketch. Once a
+//! second, [`Activity::run`] computes the rates from the differences of the counters.
+
+mod counts;
+mod errors;
+mod event;
+mod limits;
+mod loads;
+mod minutes;
+mod query;
+mod shown;
+mod sketch;
+mod slow;
+mod snapshot;
+mod stores;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use tidegate_core::Policy;
+use tokio::time::MissedTickBehavior;
+
+use crate::limits::config::Config;
+use crate::limits::{LoadError, StatKey};
+use crate::store::OnStoreError;
+use counts::{Counts, History, Widths};
+use errors::Errors;
+pub(crate) use event::{Event, Kind, LimitEvent, LimitName, LimitRef, SlowCall, Subject};
+use limits::Limits;
+use loads::Loads;
+use minutes::Refusals;
+pub use query::{LimitColumn, LimitsQuery};
+use shown::{Cut, cut_text, shown};
+pub use sketch::{Estimate, Sketch};
+use slow::SlowCalls;
+pub use stores::{WatchedStore, without_secrets};
+
+/// The maximum number of limits with their own rates, for limits of the files and for policies of
+/// calls each. All other limits share one entry.
+pub const MAX_LIMITS: usize = 1_000;
+
+/// The number of seconds for which rates are remembered.
+pub const SECONDS: usize = 60;
+
+/// The protocol of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// Envoy's rate-limit service, over gRPC and `POST /json`.
+    Envoy,
+    /// The protocol of Redis.
+    Resp,
+    /// Calls in JSON, `/v1`.
+    V1,
+}
+
+impl Source {
+    /// Returns the name of the protocol as the page shows it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Envoy => "envoy",
+            Self::Resp => "resp",
+            Self::V1 => "v1",
+        }
+    }
+}
+
+/// The settings of [`Activity`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ActivitySettings {
+    /// Whether subjects are recorded and shown. Subjects can be personal data.
+    pub shows_subjects: bool,
+    /// The answer to requests that a store cannot decide.
+    pub on_store_error: OnStoreError,
+}
+
+/// The present state of a server.
+#[derive(Debug)]
+pub struct Activity {
+    settings: ActivitySettings,
+    started: SystemTime,
+    /// The outcomes of requests, and of calls that can be refused.
+    totals: Counts,
+    /// The requests and calls that were not decided or were decided without the store, by kind of
+    /// error.
+    errors: Errors,
+    /// The rates of the limits of the files, by their keys.
+    limits: Limits<Arc<StatKey>>,
+    /// The rates of the policies that calls contain.
+    policies: Limits<Policy>,
+    refusals: Refusals,
+    slow: SlowCalls,
+    loads: Mutex<Loads>,
+    stores: Vec<WatchedStore>,
+    samples: Mutex<Samples>,
+}
+
+/// The state of the task that computes rates.
+#[derive(Debug)]
+struct Samples {
+    last: Instant,
+    widths: Widths,
+    totals: History,
+    until_rotation: usize,
+}
+
+impl Activity {
+    /// Creates an empty record that starts at `now`. The page shows the state of `stores`.
+    #[must_use]
+    pub fn new(settings: ActivitySettings, stores: Vec<WatchedStore>, now: Instant) -> Self {
+        Self {
+            settings,
+            started: SystemTime::now(),
+            totals: Counts::default(),
+            errors: Errors::default(),
+            limits: Limits::default(),
+            policies: Limits::default(),
+            refusals: Refusals::default(),
+            slow: SlowCalls::default(),
+            loads: Mutex::default(),
+            stores,
+            samples: Mutex::new(Samples {
+                last: now,
+                widths: Widths::default(),
+                totals: History::default(),
+                until_rotation: SECONDS,
+            }),
+        }
+    }
+
+    /// Computes rates and checks whether the stores answer, both once a second. This function never
+    /// returns; drop the future to stop it.
+    pub async fn run(&self) {
+        let sample = async {
+            let mut ticks = tokio::time::interval(Duration::from_secs(1));
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            // The first tick completes immediately.
+            ticks.tick().await;
+            loop {
+                ticks.tick().await;
+                self.sample(Instant::now());
+            }
+        };
+        tokio::join!(sample, stores::probe_all(&self.stores));
+    }
+
+    /// Ends a second: the decisions since the previous call become the next sample of each rate.
+    pub fn sample(&self, now: Instant) {
+        let samples = &mut *lock(&self.samples);
+        samples.widths.push(now.saturating_duration_since(samples.last));
+        samples.last = now;
+        samples.totals.push(&self.totals);
+        self.errors.sample();
+        self.limits.sample();
+        self.policies.sample();
+        samples.until_rotation -= 1;
+        if samples.until_rotation == 0 {
+            samples.until_rotation = SECONDS;
+            self.refusals.rotate();
+            self.slow.rotate();
+        }
+    }
+
+    /// Records a request or a call.
+    pub(crate) fn record<'a>(&self, event: Event<impl Iterator<Item = LimitEvent<'a>>>) {
+        let Event { kind, error, limits } = event;
+        self.totals.count(kind);
+        if let Some(error) = error {
+            self.errors.count(error);
+        }
+        for LimitEvent { kind, limit, subject } in limits {
+            match limit {
+                LimitRef::Key(key) => self.limits.count(key, kind),
+                LimitRef::Policy(policy) => self.policies.count(policy, kind),
+            }
+            if kind == Kind::Refused {
+                self.refusals.count((limit, subject), || (limit.to_name(), self.cut(subject)));
+            }
+        }
+    }
+
+    /// Records what took `took`, if it is among the slowest calls. `call` is called only then.
+    pub(crate) fn record_slow(&self, took: Duration, call: impl FnOnce() -> SlowCall) {
+        self.slow.record(took, call);
+    }
+
+    /// Returns the part of a subject to keep, or `None` if subjects are not shown.
+    pub(crate) fn cut(&self, subject: Subject<'_>) -> Option<Cut> {
+        self.settings.shows_subjects.then(|| Cut::new(subject))
+    }
+
+    /// Records a configuration that was put in force or refused. `files` contains the names of the
+    /// files or resources.
+    pub(crate) fn loaded<'n>(
+        &self,
+        files: impl ExactSizeIterator<Item = &'n str>,
+        loaded: Result<Option<Arc<Config>>, &LoadError>,
+    ) {
+        lock(&self.loads).record(files, loaded);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

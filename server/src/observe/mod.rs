@@ -1,0 +1,9 @@
+//! Views of a running server: its metrics, its page, and the requests that it cannot read.
+
+pub mod activity;
+pub mod page;
+pub mod prometheus;
+#[cfg(feature = "top")]
+#[cfg_attr(docsrs, doc(cfg(feature = "top")))]
+pub mod top;
+pub mod unreadable;
