@@ -15,7 +15,8 @@ pub const MEMORY: &str = "memory";
 /// Opens the store at `url`, which is `memory` or a URL that [`StoreBuilder`] supports. The store
 /// connects later.
 ///
-/// Every store has metrics. A store on a server also has a timeout and a circuit breaker.
+/// Every store has metrics. Calls to a store on a server are also sent in batches, and have a timeout
+/// and a circuit breaker.
 ///
 /// ```
 /// use std::time::Duration;
@@ -64,7 +65,7 @@ pub fn open_watched(
     if is_encrypted(url) {
         builder = settings.certificates.add_to(builder);
     }
-    let store = builder.response_timeout(settings.timeout).build()?;
+    let store = builder.response_timeout(settings.timeout).build()?.coalesced();
     let store = store.timeout(settings.timeout).breaker(Breaker::new());
     let breaker = store.watch();
     Ok((Arc::new(store.observed()), Some(breaker)))

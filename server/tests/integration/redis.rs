@@ -7,6 +7,7 @@ use tidegate_server::envoy::decide::{Behaviour, Decider};
 use tidegate_server::envoy::service::Service;
 use tidegate_server::store::{Auth, OnStoreError, StoreSettings, open};
 use tidegate_test_servers::{Cluster, Redis, Reply, Sentinel};
+use tokio::task::JoinSet;
 
 use crate::scene::{decider, descriptor, hits, is_ok, is_over, refund, request};
 
@@ -65,6 +66,31 @@ async fn counts_are_shared_in_a_redis() {
     // The keys of `p` are deleted, because everything was refunded.
     let keys = redis.command(&["KEYS", "tidegate:*"]).await.unwrap();
     assert!(matches!(&keys, Reply::List(keys) if keys.len() == 4), "{keys:?}");
+}
+
+#[tokio::test]
+async fn concurrent_requests_share_batches() {
+    const REQUESTS: u32 = 200;
+    let redis = Redis::start().await.unwrap();
+    let server = Arc::new(at(&redis.url()));
+    // The first request loads the script.
+    server.decide(&request("d", vec![descriptor(&[("b", "first")])])).await.unwrap();
+    redis.command(&["CONFIG", "RESETSTAT"]).await.unwrap();
+    let mut requests = JoinSet::new();
+    for number in 0..REQUESTS {
+        let server = Arc::clone(&server);
+        requests.spawn(async move {
+            let name = (number % 2).to_string();
+            let descriptors = vec![descriptor(&[("a", "all")]), descriptor(&[("b", &name)])];
+            server.decide(&request("d", descriptors)).await.unwrap().response
+        });
+    }
+    let responses = requests.join_all().await;
+    assert_eq!(responses.iter().filter(|response| is_ok(response)).count(), 3);
+    let stats = redis.command(&["INFO", "commandstats"]).await.unwrap().text();
+    let calls = stats.split("cmdstat_evalsha:calls=").nth(1).unwrap();
+    let calls: u32 = calls.split(',').next().unwrap().parse().unwrap();
+    assert!(calls <= REQUESTS / 20, "{calls} calls for {REQUESTS} requests");
 }
 
 #[tokio::test]
