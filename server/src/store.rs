@@ -15,8 +15,8 @@ pub const MEMORY: &str = "memory";
 /// Opens the store at `url`, which is `memory` or a URL that [`StoreBuilder`] supports. The store
 /// connects later.
 ///
-/// Every store has metrics. Calls to a store on a server are also sent in batches, and have a timeout
-/// and a circuit breaker.
+/// Every store has metrics. Calls to a store on a server are also sent in batches, and have a
+/// timeout and a circuit breaker.
 ///
 /// ```
 /// use std::time::Duration;

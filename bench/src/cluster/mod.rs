@@ -66,7 +66,7 @@ fn tenants_table(samples: &Samples<Scenario, Sample>) -> Outcome<()> {
         };
         let (all, one) = (per_cpu_second(nodes)?, per_cpu_second(1)?);
         let relative =
-            Thousandths::of(all, one).map_or_else(String::new, |ratio| ratio.to_string());
+            Thousandths::ratio(all, one).map_or_else(String::new, |ratio| ratio.to_string());
         let row = row(samples, scenario)?;
         println!(
             "| {drawn} | {batch} | {nodes} | {} | {all} | {relative} | {} % |",

@@ -13,7 +13,7 @@ pub(crate) struct Thousandths(pub(crate) u64);
 
 impl Thousandths {
     /// Returns the ratio of two figures, or `None` if `whole` is 0.
-    pub(crate) fn of(part: u64, whole: u64) -> Option<Self> {
+    pub(crate) fn ratio(part: u64, whole: u64) -> Option<Self> {
         part.checked_mul(1_000)?.checked_div(whole).map(Self)
     }
 
@@ -64,8 +64,8 @@ mod tests {
             assert_eq!(Thousandths(thousandths).to_string(), text);
         }
         assert_eq!(Thousandths(1_042).exact(), "1.042");
-        assert_eq!(Thousandths::of(1, 3), Some(Thousandths(333)));
-        assert_eq!(Thousandths::of(1, 0), None);
+        assert_eq!(Thousandths::ratio(1, 3), Some(Thousandths(333)));
+        assert_eq!(Thousandths::ratio(1, 0), None);
     }
 
     #[test]

@@ -43,7 +43,7 @@ impl<K: Ord + Debug, S> Samples<K, S> {
         figure: impl Fn(&S) -> u64,
     ) -> Outcome<Thousandths> {
         let pairs = self.get(part)?.iter().zip(self.get(whole)?);
-        let ratios = pairs.map(|(part, whole)| Thousandths::of(figure(part), figure(whole)));
+        let ratios = pairs.map(|(part, whole)| Thousandths::ratio(figure(part), figure(whole)));
         let ratios: Option<Vec<_>> = ratios.collect();
         Ok(middle(ratios.ok_or_else(|| format!("the figure of {whole:?} is 0"))?))
     }

@@ -130,7 +130,7 @@ impl Flood {
     }
 
     fn ratio(&self, of: u64) -> Outcome<Thousandths> {
-        Thousandths::of(of, self.calm).ok_or_else(|| "the flood was not measured".into())
+        Thousandths::ratio(of, self.calm).ok_or_else(|| "the flood was not measured".into())
     }
 }
 

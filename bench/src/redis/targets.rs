@@ -64,10 +64,11 @@ pub(crate) fn judge(results: &Results) -> Outcome<Vec<Verdict>> {
     let mut verdicts = vec![];
     for answers in [Answers::Allowed, Answers::Denied] {
         let id = |name| Id { name, answers, way: Way::Single };
-        for Pair { ours, other, max } in &PAIRS {
+        for Pair { ours: tidegate, other, max } in &PAIRS {
             let Some(max) = *max else { continue };
-            let measured = cpu_ratio(results, (id(*ours), CALLERS[0]), (id(*other), CALLERS[0]))?;
-            verdicts.push(Verdict::new(format!("{ours} / {other}, {answers}"), measured, max));
+            let measured =
+                cpu_ratio(results, (id(*tidegate), CALLERS[0]), (id(*other), CALLERS[0]))?;
+            verdicts.push(Verdict::new(format!("{tidegate} / {other}, {answers}"), measured, max));
         }
         for name in IN_BATCHES {
             let batch = Id { way: Way::Batch, ..id(name) };
@@ -101,14 +102,14 @@ pub(crate) fn judge(results: &Results) -> Outcome<Vec<Verdict>> {
             ),
         ] {
             let figure = |id| results.median(&(id, callers), |sample| of_cost(&sample.cost));
-            let measured = Thousandths::of(figure(one)?, figure(other)?).ok_or("no calls")?;
+            let measured = Thousandths::ratio(figure(one)?, figure(other)?).ok_or("no calls")?;
             let what = format!("{}: {what}, {answers}", single.name);
             verdicts.push(Verdict::new(what, measured, max));
         }
     }
-    let (ours, other) = (Name::Log10000, Name::SortedSet10000);
-    let measured = memory_ratio(results, ours, other)?;
-    verdicts.push(Verdict::new(format!("memory: {ours} / {other}"), measured, MAX_MEMORY));
+    let (log, other) = (Name::Log10000, Name::SortedSet10000);
+    let measured = memory_ratio(results, log, other)?;
+    verdicts.push(Verdict::new(format!("memory: {log} / {other}"), measured, MAX_MEMORY));
     Ok(verdicts)
 }
 
@@ -116,7 +117,7 @@ pub(crate) fn judge(results: &Results) -> Outcome<Vec<Verdict>> {
 /// full.
 pub(crate) fn memory_ratio(results: &Results, ours: Name, other: Name) -> Outcome<Thousandths> {
     let bytes = |name| memory(results, name);
-    let ratio = Thousandths::of(bytes(ours)?, bytes(other)?);
+    let ratio = Thousandths::ratio(bytes(ours)?, bytes(other)?);
     ratio.ok_or_else(|| format!("{other} takes no memory").into())
 }
 

@@ -75,7 +75,7 @@ fn at_rate(results: &Results, options: &Options) -> Option<Verdict> {
     let scenario = Scenario { protocol: Protocol::Grpc, shape: Shape::Arrivals, load: Load::Many };
     let p99 = results.median(&key(scenario, Peer::Tidegate)?, |sample| sample.p99).ok()?;
     let what = format!("{}: p99, of 1 ms", scenario.name(options));
-    Some(Verdict::new(what, Thousandths::of(p99, MAX_P99)?, ONE))
+    Some(Verdict::new(what, Thousandths::ratio(p99, MAX_P99)?, ONE))
 }
 
 /// Compares the memory of our server with its targets.
@@ -89,7 +89,7 @@ pub(super) fn judge_memory(footprints: &[Footprint]) -> Vec<Verdict> {
     };
     ours.flat_map(verdicts)
         .filter_map(|(what, measured, max)| {
-            let measured = Thousandths::of(measured, max)?;
+            let measured = Thousandths::ratio(measured, max)?;
             Some(Verdict::new(what, measured, ONE))
         })
         .collect()

@@ -109,7 +109,7 @@ fn print_table(results: &Results, load: Load, options: &Options) -> Outcome<()> 
         };
         let incr = results.median(&(load, Way::Incr, many), |sample| sample.server);
         let server = median(many, |sample| sample.server)?;
-        let times = incr.ok().and_then(|incr| Thousandths::of(server.0, incr));
+        let times = incr.ok().and_then(|incr| Thousandths::ratio(server.0, incr));
         println!(
             "| {way} | {} | {} | {} | {} | {} | {} | {} % |",
             median(many, |sample| sample.per_second)?.0,

@@ -40,7 +40,7 @@ impl Subjects {
         name_of(&self.bytes, &self.ends, number)
     }
 
-    /// The table of all subjects.
+    /// Returns all subjects, in the order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         (0..=u32::MAX).map_while(|number| self.get(number))
     }

@@ -30,8 +30,8 @@
 //! | `refunds` | next to `policy` | allows `is_negative_hits`; refused hits are recorded, so that a refund refunds only hits that were charged |
 //! | `period` | in `rate_limit`, instead of `unit` | a window of any length, such as `15m` |
 //!
-//! The [resources](crate::limits::xds) of a management server are read by the same rules, but do not have
-//! Tidegate's additional keys.
+//! The [resources](crate::limits::xds) of a management server are read by the same rules, but do
+//! not have Tidegate's additional keys.
 //!
 //! The numbers of files, values and aliases are bounded. An error contains the file, the line and
 //! the column.
