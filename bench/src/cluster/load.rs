@@ -19,7 +19,7 @@ pub(crate) struct Sample {
     pub(crate) client: u64,
     /// The CPU time of all nodes together.
     pub(crate) nodes: u64,
-    /// The share of the busiest node in `nodes`, in thousandths.
+    /// The CPU time of the busiest node, in thousandths of the CPU time of all nodes.
     pub(crate) busiest: u64,
 }
 

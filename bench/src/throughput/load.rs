@@ -49,8 +49,8 @@ impl Load {
     fn policy(self, way: Way) -> Outcome<Policy> {
         let rule = match self {
             Self::Hot => "100/1m burst 1000000000",
-            // The keys of `INCR` do not expire. This refill is so slow that no state recovers and
-            // expires between two calls.
+            // The bucket refills so slowly that no state recovers and expires between two calls. So
+            // the comparison with `INCR`, whose keys do not expire, is fair.
             Self::Zipf | Self::Cold => "400/24h burst 10000000",
             Self::Denied => "1/24h burst 1",
         };

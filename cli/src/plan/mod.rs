@@ -19,8 +19,8 @@ pub use write::write;
 /// for connections, and for the pages that a snapshot copies.
 pub const MEMORY_PERCENT: u64 = 70;
 
-/// The percentage of a core that is used for decisions. Above this percentage, the waiting time
-/// grows.
+/// The maximum percentage of a core that a plan lets a Redis server use for decisions. Above this
+/// percentage, calls wait noticeably longer.
 pub const CPU_PERCENT: u64 = 60;
 
 /// The maximum number of nodes that is recommended for a Redis Cluster.

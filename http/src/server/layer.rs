@@ -193,9 +193,9 @@ impl<S, R> RateLimitLayer<S, R> {
     /// Answers refusals with the responses that a function returns. The layer adds its fields to
     /// them.
     ///
-    /// Without this setting, [`ProblemJson`] creates the responses. It requires that the body type
-    /// of the service implements `From<String>`, as `axum::body::Body` and
-    /// `http_body_util::Full<Bytes>` do.
+    /// By default, [`ProblemJson`] creates the responses to refused requests and to errors. It
+    /// requires that the body type of the service implements `From<String>`, as `axum::body::Body`
+    /// and `http_body_util::Full<Bytes>` do.
     ///
     /// ```
     /// use axum::response::{Html, IntoResponse as _};

@@ -73,7 +73,7 @@ impl Server {
         self.0.ledger.lock().expect("no step panics that holds it")
     }
 
-    /// Returns the number of allowed calls of some operations.
+    /// Returns the number of allowed calls whose operation satisfies `is_wanted`.
     pub(crate) fn allowed(&self, is_wanted: impl Fn(Operation) -> bool) -> usize {
         let ledger = self.ledger();
         ledger.calls.iter().filter(|call| call.is_allowed && is_wanted(call.operation)).count()

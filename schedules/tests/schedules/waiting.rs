@@ -49,8 +49,8 @@ impl Node {
         })
     }
 
-    /// Returns the number of refunds. The answer to a refund is a denial while others wait, so all
-    /// answers count.
+    /// Returns the number of refunds, including refunds whose answer is a denial. A refund is
+    /// answered by a denial while other callers wait.
     fn refunds(&self) -> usize {
         let ledger = self.server.ledger();
         ledger.calls.iter().filter(|call| call.operation == Operation::Refund).count()

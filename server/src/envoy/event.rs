@@ -11,8 +11,8 @@ use crate::observe::activity::{
     Activity, Event, Kind, LimitEvent, LimitName, LimitRef, SlowCall, Source, Subject,
 };
 
-/// Records a request. `limits` returns the limits of a request that was not decided, with their
-/// subjects.
+/// Records a request for the page. If the request was not decided, the function calls `limits`,
+/// which returns the limits of the request and their subjects.
 pub(super) fn record(
     activity: &Activity,
     decided: &Result<Decided, DecideError>,

@@ -312,7 +312,7 @@ pub(super) fn choice<T: Copy>(
     Kind { form: Form::Text, read }
 }
 
-/// A host and a port, with the name of the setting for messages.
+/// A host, a port, and the name of the setting that contains both. Error messages use the name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) host: String,

@@ -39,8 +39,8 @@ pub(super) fn policy_of_number(item: &Item) -> Option<ServerLimit> {
 /// Reads a limit that may have a window: `100`, `100;w=60`. Envoy adds `;name="burst"` if the
 /// policy has a name.
 pub(super) fn numbered_limit(item: &Item) -> Option<ServerLimit> {
-    // The drafts do not define a name. A name that is not a string is ignored, like unknown
-    // parameters.
+    // The drafts of the field do not define the parameter `name`. So a value that is not a string
+    // is ignored, like an unknown parameter.
     let name = item.params.get("name").and_then(string).filter(|name| !name.is_empty());
     Some(ServerLimit {
         name: name.map(Into::into),

@@ -25,8 +25,8 @@ use super::usage::Usage;
 /// handle an error. The layer `observed` counts the error.
 pub(in super::super) type StoreCall = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The hold of a request that the inner service is executing. If it is dropped, the hold is settled
-/// at the costs that are known, as for a request that was cut.
+/// The hold of a request that the inner service is executing. If this value is dropped because the
+/// request is cancelled, the hold is settled at the costs that the service has reported so far.
 ///
 /// This is a trait, so that the type of a body does not depend on the type of the store.
 pub(in super::super) trait OpenHold: Send {

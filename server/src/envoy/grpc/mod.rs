@@ -230,7 +230,7 @@ impl<'s> UnaryService<RateLimitRequest> for Decide<'s> {
         let service = self.service;
         Box::pin(async move {
             let response = service.should_rate_limit(request.get_ref()).await;
-            // envoyproxy/ratelimit uses this status code for all errors.
+            // envoyproxy/ratelimit uses the status code `UNKNOWN` for all errors.
             response.map(Response::new).map_err(|error| Status::unknown(error.to_string()))
         })
     }

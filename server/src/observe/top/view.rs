@@ -53,7 +53,7 @@ struct View {
     now: u64,
 }
 
-/// The lines of a section. The numbers of its rows are aligned.
+/// The lines of a section. In the lines with a name and numbers, the numbers are aligned.
 #[derive(Default)]
 struct Table(Vec<Item>);
 

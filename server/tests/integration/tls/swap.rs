@@ -103,7 +103,8 @@ async fn files_that_are_not_valid_change_nothing_and_are_reported_once() {
         files.swap(certificate_pem, key, "");
         let reports = follower.reports().await;
         assert!(reports.len() == 1 && reports[0].contains(why), "{reports:?}");
-        // The same contents again cause no report. The next report is about the next swap.
+        // Files that are written again with the same contents cause no report, so the next report
+        // is about the next swap.
         files.swap(certificate_pem, key, "");
         assert_eq!(certificate(server.address, root.client(None)).await, issued.der());
     }
