@@ -1,5 +1,5 @@
 use std::fmt;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Server {
     builder: Box<StoreBuilder>,
     /// The runtime of all connections.
-    runtime: Rc<Runtime>,
+    runtime: Arc<Runtime>,
 }
 
 impl Server {
@@ -34,7 +34,7 @@ impl Server {
         builder.clone().build().map_err(|error| format!("{error:#}"))?;
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| format!("the runtime cannot start: {error}"))?;
-        Ok(Self { builder: Box::new(builder), runtime: Rc::new(runtime) })
+        Ok(Self { builder: Box::new(builder), runtime: Arc::new(runtime) })
     }
 
     /// Opens a store whose keys begin with `prefix`, and that has the time of `clock`.
