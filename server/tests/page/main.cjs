@@ -190,7 +190,7 @@ async function watch(browser, server, work) {
   assert.equal(await page.locator("#subjects img, #subjects script, #slow img").count(), 0);
   assert.equal(await page.evaluate(() => window.broken), undefined);
 
-  const refusals = async () => Number((await text("#subjects-note")).match(/Of ([0-9,]+)/)[1].replaceAll(",", ""));
+  const refusals = async () => Number((await text("#subjects-note")).match(/^([0-9,]+) refusal/)[1].replaceAll(",", ""));
   const before = await refusals();
   await eventually("numbers move", async () => (await refusals()) > before);
   await eventually("lines are drawn", async () => {
