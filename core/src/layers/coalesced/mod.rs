@@ -163,10 +163,7 @@ impl<S: Store + 'static> Layer<Arc<S>> for CoalescedLayer {
         inner: &'a Arc<S>,
         call: Call<'a>,
     ) -> Answer<'a, Result<Decision, Error>> {
-        if inner.answers_immediately() {
-            return inner.decide(call);
-        }
-        match inner.batch_group(&call) {
+        match group_of(inner, &call) {
             Some(group) => Answer::later(self.decide_in_batch(inner, group, call)),
             None => inner.decide(call),
         }
@@ -177,14 +174,19 @@ impl<S: Store + 'static> Layer<Arc<S>> for CoalescedLayer {
         inner: &'a Arc<S>,
         calls: &'a [Call<'a>],
     ) -> Answer<'a, Vec<Result<Decision, Error>>> {
-        if calls.is_empty() || calls.len() > Self::MAX_JOINED || inner.answers_immediately() {
+        if calls.is_empty() || calls.len() > Self::MAX_JOINED {
             return inner.decide_many(calls);
         }
-        match calls.iter().map(|call| inner.batch_group(call)).collect() {
+        match calls.iter().map(|call| group_of(inner, call)).collect() {
             Some(groups) => Answer::later(self.decide_many_in_batches(inner, groups, calls)),
             None => inner.decide_many(calls),
         }
     }
+}
+
+/// Returns the batch group of a call, or `None` if a batch does not make the call cheaper.
+fn group_of(store: &impl Store, call: &Call<'_>) -> Option<u64> {
+    if store.answers_immediately() { None } else { store.batch_group(call) }
 }
 
 /// The place of a call in a queue. If the caller is cancelled before the call is sent, `drop`

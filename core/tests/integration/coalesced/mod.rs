@@ -10,15 +10,15 @@ mod gate;
 mod schedules;
 
 use std::future::poll_fn;
-use std::pin::pin;
-use std::task::Poll;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use gate::{Fate, Gate, Sent};
 use tidegate_core::layers::CoalescedStore;
 use tidegate_core::{
     Answer, Call, CallId, Charge, Decision, DenyCache, Error, ErrorKind, ManualClock, Operation,
-    Policy, Store, StoreExt,
+    Policy, Store, StoreExt, Timestamp,
 };
 use tidegate_testkit::ModelStore;
 use tokio::task::{JoinHandle, yield_now};
@@ -73,6 +73,44 @@ fn calls_to_a_store_that_answers_immediately_are_not_batched() {
     // A call to a store that answers immediately also works without a runtime.
     let answer = store.decide(Call::acquire(&charges)).into_ready().unwrap();
     assert!(answer.unwrap().is_allowed());
+}
+
+/// A store that answers immediately although its calls have a batch group.
+#[derive(Debug)]
+struct Immediate(ModelStore);
+
+impl Store for Immediate {
+    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        self.0.decide(call)
+    }
+
+    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+        self.0.now()
+    }
+
+    fn answers_immediately(&self) -> bool {
+        true
+    }
+
+    fn batch_group(&self, _: &Call<'_>) -> Option<u64> {
+        Some(0)
+    }
+}
+
+#[test]
+fn a_batch_group_does_not_delay_a_store_that_answers_immediately() {
+    let store = Immediate(ModelStore::new(ManualClock::default())).coalesced();
+    let policy = policy();
+    let charges = [Charge::new(&policy, "s")];
+    let calls = [Call::acquire(&charges)];
+    assert!(store.decide(calls[0]).into_ready().unwrap().is_ok());
+    // Without a runtime, a call that waits for a batch would fail.
+    let mut answers = store.decide_many(&calls);
+    let mut context = Context::from_waker(Waker::noop());
+    let Poll::Ready(answers) = Pin::new(&mut answers).poll(&mut context) else {
+        panic!("it must not wait")
+    };
+    assert!(answers.len() == 1 && answers[0].is_ok(), "{answers:?}");
 }
 
 #[test]
@@ -482,7 +520,7 @@ fn without_a_runtime_a_call_is_an_error() {
     let policy = policy();
     let charges = [Charge::new(&policy, "s")];
     let mut answer = pin!(store.decide(Call::acquire(&charges)));
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let mut context = Context::from_waker(Waker::noop());
     let Poll::Ready(Err(error)) = answer.as_mut().poll(&mut context) else {
         panic!("the call must fail immediately");
     };
