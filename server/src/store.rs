@@ -56,6 +56,9 @@ pub fn open_watched(
     if !settings.prefix.is_empty() {
         builder = builder.prefix(&settings.prefix);
     }
+    if !settings.password.0.is_empty() {
+        builder = builder.password_if_none(&settings.password.0);
+    }
     builder = match settings.sentinel_auth.parts() {
         Some((Some(user), password)) => builder.sentinel_user(user, password),
         Some((None, password)) => builder.sentinel_password(password),
@@ -81,6 +84,8 @@ pub struct StoreSettings {
     /// The number of connections, which are used in turn. Each connection carries any number of
     /// concurrent calls.
     pub connections: usize,
+    /// The password, unless the URL contains one.
+    pub password: Auth,
     /// The login for Sentinels.
     pub sentinel_auth: Auth,
     /// The certificates of encrypted connections.
@@ -154,6 +159,7 @@ impl Default for StoreSettings {
             prefix: String::new(),
             timeout: Duration::from_secs(10),
             connections: 1,
+            password: Auth::default(),
             sentinel_auth: Auth::default(),
             #[cfg(feature = "tls")]
             certificates: Certificates::default(),

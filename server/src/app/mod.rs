@@ -76,7 +76,7 @@ impl<'s> App<'s> {
         Ok(Self { settings, service, store, activity, metrics, limits, listeners, resp_settings })
     }
 
-    /// Settingss until `shutdown` is ready and the requests in flight are answered.
+    /// Serves until `shutdown` is ready and the requests in flight are answered.
     ///
     /// # Errors
     ///

@@ -69,6 +69,24 @@ async fn counts_are_shared_in_a_redis() {
 }
 
 #[tokio::test]
+async fn the_password_of_the_settings_is_used_unless_the_url_has_one() {
+    let redis = Redis::builder().password("p@s:s").start().await.unwrap();
+    let port = redis.port();
+    let socket = format!("unix://{}", redis.socket_path().display());
+    let with_user = format!("redis://default@127.0.0.1:{port}");
+    let is_ready = async |url: &str, password: &str| {
+        let settings = StoreSettings { password: Auth(password.to_owned()), ..settings() };
+        open(url, &settings).unwrap().ready().await.is_ok()
+    };
+    for url in [&*format!("redis://127.0.0.1:{port}/1"), &with_user, &socket] {
+        assert!(is_ready(url, "p@s:s").await, "{url}");
+        assert!(!is_ready(url, "").await, "{url}");
+    }
+    assert!(is_ready(&redis.url(), "guess").await);
+    assert!(open("memory", &StoreSettings { password: Auth("p".into()), ..settings() }).is_ok());
+}
+
+#[tokio::test]
 async fn concurrent_requests_share_batches() {
     const REQUESTS: u32 = 200;
     let redis = Redis::start().await.unwrap();
