@@ -59,7 +59,7 @@ pub const MAX_NAME: usize = 64;
 ///
 /// | change | usage so far |
 /// |---|---|
-/// | the limit, a bucket's capacity or rate, `block`, `shadow` | is kept; the new numbers apply to the next decision |
+/// | the limit, a bucket's capacity or rate, `block`, `shadow`, `leased` | is kept; the new numbers apply to the next decision |
 /// | the window, the grain, the period of `by-interval` | stays in the old state; the new state starts without usage |
 /// | the algorithm | stays in the old state; the new state starts without usage (`token-bucket` and `gcra` are one algorithm) |
 /// | `shards` | stays in the old states; the new shards start without usage |
@@ -112,6 +112,7 @@ struct Inner {
     /// The duration of a block in microseconds. If it is 0, the policy does not block.
     block_for: u64,
     shadow: bool,
+    leased: bool,
     max_hold: Option<Share>,
     refunds_lapsed: bool,
     max_open_holds: u32,
@@ -165,6 +166,7 @@ impl Policy {
             settings_hash: 0,
             block_for: 0,
             shadow: false,
+            leased: false,
             max_hold: None,
             refunds_lapsed: false,
             max_open_holds: DEFAULT_MAX_OPEN_HOLDS,
@@ -202,6 +204,14 @@ impl Policy {
     #[must_use]
     pub fn shadow(mut self) -> Self {
         self.change(&|inner| inner.shadow = true);
+        self
+    }
+
+    /// Lets a store with [leases for marked policies](crate::Lease::only_marked) lease this policy.
+    /// In the text of a policy, this setting is `leased`. Other stores ignore the setting.
+    #[must_use]
+    pub fn leased(mut self) -> Self {
+        self.change(&|inner| inner.leased = true);
         self
     }
 
@@ -414,6 +424,14 @@ impl Policy {
 
     pub(crate) fn max_hold_share(&self) -> Option<Share> {
         self.0.max_hold
+    }
+
+    /// Returns `true` if a store with [leases for marked policies](crate::Lease::only_marked) can
+    /// lease the policy.
+    #[must_use]
+    #[inline]
+    pub fn is_leased(&self) -> bool {
+        self.0.leased
     }
 
     /// Returns `true` if the policy is a shadow, which only reports what it would refuse.

@@ -8,6 +8,7 @@
 //!           | "burst" count                    for token-bucket and gcra
 //!           | "by-interval"                    for token-bucket
 //!           | "block" span | "shadow"          for all
+//!           | "leased"                         for all
 //!           | "max-hold" share                 for all
 //!           | "refund-lapsed"                  for all
 //!           | "max-open-holds" count           with refund-lapsed
@@ -90,7 +91,8 @@ impl<'t> Parser<'t> {
         let keyword = self.expect("an algorithm, such as `sliding-log`")?;
         let mut algorithm = self.algorithm(&keyword)?;
         let (mut block, mut shards, mut max_hold) = (None, None, None);
-        let (mut refunds_lapsed, mut max_open_holds, mut shadow) = (false, None, false);
+        let (mut refunds_lapsed, mut max_open_holds) = (false, None);
+        let (mut leased, mut shadow) = (false, false);
         let mut seen: Vec<&str> = Vec::new();
         while let Some(word) = self.next() {
             if seen.contains(&word.text) {
@@ -103,6 +105,7 @@ impl<'t> Parser<'t> {
                     block = Some(self.duration(&word)?);
                 }
                 "shadow" => shadow = true,
+                "leased" => leased = true,
                 "refund-lapsed" => refunds_lapsed = true,
                 "max-open-holds" => {
                     let expected = "a number after `max-open-holds`";
@@ -136,6 +139,9 @@ impl<'t> Parser<'t> {
             }
             if let Some(count) = max_open_holds {
                 policy = policy.max_open_holds_of(count)?;
+            }
+            if leased {
+                policy = policy.leased();
             }
             Ok(if shadow { policy.shadow() } else { policy })
         };
@@ -219,7 +225,8 @@ impl<'t> Parser<'t> {
         let known: Vec<&str> = own
             .iter()
             .copied()
-            .chain(["block", "shards", "max-hold", "refund-lapsed", "max-open-holds", "shadow"])
+            .chain(["block", "shards", "max-hold", "refund-lapsed", "max-open-holds"])
+            .chain(["leased", "shadow"])
             .collect();
         let hint = closest(word.text, &known)
             .filter(|known| *known != word.text)

@@ -36,6 +36,7 @@ impl fmt::Display for Unnamed<'_> {
         if policy.max_open_holds() != DEFAULT_MAX_OPEN_HOLDS {
             write!(f, " max-open-holds {}", policy.max_open_holds())?;
         }
+        f.write_str(if policy.is_leased() { " leased" } else { "" })?;
         f.write_str(if policy.is_shadow() { " shadow" } else { "" })
     }
 }

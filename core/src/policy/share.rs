@@ -98,8 +98,8 @@ impl Policy {
     ///
     /// The limit of a window and the capacity of a bucket are rounded down. So if the shares of
     /// several nodes add up to 1, the nodes together admit at most the limit of this policy. The
-    /// other settings stay the same: name, window, grain, block, shards, shadow and the settings
-    /// for holds.
+    /// other settings stay the same: name, window, grain, block, shards, lease, shadow and the
+    /// settings for holds.
     ///
     /// The rate of a bucket is scaled exactly. If necessary, the period becomes longer: a third of
     /// 10 per second is 10 per three seconds. A bucket that refills by intervals gets all tokens of
@@ -159,7 +159,7 @@ impl Policy {
     }
 
     /// Copies from `other` all settings that are not numbers of the algorithm. These are the block,
-    /// the shards, the shadow and the settings for holds.
+    /// the shards, the lease, the shadow and the settings for holds.
     pub(super) fn with_settings_of(mut self, other: &Self) -> Result<Self, PolicyError> {
         if let Some(span) = other.block_duration() {
             self = self.block_for(span)?;
@@ -172,6 +172,9 @@ impl Policy {
         }
         if let Some(shards) = other.shards() {
             self = self.sharded(shards)?;
+        }
+        if other.is_leased() {
+            self = self.leased();
         }
         Ok(if other.is_shadow() { self.shadow() } else { self })
     }

@@ -54,11 +54,12 @@ impl Policy {
         let share = |index| {
             let mut share = share(self, index, used)?;
             let (max_hold, refunds_lapsed) = (self.max_hold_share(), self.refunds_lapsed());
-            let max_open_holds = self.max_open_holds();
+            let (max_open_holds, leased) = (self.max_open_holds(), self.is_leased());
             share.change(&|inner| {
                 inner.max_hold = max_hold;
                 inner.refunds_lapsed = refunds_lapsed;
                 inner.max_open_holds = max_open_holds;
+                inner.leased = leased;
             });
             let share = if self.is_shadow() { share.shadow() } else { share };
             Ok(share.in_shard(Shard { index, count }))

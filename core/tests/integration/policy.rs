@@ -127,6 +127,7 @@ fn short_and_long_spellings_are_the_same_policy() {
         ("sliding-log: sliding-log 5/15min", "sliding-log: sliding-log 5/15m"),
         ("token-bucket 5/1m by-interval burst 9", "token-bucket 5/1m burst 9 by-interval"),
         ("sliding-log 5/1m shadow shards 8", "sliding-log 5/1m shards 8 shadow"),
+        ("fixed-window 5/1m shadow leased", "fixed-window 5/1m leased shadow"),
         ("gcra 5/1m shards 8 burst 6 by-subject", "gcra 5/1m burst 6 shards 8 by-subject"),
         ("gcra 5/1m shards 8 whole block 1s", "gcra 5/1m burst 5 block 1s shards 8 whole"),
     ] {
@@ -286,8 +287,14 @@ fn state_name_policies() -> impl Strategy<Value = Policy> {
         "token-bucket 8/1m by-interval",
         "token-bucket 8/1h by-interval",
     ]);
-    let options =
-        prop::sample::select(vec!["", " shadow", " shards 2", " shards 3", " shards 3 whole"]);
+    let options = prop::sample::select(vec![
+        "",
+        " shadow",
+        " leased",
+        " shards 2",
+        " shards 3",
+        " shards 3 whole",
+    ]);
     (name, algorithm, options).prop_map(|(name, algorithm, options)| {
         format!("{name}{algorithm}{options}").parse().unwrap()
     })
@@ -348,6 +355,7 @@ proptest! {
         algorithm in algorithms(),
         block in prop::option::of(1..(1_u64 << 51)),
         shadow in any::<bool>(),
+        leased in any::<bool>(),
         shards in prop::option::of((1..=256_u32, 0..3_usize)),
     ) {
         let policy = match &name {
@@ -357,6 +365,9 @@ proptest! {
         let Ok(mut policy) = policy else { return Ok(()) };
         if let Some(block) = block {
             policy = policy.block_for(Duration::from_micros(block)).unwrap();
+        }
+        if leased {
+            policy = policy.leased();
         }
         if shadow {
             policy = policy.shadow();
@@ -398,7 +409,7 @@ proptest! {
     fn any_text_is_parsed_or_rejected_with_a_position_within_it(
         text in prop_oneof![
             ".*",
-            "([a-z-]{0,14}|fixed-window|gcra|sliding-log|token-bucket| |:|/|burst|block|grain|shadow|shards|whole|1m|5|_|0){0,12}",
+            "([a-z-]{0,14}|fixed-window|gcra|sliding-log|token-bucket| |:|/|burst|block|grain|shadow|leased|shards|whole|1m|5|_|0){0,12}",
         ],
     ) {
         if let Err(error) = text.parse::<Policy>() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Clock, Policy, PolicyError, Share, SystemClock};
+use crate::{Charges, Clock, Policy, PolicyError, Share, SystemClock};
 
 /// Configures leases, for [`StoreExt::leased`](super::super::StoreExt::leased).
 ///
@@ -43,6 +43,8 @@ use crate::{Clock, Policy, PolicyError, Share, SystemClock};
 /// acquires can differ. Either all policies of a call are leased, or no policy is. The following
 /// calls are never leased, so the store decides each of these calls:
 ///
+/// * a call with a policy that is not [marked](Policy::leased), if the leases are
+///   [only for marked policies](Self::only_marked);
 /// * a call with a sliding log or counter, unless [`sliding`](Self::sliding) is set;
 /// * a call with a policy that has [`block_for`](Policy::block_for) or
 ///   [`refund_lapsed`](Policy::refund_lapsed), or that is allowed to use [any
@@ -158,9 +160,15 @@ pub(super) struct Settings {
     pub(super) hot_after: u32,
     pub(super) max_leases: usize,
     pub(super) leases_sliding: bool,
+    pub(super) only_marked: bool,
 }
 
 impl Settings {
+    /// Returns `true` if a lease can admit these charges.
+    pub(super) fn can_lease(&self, charges: Charges<'_>) -> bool {
+        !self.only_marked || charges.iter().all(|charge| charge.policy.is_leased())
+    }
+
     pub(super) fn span_micros(&self) -> u64 {
         crate::time::micros_of(self.span)
     }
@@ -182,6 +190,7 @@ impl Lease {
             hot_after: 32,
             max_leases: 4_096,
             leases_sliding: false,
+            only_marked: false,
         };
         Self { clock: SystemClock::new(), settings }
     }
@@ -247,6 +256,30 @@ impl<C: Clock> Lease<C> {
     /// [`MAX_UNDO`](crate::algorithm::sliding_log::MAX_UNDO) records.
     pub fn sliding(mut self) -> Self {
         self.settings.leases_sliding = true;
+        self
+    }
+
+    /// Leases only policies that are marked by [`Policy::leased`], which is the word `leased` in the
+    /// text of a policy. By default, all policies are leased.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// use tidegate_core::{Lease, Limiter, StoreExt};
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// let store = MemoryStore::new().leased(Lease::new().only_marked());
+    /// for (policy, has_lease) in [("fixed-window 9000/1d", false), ("gcra 9000/1d leased", true)] {
+    ///     let limiter = Limiter::new(store.clone(), [policy.parse()?])?;
+    ///     for _ in 0..1_000 {
+    ///         assert!(limiter.acquire("ingest").await?.is_allowed());
+    ///     }
+    ///     assert_eq!(!store.stats().is_empty(), has_lease);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn only_marked(mut self) -> Self {
+        self.settings.only_marked = true;
         self
     }
 

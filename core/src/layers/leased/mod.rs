@@ -119,7 +119,7 @@ impl<S: Store + 'static, C: Clock + 'static> LeasedStore<S, C> {
 impl<S: Store + 'static, C: Clock + 'static> Store for LeasedStore<S, C> {
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         let keeper = &self.owner.keeper;
-        if !is_plain_acquire(&call) {
+        if !is_plain_acquire(&call) || !keeper.table.settings.can_lease(call.charges) {
             return pass(keeper, StoreCall { call, candidate: None });
         }
         match keeper.admit(call.charges) {

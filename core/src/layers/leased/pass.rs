@@ -98,7 +98,8 @@ pub(super) fn pass_many<'a, S: Store + 'static, C: Clock + 'static>(
     for call in calls {
         let states = state_keys(call.charges, hasher);
         let is_first = !states.iter().any(|state| sent_states.contains(state));
-        let admission = match is_plain_acquire(call) {
+        let can_lease = is_plain_acquire(call) && keeper.table.settings.can_lease(call.charges);
+        let admission = match can_lease {
             true if is_first => keeper.admit(call.charges).map_err(Some),
             true => Err(Some(keeper.table.candidate(call.charges))),
             false => Err(None),

@@ -273,3 +273,55 @@ fn a_chunk_ends_with_its_window() {
         });
     }
 }
+
+/// With [`Lease::only_marked`], a call is leased exactly if all of its policies are marked. Calls in
+/// a batch follow the same rule.
+#[test]
+fn only_marked_policies_are_leased() {
+    crate::run(async {
+        let plain = policy("plain: fixed-window 1000000/1h");
+        let marked = policy("marked: fixed-window 1000000/1h leased");
+        let other = policy("other: gcra 1000000/1h leased");
+        for (policies, is_leased) in [
+            (vec![&plain], false),
+            (vec![&marked], true),
+            (vec![&marked, &other], true),
+            (vec![&marked, &plain], false),
+        ] {
+            for in_batch in [false, true] {
+                let server = Server::new();
+                let (store, _) = node(&server, eager().only_marked(), Quality::GOOD);
+                let charges: Vec<_> =
+                    policies.iter().map(|policy| Charge::new(policy, "s")).collect();
+                let calls = [Call::acquire(&charges); 2];
+                for _ in 0..50 {
+                    let answers = match in_batch {
+                        true => store.decide_many(&calls).await,
+                        false => vec![store.decide(calls[0]).await],
+                    };
+                    assert!(answers.iter().all(|answer| answer.as_ref().unwrap().is_allowed()));
+                    sleep(Duration::from_millis(1)).await;
+                }
+                let has_local_calls = store.stats().local() > 0;
+                assert_eq!((has_local_calls, server.holds() > 0), (is_leased, is_leased));
+            }
+        }
+    });
+}
+
+/// A node refuses no call of an unmarked policy because of its chunks of a marked policy with the
+/// same state.
+#[test]
+fn an_unmarked_policy_gets_the_unspent_cost_of_a_marked_one() {
+    crate::run(async {
+        let server = Server::new();
+        let (plain, marked) =
+            (policy("p: fixed-window 1000/1h"), policy("p: fixed-window 1000/1h leased"));
+        let (store, _) = node(&server, eager().only_marked(), Quality::GOOD);
+        load(&store, &marked, 200, Duration::from_millis(200)).await;
+        let used = store.stats().local() + store.stats().passed();
+        assert!(remaining(&server, &marked) < 1_000 - used, "a part of a chunk is unspent");
+        let rest = [Charge::new(&plain, "s").cost(1_000 - used)];
+        assert!(store.decide(Call::acquire(&rest)).await.unwrap().is_allowed());
+    });
+}
