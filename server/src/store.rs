@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_cluster::StoreBuilder;
-use tidegate_core::layers::BreakerWatch;
-use tidegate_core::{Breaker, Error, Store, StoreExt};
+use tidegate_core::layers::{BreakerWatch, LeasedStore};
+use tidegate_core::{Breaker, Error, Lease, OnFailure, Share, Store, StoreExt};
 use tidegate_memory::MemoryStore;
 
 /// The URL of the store in the memory of this process.
@@ -15,8 +15,8 @@ pub const MEMORY: &str = "memory";
 /// Opens the store at `url`, which is `memory` or a URL that [`StoreBuilder`] supports. The store
 /// connects later.
 ///
-/// Every store has metrics. Calls to a store on a server are also sent in batches, and have a
-/// timeout and a circuit breaker.
+/// Every store has metrics. Calls to a store on a server are also sent in batches, have a timeout
+/// and a circuit breaker, and are leased if their policies are marked as leased.
 ///
 /// ```
 /// use std::time::Duration;
@@ -32,21 +32,30 @@ pub const MEMORY: &str = "memory";
 ///
 /// Returns an error if the URL has none of these forms.
 pub fn open(url: &str, settings: &StoreSettings) -> Result<Arc<dyn Store>, Error> {
-    open_watched(url, settings).map(|(store, _)| store)
+    open_watched(url, settings).map(|opened| opened.store)
 }
 
-/// Like [`open`], but also returns a handle that shows the state of the circuit breaker, if the
-/// store has one.
+/// A store with its layers, and handles to the layers.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct OpenedStore {
+    /// The store with all layers.
+    pub store: Arc<dyn Store>,
+    /// The state of the circuit breaker; `None` for a store in memory.
+    pub breaker: Option<BreakerWatch>,
+    /// The leases of the store; `None` for a store in memory.
+    pub leases: Option<LeasedStore<Arc<dyn Store>>>,
+}
+
+/// Like [`open`], but also returns handles to the layers.
 ///
 /// # Errors
 ///
 /// Returns the same errors as [`open`].
-pub fn open_watched(
-    url: &str,
-    settings: &StoreSettings,
-) -> Result<(Arc<dyn Store>, Option<BreakerWatch>), Error> {
+pub fn open_watched(url: &str, settings: &StoreSettings) -> Result<OpenedStore, Error> {
     if url == MEMORY {
-        return Ok((Arc::new(MemoryStore::new().observed()), None));
+        let store = Arc::new(MemoryStore::new().observed());
+        return Ok(OpenedStore { store, breaker: None, leases: None });
     }
     let builder = StoreBuilder::from_url(url).map_err(|error| match url.contains("://") {
         true => error,
@@ -70,8 +79,11 @@ pub fn open_watched(
     }
     let store = builder.response_timeout(settings.timeout).build()?.coalesced();
     let store = store.timeout(settings.timeout).breaker(Breaker::new());
-    let breaker = store.watch();
-    Ok((Arc::new(store.observed()), Some(breaker)))
+    let breaker = Some(store.watch());
+    let store: Arc<dyn Store> = Arc::new(store);
+    let leased = store.leased(Lease::new().only_marked().span(settings.lease_span));
+    let store = Arc::new(leased.clone().observed());
+    Ok(OpenedStore { store, breaker, leases: Some(leased) })
 }
 
 /// The settings of connections to a store.
@@ -81,6 +93,8 @@ pub struct StoreSettings {
     pub prefix: String,
     /// The timeout of calls.
     pub timeout: Duration,
+    /// The [span](Lease::span) of leases.
+    pub lease_span: Duration,
     /// The number of connections, which are used in turn. Each connection carries any number of
     /// concurrent calls.
     pub connections: usize,
@@ -158,6 +172,7 @@ impl Default for StoreSettings {
         Self {
             prefix: String::new(),
             timeout: Duration::from_secs(10),
+            lease_span: Duration::from_secs(1),
             connections: 1,
             password: Auth::default(),
             sentinel_auth: Auth::default(),
@@ -178,16 +193,24 @@ pub enum OnStoreError {
     Allow,
     /// The request is refused.
     Deny,
+    /// This server decides the request in its memory, with a share of each limit. If the shares of
+    /// all servers add up to 1, they together admit at most the limit while the store is away.
+    Share(Share),
 }
 
 impl OnStoreError {
-    /// Returns a store for calls that answers in this way if `store` fails.
+    /// Returns a store for calls that answers in this way if `store` fails. `memory` decides with a
+    /// share of each limit.
     #[must_use]
-    pub fn around(self, store: Arc<dyn Store>) -> Arc<dyn Store> {
+    pub fn around(self, store: Arc<dyn Store>, memory: &Arc<dyn Store>) -> Arc<dyn Store> {
         match self {
             Self::Error => store,
             Self::Allow => Arc::new(store.or_fail_open()),
             Self::Deny => Arc::new(store.or_fail_closed()),
+            Self::Share(share) => {
+                let fallback = OnFailure::fall_back_to(Arc::clone(memory), share);
+                Arc::new(store.on_failure(fallback.accept_no_share()))
+            }
         }
     }
 }

@@ -50,7 +50,7 @@ pub(super) enum Part {
 }
 
 impl PolicyError {
-    pub(super) fn new(message: impl Into<String>) -> Self {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
         Self(Box::new(Inner { message: message.into(), part: Part::Whole, marked: None }))
     }
 

@@ -8,10 +8,13 @@ mod signals;
 mod stores;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tidegate_core::Store;
+use tidegate_core::layers::LeasedStore;
+use tidegate_memory::MemoryStore;
 use tidegate_server::calls::resp::{self, RespSettings};
 use tidegate_server::calls::{Calls, v1};
 use tidegate_server::envoy::decide::Decider;
@@ -21,6 +24,7 @@ use tidegate_server::net::{descriptors, http};
 use tidegate_server::observe::activity::{Activity, ActivitySettings, Source};
 use tidegate_server::observe::unreadable::Unreadable;
 use tidegate_server::observe::{page, prometheus};
+use tidegate_server::store::OnStoreError;
 
 use crate::log::say;
 use crate::settings::{Settings, read_only_settings};
@@ -37,6 +41,7 @@ pub(crate) struct App<'s> {
     service: Arc<Service>,
     /// The store for calls of RESP and `/v1`.
     store: Arc<dyn Store>,
+    leases: Vec<Leases>,
     activity: Option<Arc<Activity>>,
     metrics: PrometheusHandle,
     limits: Limits,
@@ -63,17 +68,29 @@ impl<'s> App<'s> {
         let metrics = recorder.handle();
         metrics::set_global_recorder(recorder)?;
         prometheus::register();
-        let (service, activity) = service(settings).await?;
+        let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let (service, activity, leases) = service(settings, &memory).await?;
         let limits = match &settings.xds {
             Some(settings) => Limits::Xds(Box::new(settings.clone())),
             None => Limits::from_directory(settings.directory.clone(), &service)?,
         };
-        let store = settings.store.on_error.around(Arc::clone(service.decider().store()));
+        let store = Arc::clone(service.decider().store());
+        let store = settings.store.on_error.around(store, &memory);
         let listeners = Listeners::bind(settings).await?;
         let resp_settings =
             listeners.resp.as_ref().map(|resp| settings.resp.settings(resp.address));
         let resp_settings = resp_settings.transpose()?;
-        Ok(Self { settings, service, store, activity, metrics, limits, listeners, resp_settings })
+        Ok(Self {
+            settings,
+            service,
+            store,
+            leases,
+            activity,
+            metrics,
+            limits,
+            listeners,
+            resp_settings,
+        })
     }
 
     /// Serves until `shutdown` is ready and the requests in flight are answered.
@@ -82,7 +99,7 @@ impl<'s> App<'s> {
     ///
     /// Returns an error if the task of a protocol has panicked.
     pub(crate) async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Failure> {
-        let Self { settings, service, store, activity, metrics, limits, .. } = self;
+        let Self { settings, service, store, leases, activity, metrics, limits, .. } = self;
         let Listeners { grpc, http, resp, page, debug, metrics_alone } = self.listeners;
         let access = settings.http.listener.access(http.address);
         say(format_args!("gRPC on {}, JSON on {}", grpc.address, http.url()));
@@ -136,25 +153,50 @@ impl<'s> App<'s> {
         // that the metrics and the page include these requests.
         envoy.stop().await?;
         limits.abort();
-        others.stop().await
+        others.stop().await?;
+        // Otherwise, the unspent costs of the leases would stay charged.
+        let closed = leases.iter().map(Leases::close);
+        let closed = tokio::time::timeout(CLOSE_TIMEOUT, join_all(closed)).await;
+        if closed.is_err() {
+            tracing::warn!(
+                "the store has not answered the return of all leases within {CLOSE_TIMEOUT:?}"
+            );
+        }
+        Ok(())
     }
 }
 
-/// Returns the service, and the activity that the page shows if there is a page.
-async fn service(settings: &Settings) -> Result<(Arc<Service>, Option<Arc<Activity>>), Failure> {
+/// A store whose unspent leases are returned when the program ends.
+type Leases = LeasedStore<Arc<dyn Store>>;
+
+/// The maximum time for which the program waits until the leases are returned.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Returns the service, the activity that the page shows if there is a page, and the leases of all
+/// stores. `memory` decides while a store is away, if the settings require that.
+async fn service(
+    settings: &Settings,
+    memory: &Arc<dyn Store>,
+) -> Result<(Arc<Service>, Option<Arc<Activity>>, Vec<Leases>), Failure> {
     let store = &settings.store;
     let opened = stores::open("store", "the store", &store.url, &store.settings()?).await?;
     let mut decider = Decider::new(opened.store, settings.answers.clone());
-    let mut watched = vec![opened.watched];
+    let (mut watched, mut leases) = (vec![opened.watched], Vec::from_iter(opened.leases));
     if let Some(url) = &store.per_second_url {
         let connections = store.per_second_settings(url)?;
         let (role, name) = ("limits per second", "the store of limits per second");
         let opened = stores::open(role, name, url, &connections).await?;
         decider = decider.with_per_second_store(opened.store);
         watched.push(opened.watched);
+        leases.extend(opened.leases);
     }
     if let Some(cache) = store.deny_cache(watched.len()) {
         decider = decider.with_deny_cache(&cache);
+    } else if let Some(cache) = store.deny_cache_for_policies() {
+        decider = decider.with_deny_cache_for_policies(cache);
+    }
+    if let OnStoreError::Share(share) = store.on_error {
+        decider = decider.with_fallback(Arc::clone(memory), share);
     }
     let activity = settings.page.listener.address.is_some().then(|| {
         let mut shown = ActivitySettings::default();
@@ -166,8 +208,9 @@ async fn service(settings: &Settings) -> Result<(Arc<Service>, Option<Arc<Activi
         .same_domain(settings.same_domain)
         .on_store_error(store.on_error)
         .starting_without_limits(settings.starts_without_limits)
+        .leasing_all(settings.leases_all)
         .activity(activity.clone());
-    Ok((Arc::new(service), activity))
+    Ok((Arc::new(service), activity, leases))
 }
 
 /// Returns a function that logs requests of a protocol that cannot be read.

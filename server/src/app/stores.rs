@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use tidegate_core::Store;
+use tidegate_core::layers::LeasedStore;
 use tidegate_server::observe::activity::WatchedStore;
-use tidegate_server::store::{MEMORY, StoreSettings, open_watched};
+use tidegate_server::store::{MEMORY, OpenedStore, StoreSettings, open_watched};
 
 use super::{Failure, outages};
 
 /// A store, and its view for the page.
 pub(super) struct Opened {
     pub(super) store: Arc<dyn Store>,
+    pub(super) leases: Option<LeasedStore<Arc<dyn Store>>>,
     pub(super) watched: WatchedStore,
 }
 
@@ -27,8 +29,10 @@ pub(super) async fn open(
     url: &str,
     settings: &StoreSettings,
 ) -> Result<Opened, Failure> {
-    let (store, breaker) = open_watched(url, settings)?;
+    let OpenedStore { store, breaker, leases, .. } = open_watched(url, settings)?;
+    let stats = leases.as_ref().map(LeasedStore::stats);
     let watched = WatchedStore::new(role, url, Arc::clone(&store), breaker.clone());
+    let watched = watched.with_leases(stats);
     let url = watched.url();
     if url == MEMORY {
         tracing::info!(
@@ -44,5 +48,5 @@ pub(super) async fn open(
         // The task ends with the program.
         tokio::spawn(outages::report(name.to_owned(), Arc::clone(&store), breaker));
     }
-    Ok(Opened { store, watched })
+    Ok(Opened { store, leases, watched })
 }

@@ -30,6 +30,7 @@ pub struct Service {
     on_store_error: OnStoreError,
     same_domain: SameDomain,
     starts_without_limits: bool,
+    leases_all: bool,
     activity: Option<Arc<Activity>>,
     is_draining: AtomicBool,
     unreadable: unreadable::Log,
@@ -77,6 +78,7 @@ impl Service {
             on_store_error: OnStoreError::default(),
             same_domain: SameDomain::default(),
             starts_without_limits: false,
+            leases_all: false,
             activity: None,
             is_draining: AtomicBool::new(false),
             unreadable: unreadable::Log::default(),
@@ -101,6 +103,12 @@ impl Service {
     #[must_use]
     pub fn same_domain(self, same_domain: SameDomain) -> Self {
         Self { same_domain, ..self }
+    }
+
+    /// Sets whether all limits that can be leased are leased: see [`Config::lease_all`].
+    #[must_use]
+    pub fn leasing_all(self, leases_all: bool) -> Self {
+        Self { leases_all, ..self }
     }
 
     /// Records the decisions in `activity`.
@@ -157,6 +165,7 @@ impl Service {
         config: Result<Config, ConfigError>,
     ) -> Result<(), LoadError> {
         let loaded = config
+            .map(|config| if self.leases_all { config.lease_all() } else { config })
             .map_err(LoadError::Config)
             .and_then(|config| self.decider.set_config(config).map_err(LoadError::Store));
         self.stats.load(loaded.is_ok());
@@ -215,14 +224,20 @@ impl Service {
         let decided = self.decider.decide(request).await;
         let took = start.elapsed();
         self.count(&decided, took, || self.decider.limits_of(request));
-        let code = match (&decided, self.on_store_error) {
-            (Err(DecideError::Store(error)), OnStoreError::Allow) if may_hide(error) => Code::Ok,
-            (Err(DecideError::Store(error)), OnStoreError::Deny) if may_hide(error) => {
-                Code::OverLimit
-            }
-            _ => return decided.map(|decided| decided.response),
-        };
-        Ok(undecided(request, code))
+        match (&decided, self.on_store_error) {
+            (Err(DecideError::Store(error)), answer) if may_hide(error) => match answer {
+                OnStoreError::Error => {}
+                OnStoreError::Allow => return Ok(undecided(request, Code::Ok)),
+                OnStoreError::Deny => return Ok(undecided(request, Code::OverLimit)),
+                OnStoreError::Share(_) => {
+                    if let Some(decided) = self.decider.decide_by_fallback(request).await {
+                        return decided.map(|decided| decided.response);
+                    }
+                }
+            },
+            _ => {}
+        }
+        decided.map(|decided| decided.response)
     }
 
     fn count(

@@ -83,7 +83,8 @@ pub(super) struct Flags {
     #[arg(long, value_name = "HOST:PORT")]
     page: Option<String>,
     /// Answer to a request that the store cannot decide: error (Envoy then decides by its
-    /// failure_mode_deny), allow or deny [default: error] [env: TIDEGATE_ON_STORE_ERROR]
+    /// failure_mode_deny), allow, deny, or share:1/3 (this server decides, with that share of each
+    /// limit) [default: error] [env: TIDEGATE_ON_STORE_ERROR]
     #[arg(long, value_name = "ANSWER")]
     on_store_error: Option<String>,
     /// Time after SIGTERM during which the server still decides requests while its health is

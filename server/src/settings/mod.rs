@@ -155,6 +155,7 @@ pub(crate) struct Settings {
     /// The directory of the limits, unless a management server sends them.
     pub(crate) directory: PathBuf,
     pub(crate) same_domain: SameDomain,
+    pub(crate) leases_all: bool,
     /// The management server; `None` if the limits are in a directory.
     pub(crate) xds: Option<XdsSettings>,
     /// Whether the server is healthy before the management server has sent limits.
@@ -217,6 +218,7 @@ impl Settings {
         let is_xds = values.get("limits.source", choice(&[("files", false), ("xds", true)]))?;
         let directory = values.get("limits.directory", text())?;
         let same_domain = values.get("limits.merge_domains", switch())?;
+        let leases_all = values.get("limits.lease_all", switch())?;
         let answers = answers(values)?;
         let xds = xds::read(values)?;
         let starts_without_limits = values.get("xds.start_without_limits", switch())?;
@@ -228,6 +230,7 @@ impl Settings {
             page,
             directory: directory.into(),
             same_domain: if same_domain { SameDomain::Merge } else { SameDomain::Refuse },
+            leases_all,
             xds: is_xds.then_some(xds),
             starts_without_limits,
             answers,

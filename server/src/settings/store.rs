@@ -3,15 +3,16 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tidegate_core::DenyCache;
+use tidegate_core::{DenyCache, Lease, Share};
 #[cfg(feature = "tls")]
 use tidegate_server::store::Certificates;
-use tidegate_server::store::OnStoreError;
-use tidegate_server::store::{Auth, StoreSettings, is_encrypted};
+use tidegate_server::store::{Auth, MEMORY, OnStoreError, StoreSettings, is_encrypted};
 
 use super::Mistake;
 use super::listener::secret_of;
-use super::values::{Values, choice, file, number, optional, span, text, url};
+use super::values::{
+    Kind, Values, file, number, optional, span, span_or_zero, span_within, text, text_as, url,
+};
 
 /// The settings of the store, and of the store for limits per second.
 pub(crate) struct Store {
@@ -27,6 +28,8 @@ pub(crate) struct Store {
     #[cfg_attr(not(feature = "tls"), allow(dead_code, reason = "no connection is encrypted"))]
     tls: [Option<PathBuf>; 3],
     deny_cache_bytes: usize,
+    deny_cache_age: Duration,
+    lease_span: Duration,
     pub(crate) on_error: OnStoreError,
 }
 
@@ -48,12 +51,10 @@ impl Store {
             values.get("store.tls_key", file())?,
         ];
         let deny_cache_bytes = values.get("store.deny_cache_bytes", number(0, usize::MAX))?;
-        let answers = [
-            ("error", OnStoreError::Error),
-            ("allow", OnStoreError::Allow),
-            ("deny", OnStoreError::Deny),
-        ];
-        let on_error = values.get("store.on_error", choice(&answers))?;
+        let deny_cache_age = values.get("store.deny_cache_age", span_or_zero())?;
+        let lease_span =
+            values.get("store.lease_span", span_within(Lease::MIN_SPAN, Lease::MAX_SPAN))?;
+        let on_error = values.get("store.on_error", on_error())?;
         Ok(Self {
             url: store_url,
             password,
@@ -66,6 +67,8 @@ impl Store {
             key_prefix,
             tls,
             deny_cache_bytes,
+            deny_cache_age,
+            lease_span,
             on_error,
         })
     }
@@ -102,6 +105,7 @@ impl Store {
         Ok(StoreSettings {
             prefix: self.key_prefix.clone(),
             timeout,
+            lease_span: self.lease_span,
             password: password.clone(),
             sentinel_auth: sentinel_login.clone(),
             #[cfg(feature = "tls")]
@@ -130,9 +134,31 @@ impl Store {
         is_encrypted(&self.url) || self.per_second_url.as_deref().is_some_and(is_encrypted)
     }
 
+    /// Returns the cache of denials for policies, if there is one. A store in memory needs none.
+    pub(crate) fn deny_cache_for_policies(&self) -> Option<DenyCache> {
+        let is_on = self.url != MEMORY && !self.deny_cache_age.is_zero();
+        is_on.then(|| DenyCache::new().max_age(self.deny_cache_age))
+    }
+
     /// Returns the cache of denials for each of `stores` stores, if there is one.
     pub(crate) fn deny_cache(&self, stores: usize) -> Option<DenyCache> {
         let bytes = self.deny_cache_bytes;
         (bytes > 0).then(|| DenyCache::new().max_bytes(bytes / stores))
     }
+}
+
+/// Reads the answer to a request that the store cannot decide.
+fn on_error() -> Kind<impl Fn(&str) -> Result<OnStoreError, String>> {
+    text_as(|text: &str| match text {
+        "error" => Ok(OnStoreError::Error),
+        "allow" => Ok(OnStoreError::Allow),
+        "deny" => Ok(OnStoreError::Deny),
+        _ => {
+            let share = text.strip_prefix("share:").and_then(|share| share.parse().ok());
+            let share = share.filter(|share: &Share| share.apply(u64::MAX) > 0);
+            share.map(OnStoreError::Share).ok_or_else(|| {
+                "error, allow, deny, or share: with a share above 0, such as share:1/3".to_owned()
+            })
+        }
+    })
 }

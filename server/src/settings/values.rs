@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use tidegate_core::parse_duration;
+use tidegate_core::{format_duration, parse_duration};
 use tidegate_server::envoy::decide::NearLimitRatio;
 use tidegate_server::observe::activity::without_secrets;
 
@@ -237,6 +237,18 @@ pub(super) fn span() -> Kind<impl Fn(&str) -> Result<Duration, String>> {
     let bound = "a span of time from 1us to 71 years, such as 250ms, 90s or 1h30m";
     let read = move |text: &str| parse_duration(text).map_err(|_| bound.to_owned());
     Kind { form: Form::Text, read }
+}
+
+/// Reads a span from `min` to `max`.
+pub(super) fn span_within(
+    min: Duration,
+    max: Duration,
+) -> Kind<impl Fn(&str) -> Result<Duration, String>> {
+    text_as(move |text: &str| {
+        let span = (span().read)(text)?;
+        let bound = || format!("from {} to {}", format_duration(min), format_duration(max));
+        (min..=max).contains(&span).then_some(span).ok_or_else(bound)
+    })
 }
 
 /// Reads a span of time, or `0s`.

@@ -1,6 +1,7 @@
 //! The cache of denials (`LOCAL_CACHE_SIZE_IN_BYTES`).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -25,13 +26,18 @@ const CONFIG: &str = "domain: d\ndescriptors:\n\
 
 type Counting = Arc<FaultyStore<MemoryStore<ManualClock>>>;
 
-/// Returns a scene whose decider has a cache. Also returns the store, which counts its calls.
-fn cached(behaviour: Behaviour) -> (Scene, Counting) {
+/// Returns a scene whose decider has a cache, of all denials or of policies for a second. Also
+/// returns the store, which counts its calls.
+fn cached(behaviour: Behaviour, only_policies: bool) -> (Scene, Counting) {
     let clock = ManualClock::new(Timestamp::from_micros(START * 1_000_000));
     let store = MemoryStore::builder().clock(clock.clone()).build();
     let store = Arc::new(store.layer(Faults::new(vec![])));
     let decider = Decider::new(Arc::clone(&store) as Arc<dyn Store>, behaviour);
-    let decider = decider.with_deny_cache(&DenyCache::new().clock(clock.clone()));
+    let cache = DenyCache::new().clock(clock.clone());
+    let decider = match only_policies {
+        true => decider.with_deny_cache_for_policies(cache.max_age(Duration::from_secs(1))),
+        false => decider.with_deny_cache(&cache),
+    };
     decider.set_config(read(CONFIG).unwrap()).unwrap();
     (Scene { decider, clock }, store)
 }
@@ -45,7 +51,7 @@ fn over(scene: &Scene, key: &str) -> (u64, u64) {
 
 #[test]
 fn a_limit_that_is_over_is_refused_without_the_store_until_its_window_ends() {
-    let (scene, store) = cached(Behaviour::default());
+    let (scene, store) = cached(Behaviour::default(), false);
     assert_eq!([over(&scene, "minute"), over(&scene, "minute")], [(0, 0), (0, 0)]);
     // The store counts the first hit over the limit, and the cache learns the denial.
     assert_eq!(over(&scene, "minute"), (1, 0));
@@ -64,7 +70,7 @@ fn a_limit_that_is_over_is_refused_without_the_store_until_its_window_ends() {
 
 #[test]
 fn a_policy_that_denies_is_refused_without_the_store_until_it_admits() {
-    let (scene, store) = cached(Behaviour::default());
+    let (scene, store) = cached(Behaviour::default(), false);
     let asked = [over(&scene, "login"), over(&scene, "login"), over(&scene, "login")];
     assert_eq!(asked, [(0, 0), (0, 0), (1, 0)]);
     let calls = store.as_layer().calls();
@@ -76,7 +82,7 @@ fn a_policy_that_denies_is_refused_without_the_store_until_it_admits() {
 
 #[test]
 fn a_refund_and_a_reset_by_this_server_end_a_cached_denial() {
-    let (scene, _) = cached(Behaviour::default());
+    let (scene, _) = cached(Behaviour::default(), false);
     for _ in 0..4 {
         scene.passes("d", &[&[("minute", "")]]);
         scene.passes("d", &[&[("login", "")]]);
@@ -97,7 +103,7 @@ fn a_refund_and_a_reset_by_this_server_end_a_cached_denial() {
 fn a_cached_denial_spares_the_other_limits_of_a_request() {
     let mut behaviour = Behaviour::default();
     behaviour.spares_others_when_over = true;
-    let (scene, _) = cached(behaviour);
+    let (scene, _) = cached(behaviour, false);
     for _ in 0..4 {
         scene.passes("d", &[&[("minute", "")]]);
     }
@@ -126,6 +132,44 @@ fn limits_per_second_have_a_cache_of_their_store() {
     assert_eq!((own.as_layer().calls(), all.as_layer().calls()), (calls, 0));
 }
 
+#[test]
+fn the_cache_for_policies_answers_no_other_call() {
+    let (scene, store) = cached(Behaviour::default(), true);
+    let calls_of_a_refusal = |key: &str| {
+        for _ in 0..6 {
+            scene.passes("d", &[&[(key, "")]]);
+        }
+        let before = store.as_layer().calls();
+        assert!(!scene.passes("d", &[&[(key, "")]]));
+        store.as_layer().calls() - before
+    };
+    assert_eq!(["login", "bucket"].map(calls_of_a_refusal), [0, 0]);
+    assert!(["minute", "second", "report"].map(calls_of_a_refusal).iter().all(|calls| *calls > 0));
+    // Calls of `/v1` and RESP use this store.
+    let policy: Policy = "policy: sliding-log 2/1m".parse().unwrap();
+    let charges = [Charge::new(&policy, "d|login=")];
+    let before = store.as_layer().calls();
+    let denied = block_on(scene.decider.store().decide(Call::acquire(&charges)));
+    assert!(denied.unwrap().is_denied());
+    assert_eq!(store.as_layer().calls(), before + 1);
+}
+
+#[test]
+fn a_reset_by_another_server_takes_effect_within_the_age_of_the_cache() {
+    let (scene, store) = cached(Behaviour::default(), true);
+    let policy: Policy = "policy: sliding-log 2/1m".parse().unwrap();
+    let charges = [Charge::new(&policy, "d|login=")];
+    let passes = || scene.passes("d", &[&[("login", "")]]);
+    assert_eq!([passes(), passes(), passes()], [true, true, false]);
+    let _ = block_on(store.decide(Call::new(Operation::Reset, &charges))).unwrap();
+    assert!(!passes());
+    scene.advance(1);
+    assert_eq!([passes(), passes(), passes()], [true, true, false]);
+    // A reset by this server takes effect immediately.
+    let _ = block_on(scene.decider.store().decide(Call::new(Operation::Reset, &charges))).unwrap();
+    assert!(passes());
+}
+
 proptest! {
     #[test]
     fn with_the_cache_each_request_has_the_same_response(
@@ -139,11 +183,12 @@ proptest! {
         ),
         all_or_none in any::<bool>(),
         spares_others_when_over in any::<bool>(),
+        only_policies in any::<bool>(),
     ) {
         let mut behaviour = Behaviour::default();
         behaviour.all_or_none = all_or_none;
         behaviour.spares_others_when_over = spares_others_when_over;
-        let (with, _) = cached(behaviour.clone());
+        let (with, _) = cached(behaviour.clone(), only_policies);
         let without = Scene::with(CONFIG, behaviour);
         for (descriptors, seconds, is_refund) in requests {
             let descriptor = |(key, cost): &(&str, u64)| match is_refund && *key == "report" {

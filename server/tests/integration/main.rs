@@ -20,6 +20,7 @@ mod hostile;
 mod http;
 mod json;
 mod layers;
+mod leases;
 mod operation;
 mod page;
 mod policies;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_memory::MemoryStore;
 use tidegate_server::envoy::decide::{Behaviour, Decider};
 use tidegate_server::envoy::service::Service;
 use tidegate_server::store::{Auth, OnStoreError, StoreSettings, open};
@@ -171,6 +172,19 @@ async fn a_store_that_is_down_is_answered_as_it_is_set() {
         let response = service.should_rate_limit(&asked).await.unwrap();
         assert_eq!(is_ok(&response), passes);
         assert_eq!(response.statuses.len(), 2);
+    }
+    let shares = Service::new(
+        at(&redis.url()).with_fallback(Arc::new(MemoryStore::new()), "1/3".parse().unwrap()),
+    );
+    let shares = shares.on_store_error(OnStoreError::Share("1/3".parse().unwrap()));
+    let passes = async |descriptors| {
+        is_ok(&shares.should_rate_limit(&request("d", descriptors)).await.unwrap())
+    };
+    // A third of 3, of 9 and of 5. A third of 2 rounds down to 0.
+    for (key, limit) in [("a", 1), ("b", 3), ("p", 1), ("q", 0)] {
+        for sent in 1..=5 {
+            assert_eq!(passes(vec![descriptor(&[(key, "share")])]).await, sent <= limit, "{key}");
+        }
     }
     // An error in the request is reported regardless of the setting.
     assert!(allow.should_rate_limit(&request("", vec![])).await.is_err());

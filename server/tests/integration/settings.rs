@@ -236,7 +236,7 @@ async fn a_mistake_in_the_file_is_an_error_with_its_place_and_a_suggestion() {
         ("[grpc", ":1:6: ", 2),
         (
             "[store]\non_error = 'pass'",
-            ":2:12: store.on_error is `pass`; it must be error, allow or deny",
+            ":2:12: store.on_error is `pass`; it must be error, allow, deny, or share: with a share",
             2,
         ),
         ("[http]\naddress = ''", "http.address is empty; it must be HOST:PORT", 1),

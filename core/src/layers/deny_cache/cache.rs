@@ -15,6 +15,8 @@ pub(super) struct Cache {
     pub(super) clock_guard: ClockGuard,
     pub(super) hasher: RandomState,
     pub(super) only_exact: bool,
+    /// The maximum time in microseconds for which a denial is valid.
+    pub(super) max_age: u64,
     pub(super) fixed_bytes: usize,
     pub(super) max_bytes: usize,
     pub(super) meter: CacheMeter,
@@ -30,7 +32,7 @@ const ORDINARY_BYTES: usize = 400;
 const GENERATIONS_PER_SLOT: usize = 2;
 
 impl Cache {
-    pub(super) fn new(max_bytes: usize, only_exact: bool) -> Self {
+    pub(super) fn new(max_bytes: usize, only_exact: bool, max_age: u64) -> Self {
         let slots = max_bytes / ORDINARY_BYTES;
         let counts = slots * GENERATIONS_PER_SLOT;
         let fixed_bytes = 2 * size_of::<usize>()
@@ -43,6 +45,7 @@ impl Cache {
             clock_guard: ClockGuard::default(),
             hasher: RandomState::default(),
             only_exact,
+            max_age,
             fixed_bytes,
             max_bytes,
             meter: CacheMeter::default(),

@@ -1,5 +1,8 @@
 //! Configuration of the deny cache.
 
+use std::time::Duration;
+
+use crate::time::micros_of;
 use crate::{Clock, SystemClock};
 
 /// Configures a cache of denials, for [`StoreExt::deny_cache`](crate::StoreExt::deny_cache).
@@ -59,8 +62,8 @@ use crate::{Clock, SystemClock};
 /// [`only_exact`](Self::only_exact), the store answers calls with such charges.
 ///
 /// The cache does not notice changes that other processes make in the store, until the cached
-/// denial ends. So a refund, a reset or a raised limit in another process takes effect in this
-/// process up to `retry_after` later.
+/// denial ends. So a refund or a reset in another process takes effect in this process up to
+/// `retry_after` later, and at most the [maximum age](Self::max_age) later.
 ///
 /// The cache measures the time of a denial from before the call was sent. So a denial does not end
 /// later in the cache than in the store, even if the two clocks differ by years. The clocks of the
@@ -89,12 +92,18 @@ pub struct DenyCache<C = SystemClock> {
     pub(super) clock: C,
     pub(super) max_bytes: usize,
     pub(super) only_exact: bool,
+    pub(super) max_age: u64,
 }
 
 impl DenyCache {
     /// Creates a configuration for a cache of at most 16 MiB, with the system clock.
     pub fn new() -> Self {
-        Self { clock: SystemClock::new(), max_bytes: 16 << 20, only_exact: false }
+        Self {
+            clock: SystemClock::new(),
+            max_bytes: 16 << 20,
+            only_exact: false,
+            max_age: u64::MAX,
+        }
     }
 }
 
@@ -122,9 +131,42 @@ impl<C: Clock> DenyCache<C> {
         Self { only_exact: true, ..self }
     }
 
+    /// Sets the maximum time for which a cached denial answers calls. After that time, the next call
+    /// is sent to the store. By default, a denial answers calls until it ends.
+    ///
+    /// A refund or a reset in another process takes effect in this process within the maximum age.
+    /// With an age of a second, a flood on one subject still costs the store only one call per
+    /// second.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use std::time::Duration;
+    /// use tidegate_core::{DenyCache, Limiter, ManualClock, StoreExt};
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// let clock = ManualClock::default();
+    /// let shared = std::sync::Arc::new(MemoryStore::builder().clock(clock.clone()).build());
+    /// let cache = DenyCache::new().clock(clock.clone()).max_age(Duration::from_secs(1));
+    /// let policy = || "day: fixed-window 1/1d".parse();
+    /// let limiter = Limiter::new(shared.clone().deny_cache(cache), [policy()?])?;
+    /// assert!(limiter.acquire("alice").await?.is_allowed());
+    /// assert!(limiter.acquire("alice").await?.is_denied());
+    ///
+    /// Limiter::new(shared, [policy()?])?.subject("alice").reset().await?; // in another process
+    /// assert!(limiter.acquire("alice").await?.is_denied());
+    /// clock.advance(Duration::from_secs(1));
+    /// assert!(limiter.acquire("alice").await?.is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn max_age(self, age: Duration) -> Self {
+        Self { max_age: micros_of(age), ..self }
+    }
+
     /// Sets the clock that determines when a cached denial ends. The default is [`SystemClock`].
     pub fn clock<D: Clock>(self, clock: D) -> DenyCache<D> {
-        let Self { max_bytes, only_exact, .. } = self;
-        DenyCache { clock, max_bytes, only_exact }
+        let Self { max_bytes, only_exact, max_age, .. } = self;
+        DenyCache { clock, max_bytes, only_exact, max_age }
     }
 }

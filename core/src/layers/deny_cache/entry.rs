@@ -113,6 +113,7 @@ impl CachedDenial {
         sent: ClockReading,
         counts: &KeyGenerations,
         only_exact: bool,
+        max_age: u64,
     ) -> Option<Self> {
         if decision.is_allowed() || decision.degraded().is_some() {
             return None;
@@ -124,7 +125,7 @@ impl CachedDenial {
         if verdicts.len() != call.charges.len() || counts.len() != call.charges.len() {
             return None;
         }
-        let mut stays = u64::MAX;
+        let mut stays = max_age;
         let mut charges = SmallVec::with_capacity(call.charges.len());
         let len = call.charges.iter().map(|charge| charge.tenant.len() + charge.subject.len());
         let mut names = SmallVec::with_capacity(len.sum());
@@ -264,6 +265,7 @@ mod tests {
             sent,
             &counts,
             false,
+            u64::MAX,
         )
         .unwrap();
         let matches = |charges: &[Charge<'_>]| denial.matches(charges.into());

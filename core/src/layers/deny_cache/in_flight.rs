@@ -61,7 +61,8 @@ impl<'a> InFlight<'a> {
         if key.hash.is_none() || !is_cacheable(&key.call) {
             return;
         }
-        let denial = CachedDenial::new(&key.call, decision, *at, counts, cache.only_exact);
+        let (only_exact, max_age) = (cache.only_exact, cache.max_age);
+        let denial = CachedDenial::new(&key.call, decision, *at, counts, only_exact, max_age);
         let is_valid = |denial: &CachedDenial| denial.is_valid(key, *at, &cache.generations);
         if let Some(denial) = denial.filter(is_valid) {
             cache.table.insert(key, denial, *at);
@@ -111,15 +112,22 @@ pub(super) struct Batch<'a> {
 
 impl<'a> Batch<'a> {
     /// Finds the cached denials of the calls. A call that shares a key with an earlier call to the
-    /// store is sent to the store too, because the earlier call can change the answer.
-    pub(super) fn look_up(cache: &'a Cache, clock: &impl Clock, calls: &'a [Call<'a>]) -> Self {
+    /// store is sent to the store too, because the earlier call can change the answer. If the cache
+    /// must not answer calls, all calls are sent to the store.
+    pub(super) fn look_up(
+        cache: &'a Cache,
+        clock: &impl Clock,
+        calls: &'a [Call<'a>],
+        answers: bool,
+    ) -> Self {
         let at = cache.clock_guard.now(clock);
         let mut in_flight = HashSet::with_hasher(cache.hasher.clone());
         let mut batch = Self { known: Vec::with_capacity(calls.len()), sent: vec![] };
         for call in calls {
             let key = CallKey::new(*call, &cache.hasher);
-            let may_be_cached =
-                is_cacheable(call) && !key.keys.iter().any(|key| in_flight.contains(key));
+            let may_be_cached = answers
+                && is_cacheable(call)
+                && !key.keys.iter().any(|key| in_flight.contains(key));
             let known = if may_be_cached { cache.find(&key, at) } else { None };
             if known.is_none() {
                 in_flight.extend(key.keys.iter().copied());

@@ -17,7 +17,7 @@ use self::cache::Cache;
 use self::entry::{CallKey, is_cacheable};
 use self::in_flight::{Batch, InFlight};
 use super::layered::{Layer, Layered};
-use crate::{Answer, Call, Clock, Decision, Error, Store, SystemClock};
+use crate::{Answer, Call, Clock, Decision, Error, Store, StoreExt, SystemClock};
 
 /// A store that keeps denials in memory, and answers denied calls from memory until the denial
 /// ends: see [`DenyCache`].
@@ -27,12 +27,14 @@ pub type DenyCacheStore<S, C = SystemClock> = Layered<DenyCacheLayer<C>, S>;
 pub struct DenyCacheLayer<C = SystemClock> {
     clock: C,
     cache: Arc<Cache>,
+    /// Whether the cache answers calls.
+    answers: bool,
 }
 
 impl<C> DenyCacheLayer<C> {
     pub(super) fn new(config: DenyCache<C>) -> Self {
-        let cache = Arc::new(Cache::new(config.max_bytes, config.only_exact));
-        Self { clock: config.clock, cache }
+        let DenyCache { clock, max_bytes, only_exact, max_age } = config;
+        Self { clock, cache: Arc::new(Cache::new(max_bytes, only_exact, max_age)), answers: true }
     }
 }
 
@@ -64,12 +66,48 @@ impl<S, C> DenyCacheStore<S, C> {
     where
         C: Clock,
     {
-        let DenyCacheLayer { clock, cache } = self.as_layer();
+        let DenyCacheLayer { clock, cache, .. } = self.as_layer();
         if !is_cacheable(&call) {
             return None;
         }
         let key = CallKey::new(call, &cache.hasher);
         cache.find_hit(&key, cache.clock_guard.now(clock))
+    }
+
+    /// Returns a store with the same cache that sends each call to the inner store. The cache also
+    /// learns denials from these calls, and these calls also invalidate denials.
+    ///
+    /// Some callers of a service cannot accept that a reset by another process takes effect later.
+    /// They use this store, and the other callers use the store with the cache.
+    ///
+    /// ```
+    /// use tidegate_core::{Call, Charge, DenyCache, Policy, Store, StoreExt};
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let cached = std::sync::Arc::new(MemoryStore::new()).deny_cache(DenyCache::new());
+    /// let direct = cached.without_answers();
+    /// let policy: Policy = "fixed-window 1/1d".parse()?;
+    /// let charges = [Charge::new(&policy, "alice")];
+    /// for _ in 0..3 {
+    ///     direct.decide(Call::acquire(&charges)).await?;
+    /// }
+    /// assert_eq!(cached.stats().hits(), 0);
+    /// assert!(cached.decide(Call::acquire(&charges)).await?.is_denied());
+    /// assert_eq!(cached.stats().hits(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn without_answers(&self) -> Self
+    where
+        S: Store + Clone,
+        C: Clock + Clone,
+    {
+        let DenyCacheLayer { clock, cache, .. } = self.as_layer();
+        let (clock, cache) = (clock.clone(), Arc::clone(cache));
+        self.inner().clone().layer(DenyCacheLayer { clock, cache, answers: false })
     }
 
     /// Returns a handle to the statistics of the cache. The handle stays valid when the store is
@@ -86,7 +124,8 @@ impl<S: Store, C: Clock> Layer<S> for DenyCacheLayer<C> {
     fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         let key = CallKey::new(call, &self.cache.hasher);
         let at = self.cache.clock_guard.now(&self.clock);
-        if is_cacheable(&call)
+        if self.answers
+            && is_cacheable(&call)
             && let Some(decision) = self.cache.find(&key, at)
         {
             return Answer::ready(Ok(decision));
@@ -100,7 +139,7 @@ impl<S: Store, C: Clock> Layer<S> for DenyCacheLayer<C> {
         inner: &'a S,
         calls: &'a [Call<'a>],
     ) -> Answer<'a, Vec<Result<Decision, Error>>> {
-        let batch = Batch::look_up(&self.cache, &self.clock, calls);
+        let batch = Batch::look_up(&self.cache, &self.clock, calls, self.answers);
         match batch.in_flight() {
             0 => Answer::ready(batch.merge(vec![])),
             sent if sent == calls.len() => {
@@ -116,7 +155,7 @@ impl<S: Store, C: Clock> Layer<S> for DenyCacheLayer<C> {
     /// Returns `None` if the denial of the call is cached, so that the call does not wait for a
     /// batch.
     fn batch_group(&self, inner: &S, call: &Call<'_>) -> Option<u64> {
-        let is_denied = is_cacheable(call) && {
+        let is_denied = self.answers && is_cacheable(call) && {
             let key = CallKey::new(*call, &self.cache.hasher);
             self.cache.contains(&key, self.cache.clock_guard.now(&self.clock))
         };

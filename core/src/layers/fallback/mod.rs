@@ -32,8 +32,9 @@ use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store};
 /// unless [`also_on`](OnFailure::also_on) includes it.
 ///
 /// If the share of a policy rounds down to 0, the policy is rejected when a
-/// [`Limiter`](crate::Limiter) is built. Without a limiter, such a policy is not checked and fails
-/// closed. A shadow policy never refuses, even during an outage.
+/// [`Limiter`](crate::Limiter) is built, unless the configuration
+/// [accepts](OnFailure::accept_no_share) it. Without a limiter, such a policy is not checked. The
+/// policy then fails closed. A shadow policy never refuses, even during an outage.
 ///
 /// If one charge of a failed call fails closed, the whole call is refused. The charges that fall
 /// back are sent to the fallback store in one call. The fallback store makes either all of these
@@ -83,6 +84,9 @@ impl FallbackLayer {
     /// policy would be refused, and nothing would show this before the outage.
     fn check_share(&self, policy: &Policy) -> Result<(), Error> {
         let Setting::FallBack(share) = self.settings.setting(policy) else { return Ok(()) };
+        if self.settings.accepts_no_share {
+            return Ok(());
+        }
         let (limit, min) = (policy.limit(), share.min_whole());
         match min.filter(|min| (1..*min).contains(&limit)) {
             // The share of a shadow policy is not checked, because a shadow refuses nothing.

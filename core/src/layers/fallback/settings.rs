@@ -53,6 +53,7 @@ pub(super) struct Settings {
     pub(super) retry_hint: Duration,
     pub(super) clock: Arc<dyn Clock>,
     hides_misconfigured: bool,
+    pub(super) accepts_no_share: bool,
 }
 
 impl Settings {
@@ -105,6 +106,7 @@ impl OnFailure {
             retry_hint: Duration::from_secs(1),
             clock: Arc::new(SystemClock::new()),
             hides_misconfigured: false,
+            accepts_no_share: false,
         };
         Self { settings, fallback: PhantomData }
     }
@@ -115,6 +117,13 @@ impl OnFailure<HasFallback> {
     /// of the limit.
     pub fn fall_back_for(self, policy: &str, share: Share) -> Self {
         self.for_policy(policy, Setting::FallBack(share))
+    }
+
+    /// Accepts policies whose share rounds down to 0, and refuses their failed calls. By default,
+    /// such policies are rejected when a [`Limiter`](crate::Limiter) is built.
+    pub fn accept_no_share(mut self) -> Self {
+        self.settings.accepts_no_share = true;
+        self
     }
 }
 

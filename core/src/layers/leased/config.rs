@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::key::why_not_leased;
 use crate::{Charges, Clock, Policy, PolicyError, Share, SystemClock};
 
 /// Configures leases, for [`StoreExt::leased`](super::super::StoreExt::leased).
@@ -257,6 +258,28 @@ impl<C: Clock> Lease<C> {
     pub fn sliding(mut self) -> Self {
         self.settings.leases_sliding = true;
         self
+    }
+
+    /// Checks that a policy can be leased.
+    ///
+    /// ```
+    /// use tidegate_core::Lease;
+    ///
+    /// assert!(Lease::new().check(&"fixed-window 9000/1d".parse()?).is_ok());
+    /// let error = Lease::new().check(&"fixed-window 9/1m block 1h".parse()?).unwrap_err();
+    /// assert!(error.to_string().contains("`block` and a lease exclude each other"));
+    /// # Ok::<(), tidegate_core::PolicyError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns an error with the reason if the store decides each call with this policy: see [what
+    /// is leased](Self#what-is-leased).
+    pub fn check(&self, policy: &Policy) -> Result<(), PolicyError> {
+        match why_not_leased(policy, self.settings.leases_sliding) {
+            Some(reason) => Err(PolicyError::new(reason)),
+            None => Ok(()),
+        }
     }
 
     /// Leases only policies that are marked by [`Policy::leased`], which is the word `leased` in the

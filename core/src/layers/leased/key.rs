@@ -60,26 +60,27 @@ pub(super) fn can_be_leased(charges: Charges<'_>, leases_sliding: bool) -> bool 
         && charges.iter().enumerate().all(|(index, charge)| {
             charge.cost > 0
                 && !charge.is_check_only
-                && can_policy_be_leased(charge.policy, leases_sliding)
+                && why_not_leased(charge.policy, leases_sliding).is_none()
                 // Two charges to one state cannot be leased, because a hold has at most one charge
                 // per state.
                 && charges.iter().take(index).all(|other| !other.shares_state_with(&charge))
         })
 }
 
-fn can_policy_be_leased(policy: &Policy, leases_sliding: bool) -> bool {
-    let has_leased_rule = match policy.rule() {
-        Rule::FixedWindow(_) | Rule::TokenBucket(_) | Rule::IntervalBucket(_) => true,
-        Rule::SlidingLog(_) | Rule::SlidingCounter(_) => leases_sliding,
-    };
-    has_leased_rule
-        // If the store refused a chunk, a policy that blocks would block the subject, although no
-        // request was refused.
-        && policy.block_micros() == 0
+/// Returns the reason why a policy cannot be leased, or `None` if it can be leased.
+pub(super) fn why_not_leased(policy: &Policy, leases_sliding: bool) -> Option<&'static str> {
+    let is_sliding = matches!(policy.rule(), Rule::SlidingLog(_) | Rule::SlidingCounter(_));
+    if is_sliding && !leases_sliding {
+        Some("with a lease, a sliding window admits its limit in a time shorter than the window")
+    } else if policy.block_micros() != 0 {
+        Some("`block` and a lease exclude each other: a refused lease would block the subject")
+    } else if policy.refunds_lapsed() {
         // If a node ended before it settled a chunk, the lapsed hold would also refund the used
         // part of the chunk.
-        && !policy.refunds_lapsed()
-        // The settlement of a chunk would possibly be sent to another shard than the hold of the
-        // chunk.
-        && !policy.can_use_any_shard()
+        Some("`refund-lapsed` and a lease exclude each other: a lapsed lease would be refunded")
+    } else if policy.can_use_any_shard() {
+        Some("`shards` and a lease exclude each other: a lease belongs to one shard")
+    } else {
+        None
+    }
 }

@@ -138,7 +138,7 @@ async fn count(
 
 /// Lets the cache learn which limits are exceeded, by a peek that the store denies.
 async fn cache_denials(counters: &[Counter<'_>], counted: &[Count], store: &LimitStore) {
-    if !store.has_cache() {
+    if !store.caches_all() {
         return;
     }
     let is_over = |(counter, count): &(&Counter<'_>, &Count)| {
@@ -175,7 +175,7 @@ impl Counter<'_> {
 
     /// Returns the count if the cache knows that the limit is exceeded.
     fn cached(&self, store: &LimitStore) -> Option<Count> {
-        if !self.can_be_cached() {
+        if !store.caches_all() || !self.can_be_cached() {
             return None;
         }
         let decision = store.cached_denial(Call::new(Operation::Peek, &[self.admission]))?;
@@ -338,7 +338,12 @@ async fn decide(
     if !charges.is_empty() {
         let operation = if is_refused { Operation::Peek } else { Operation::Acquire };
         let call = Call::new(operation, &charges);
-        denial = store.cached_denial(call);
+        // A refund through another server would take effect only when the cached denial ends.
+        let has_refunds =
+            || policies(planned, Role::Ask).any(|(.., limit)| limit.refused.is_some());
+        if store.caches_all() || !has_refunds() {
+            denial = store.cached_denial(call);
+        }
         if denial.is_none() {
             calls.push(call);
         }

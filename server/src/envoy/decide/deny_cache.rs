@@ -9,9 +9,10 @@ use tidegate_core::{Call, Clock, Decision, DenyCache, Store, StoreExt};
 /// A store of limits, with a cache of denials around it if the cache is enabled.
 #[derive(Debug, Clone)]
 pub(super) struct LimitStore {
-    /// The cache, or the store itself.
+    /// The store, with the cache around it. The cache answers calls only if it caches all limits.
     pub(super) store: Arc<dyn Store>,
     cache: Option<Arc<dyn DenialSource>>,
+    caches_all: bool,
 }
 
 /// A cache that returns a denial without a call to its store.
@@ -27,17 +28,30 @@ impl<S: Store, C: Clock> DenialSource for DenyCacheStore<S, C> {
 
 impl LimitStore {
     pub(super) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, cache: None }
+        Self { store, cache: None, caches_all: false }
     }
 
     /// Adds a cache of denials around the store.
     pub(super) fn cached<C: Clock + 'static>(self, cache: DenyCache<C>) -> Self {
         let cached = Arc::new(self.store.deny_cache(cache));
-        Self { store: Arc::<DenyCacheStore<_, C>>::clone(&cached), cache: Some(cached) }
+        let store: Arc<dyn Store> = Arc::<DenyCacheStore<_, C>>::clone(&cached);
+        Self { store, cache: Some(cached), caches_all: true }
     }
 
-    pub(super) fn has_cache(&self) -> bool {
-        self.cache.is_some()
+    /// Adds a cache of denials that only [`cached_denial`](Self::cached_denial) reads.
+    pub(super) fn cached_for_policies<C: Clock + Clone + 'static>(
+        self,
+        cache: DenyCache<C>,
+    ) -> Self {
+        let cached = Arc::new(self.store.deny_cache(cache));
+        let store: Arc<dyn Store> = Arc::new(cached.without_answers());
+        Self { store, cache: Some(cached), caches_all: false }
+    }
+
+    /// Returns `true` if the cache also keeps denials of each `rate_limit:`, and of policies with
+    /// refunds.
+    pub(super) fn caches_all(&self) -> bool {
+        self.caches_all
     }
 
     /// Returns the denial of a call if the cache knows it.

@@ -55,6 +55,7 @@ fn limit_of_request<'c>(
         replaces: [].into(),
         is_shadow: false,
         is_quota: false,
+        may_be_leased: false,
         has_detailed_metric: false,
         metadata: None,
         // The key does not contain the values of the request, so that the number of keys is

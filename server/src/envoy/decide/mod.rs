@@ -53,8 +53,9 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use tidegate_core::{Clock, DenyCache, Error, Store};
+use tidegate_core::{Clock, DenyCache, Error, ErrorKind, Share, Store};
 
+use carry_out::Stores;
 use deny_cache::LimitStore;
 pub use error::{DecideError, RequestError};
 pub use plan::MAX_DESCRIPTORS;
@@ -129,6 +130,7 @@ pub struct Decided {
 pub struct Decider {
     store: LimitStore,
     per_second: Option<LimitStore>,
+    fallback: Option<(LimitStore, Share)>,
     config: ArcSwapOption<Config>,
     behaviour: Behaviour,
 }
@@ -138,7 +140,8 @@ impl Decider {
     #[must_use]
     pub fn new(store: Arc<dyn Store>, behaviour: Behaviour) -> Self {
         let store = LimitStore::new(store);
-        Self { store, per_second: None, config: ArcSwapOption::empty(), behaviour }
+        let config = ArcSwapOption::empty();
+        Self { store, per_second: None, fallback: None, config, behaviour }
     }
 
     /// Sets a separate store for limits per second that are written as `rate_limit:`.
@@ -157,6 +160,23 @@ impl Decider {
     pub fn with_deny_cache<C: Clock + Clone + 'static>(self, cache: &DenyCache<C>) -> Self {
         let per_second = self.per_second.map(|store| store.cached(cache.clone()));
         Self { store: self.store.cached(cache.clone()), per_second, ..self }
+    }
+
+    /// Adds a cache of denials for requests that a `policy:` without `refunds: true` refuses. Other
+    /// calls are not answered from the cache.
+    #[must_use]
+    pub fn with_deny_cache_for_policies<C>(self, cache: DenyCache<C>) -> Self
+    where
+        C: Clock + Clone + 'static,
+    {
+        Self { store: self.store.cached_for_policies(cache), ..self }
+    }
+
+    /// Adds a store that decides with a share of each limit when a store fails: see
+    /// [`decide_by_fallback`](Self::decide_by_fallback).
+    #[must_use]
+    pub fn with_fallback(self, store: Arc<dyn Store>, share: Share) -> Self {
+        Self { fallback: Some((LimitStore::new(store), share)), ..self }
     }
 
     /// Returns the store with the cache of denials around it, if a cache is set.
@@ -226,12 +246,45 @@ impl Decider {
     ///
     /// Returns an error if the request is not valid, or if the store fails.
     pub async fn decide(&self, request: &RateLimitRequest) -> Result<Decided, DecideError> {
+        let stores = Stores { all: &self.store, per_second: self.per_second.as_ref() };
+        self.decide_on(request, stores, None).await
+    }
+
+    /// Decides a request on the [fallback store](Self::with_fallback), with a share of each limit.
+    /// Returns `None` if there is no fallback store. A share of a limit is rounded down, and a share
+    /// of 0 refuses all hits.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the request is not valid, or if the fallback store fails.
+    pub async fn decide_by_fallback(
+        &self,
+        request: &RateLimitRequest,
+    ) -> Option<Result<Decided, DecideError>> {
+        let (store, share) = self.fallback.as_ref()?;
+        let stores = Stores { all: store, per_second: None };
+        Some(self.decide_on(request, stores, Some(*share)).await)
+    }
+
+    async fn decide_on(
+        &self,
+        request: &RateLimitRequest,
+        stores: Stores<'_>,
+        share: Option<Share>,
+    ) -> Result<Decided, DecideError> {
         let config = self.config.load_full();
         let config =
             config.ok_or_else(|| RequestError::new("no rate limit configuration loaded"))?;
         let behaviour = &self.behaviour;
-        let planned = plan::plan(&config, request, behaviour)?;
-        let stores = carry_out::Stores { all: &self.store, per_second: self.per_second.as_ref() };
+        let mut planned = plan::plan(&config, request, behaviour)?;
+        if let Some(share) = share {
+            for descriptor in &mut planned {
+                descriptor.scale(share).map_err(|error| {
+                    let error = error.to_string();
+                    DecideError::Store(Error::new(ErrorKind::Unsupported, error))
+                })?;
+            }
+        }
         let is_over = |answers: &[_]| {
             let statuses = respond::statuses(&planned, answers);
             !behaviour.is_shadow && respond::is_over_limit(&planned, &statuses, behaviour)

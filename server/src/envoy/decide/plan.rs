@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use tidegate_core::{MAX_CHARGES, MAX_SUBJECT, Policy};
+use tidegate_core::{FixedWindow, MAX_CHARGES, MAX_SUBJECT, Policy, PolicyError, Share};
 
 use super::matching::{self, Match};
 use super::{Behaviour, RequestError, StatKey};
@@ -129,7 +129,11 @@ fn limited(found: &Match<'_>, subject: Vec<u8>, behaviour: &Behaviour) -> Target
         Kind::Policy(limit) => {
             Rule::Policy(PolicyLimit { policy: in_force(&limit.policy), ..limit.clone() })
         }
-        Kind::Counted(counted) if behaviour.all_or_none && !found.limit.is_quota => {
+        Kind::Counted(counted)
+            if !found.limit.is_quota
+                && (behaviour.all_or_none
+                    || counted.policy.is_leased() && !behaviour.all_are_quotas) =>
+        {
             Rule::Policy(PolicyLimit::new(in_force(&counted.policy)))
         }
         Kind::Counted(counted) => Rule::Counted(counted.clone()),
@@ -141,6 +145,31 @@ fn limited(found: &Match<'_>, subject: Vec<u8>, behaviour: &Behaviour) -> Target
         stat_key: Arc::clone(&found.stat_key),
         subject,
     })
+}
+
+impl Planned {
+    /// Replaces the limit of this descriptor by a share of the limit. If the share rounds down to 0,
+    /// the limit refuses all hits.
+    pub(super) fn scale(&mut self, share: Share) -> Result<(), PolicyError> {
+        let Target::Limited(limited) = &mut self.target else { return Ok(()) };
+        match &mut limited.rule {
+            Rule::Counted(counted) => {
+                let limit = share.apply(counted.requests_per_unit.into());
+                counted.requests_per_unit = u32::try_from(limit).unwrap_or(u32::MAX);
+            }
+            Rule::Policy(PolicyLimit { policy, .. }) => {
+                *policy = match policy.scaled_to(share)? {
+                    Some(scaled) => scaled,
+                    None => {
+                        let none = FixedWindow::new(0, policy.window());
+                        let none = Policy::new(policy.name(), none)?;
+                        if policy.is_shadow() { none.shadow() } else { none }
+                    }
+                };
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Checks a request before any of its hits is charged.

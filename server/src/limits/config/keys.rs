@@ -27,7 +27,8 @@ const KEYS: [&str; 16] = [
 ];
 
 /// The keys that only Tidegate has.
-pub(super) const OWN_KEYS: [&str; 4] = ["policy", "period", "charge_afterwards", "refunds"];
+pub(super) const OWN_KEYS: [&str; 5] =
+    ["policy", "period", "charge_afterwards", "refunds", "lease"];
 
 pub(super) fn check(map: &Map) -> Result<(), Problem> {
     for (key, node) in &map.entries {

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use envoy_types::pb::google::protobuf::Struct;
-use tidegate_core::{FixedWindow, MAX_EXACT, Policy, PolicyError, format_duration};
+use tidegate_core::{FixedWindow, Lease, MAX_EXACT, Policy, PolicyError, format_duration};
 
 use crate::limits::StatKey;
 
@@ -85,6 +85,8 @@ pub(crate) struct Limit {
     pub(crate) replaces: Box<[Box<str>]>,
     pub(crate) is_shadow: bool,
     pub(crate) is_quota: bool,
+    /// Whether the limit is leased if the server leases all limits.
+    pub(crate) may_be_leased: bool,
     pub(crate) has_detailed_metric: bool,
     pub(crate) metadata: Option<Struct>,
     /// The key in statistics, which contains configured values only.
@@ -101,6 +103,37 @@ pub(crate) enum Kind {
     Counted(Counted),
     /// A policy of Tidegate. The policies of a request are charged together or not at all.
     Policy(PolicyLimit),
+}
+
+impl Kind {
+    pub(crate) fn is_leased(&self) -> bool {
+        match self {
+            Self::Unlimited => false,
+            Self::Counted(counted) => counted.policy.is_leased(),
+            Self::Policy(limit) => limit.policy.is_leased(),
+        }
+    }
+
+    /// Marks the policy of the limit, so that the server leases it. A `rate_limit:` is then decided
+    /// as a policy, because only a count that refuses hits can be leased.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason if the limit cannot be leased.
+    pub(super) fn lease(&mut self, is_quota: bool) -> Result<(), String> {
+        let policy = match self {
+            Self::Unlimited => return Err("it is unlimited".into()),
+            Self::Counted(_) if is_quota => return Err("a quota refuses no request".into()),
+            Self::Counted(counted) => &mut counted.policy,
+            Self::Policy(limit) if limit.charges_afterwards => {
+                return Err("its hits are charged after they have happened".into());
+            }
+            Self::Policy(limit) => &mut limit.policy,
+        };
+        Lease::new().check(policy).map_err(|error| error.to_string())?;
+        *policy = policy.clone().leased();
+        Ok(())
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -125,6 +158,14 @@ pub(crate) struct PolicyLimit {
 }
 
 impl Limit {
+    /// Leases the limit if that is possible and its file does not exclude it.
+    pub(super) fn lease_if_possible(&mut self) {
+        if self.may_be_leased {
+            // A limit that cannot be leased stays as it is.
+            let _ = self.kind.lease(self.is_quota);
+        }
+    }
+
     /// Returns the line about this limit in the answer to `GET /rlconfig`.
     pub(super) fn dump(&self) -> String {
         // A value can contain line breaks, but each limit has only one line.
@@ -161,6 +202,7 @@ impl fmt::Display for Limit {
             // The text of a policy already contains `shadow`.
             (self.is_shadow && !matches!(self.kind, Kind::Policy(_)), "shadow"),
             (self.is_quota, "quota"),
+            (self.kind.is_leased() && !matches!(self.kind, Kind::Policy(_)), "leased"),
         ] {
             if is_so {
                 write!(f, " {word}")?;

@@ -168,6 +168,15 @@ impl Config {
         Ok(config)
     }
 
+    /// Leases all limits that can be leased, except for limits with `lease: false`.
+    #[must_use]
+    pub fn lease_all(mut self) -> Self {
+        for level in self.domains.values_mut() {
+            level.change_each_limit(&mut Limit::lease_if_possible);
+        }
+        self
+    }
+
     fn add(&mut self, file: &ConfigFile, same: SameDomain) -> Result<(), ConfigError> {
         let source = Source::file(&file.name);
         let root = yaml::parse(&file.text).map_err(|problem| problem.in_source(source))?;

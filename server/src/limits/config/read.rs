@@ -39,6 +39,7 @@ const IN_DESCRIPTOR: &[&str] = &[
     "policy",
     "charge_afterwards",
     "refunds",
+    "lease",
 ];
 /// The keys that a `rate_limit` contains, and that a descriptor with a `policy` contains itself.
 const BESIDE_POLICY: &[&str] = &["name", "replaces"];
@@ -151,7 +152,15 @@ impl<'s> Reader<'s> {
             self.only_beside_policy(map)?;
         }
         let (kind, named, at) = match (rate_limit, policy) {
-            (None, None) => return Ok(None),
+            (None, None) => {
+                return match at_key(map, "lease") {
+                    None => Ok(None),
+                    Some(at) => {
+                        let message = "'lease' is only possible with a 'rate_limit' or a 'policy'";
+                        Err(Problem::new(at, message))
+                    }
+                };
+            }
             (Some(_), Some(policy)) => {
                 let message = "a descriptor has either 'rate_limit' or 'policy', not both";
                 return Err(Problem::new(policy.at, message));
@@ -164,6 +173,17 @@ impl<'s> Reader<'s> {
             }
             (None, Some(node)) => (policy_limit(map, node, is_quota)?, map, node.at),
         };
+        let lease = match present(map, "lease") {
+            Some(_) => Some(boolean(map, "lease")?),
+            None => None,
+        };
+        let mut kind = kind;
+        if lease == Some(true) || kind.is_leased() {
+            kind.lease(is_quota).map_err(|reason| {
+                let message = format!("the limit cannot be leased: {reason}");
+                Problem::new(at_key(map, "lease").unwrap_or(at), message)
+            })?;
+        }
         let name = match &kind {
             Kind::Policy(limit)
                 if limit.policy.name() != POLICY_NAME && text(named, "name")?.is_empty() =>
@@ -180,6 +200,7 @@ impl<'s> Reader<'s> {
             kind,
             replaces,
             is_quota,
+            may_be_leased: lease != Some(false),
             has_detailed_metric,
             metadata,
             stat_key: path.clone().into(),

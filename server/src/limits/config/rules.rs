@@ -79,6 +79,19 @@ impl Level {
         }
     }
 
+    /// Calls `change` with each limit of this level and of the levels below it. No other value may
+    /// refer to the limits.
+    pub(super) fn change_each_limit(&mut self, change: &mut impl FnMut(&mut Limit)) {
+        for values in self.keys.values_mut() {
+            let patterns = values.patterns.iter_mut().map(|(_, rule)| rule);
+            let exact = values.exact.values_mut();
+            for rule in exact.chain(patterns).chain(values.any.as_deref_mut()) {
+                rule.limit.as_mut().and_then(Arc::get_mut).map(&mut *change);
+                rule.next.change_each_limit(change);
+            }
+        }
+    }
+
     /// Calls `see` with each limit of this level and of the levels below it.
     pub(crate) fn for_each_limit(&self, see: &mut impl FnMut(&Arc<Limit>)) {
         for values in self.keys.values() {

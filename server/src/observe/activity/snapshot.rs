@@ -60,9 +60,10 @@ impl Activity {
             "slow_calls": self.slow.top().into_iter().map(slow_call).collect::<Vec<_>>(),
             "stores": self.stores.iter().map(store).collect::<Vec<_>>(),
             "on_store_error": match self.settings.on_store_error {
-                OnStoreError::Error => "error",
-                OnStoreError::Allow => "allow",
-                OnStoreError::Deny => "deny",
+                OnStoreError::Error => "error".to_owned(),
+                OnStoreError::Allow => "allow".to_owned(),
+                OnStoreError::Deny => "deny".to_owned(),
+                OnStoreError::Share(share) => format!("share:{share}"),
             },
             "errors": errors,
             "configuration": configuration(loads),
@@ -197,6 +198,11 @@ fn store(store: &WatchedStore) -> Value {
         "error": answer.and_then(Result::err),
         "breaker": breaker.map(|(state, _)| state),
         "breaker_opened": breaker.map(|(_, opened)| opened),
+        "leases": store.leases().map(|leases| json!({
+            "subjects": leases.len(),
+            "local": leases.local(),
+            "passed": leases.passed(),
+        })),
     })
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::future::join_all;
 use tidegate_core::Store;
-use tidegate_core::layers::{BreakerWatch, CircuitState};
+use tidegate_core::layers::{BreakerWatch, CircuitState, LeaseStats};
 
 use super::{cut_text, lock, shown};
 
@@ -20,6 +20,7 @@ pub struct WatchedStore {
     url: String,
     store: Arc<dyn Store>,
     breaker: Option<BreakerWatch>,
+    leases: Option<LeaseStats>,
     state: Mutex<Option<State>>,
 }
 
@@ -43,7 +44,17 @@ impl WatchedStore {
         breaker: Option<BreakerWatch>,
     ) -> Self {
         let url = shown(without_secrets(url).as_bytes());
-        Self { role, url, store, breaker, state: Mutex::default() }
+        Self { role, url, store, breaker, leases: None, state: Mutex::default() }
+    }
+
+    /// Adds the statistics of leases.
+    #[must_use]
+    pub fn with_leases(self, leases: Option<LeaseStats>) -> Self {
+        Self { leases, ..self }
+    }
+
+    pub(super) fn leases(&self) -> Option<&LeaseStats> {
+        self.leases.as_ref()
     }
 
     pub(super) fn role(&self) -> &'static str {

@@ -1,7 +1,7 @@
 //! The page: its data, its access rules, and its view in a terminal.
 
 mod access;
-mod program;
+pub(crate) mod program;
 mod rates;
 mod sketch;
 mod stores;

@@ -13,18 +13,23 @@ use crate::program::{program, settings};
 const LIMIT: &str = "domain: d\ndescriptors: [{key: a, policy: fixed-window 1/365d}]";
 const ASK: &str = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "a"}]}]}"#;
 
-struct Server {
-    child: Child,
-    json: SocketAddr,
+pub(crate) struct Server {
+    pub(crate) child: Child,
+    pub(crate) json: SocketAddr,
     resp: Option<SocketAddr>,
-    page: SocketAddr,
+    pub(crate) page: SocketAddr,
     scheme: String,
     _directory: tempfile::TempDir,
 }
 
 async fn start(change: impl FnOnce(&mut Command)) -> Server {
+    start_with(LIMIT, change).await
+}
+
+/// Starts the program with these limits and a page.
+pub(crate) async fn start_with(limits: &str, change: impl FnOnce(&mut Command)) -> Server {
     let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join("a.yaml"), LIMIT).unwrap();
+    fs::write(directory.path().join("a.yaml"), limits).unwrap();
     let mut program = program();
     program.arg("--config").arg(directory.path());
     program.env("GRPC_HOST", "127.0.0.1").env("GRPC_PORT", "0").env("PORT", "0");
@@ -50,7 +55,7 @@ async fn start(change: impl FnOnce(&mut Command)) -> Server {
     Server { child, json, resp, page: page.unwrap(), scheme, _directory: directory }
 }
 
-async fn get(address: SocketAddr, path: &str) -> (u16, String) {
+pub(crate) async fn get(address: SocketAddr, path: &str) -> (u16, String) {
     let request = format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
     let mut client = Client::connect(address).await;
     client.send(request).await;

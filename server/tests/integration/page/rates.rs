@@ -337,7 +337,8 @@ async fn what_a_store_does_not_decide_is_an_error_of_its_kind() {
         Arc::new(
             MemoryStore::new().layer(Faults::new(vec![Fault::Before(ErrorKind::Unavailable); 2])),
         );
-    let store = OnStoreError::Deny.around(failing);
+    let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let store = OnStoreError::Deny.around(failing, &memory);
     let mut watched = Watched::on(store, ActivitySettings::default(), Behaviour::default());
     watched.acquire("gcra 1/s", b"x", 1).await;
     watched.second();

@@ -148,8 +148,9 @@ async fn a_store_that_does_not_decide_is_a_503_or_what_the_settings_say() {
             MemoryStore::new().layer(Faults::new(vec![Fault::Before(ErrorKind::Unavailable); 9])),
         )
     };
+    let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let with = |settings: OnStoreError| {
-        Server::with(settings.around(failing()), Access::Open, HttpSettings::default())
+        Server::with(settings.around(failing(), &memory), Access::Open, HttpSettings::default())
     };
     let answer = with(OnStoreError::Error).await.post("acquire", BODY).await;
     assert_eq!((answer.status, &answer.json()["error"]), (503, &json!("unavailable")));
@@ -161,6 +162,14 @@ async fn a_store_that_does_not_decide_is_a_503_or_what_the_settings_say() {
     let degraded = answer.json();
     assert_eq!((answer.status, &degraded["degraded"]), (429, &json!("failed-closed")));
     assert_eq!(degraded["allowed"], false);
+    let share = with(OnStoreError::Share("1/3".parse().unwrap())).await;
+    let body = r#"{"policy": "fixed-window 9/365d", "subject": "a", "cost": 3}"#;
+    let degraded = share.post("acquire", body).await;
+    assert_eq!((degraded.status, &degraded.json()["degraded"]), (200, &json!("fell-back")));
+    assert_eq!(share.post("acquire", body).await.status, 429);
+    // The share of this limit rounds down to 0.
+    let body = r#"{"policy": "fixed-window 2/365d", "subject": "a"}"#;
+    assert_eq!(share.post("acquire", body).await.status, 429);
     // An error of the client is reported regardless of the setting.
     let answer = with(OnStoreError::Allow).await.post("acquire", "{}").await;
     assert_eq!(answer.status, 400);

@@ -1,0 +1,142 @@
+//! Leases of limits (`lease: true`), with the program on a Redis.
+
+use serde_json::{Value, json};
+use tidegate_core::{Call, Charge, Operation, Policy};
+use tidegate_server::store::{StoreSettings, open};
+use tidegate_test_servers::Redis;
+
+use crate::http::client::Client;
+use crate::page::program::{get, start_with};
+use crate::program::settings;
+use crate::scene::read;
+use tokio::process::Command;
+
+const CONFIG: &str = "domain: d\ndescriptors:\n\
+    - {key: policy, lease: true, policy: 'p: fixed-window 100000/365d'}\n\
+    - {key: word, policy: 'w: gcra 1000000/365d burst 100000 leased'}\n\
+    - {key: count, lease: true, rate_limit: {unit: year, requests_per_unit: 100000}}\n\
+    - {key: plain, policy: 'n: fixed-window 100000/365d'}\n\
+    - {key: never, lease: false, policy: 'f: fixed-window 100000/365d'}\n";
+const REQUESTS: u64 = 1_000;
+
+/// Returns the number of script calls since the last reset of the statistics.
+async fn script_calls(redis: &Redis) -> u64 {
+    let stats = redis.command(&["INFO", "commandstats"]).await.unwrap().text();
+    redis.command(&["CONFIG", "RESETSTAT"]).await.unwrap();
+    let count = |command: &str| -> u64 {
+        let calls = stats.split(&format!("cmdstat_{command}:calls=")).nth(1);
+        calls.map_or(0, |calls| calls.split(',').next().unwrap().parse().unwrap())
+    };
+    count("eval") + count("evalsha")
+}
+
+#[tokio::test]
+async fn leased_limits_cost_few_calls_and_their_unspent_costs_return_at_the_end() {
+    let redis = Redis::start().await.unwrap();
+    let mut server = start_with(CONFIG, |program| {
+        program.args(["--store", &redis.url()]);
+        // A lease stays open until the end of the program.
+        settings(program, "[store]\nlease_span = '1h'");
+    })
+    .await;
+    let mut client = Client::connect(server.json).await;
+    for (key, is_leased) in
+        [("policy", true), ("word", true), ("count", true), ("plain", false), ("never", false)]
+    {
+        script_calls(&redis).await;
+        for _ in 0..REQUESTS {
+            let entry = json!({"key": key, "value": "a"});
+            let body = json!({"domain": "d", "descriptors": [{"entries": [entry]}]});
+            let answer = client.call("POST", "/json", "", &body.to_string()).await;
+            assert_eq!(answer.status, 200, "{}", answer.body);
+        }
+        let calls = script_calls(&redis).await;
+        assert_eq!(calls < REQUESTS / 2, is_leased, "{calls} calls for {key}");
+    }
+    let (_, activity) = get(server.page, "/activity").await;
+    let activity: Value = serde_json::from_str(&activity).unwrap();
+    let leases = &activity["stores"][0]["leases"];
+    assert_eq!(leases["subjects"], 3, "{leases}");
+    let numbers = [&leases["local"], &leases["passed"]].map(|number| number.as_u64().unwrap());
+    assert_eq!(numbers[0] + numbers[1], 3 * REQUESTS);
+
+    let id = server.child.id().unwrap().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
+    assert!(server.child.wait().await.unwrap().success());
+    let store = open(&redis.url(), &StoreSettings::default()).unwrap();
+    for (policy, key) in [
+        ("p: fixed-window 100000/365d", "policy"),
+        ("rate_limit: fixed-window 100000/365d", "count"),
+        ("n: fixed-window 100000/365d", "plain"),
+    ] {
+        let policy: Policy = policy.parse().unwrap();
+        let subject = format!("d|{key}=a");
+        let charges = [Charge::new(&policy, &subject).cost(0)];
+        let peek = store.decide(Call::new(Operation::Peek, &charges)).await.unwrap();
+        assert_eq!(peek.verdicts()[0].remaining(), 100_000 - REQUESTS, "{policy}");
+    }
+}
+
+#[test]
+fn all_limits_can_be_leased_by_one_setting() {
+    let text = "domain: d\ndescriptors:\n\
+        - {key: a, policy: 'p: fixed-window 9/1m'}\n\
+        - {key: b, rate_limit: {unit: minute, requests_per_unit: 9}}\n\
+        - {key: c, lease: false, policy: 'n: fixed-window 9/1m'}\n\
+        - {key: e, policy: 'l: sliding-log 9/1m'}\n\
+        - {key: f, charge_afterwards: true, policy: 't: fixed-window 9/1m'}\n\
+        - {key: g, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 9}}\n\
+        - {key: h, descriptors: [{key: i, value: 'x*', policy: gcra 9/1m}]}\n";
+    let limits: Vec<_> = read(text).unwrap().lease_all().list();
+    let limits: Vec<_> = limits.iter().map(|limit| &*limit.limit).collect();
+    assert_eq!(
+        limits,
+        [
+            "p: fixed-window 9/1m leased",
+            "9 per 1m leased",
+            "n: fixed-window 9/1m",
+            "l: sliding-log 9/1m",
+            "t: fixed-window 9/1m",
+            "9 per 1m quota",
+            "policy: gcra 9/1m burst 9 leased",
+        ]
+    );
+}
+
+#[test]
+fn a_limit_that_cannot_be_leased_is_an_error_with_the_reason() {
+    for (limit, error) in [
+        ("lease: true", "2:24: 'lease' is only possible with a 'rate_limit' or a 'policy'"),
+        (
+            "lease: 1, policy: gcra 9/1m",
+            "2:24: error loading config file: 'lease' is neither true nor false",
+        ),
+        (
+            "lease: true, policy: sliding-log 9/1m",
+            "2:24: the limit cannot be leased: with a lease, a sliding window admits its limit in a \
+             time shorter than the window",
+        ),
+        (
+            "policy: fixed-window 9/1m block 1m leased",
+            "2:25: the limit cannot be leased: `block` and a lease exclude each other: a refused lease \
+             would block the subject",
+        ),
+        (
+            "lease: true, charge_afterwards: true, policy: gcra 9/1m",
+            "2:24: the limit cannot be leased: its hits are charged after they have happened",
+        ),
+        (
+            "lease: true, rate_limit: {unlimited: true}",
+            "2:24: the limit cannot be leased: it is unlimited",
+        ),
+        (
+            "lease: true, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 1}",
+            "2:24: the limit cannot be leased: a quota refuses no request",
+        ),
+    ] {
+        let text = format!("domain: d\ndescriptors: [{{key: a, {limit}}}]");
+        let found = read(&text).unwrap_err().to_string();
+        assert!(found.contains(error.split_once(": ").unwrap().1), "{limit}: {found}");
+        assert!(found.starts_with("limits.yaml:2:"), "{limit}: {found}");
+    }
+}
