@@ -36,9 +36,9 @@ const FULL = {
     { at_ms: ago(7200), took_us: 987, protocol: "envoy", calls: 1, limit: "d.b", other_limits: 1, outcome: "admitted", subject: null, tenant: null },
   ],
   stores: [
-    { role: "store", url: "redis://a", answers: false, since_ms: ago(60), probe_us: null, error: "down", breaker: "open", breaker_opened: 2 },
-    { role: "limits per second", url: "redis://b", answers: true, since_ms: ago(61), probe_us: 1500, error: null, breaker: "half-open", breaker_opened: 1 },
-    { role: "store", url: "redis://c", answers: null, since_ms: null, probe_us: null, error: null, breaker: null, breaker_opened: null },
+    { role: "store", url: "redis://a", answers: false, since_ms: ago(60), probe_us: null, error: "down", breaker: "open", breaker_opened: 2, leases: { subjects: 2, local: 1999, passed: 1 } },
+    { role: "limits per second", url: "redis://b", answers: true, since_ms: ago(61), probe_us: 1500, error: null, breaker: "half-open", breaker_opened: 1, leases: { subjects: 0, local: 0, passed: 0 } },
+    { role: "store", url: "redis://c", answers: null, since_ms: null, probe_us: null, error: null, breaker: null, breaker_opened: null, leases: null },
   ],
   on_store_error: "allow",
   errors: [{ kind: "timeout", total: 5678, per_second: 0.7, history: LINE }],
@@ -88,9 +88,9 @@ async function exact(browser, origin, eventually) {
   assert.equal(await text("subjects-note"), "1,234 refusals in this and the previous minute. Two numbers are the bounds of a count. " +
     "Subjects are hidden; page.subjects = true in the settings file shows them.");
   assert.deepEqual(await rows("stores"), [
-    ["redis://a; store", "does not answer; for 60 s; down", "open; opened 2 times", "–"],
-    ["redis://b; limits per second", "answers; for 61 s", "half-open; opened 1 time", "1.5 ms"],
-    ["redis://c; store", "not probed yet", "none", "–"],
+    ["redis://a; store", "does not answer; for 60 s; down", "open; opened 2 times", "2 subjects; 99 % of 2,000 calls decided here", "–"],
+    ["redis://b; limits per second", "answers; for 61 s", "half-open; opened 1 time", "none", "1.5 ms"],
+    ["redis://c; store", "not probed yet", "none", "none", "–"],
   ]);
   assert.equal(await text("on-store-error"), "Requests that a store cannot decide pass.");
   assert.deepEqual(await rows("errors"), [["timeout", "0.7", "5,678"]]);
@@ -122,6 +122,10 @@ async function exact(browser, origin, eventually) {
   assert.equal(await text("limits-none"), "No decision in the last minute.");
   assert.equal(await text("subjects-note"), "1 refusal in this and the previous minute. Two numbers are the bounds of a count.");
   assert.equal(await text("on-store-error"), "Requests that a store cannot decide are refused.");
+
+  answer = { json: { ...EMPTY, on_store_error: "share:1/3" } };
+  const byShare = "Requests that a store cannot decide are decided by this server, with 1/3 of each limit.";
+  await eventually("a share is shown", async () => (await text("on-store-error")) === byShare);
 
   answer = { json: { ...EMPTY, other_limits: { ...EMPTY.other_limits, count: 3 } } };
   await eventually("others are shown", async () => {

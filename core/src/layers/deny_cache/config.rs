@@ -131,8 +131,8 @@ impl<C: Clock> DenyCache<C> {
         Self { only_exact: true, ..self }
     }
 
-    /// Sets the maximum time for which a cached denial answers calls. After that time, the next call
-    /// is sent to the store. By default, a denial answers calls until it ends.
+    /// Sets the maximum time for which a cached denial answers calls. After that time, the next
+    /// call is sent to the store. By default, a denial answers calls until it ends.
     ///
     /// A refund or a reset in another process takes effect in this process within the maximum age.
     /// With an age of a second, a flood on one subject still costs the store only one call per

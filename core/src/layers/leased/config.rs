@@ -282,8 +282,8 @@ impl<C: Clock> Lease<C> {
         }
     }
 
-    /// Leases only policies that are marked by [`Policy::leased`], which is the word `leased` in the
-    /// text of a policy. By default, all policies are leased.
+    /// Leases only policies that are marked by [`Policy::leased`], which is the word `leased` in
+    /// the text of a policy. By default, all policies are leased.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {

@@ -274,8 +274,8 @@ fn a_chunk_ends_with_its_window() {
     }
 }
 
-/// With [`Lease::only_marked`], a call is leased exactly if all of its policies are marked. Calls in
-/// a batch follow the same rule.
+/// With [`Lease::only_marked`], a call is leased exactly if all of its policies are marked. Calls
+/// in a batch follow the same rule.
 #[test]
 fn only_marked_policies_are_leased() {
     crate::run(async {

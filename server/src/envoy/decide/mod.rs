@@ -251,8 +251,8 @@ impl Decider {
     }
 
     /// Decides a request on the [fallback store](Self::with_fallback), with a share of each limit.
-    /// Returns `None` if there is no fallback store. A share of a limit is rounded down, and a share
-    /// of 0 refuses all hits.
+    /// Returns `None` if there is no fallback store. A share of a limit is rounded down, and a
+    /// share of 0 refuses all hits.
     ///
     /// # Errors
     ///

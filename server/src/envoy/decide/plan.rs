@@ -148,8 +148,8 @@ fn limited(found: &Match<'_>, subject: Vec<u8>, behaviour: &Behaviour) -> Target
 }
 
 impl Planned {
-    /// Replaces the limit of this descriptor by a share of the limit. If the share rounds down to 0,
-    /// the limit refuses all hits.
+    /// Replaces the limit of this descriptor by a share of the limit. If the share rounds down to
+    /// 0, the limit refuses all hits.
     pub(super) fn scale(&mut self, share: Share) -> Result<(), PolicyError> {
         let Target::Limited(limited) = &mut self.target else { return Ok(()) };
         match &mut limited.rule {

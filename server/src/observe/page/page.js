@@ -147,10 +147,17 @@ function storeColumns(now) {
     const opened = it.breaker_opened ? `opened ${plural(it.breaker_opened, "time", "times")}` : "";
     return [[it.breaker, it.breaker === "closed" ? "good" : "bad"], [opened, "more"]];
   };
+  const leases = (it) => {
+    const calls = it.leases && it.leases.local + it.leases.passed;
+    if (!calls) return [["none", "zero"]];
+    const share = Math.floor(100 * it.leases.local / calls);
+    return [[plural(it.leases.subjects, "subject", "subjects"), ""], [`${share} % of ${plural(calls, "call", "calls")} decided here`, "more"]];
+  };
   return [
     { kind: "wide", set: (cell, it) => parts(cell, [[it.url, "name"], [it.role, "more"]]) },
     { kind: "", set: (cell, it) => parts(cell, state(it)) },
     { kind: "", label: "breaker", set: (cell, it) => parts(cell, breaker(it)) },
+    { kind: "", label: "leases", set: (cell, it) => parts(cell, leases(it)) },
     { kind: "number", set: (cell, it) => setText(cell, it.probe_us === null ? "–" : took(it.probe_us)) },
   ];
 }
@@ -234,7 +241,9 @@ function show(activity) {
   const hidden = subjects.are_shown ? "" : " Subjects are hidden; page.subjects = true in the settings file shows them.";
   setText(byId("subjects-note"), `${plural(subjects.refusals, "refusal", "refusals")} in this and the previous minute. Two numbers are the bounds of a count.${hidden}`);
   fill("stores", activity.stores, storeColumns(now));
-  setText(byId("on-store-error"), `Requests that a store cannot decide ${ON_STORE_ERROR[activity.on_store_error] || activity.on_store_error}.`);
+  const onStoreError = activity.on_store_error;
+  const share = onStoreError.startsWith("share:") ? `are decided by this server, with ${onStoreError.slice(6)} of each limit` : onStoreError;
+  setText(byId("on-store-error"), `Requests that a store cannot decide ${ON_STORE_ERROR[onStoreError] || share}.`);
   fill("errors", activity.errors, errorColumns);
   showConfiguration(activity.configuration, now);
   fill("slow", activity.slow_calls, slowColumns(now));
