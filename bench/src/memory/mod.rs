@@ -1,6 +1,7 @@
 //! `tidegate-memory` and other limiters for one process, measured in one run.
 
 mod baseline;
+mod compare;
 mod contender;
 mod measure;
 mod report;
@@ -9,6 +10,7 @@ mod subjects;
 
 use std::collections::BTreeMap;
 
+pub(crate) use compare::compare;
 use contender::{Contender, contenders, number_contenders};
 use measure::{Footprint, footprint, time};
 use subjects::{Size, Workload, numbered, workloads};

@@ -17,6 +17,7 @@ use crate::{Outcome, harness};
 pub(crate) enum Name {
     Incr,
     ReturnOne,
+    Floor,
     FixedWindow,
     SlidingCounter,
     HashSlidingCounter,
@@ -35,6 +36,7 @@ impl fmt::Display for Name {
         f.write_str(match self {
             Self::Incr => "`INCR`",
             Self::ReturnOne => "`EVALSHA \"return 1\"`",
+            Self::Floor => "`TIME`, `GET`, `SET KEEPTTL` in a script",
             Self::FixedWindow => "**fixed window**",
             Self::SlidingCounter => "**sliding counter**",
             Self::HashSlidingCounter => "sliding counter in a hash",
