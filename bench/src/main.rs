@@ -11,6 +11,7 @@ mod cluster;
 mod cluster_clients;
 mod compare;
 mod denied;
+mod growth;
 mod harness;
 mod holds;
 mod http;
@@ -45,6 +46,10 @@ enum Command {
     ///
     /// This uses the programs of `server`. A row whose program is missing says so.
     Compare(compare::Options),
+    /// Measure the cost of a decision as subjects, limits, connections and charges become more.
+    ///
+    /// This needs Linux, and `tidegate-server` as `server` does.
+    Growth(growth::Options),
     /// Measure `tidegate-memory` and other limiters for one process.
     Memory(memory::Options),
     /// Measure the scripts of `tidegate-redis` on one Redis, next to plain commands and common
@@ -130,6 +135,7 @@ fn run_all() -> Outcome<bool> {
         "http",
         "server",
         "flood",
+        "growth",
     ] {
         let args = Args::try_parse_from(["tidegate-bench", name])?;
         if let Some(Err(error)) = args.command.map(run) {
@@ -143,6 +149,7 @@ fn run_all() -> Outcome<bool> {
 fn run(command: Command) -> Outcome<bool> {
     match command {
         Command::Compare(options) => compare::run(&options),
+        Command::Growth(options) => growth::run(&options).map(|()| true),
         Command::Memory(options) => memory::run(&options),
         Command::Redis(options) => redis::run(&options),
         Command::Throughput(options) => throughput::run(&options),

@@ -35,6 +35,21 @@ fn a_short_comparison_measures_each_row_and_judges_none() {
     }
 }
 
+/// This needs the tidegate-server that `./test` builds, or TIDEGATE_SERVER.
+#[test]
+fn the_table_of_growth_has_a_row_for_each_number() {
+    let tiny = ["--rounds", "1", "--millis", "20", "--decisions", "1000", "--max", "1000"];
+    let report = report_of(&[&["growth"], &tiny[..]].concat());
+    for (what, rows) in [("subjects", 1), ("limits", 4), ("connections", 4), ("charges", 7)] {
+        let is_row = |line: &&str| line.split('|').nth(2).is_some_and(|cell| cell.contains(what));
+        assert_eq!(report.lines().filter(is_row).count(), rows, "{what} in {report}");
+    }
+    for line in report.lines().filter(|line| line.contains("not measured")) {
+        assert!(line.starts_with("| 1000 | connections"), "{report}");
+        assert!(line.contains("the limit of open files is"), "{report}");
+    }
+}
+
 #[test]
 fn the_benchmark_of_redis_measures_everybody_and_judges_every_ratio() {
     let report = report_of(&["redis", "--rounds", "1", "--calls", "200", "--subjects", "20"]);
@@ -157,6 +172,9 @@ fn the_benchmark_of_servers_measures_each_and_says_if_throttlecrab_is_missing() 
     }
     assert_eq!(rows("| **tidegate-server**, `ShouldRateLimit` |"), 4, "{report}");
     assert_eq!(rows("| **tidegate-server** |"), 1, "its memory in {report}");
+    for protocol in ["RESP", "gRPC"] {
+        assert_eq!(rows(&format!("| {protocol} | 1 | ")), 1, "its worker threads in {report}");
+    }
     let missing = report.matches("**throttlecrab-server is not measured: ").count();
     let expected = if missing == 0 { 14 } else { 0 };
     assert_eq!(rows("| throttlecrab-server, "), expected, "{report}");

@@ -5,7 +5,7 @@ mod compare;
 mod contender;
 mod measure;
 mod report;
-mod scale;
+pub(crate) mod scale;
 mod subjects;
 
 use std::collections::BTreeMap;

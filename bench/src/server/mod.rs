@@ -3,8 +3,10 @@
 mod call;
 mod client;
 mod compare;
+mod cores;
 mod exchange;
 mod flood;
+mod growth;
 mod grpc;
 mod http;
 mod load;
@@ -26,6 +28,7 @@ use client::{Client, Pace, Until};
 pub(crate) use compare::compare;
 use exchange::exchange;
 pub(crate) use flood::{FloodOptions, run as flood};
+pub(crate) use growth::{Grown, connections, limits};
 use load::{Load, SCENARIOS, Scenario};
 use process::{Cores, Process, cpu_time, throttlecrab_server};
 
@@ -100,6 +103,7 @@ struct Servers {
 
 /// Measures and prints.
 pub(crate) fn run(options: &Options) -> Outcome<()> {
+    let processors = std::thread::available_parallelism()?.get();
     let servers = Servers::start()?;
     servers.redis()?;
     let memory = memory::measure(servers.cores, servers.program.as_ref(), options)?;
@@ -117,6 +121,7 @@ pub(crate) fn run(options: &Options) -> Outcome<()> {
         print!("{}", report::table(&results, scenario, options)?);
     }
     print!("{}", report::memory(&memory, options));
+    print!("{}", cores::table(processors, options)?);
     Ok(())
 }
 

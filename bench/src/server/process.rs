@@ -21,6 +21,9 @@ const THROTTLECRAB: &str = "throttlecrab-server-0.4.40";
 /// The directory of the programs that the workspace built.
 const TARGET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target");
 
+/// The settings of tidegate-server.
+const SETTINGS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/settings.toml");
+
 /// The maximum time that a server takes to start.
 const START: Duration = Duration::from_secs(60);
 
@@ -109,7 +112,7 @@ impl Process {
     pub(super) fn tidegate(cores: Cores, store: &str, limits: &str) -> Outcome<Self> {
         let program = tidegate_server()?;
         let mut command = cores.command(&program);
-        command.args(["--store", store, "--config", limits]);
+        command.args(["--settings", SETTINGS, "--store", store, "--config", limits]);
         for listener in ["--grpc", "--http", "--resp"] {
             command.args([listener, "127.0.0.1:0"]);
         }
