@@ -19,16 +19,19 @@ pub(crate) struct Options {
     /// Number of decisions in each measurement without a server.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     decisions: u64,
-    /// Measure 10,000,000 subjects too. This takes about 2 GiB of memory.
+    /// Measure 10,000,000 subjects too. This takes about 1 GiB of memory.
     #[arg(long)]
     large: bool,
+    /// Thing whose number grows. The option can be repeated. Default: all things.
+    #[arg(long = "only", value_enum)]
+    axes: Vec<Axis>,
     /// Maximum number of subjects, limits and connections to measure.
     #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     max: u64,
 }
 
 /// A thing whose number grows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 enum Axis {
     Subjects,
     Limits,
@@ -36,7 +39,12 @@ enum Axis {
     Charges,
 }
 
-const AXES: [Axis; 4] = [Axis::Subjects, Axis::Limits, Axis::Connections, Axis::Charges];
+impl Options {
+    fn axes(&self) -> impl Iterator<Item = Axis> + '_ {
+        let all = [Axis::Subjects, Axis::Limits, Axis::Connections, Axis::Charges];
+        all.into_iter().filter(|axis| self.axes.is_empty() || self.axes.contains(axis))
+    }
+}
 
 /// One measurement.
 struct Sample {
@@ -92,7 +100,8 @@ impl Axis {
 pub(crate) fn run(options: &Options) -> Outcome<()> {
     let mut samples = Samples::new();
     let points = || {
-        AXES.into_iter()
+        options
+            .axes()
             .flat_map(|axis| axis.numbers(options).into_iter().map(move |number| (axis, number)))
     };
     for _ in rounds(options.rounds) {
@@ -106,7 +115,7 @@ pub(crate) fn run(options: &Options) -> Outcome<()> {
          connections are the bytes of the server beyond its bytes in the first row, per limit or connection.\n\n\
          | number | of | CPU, ns | ratio | bytes each |\n|--:|---|--:|--:|--:|"
     );
-    for axis in AXES {
+    for axis in options.axes() {
         let mut first = None;
         for number in axis.numbers(options) {
             let title = axis.title();
