@@ -1,12 +1,14 @@
 //! The cost of a decision as subjects, limits, connections and charges become more.
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_memory::{Call, Charge, MemoryStore, Policy};
+use tidegate_memory::{Call, Charge, MemoryStore, Policy, Store};
+use tidegate_redis::RedisStore;
 
-use crate::harness::{Samples, Thousandths, rounds, thread_time};
-use crate::{Outcome, at_least_one, memory, server};
+use crate::harness::{Load, Samples, Server, Thousandths, drive, measure, rounds, thread_time};
+use crate::{Outcome, at_least_one, block_on, memory, server};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -16,7 +18,7 @@ pub(crate) struct Options {
     /// Milliseconds of each measurement of a server.
     #[arg(long, default_value_t = 500, value_parser = at_least_one)]
     millis: usize,
-    /// Number of decisions in each measurement without a server.
+    /// Number of charges in each measurement of the memory store. Redis gets a fiftieth of them.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     decisions: u64,
     /// Measure 10,000,000 subjects too. This takes about 1 GiB of memory.
@@ -37,11 +39,13 @@ enum Axis {
     Limits,
     Connections,
     Charges,
+    RedisCharges,
 }
 
 impl Options {
     fn axes(&self) -> impl Iterator<Item = Axis> + '_ {
-        let all = [Axis::Subjects, Axis::Limits, Axis::Connections, Axis::Charges];
+        use Axis::{Charges, Connections, Limits, RedisCharges, Subjects};
+        let all = [Subjects, Limits, Connections, Charges, RedisCharges];
         all.into_iter().filter(|axis| self.axes.is_empty() || self.axes.contains(axis))
     }
 }
@@ -61,6 +65,7 @@ impl Axis {
             Self::Limits => "limits of the server; its CPU per gRPC call",
             Self::Connections => "connections to the server; its CPU per RESP command",
             Self::Charges => "charges per call on the memory store; CPU per charge",
+            Self::RedisCharges => "charges per call on Redis; its CPU per charge",
         }
     }
 
@@ -68,7 +73,7 @@ impl Axis {
         let all: &[u64] = match self {
             Self::Subjects => &[1_000, 10_000, 100_000, 1_000_000, 10_000_000],
             Self::Limits | Self::Connections => &[1, 10, 100, 1_000, 10_000],
-            Self::Charges => &[1, 2, 4, 8, 16, 32, 64],
+            Self::Charges | Self::RedisCharges => &[1, 2, 4, 8, 16, 32, 64],
         };
         let is_wanted = |number: u64| match self {
             Self::Subjects if number == 10_000_000 => options.large,
@@ -91,6 +96,10 @@ impl Axis {
             Self::Connections => server::connections(count, duration).map(server_sample),
             Self::Charges => {
                 Ok(Sample { cpu: nanos_per_charge(count, options.decisions)?, bytes: None })
+            }
+            Self::RedisCharges => {
+                let cpu = block_on(redis_nanos_per_charge(count, options.decisions))?;
+                Ok(Sample { cpu, bytes: None })
             }
         }
     }
@@ -136,7 +145,7 @@ pub(crate) fn run(options: &Options) -> Outcome<()> {
                     let each = bytes.saturating_sub(first_bytes).checked_div(number - first_number);
                     each.map_or_else(String::new, |each| each.to_string())
                 }
-                Axis::Charges => String::new(),
+                Axis::Charges | Axis::RedisCharges => String::new(),
             };
             let ratio = Thousandths::ratio(cpu, first_cpu).ok_or("a decision took no time")?;
             println!("| {number} | {title} | {cpu} | {ratio} | {each} |");
@@ -145,18 +154,63 @@ pub(crate) fn run(options: &Options) -> Outcome<()> {
     Ok(())
 }
 
-/// The subjects of calls with several charges, which the calls use in turn.
+/// The number of subjects of calls with several charges, which the calls use in turn.
 const SUBJECTS: usize = 1_000;
 
-/// Measures calls with this number of charges, each by its own policy.
+/// The number of callers on the connection to Redis.
+const CALLERS: usize = 64;
+
+/// The policies and the subjects of calls with several charges.
+struct Charges {
+    policies: Vec<Policy>,
+    subjects: Vec<String>,
+}
+
+impl Charges {
+    fn new(count: usize) -> Outcome<Self> {
+        let policy = |number| format!("p{number:02}: token-bucket 1/1m burst 30000000").parse();
+        let policies = (0..count).map(policy).collect::<Result<_, _>>()?;
+        let subjects = (0..SUBJECTS).map(|number| format!("user-{number:06}")).collect();
+        Ok(Self { policies, subjects })
+    }
+
+    /// Returns the charges of a call, one for each policy.
+    fn charges<'c>(&'c self, subject: &'c str) -> Vec<Charge<'c>> {
+        self.policies.iter().map(|policy| Charge::new(policy, subject)).collect()
+    }
+}
+
+/// Measures calls of Redis with this number of charges.
+async fn redis_nanos_per_charge(count: usize, decisions: u64) -> Outcome<u64> {
+    let server = Server::start().await?;
+    let load =
+        Arc::new(RedisCharges { store: server.store.clone(), charges: Charges::new(count)? });
+    drive(&load, CALLERS, 0..SUBJECTS).await?;
+    let calls = (usize::try_from(decisions)? / 50).div_ceil(count);
+    let (cost, allowed) = measure(&server, &load, CALLERS, 0..calls, count).await?;
+    if allowed != calls {
+        return Err(format!("{allowed} of {calls} calls were allowed").into());
+    }
+    Ok(cost.cpu)
+}
+
+struct RedisCharges {
+    store: RedisStore,
+    charges: Charges,
+}
+
+impl Load for RedisCharges {
+    async fn call(&self, number: usize) -> Outcome<usize> {
+        let charges = self.charges.charges(&self.charges.subjects[number % SUBJECTS]);
+        let decision = self.store.decide(Call::acquire(&charges)).await?;
+        Ok(usize::from(decision.is_allowed()))
+    }
+}
+
+/// Measures calls of the memory store with this number of charges.
 fn nanos_per_charge(count: usize, decisions: u64) -> Outcome<u64> {
-    let policy = |number| format!("p{number:02}: token-bucket 1/1m burst 30000000").parse();
-    let policies = (0..count).map(policy).collect::<Result<Vec<Policy>, _>>()?;
-    let subjects: Vec<_> = (0..SUBJECTS).map(|number| format!("user-{number:06}")).collect();
-    let calls: Vec<Vec<_>> = subjects
-        .iter()
-        .map(|subject| policies.iter().map(|policy| Charge::new(policy, subject)).collect())
-        .collect();
+    let all = Charges::new(count)?;
+    let calls: Vec<_> = all.subjects.iter().map(|subject| all.charges(subject)).collect();
     let store = MemoryStore::new();
     let decide = |charges: &Vec<_>| store.decide_now(&Call::acquire(charges));
     for charges in &calls {

@@ -40,7 +40,7 @@ fn a_short_comparison_measures_each_row_and_judges_none() {
 fn the_table_of_growth_has_a_row_for_each_number() {
     let tiny = ["--rounds", "1", "--millis", "20", "--decisions", "1000", "--max", "1000"];
     let report = report_of(&[&["growth"], &tiny[..]].concat());
-    for (what, rows) in [("subjects", 1), ("limits", 4), ("connections", 4), ("charges", 7)] {
+    for (what, rows) in [("subjects", 1), ("limits", 4), ("connections", 4), ("charges", 14)] {
         let is_row = |line: &&str| line.split('|').nth(2).is_some_and(|cell| cell.contains(what));
         assert_eq!(report.lines().filter(is_row).count(), rows, "{what} in {report}");
     }
