@@ -9,7 +9,9 @@
 
 mod cluster;
 mod cluster_clients;
+mod compare;
 mod denied;
+mod growth;
 mod harness;
 mod holds;
 mod http;
@@ -39,6 +41,15 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Measure the figures that decide whether Tidegate is fast enough, and compare them with their
+    /// bounds.
+    ///
+    /// This uses the programs of `server`. A row whose program is missing says so.
+    Compare(compare::Options),
+    /// Measure the cost of a decision as subjects, limits, connections and charges become more.
+    ///
+    /// This needs Linux, and `tidegate-server` as `server` does.
+    Growth(growth::Options),
     /// Measure `tidegate-memory` and other limiters for one process.
     Memory(memory::Options),
     /// Measure the scripts of `tidegate-redis` on one Redis, next to plain commands and common
@@ -124,6 +135,7 @@ fn run_all() -> Outcome<bool> {
         "http",
         "server",
         "flood",
+        "growth",
     ] {
         let args = Args::try_parse_from(["tidegate-bench", name])?;
         if let Some(Err(error)) = args.command.map(run) {
@@ -136,6 +148,8 @@ fn run_all() -> Outcome<bool> {
 /// Runs one command. Returns `false` if `--check` is set and a target is missed.
 fn run(command: Command) -> Outcome<bool> {
     match command {
+        Command::Compare(options) => compare::run(&options),
+        Command::Growth(options) => growth::run(&options).map(|()| true),
         Command::Memory(options) => memory::run(&options),
         Command::Redis(options) => redis::run(&options),
         Command::Throughput(options) => throughput::run(&options),
@@ -144,7 +158,7 @@ fn run(command: Command) -> Outcome<bool> {
         Command::Denied(options) => denied::run(&options),
         Command::Http(options) => http::run(&options).map(|()| true),
         Command::HttpServer(options) => http::serve(&options).map(|()| true),
-        Command::Server(options) => server::run(&options),
+        Command::Server(options) => server::run(&options).map(|()| true),
         Command::Flood(options) => server::flood(&options).map(|()| true),
         Command::ClusterClients(options) => cluster_clients::run(&options).map(|()| true),
         Command::Simulate(options) => simulate::run(&options),

@@ -1,6 +1,7 @@
 //! Measures a web server that answers with a greeting: without a limiter, with a limiter in its
 //! handler, and with layers.
 
+mod compare;
 mod load;
 mod server;
 mod stack;
@@ -11,6 +12,7 @@ use tidegate_test_servers::Redis;
 
 use crate::harness::{Samples, Thousandths, rounds};
 use crate::{Outcome, at_least_one, block_on};
+pub(crate) use compare::compare;
 use load::Sample;
 use server::Server;
 pub(crate) use server::{ServerOptions, serve};
@@ -66,7 +68,8 @@ impl fmt::Display for Limits {
 
 /// Measures and prints.
 pub(crate) fn run(options: &Options) -> Outcome<()> {
-    println!("{}", stack::measure(options)?);
+    let costs = stack::measure(options.rounds, options.requests)?;
+    println!("{}", stack::table(&costs, options)?);
     if options.stack_only {
         return Ok(());
     }

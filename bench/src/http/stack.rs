@@ -25,7 +25,7 @@ use tower_governor::key_extractor::PeerIpKeyExtractor;
 
 use super::Options;
 use crate::Outcome;
-use crate::harness::{middle, rounds, thread_time};
+use crate::harness::{Samples, middle, rounds, thread_time};
 
 /// A policy whose limit is never reached, so that all servers do the same work.
 pub(super) const POLICY: &str = "token-bucket 1000000000/1s";
@@ -84,7 +84,7 @@ type Stack = Box<dyn FnMut(Vec<Request<Body>>) -> Outcome<()>>;
 
 /// The cost of one request.
 #[derive(Debug, Clone, Copy)]
-struct Cost {
+pub(super) struct Cost {
     nanos: u64,
     allocations: u64,
 }
@@ -150,9 +150,9 @@ fn requests() -> Outcome<Vec<Request<Body>>> {
     (0..BATCH).map(request).collect()
 }
 
-fn cost(stack: &mut Stack, options: &Options) -> Outcome<Cost> {
+fn cost(stack: &mut Stack, count: u32) -> Outcome<Cost> {
     let mut spent = Duration::ZERO;
-    let batches = options.requests.div_ceil(BATCH);
+    let batches = count.div_ceil(BATCH);
     for _ in 0..batches {
         let requests = requests()?;
         let start = thread_time();
@@ -170,25 +170,65 @@ fn cost(stack: &mut Stack, options: &Options) -> Outcome<Cost> {
     })
 }
 
-/// Measures all stacks, and returns the table.
-pub(super) fn measure(options: &Options) -> Outcome<String> {
+const NONE: &str = "none";
+pub(super) const FIELDS: &str = "**tidegate-http**, fields on";
+const THREE_LIMITS: &str = "**tidegate-http**, three limits, fields on";
+pub(super) const NO_FIELDS: &str = "**tidegate-http**, no fields";
+pub(super) const GOVERNOR: &str = "tower_governor, fields on";
+pub(super) const GOVERNOR_NO_FIELDS: &str = "tower_governor, no fields";
+
+/// The names of all stacks, in the order of the table.
+const NAMES: [&str; 6] = [NONE, FIELDS, THREE_LIMITS, NO_FIELDS, GOVERNOR, GOVERNOR_NO_FIELDS];
+
+/// The index of the stack around a service, and of the stack around an axum router.
+const SERVICE: usize = 0;
+const ROUTER: usize = 1;
+
+/// The costs of all rounds, by the name and the index of the stack.
+type Costs = Samples<(&'static str, usize), Cost>;
+
+/// Measures all stacks.
+pub(super) fn measure(count: usize, requests: u32) -> Outcome<Costs> {
     let mut contenders = [
-        contender("none", tower::layer::util::Identity::new()),
-        contender("**tidegate-http**, fields on", tidegate()?),
-        contender("**tidegate-http**, three limits, fields on", tidegate_with_three()?),
-        contender("**tidegate-http**, no fields", tidegate()?.without_fields()),
-        contender("tower_governor, fields on", governor()?),
-        contender("tower_governor, no fields", governor_without_fields()?),
+        contender(NONE, tower::layer::util::Identity::new()),
+        contender(FIELDS, tidegate()?),
+        contender(THREE_LIMITS, tidegate_with_three()?),
+        contender(NO_FIELDS, tidegate()?.without_fields()),
+        contender(GOVERNOR, governor()?),
+        contender(GOVERNOR_NO_FIELDS, governor_without_fields()?),
     ];
-    // The costs of all rounds, by contender and by stack.
-    let mut costs = vec![[vec![], vec![]]; contenders.len()];
-    for _ in rounds(options.rounds) {
-        for (contender, costs) in contenders.iter_mut().zip(&mut costs) {
-            for (stack, costs) in contender.stacks.iter_mut().zip(costs) {
-                costs.push(cost(stack, options)?);
+    let mut costs = Costs::new();
+    for _ in rounds(count) {
+        for contender in &mut contenders {
+            for (index, stack) in contender.stacks.iter_mut().enumerate() {
+                costs.add((contender.name, index), cost(stack, requests)?);
             }
         }
     }
+    Ok(costs)
+}
+
+/// Returns how much more a stack costs than the stack without a limiter. This is the median of the
+/// rounds' differences.
+fn more(
+    costs: &Costs,
+    (name, index): (&'static str, usize),
+    figure: fn(&Cost) -> u64,
+) -> Outcome<i64> {
+    let pairs = costs.get(&(name, index))?.iter().zip(costs.get(&(NONE, index))?);
+    let more = pairs
+        .map(|(cost, none)| Ok(i64::try_from(figure(cost))? - i64::try_from(figure(none))?))
+        .collect::<Outcome<Vec<_>>>()?;
+    Ok(middle(more))
+}
+
+/// Returns the nanoseconds that the layer of this name adds to a request around a service.
+pub(super) fn more_nanos(costs: &Costs, name: &'static str) -> Outcome<u64> {
+    Ok(more(costs, (name, SERVICE), |cost| cost.nanos)?.try_into().unwrap_or(0))
+}
+
+/// Returns the table of all stacks.
+pub(super) fn table(costs: &Costs, options: &Options) -> Outcome<String> {
     let Options { rounds, requests, .. } = options;
     let mut table = format!(
         "A request of one of {ADDRESSES} addresses through the layer, without a network: CPU time and \
@@ -198,17 +238,16 @@ pub(super) fn measure(options: &Options) -> Outcome<String> {
          | allocations | more |\n\
          |---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
     );
-    let [none, ..] = &costs[..] else { return Ok(table) };
-    for (contender, costs) in contenders.iter().zip(&costs) {
-        write!(table, "| {} |", contender.name)?;
-        for (costs, none) in costs.iter().zip(none) {
+    for name in NAMES {
+        write!(table, "| {name} |")?;
+        for key in [(name, SERVICE), (name, ROUTER)] {
             for figure in [(|cost| cost.nanos) as fn(&Cost) -> u64, |cost| cost.allocations] {
-                let more = costs.iter().zip(none).map(|(cost, none)| {
-                    i64::try_from(figure(cost))
-                        .and_then(|cost| Ok(cost - i64::try_from(figure(none))?))
-                });
-                let more = middle(more.collect::<Result<Vec<_>, _>>()?);
-                write!(table, " {} | {more} |", middle(costs.iter().map(figure).collect()))?;
+                write!(
+                    table,
+                    " {} | {} |",
+                    costs.median(&key, figure)?,
+                    more(costs, key, figure)?
+                )?;
             }
         }
         table.push('\n');

@@ -45,10 +45,10 @@ pub(crate) const THROUGH_OBJECT: &str = "tidegate, token bucket, `Limiter<Arc<dy
 pub(crate) const COUNTER: &str = "tidegate, sliding counter";
 pub(crate) const LOG: &str = "tidegate, sliding log of 100";
 pub(crate) const GOVERNOR: &str = "governor";
-const TWO: &str = "tidegate, token bucket and fixed window in one call";
+pub(crate) const TWO: &str = "tidegate, token bucket and fixed window in one call";
 /// The baseline, which is not a complete limiter.
 const BASELINE: &str = "(a bare table of numbers)";
-const GOVERNOR_FOLDHASH: &str = "governor, foldhash";
+pub(crate) const GOVERNOR_FOLDHASH: &str = "governor, foldhash";
 
 pub(crate) fn contenders() -> Vec<Contender<String>> {
     let keyed = |name, build| Contender { name, keyed: true, build };
@@ -108,7 +108,7 @@ pub(crate) fn number_contenders() -> Vec<Contender<u64>> {
 }
 
 fn bucket(setup: Setup) -> String {
-    format!("token-bucket 1/1m burst {}", setup.burst)
+    format!("token-bucket {}/1m burst {}", setup.per_minute, setup.burst)
 }
 
 fn store(setup: Setup) -> MemoryStore {
@@ -153,8 +153,8 @@ fn limiter<S: Store + 'static>(
 }
 
 fn quota(setup: Setup) -> Quota {
-    Quota::per_minute(NonZeroU32::MIN)
-        .allow_burst(NonZeroU32::new(setup.burst).unwrap_or(NonZeroU32::MIN))
+    let at_least_one = |number| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN);
+    Quota::per_minute(at_least_one(setup.per_minute)).allow_burst(at_least_one(setup.burst))
 }
 
 /// The requirements of generic limiters for a subject.

@@ -1,14 +1,16 @@
 //! `tidegate-memory` and other limiters for one process, measured in one run.
 
 mod baseline;
+mod compare;
 mod contender;
 mod measure;
 mod report;
-mod scale;
+pub(crate) mod scale;
 mod subjects;
 
 use std::collections::BTreeMap;
 
+pub(crate) use compare::compare;
 use contender::{Contender, contenders, number_contenders};
 use measure::{Footprint, footprint, time};
 use subjects::{Size, Workload, numbered, workloads};

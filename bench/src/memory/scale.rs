@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tidegate_memory::{Call, Charge, Clock, ManualClock, MemoryStore, Policy, Timestamp};
 
+use super::subjects::AMPLE;
 use crate::Outcome;
 use crate::harness::{Thousandths, Verdict, middle, thread_time};
 use crate::random::random;
@@ -15,6 +16,17 @@ const MAX_FLOOD: Thousandths = Thousandths(2_000);
 pub(super) fn run(subjects: u64, flooded: u64, rounds: usize) -> Outcome<Vec<Verdict>> {
     grown(subjects)?;
     flood(flooded, rounds)
+}
+
+/// Measures a store with this number of subjects. Returns the nanoseconds of a check of a known
+/// subject, and the bytes per subject.
+pub(crate) fn known(subjects: u64, checks: u64) -> Outcome<(u64, u64)> {
+    let policy: Policy = format!("token-bucket 1/1m burst {AMPLE}").parse()?;
+    let max = usize::try_from(subjects)?.next_power_of_two();
+    let store = MemoryStore::builder().max_keys(max).build();
+    Stretch::run(&store, &policy, subjects, false, |n| n)?;
+    let known = Stretch::run(&store, &policy, checks, false, |n| random(n) % subjects)?;
+    Ok((known.nanos(), u64::try_from(store.bytes() / store.len().max(1))?))
 }
 
 /// The time of many checks on one thread.

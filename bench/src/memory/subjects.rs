@@ -18,12 +18,18 @@ pub(crate) struct Workload<K> {
 pub(crate) struct Setup {
     /// The burst of a subject.
     pub(crate) burst: u32,
+    /// The refill of a subject per minute. Only token buckets of Tidegate and governor use it; the
+    /// other contenders refill one token per minute.
+    pub(crate) per_minute: u32,
     /// The maximum number of subjects, for limiters that have such a bound.
     pub(crate) max: Option<usize>,
 }
 
 /// A burst that is never used up. With a refill of one per minute, no state recovers during a run.
 pub(crate) const AMPLE: u32 = 30_000_000;
+
+/// The refill of subjects that recover within a millisecond.
+const QUICK: u32 = 60_000;
 
 /// The size of the workloads: the subjects in the large sets, and the calls.
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +45,7 @@ pub(crate) fn workloads(size: Size) -> Vec<Workload<String>> {
     let drawn = |draw: fn(u64, u64) -> u64, of| {
         (0..calls).map(|n| subject(draw(random(n), of))).collect::<Vec<_>>()
     };
-    let ample = Setup { burst: AMPLE, max: None };
+    let ample = Setup { burst: AMPLE, per_minute: 1, max: None };
     vec![
         Workload {
             id: "hot",
@@ -94,7 +100,20 @@ pub(crate) fn numbered(size: Size) -> Workload<u64> {
         title: format!("{tenth} subjects that are numbers, uniform"),
         known: (0..tenth).collect(),
         calls: (0..size.calls).map(|n| random(n) % tenth).collect(),
-        setup: Setup { burst: AMPLE, max: None },
+        setup: Setup { burst: AMPLE, per_minute: 1, max: None },
+    }
+}
+
+/// Returns the workload whose subjects recover between two checks. The checks use the subjects in
+/// turn, so that the time between two checks of a subject is the time of a check of each subject.
+pub(crate) fn recovering(size: Size) -> Workload<String> {
+    let tenth = size.subjects.div_ceil(10);
+    Workload {
+        id: "recovering",
+        title: format!("{tenth} subjects that recover between checks"),
+        known: all(tenth),
+        calls: (0..size.calls).map(|n| subject(n % tenth)).collect(),
+        setup: Setup { burst: AMPLE, per_minute: QUICK, max: None },
     }
 }
 

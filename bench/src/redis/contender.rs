@@ -5,7 +5,7 @@ use std::fmt;
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
 use tidegate_redis::core::layers::CoalescedStore;
-use tidegate_redis::protocol::{Batch, Keys, Reply, Tier, no_reply};
+use tidegate_redis::protocol::{Batch, Keys, Reply, Request, Tier, no_reply};
 use tidegate_redis::{Call, Charge, Decision, Error, Policy, RedisStore, Store};
 
 use super::peer::Peer;
@@ -17,6 +17,7 @@ use crate::{Outcome, harness};
 pub(crate) enum Name {
     Incr,
     ReturnOne,
+    Floor,
     FixedWindow,
     SlidingCounter,
     HashSlidingCounter,
@@ -35,6 +36,7 @@ impl fmt::Display for Name {
         f.write_str(match self {
             Self::Incr => "`INCR`",
             Self::ReturnOne => "`EVALSHA \"return 1\"`",
+            Self::Floor => "`TIME`, `GET`, `SET KEEPTTL` in a script",
             Self::FixedWindow => "**fixed window**",
             Self::SlidingCounter => "**sliding counter**",
             Self::HashSlidingCounter => "sliding counter in a hash",
@@ -107,6 +109,8 @@ pub(crate) struct Id {
 pub(crate) enum Form {
     /// A store, with one decision in each call.
     Store(RedisStore),
+    /// The script of a single charge, sent by the client of the commands and the other scripts.
+    Script(MultiplexedConnection),
     /// A store whose callers share batches.
     Coalesced(CoalescedStore<RedisStore>),
     /// A store, with this number of decisions in each call.
@@ -156,6 +160,12 @@ impl harness::Load for Contender {
         match &self.form {
             Form::Store(store) => self.call_one(store, number).await,
             Form::Coalesced(store) => self.call_one(store, number).await,
+            Form::Script(connection) => {
+                let subject = self.subject(number);
+                let charges = [Charge::new(&self.policy, &subject)];
+                let request = Request::new(&Keys::new("tidegate"), &Call::acquire(&charges))?;
+                execute(&request, &mut connection.clone()).await
+            }
             Form::Batch(store, size) => {
                 let subjects = self.subjects_of(number * size..(number + 1) * size);
                 let charges = self.charges_of(&subjects);
@@ -202,17 +212,7 @@ impl Contender {
         for charges in charges {
             batch.add_call(&Call::acquire(charges))?;
         }
-        let request = batch.finish();
-        let answer = match request.evalsha().query_async(connection).await {
-            Err(error) if is_unknown(&error) => request.eval().query_async(connection).await,
-            answer => answer,
-        };
-        let answer: Vec<u8> = answer?;
-        let decision = |reply| match reply {
-            Reply::Decided(reply) => reply.map(|reply| reply.decision),
-            Reply::Undecided => Err(no_reply()),
-        };
-        allowed(request.read(&answer)?.into_iter().map(decision))
+        execute(&batch.finish(), connection).await
     }
 
     async fn allows(
@@ -238,6 +238,20 @@ impl Contender {
             _ => Err(format!("{}: an answer of no such form: {answer:?}", self.id.name).into()),
         }
     }
+}
+
+/// Executes the script of a request. Returns the number of decisions that allow.
+async fn execute(request: &Request<'_>, connection: &mut MultiplexedConnection) -> Outcome<usize> {
+    let answer = match request.evalsha().query_async(connection).await {
+        Err(error) if is_unknown(&error) => request.eval().query_async(connection).await,
+        answer => answer,
+    };
+    let answer: Vec<u8> = answer?;
+    let decision = |reply| match reply {
+        Reply::Decided(reply) => reply.map(|reply| reply.decision),
+        Reply::Undecided => Err(no_reply()),
+    };
+    allowed(request.read(&answer)?.into_iter().map(decision))
 }
 
 /// Returns the number of decisions that allow.

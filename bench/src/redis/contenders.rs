@@ -35,6 +35,7 @@ pub(crate) fn singles(server: &Server, options: &Options) -> Outcome<Vec<Arc<Con
     let mut contenders = Contenders::new(server, options)?;
     contenders.peer(Name::Incr, Answers::Allowed, Peer::incr(), Warmup::Nothing)?;
     contenders.peer(Name::ReturnOne, Answers::Allowed, Peer::return_one(), Warmup::Nothing)?;
+    contenders.peer(Name::Floor, Answers::Allowed, Peer::floor(), Warmup::Nothing)?;
     for answers in [Answers::Allowed, Answers::Denied] {
         contenders.counters(answers)?;
         contenders.buckets(answers)?;

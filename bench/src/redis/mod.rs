@@ -1,5 +1,6 @@
 //! The scripts of `tidegate-redis` on one Redis, next to plain commands and the scripts of others.
 
+mod compare;
 mod contender;
 mod contenders;
 mod peer;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 
 use crate::harness::{Cost, Samples, Server, drive, finish, measure, rounds};
 use crate::{Outcome, at_least_one, block_on};
+pub(crate) use compare::compare;
 use contender::{Answers, Contender, Id};
 use restore::restore;
 
@@ -51,10 +53,10 @@ type Results = Samples<(Id, usize), Sample>;
 
 /// Measures and prints. Returns `false` if a target is missed that `--check` requires.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
-    block_on(compare(options))
+    block_on(run_async(options))
 }
 
-async fn compare(options: &Options) -> Outcome<bool> {
+async fn run_async(options: &Options) -> Outcome<bool> {
     let server = Server::start().await?;
     let singles = contenders::singles(&server, options)?;
     let batches = contenders::batches(&server, options)?;

@@ -4,6 +4,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Script};
 
 const RETURN_ONE: &str = include_str!("scripts/return_one.lua");
+const FLOOR: &str = include_str!("scripts/floor.lua");
 const SORTED_SET_LOG: &str = include_str!("scripts/sorted_set_log.lua");
 const HASH_TOKEN_BUCKET: &str = include_str!("scripts/hash_token_bucket.lua");
 const HASH_SLIDING_COUNTER: &str = include_str!("scripts/hash_sliding_counter.lua");
@@ -34,6 +35,11 @@ impl Peer {
 
     pub(crate) fn return_one() -> Self {
         Self::script(RETURN_ONE, &[], Keeps::WhatACallMakes)
+    }
+
+    pub(crate) fn floor() -> Self {
+        // The argument has the size of the argument of a single charge.
+        Self::script(FLOOR, &["01234567890123456789012345678901234"], Keeps::WhatACallMakes)
     }
 
     pub(crate) fn sorted_set_log(limit: &str, window_micros: &str) -> Self {

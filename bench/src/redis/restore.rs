@@ -34,7 +34,11 @@ pub(crate) async fn restore(server: &Server, contender: &Contender) -> Outcome<(
         return Ok(());
     }
     match &contender.form {
-        Form::Store(_) | Form::Coalesced(_) | Form::Batch(..) | Form::GeneralBatch(..) => {
+        Form::Store(_)
+        | Form::Script(_)
+        | Form::Coalesced(_)
+        | Form::Batch(..)
+        | Form::GeneralBatch(..) => {
             charge(server, &contender.policy, charges).await?;
         }
         Form::Peer(peer, _) => match (peer.keeps, contender.warmup) {

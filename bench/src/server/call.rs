@@ -16,6 +16,8 @@ pub(super) enum Protocol {
 pub(super) enum Peer {
     Tidegate,
     TidegateOnRedis,
+    /// tidegate-server on Redis, with a limit that it may lease.
+    TidegateLeased,
     Throttlecrab,
     Redis,
 }
@@ -45,13 +47,13 @@ pub(super) struct Contender {
     pub(super) call: Call,
 }
 
-const fn contender(peer: Peer, call: Call) -> Contender {
+pub(super) const fn contender(peer: Peer, call: Call) -> Contender {
     Contender { peer, call }
 }
 
 impl Protocol {
-    /// Returns the contenders of a protocol. The targets compare the first two, which are
-    /// tidegate-server and throttlecrab-server.
+    /// Returns the contenders of a protocol. The second one is throttlecrab-server, with which the
+    /// table compares the others.
     pub(super) fn contenders(self) -> &'static [Contender] {
         match self {
             Self::Resp => {
@@ -102,6 +104,7 @@ impl fmt::Display for Contender {
         let peer = match self.peer {
             Peer::Tidegate => "**tidegate-server**",
             Peer::TidegateOnRedis => "tidegate-server on Redis",
+            Peer::TidegateLeased => "tidegate-server on Redis, leased",
             Peer::Throttlecrab => "throttlecrab-server",
             Peer::Redis => "redis-server",
         };

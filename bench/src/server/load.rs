@@ -100,7 +100,7 @@ pub(super) struct Scenario {
     pub(super) load: Load,
 }
 
-const fn scenario(protocol: Protocol, shape: Shape, load: Load) -> Scenario {
+pub(super) const fn scenario(protocol: Protocol, shape: Shape, load: Load) -> Scenario {
     Scenario { protocol, shape, load }
 }
 

@@ -2,8 +2,11 @@
 
 mod call;
 mod client;
+mod compare;
+mod cores;
 mod exchange;
 mod flood;
+mod growth;
 mod grpc;
 mod http;
 mod load;
@@ -11,7 +14,6 @@ mod memory;
 mod process;
 mod report;
 mod resp;
-mod targets;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -19,12 +21,14 @@ use std::time::Duration;
 
 use tidegate_test_servers::Redis;
 
-use crate::harness::{Samples, finish, nanos, percentile, rounds};
+use crate::harness::{Samples, nanos, percentile, rounds};
 use crate::{Outcome, at_least_one, block_on};
 use call::{Contender, Peer, Protocol};
-use client::{Client, Until};
+use client::{Client, Pace, Until};
+pub(crate) use compare::compare;
 use exchange::exchange;
 pub(crate) use flood::{FloodOptions, run as flood};
+pub(crate) use growth::{Grown, connections, limits};
 use load::{Load, SCENARIOS, Scenario};
 use process::{Cores, Process, cpu_time, throttlecrab_server};
 
@@ -52,9 +56,6 @@ pub(crate) struct Options {
     /// Calls per second of the loads with a fixed rate.
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
     rate: u64,
-    /// Fail if a target is missed, or if throttlecrab-server is not installed.
-    #[arg(long)]
-    check: bool,
 }
 
 impl Options {
@@ -89,17 +90,22 @@ type Results = Samples<(Scenario, Contender), Sample>;
 /// All servers. Each of them runs.
 struct Servers {
     cores: Cores,
-    redis: Redis,
     tidegate: Process,
-    tidegate_on_redis: Process,
-    throttlecrab: Option<Process>,
+    /// Redis, and the tidegate-server whose store it is; or the reason why there is none.
+    on_redis: Result<(Redis, Process), String>,
+    /// The tidegate-server on Redis with a leased limit, or the reason why there is none.
+    leased: Result<Process, String>,
+    /// The server of throttlecrab, or the reason why there is none.
+    throttlecrab: Result<Process, String>,
     /// The program of throttlecrab-server.
     program: Option<PathBuf>,
 }
 
-/// Measures and prints. Returns `false` if a target is missed that `--check` requires.
-pub(crate) fn run(options: &Options) -> Outcome<bool> {
+/// Measures and prints.
+pub(crate) fn run(options: &Options) -> Outcome<()> {
+    let processors = std::thread::available_parallelism()?.get();
     let servers = Servers::start()?;
+    servers.redis()?;
     let memory = memory::measure(servers.cores, servers.program.as_ref(), options)?;
     let mut results = Results::new();
     for _ in rounds(options.rounds) {
@@ -110,43 +116,49 @@ pub(crate) fn run(options: &Options) -> Outcome<bool> {
             }
         }
     }
-    print!("{}", report::head(&servers, options));
+    print!("{}", report::head(&servers, options)?);
     for scenario in options.scenarios() {
         print!("{}", report::table(&results, scenario, options)?);
     }
     print!("{}", report::memory(&memory, options));
-    let mut verdicts = targets::judge(&results, options);
-    verdicts.extend(targets::judge_memory(&memory));
-    let is_met = finish(&verdicts, options.check);
-    if servers.throttlecrab.is_none() {
-        println!("- NOT MEASURED: ratios to throttlecrab-server, which is not installed");
-        return Ok(is_met && !options.check);
-    }
-    Ok(is_met)
+    print!("{}", cores::table(processors, options)?);
+    Ok(())
 }
 
 impl Servers {
     fn start() -> Outcome<Self> {
-        let cores = Cores::choose()?;
-        let redis = block_on(async { Ok(Redis::start().await?) })?;
-        cores.place(redis.pid().ok_or("redis-server has ended")?)?;
+        let cores = Cores::choose();
+        let on_redis = || -> Outcome<_> {
+            let redis = block_on(async { Ok(Redis::start().await?) })?;
+            cores.place(redis.pid().ok_or("redis-server has ended")?)?;
+            let tidegate = Process::tidegate(cores, &redis.url(), LIMITS)?;
+            Ok((redis, tidegate))
+        };
         let program = throttlecrab_server();
-        let throttlecrab =
-            program.as_ref().map(|program| Process::throttlecrab(cores, program)).transpose();
+        let throttlecrab = match &program {
+            Some(program) => {
+                Process::throttlecrab(cores, program).map_err(|error| error.to_string())
+            }
+            None => Err(".ci/install-throttlecrab has not been run".to_owned()),
+        };
         Ok(Self {
             cores,
             tidegate: Process::tidegate(cores, "memory", LIMITS)?,
-            tidegate_on_redis: Process::tidegate(cores, &redis.url(), LIMITS)?,
-            redis,
-            throttlecrab: throttlecrab?,
+            on_redis: on_redis().map_err(|error| error.to_string()),
+            leased: Err("the server was not started".to_owned()),
+            throttlecrab,
             program,
         })
+    }
+
+    fn redis(&self) -> Outcome<&Redis> {
+        Ok(self.on_redis.as_ref().map(|(redis, _)| redis).map_err(Clone::clone)?)
     }
 
     fn contenders(&self, scenario: Scenario) -> impl Iterator<Item = Contender> + '_ {
         let all = scenario.protocol.contenders().iter().copied();
         all.filter(move |contender| {
-            let is_there = contender.peer != Peer::Throttlecrab || self.throttlecrab.is_some();
+            let is_there = contender.peer != Peer::Throttlecrab || self.throttlecrab.is_ok();
             is_there && scenario.is_of(contender.peer)
         })
     }
@@ -156,13 +168,13 @@ impl Servers {
         let protocol = contender.call.protocol();
         let process = match contender.peer {
             Peer::Tidegate => &self.tidegate,
-            Peer::TidegateOnRedis => &self.tidegate_on_redis,
-            Peer::Throttlecrab => {
-                self.throttlecrab.as_ref().ok_or("throttlecrab-server does not run")?
-            }
+            Peer::TidegateOnRedis => &self.on_redis.as_ref().map_err(Clone::clone)?.1,
+            Peer::TidegateLeased => self.leased.as_ref().map_err(Clone::clone)?,
+            Peer::Throttlecrab => self.throttlecrab.as_ref().map_err(Clone::clone)?,
             Peer::Redis => {
-                let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.redis.port()));
-                return Ok((self.redis.pid().ok_or("redis-server has ended")?, address));
+                let redis = self.redis()?;
+                let address = SocketAddr::from((Ipv4Addr::LOCALHOST, redis.port()));
+                return Ok((redis.pid().ok_or("redis-server has ended")?, address));
             }
         };
         Ok((process.pid(), process.address(protocol)))
@@ -193,30 +205,42 @@ impl Servers {
         client.run(&requests, pace, Until::Time(duration / 2))?;
 
         let store = match contender.peer {
-            Peer::TidegateOnRedis => self.redis.pid(),
+            Peer::TidegateOnRedis | Peer::TidegateLeased => self.redis()?.pid(),
             _ => None,
         };
-        let times = || -> Outcome<_> { Ok((cpu_time(pid)?, store.map(cpu_time).transpose()?)) };
-        let (before, store_before) = times()?;
-        let mut run = client.run(&requests, pace, Until::Time(duration))?;
-        let (after, store_after) = times()?;
-
-        let expected = if scenario.load == Load::Refused { 0 } else { run.requests };
+        let (sample, allowed, all) = sample(&mut client, &requests, pace, duration, (pid, store))?;
+        let expected = if scenario.load == Load::Refused { 0 } else { all };
         // The table names the decisions, so other decisions are an error.
-        if run.allowed != expected {
-            let (name, all) = (scenario.name(options), run.requests);
-            let allowed = run.allowed;
+        if allowed != expected {
+            let name = scenario.name(options);
             return Err(format!("{name}, {contender}: {allowed} of {all} were allowed").into());
         }
-        run.latencies.sort_unstable();
-        let per_request = |cpu: Duration| -> Outcome<u64> { Ok(nanos(cpu)? / run.requests.max(1)) };
-        let store = store_after.zip(store_before).map(|(after, before)| after - before);
-        Ok(Sample {
-            per_second: run.requests * 1_000_000_000 / nanos(run.took)?.max(1),
-            p50: percentile(&run.latencies, 50),
-            p99: percentile(&run.latencies, 99),
-            cpu: per_request(after.saturating_sub(before))?,
-            store: store.map(per_request).transpose()?,
-        })
+        Ok(sample)
     }
+}
+
+/// Measures a server and its store. Returns the sample, and the numbers of admitted and of all
+/// requests.
+fn sample(
+    client: &mut Client,
+    requests: &[Vec<u8>],
+    pace: Pace,
+    duration: Duration,
+    (pid, store): (u32, Option<u32>),
+) -> Outcome<(Sample, u64, u64)> {
+    let times = || -> Outcome<_> { Ok((cpu_time(pid)?, store.map(cpu_time).transpose()?)) };
+    let (before, store_before) = times()?;
+    let mut run = client.run(requests, pace, Until::Time(duration))?;
+    let (after, store_after) = times()?;
+    run.latencies.sort_unstable();
+    let per_request = |cpu: Duration| -> Outcome<u64> { Ok(nanos(cpu)? / run.requests.max(1)) };
+    let store = store_after.zip(store_before).map(|(after, before)| after.saturating_sub(before));
+    let sample = Sample {
+        per_second: run.requests * 1_000_000_000 / nanos(run.took)?.max(1),
+        p50: percentile(&run.latencies, 50),
+        p99: percentile(&run.latencies, 99),
+        cpu: per_request(after.saturating_sub(before))?,
+        store: store.map(per_request).transpose()?,
+    };
+    Ok((sample, run.allowed, run.requests))
 }

@@ -21,6 +21,9 @@ const THROTTLECRAB: &str = "throttlecrab-server-0.4.40";
 /// The directory of the programs that the workspace built.
 const TARGET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target");
 
+/// The settings of tidegate-server.
+const SETTINGS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/settings.toml");
+
 /// The maximum time that a server takes to start.
 const START: Duration = Duration::from_secs(60);
 
@@ -28,46 +31,56 @@ const START: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Cores {
     Any,
-    /// All servers run on the first core, and the client runs on the second core.
-    Two,
+    /// All servers run on this number of first cores.
+    First(usize),
 }
 
 impl Cores {
-    /// Moves this thread, which is the client, to its core.
-    pub(super) fn choose() -> Outcome<Self> {
-        if std::thread::available_parallelism()?.get() < 2 {
-            return Ok(Self::Any);
-        }
-        match pin(1, std::process::id()) {
-            Ok(()) => Ok(Self::Two),
-            Err(_) => Ok(Self::Any),
+    /// Chooses the first core for all servers, and moves this process, which is the client, to the
+    /// second core.
+    pub(super) fn choose() -> Self {
+        Self::split(1, 2)
+    }
+
+    /// Chooses the first cores for all servers, and moves this process to the next cores. `all` is
+    /// the number of cores for servers and client.
+    pub(super) fn split(servers: usize, all: usize) -> Self {
+        // The list is not valid if no core is left, or if the machine has fewer cores.
+        match pin(&format!("{servers}-{}", all.saturating_sub(1)), std::process::id()) {
+            Ok(()) => Self::First(servers),
+            Err(_) => Self::Any,
         }
     }
 
     pub(super) fn command(self, program: impl AsRef<OsStr>) -> Command {
         match self {
             Self::Any => Command::new(program),
-            Self::Two => {
+            Self::First(servers) => {
                 let mut command = Command::new("taskset");
-                command.args(["--cpu-list", "0"]).arg(program);
+                command.args(["--cpu-list", &first(servers)]).arg(program);
                 command
             }
         }
     }
 
-    /// Moves a running server to its core.
+    /// Moves a running server to the cores of servers.
     pub(super) fn place(self, pid: u32) -> Outcome<()> {
         match self {
             Self::Any => Ok(()),
-            Self::Two => pin(0, pid),
+            Self::First(servers) => pin(&first(servers), pid),
         }
     }
 }
 
-/// Restricts all threads of a process to one core.
-fn pin(core: usize, pid: u32) -> Outcome<()> {
+/// Returns the list of the first cores.
+fn first(count: usize) -> String {
+    format!("0-{}", count.saturating_sub(1))
+}
+
+/// Restricts all threads of a process to a list of cores.
+fn pin(cores: &str, pid: u32) -> Outcome<()> {
     let mut command = Command::new("taskset");
-    command.args(["--all-tasks", "--cpu-list", "--pid", &core.to_string(), &pid.to_string()]);
+    command.args(["--all-tasks", "--cpu-list", "--pid", cores, &pid.to_string()]);
     let output = command.output()?;
     if output.status.success() {
         return Ok(());
@@ -99,9 +112,12 @@ impl Process {
     pub(super) fn tidegate(cores: Cores, store: &str, limits: &str) -> Outcome<Self> {
         let program = tidegate_server()?;
         let mut command = cores.command(&program);
-        command.args(["--store", store, "--config", limits]);
+        command.args(["--settings", SETTINGS, "--store", store, "--config", limits]);
         for listener in ["--grpc", "--http", "--resp"] {
             command.args([listener, "127.0.0.1:0"]);
+        }
+        if let Cores::First(servers) = cores {
+            command.env("TOKIO_WORKER_THREADS", servers.to_string());
         }
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = child.spawn().map_err(|error| format!("{}: {error}", program.display()))?;
@@ -189,7 +205,7 @@ fn tidegate_server() -> Outcome<PathBuf> {
 /// Returns the throttlecrab-server that TIDEGATE_THROTTLECRAB names, or that
 /// `.ci/install-throttlecrab` built.
 pub(super) fn throttlecrab_server() -> Option<PathBuf> {
-    if let Some(path) = env::var_os("TIDEGATE_THROTTLECRAB") {
+    if let Some(path) = env::var_os("TIDEGATE_THROTTLECRAB").filter(|path| !path.is_empty()) {
         return Some(path.into());
     }
     let path = Path::new(TARGET).join("tools").join(THROTTLECRAB).join("bin/throttlecrab-server");

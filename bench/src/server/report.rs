@@ -10,37 +10,41 @@ use crate::Outcome;
 use crate::harness::{Thousandths, middle};
 
 /// Returns the conditions of the measurement.
-pub(super) fn head(servers: &Servers, options: &Options) -> String {
+pub(super) fn head(servers: &Servers, options: &Options) -> Outcome<String> {
     let cores = match servers.cores {
-        Cores::Two => "All servers run on one core, the client on another one.",
+        Cores::First(_) => "All servers run on one core, the client on another one.",
         Cores::Any => {
             "Neither servers nor client have cores of their own: there are not two, or no `taskset`."
         }
     };
-    let peer = match &servers.program {
-        Some(program) => format!("throttlecrab-server is {}.", program.display()),
-        None => "**throttlecrab-server is not installed, and not measured: .ci/install-throttlecrab builds it.**"
-            .to_owned(),
+    let peer = match (&servers.throttlecrab, &servers.program) {
+        (Ok(_), Some(program)) => format!("throttlecrab-server is {}.", program.display()),
+        (Ok(_), None) => String::new(),
+        (Err(reason), _) => format!("**throttlecrab-server is not measured: {reason}.**"),
     };
-    format!(
+    Ok(format!(
         "{} over TCP on this machine, with one client for all. {cores} {peer} Medians of {} interleaved rounds of {} ms, \
          and the lowest and the highest of the rounds. CPU is user and system, per request. {} subjects where they are \
          many.\n",
-        servers.redis.version(),
+        servers.redis()?.version(),
         options.rounds,
         options.millis,
         options.subjects,
-    )
+    ))
 }
 
 /// Returns the table of a scenario.
 pub(super) fn table(results: &Results, scenario: Scenario, options: &Options) -> Outcome<String> {
     let mut table = format!(
         "\n## {}\n\n\
-         | | requests/s | of the rounds | p50, µs | p99, µs | server's CPU, µs | of the rounds | CPU of Redis, µs |\n\
-         |---|--:|--:|--:|--:|--:|--:|--:|\n",
+         | | requests/s | of the rounds | p50, µs | p99, µs | server's CPU, µs | of the rounds | × throttlecrab's \
+         | CPU of Redis, µs |\n\
+         |---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
         scenario.name(options)
     );
+    let [_, throttlecrab, ..] = scenario.protocol.contenders() else {
+        return Err("the protocol has no contenders".into());
+    };
     for contender in scenario.protocol.contenders() {
         let Ok(samples) = results.get(&(scenario, *contender)) else { continue };
         let all = |figure: fn(&Sample) -> u64| samples.iter().map(figure).collect::<Vec<_>>();
@@ -50,16 +54,19 @@ pub(super) fn table(results: &Results, scenario: Scenario, options: &Options) ->
         };
         let micros = |nanos| Thousandths(nanos).to_string();
         let (rates, cpu) = (all(|sample| sample.per_second), all(|sample| sample.cpu));
+        let keys = (&(scenario, *contender), &(scenario, *throttlecrab));
+        let ratio = results.ratio(keys, |sample| sample.cpu);
         let store: Option<Vec<u64>> = samples.iter().map(|sample| sample.store).collect();
         writeln!(
             table,
-            "| {contender} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {contender} | {} | {} | {} | {} | {} | {} | {} | {} |",
             middle(rates.clone()),
             range(&rates, |rate| rate.to_string()),
             micros(middle(all(|sample| sample.p50))),
             micros(middle(all(|sample| sample.p99))),
             micros(middle(cpu.clone())),
             range(&cpu, micros),
+            ratio.map(|ratio| ratio.to_string()).unwrap_or_default(),
             store.map(|store| micros(middle(store))).unwrap_or_default(),
         )?;
     }

@@ -1,0 +1,46 @@
+//! One table of the figures that decide whether Tidegate is fast enough, each with its bound.
+
+use crate::harness::Row;
+use crate::{Outcome, http, memory, redis, server};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Measure each row once, with small loads, and judge nothing. The figures are meaningless.
+    #[arg(long)]
+    short: bool,
+    /// Part of the table to measure. The option can be repeated. Default: all parts.
+    #[arg(long = "only", value_enum)]
+    parts: Vec<Part>,
+    /// Fail if a row is not met or not measured.
+    #[arg(long, conflicts_with = "short")]
+    check: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    Memory,
+    Http,
+    Redis,
+    Server,
+}
+
+/// Measures and prints. Returns `false` if `--check` requires a row that is not met.
+pub(crate) fn run(options: &Options) -> Outcome<bool> {
+    let mut rows = vec![];
+    // The servers are last, because they move this process to one core.
+    for (part, compare) in [
+        (Part::Memory, memory::compare as fn(bool) -> Vec<Row>),
+        (Part::Http, http::compare),
+        (Part::Redis, redis::compare),
+        (Part::Server, server::compare),
+    ] {
+        if options.parts.is_empty() || options.parts.contains(&part) {
+            rows.extend(compare(options.short));
+        }
+    }
+    println!("| load | measured | wanted | |\n|---|--:|--:|---|");
+    for row in &rows {
+        println!("{}", row.markdown(!options.short));
+    }
+    Ok(!options.check || rows.iter().all(Row::is_met))
+}

@@ -1,0 +1,229 @@
+//! The cost of a decision as subjects, limits, connections and charges become more.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_memory::{Call, Charge, MemoryStore, Policy, Store};
+use tidegate_redis::RedisStore;
+
+use crate::harness::{Load, Samples, Server, Thousandths, drive, measure, rounds, thread_time};
+use crate::{Outcome, at_least_one, block_on, memory, server};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Number of rounds; the medians of the rounds are printed.
+    #[arg(long, default_value_t = 3, value_parser = at_least_one)]
+    rounds: usize,
+    /// Milliseconds of each measurement of a server.
+    #[arg(long, default_value_t = 500, value_parser = at_least_one)]
+    millis: usize,
+    /// Number of charges in each measurement of the memory store. Redis gets a fiftieth of them.
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    decisions: u64,
+    /// Measure 10,000,000 subjects too. This takes about 1 GiB of memory.
+    #[arg(long)]
+    large: bool,
+    /// Thing whose number grows. The option can be repeated. Default: all things.
+    #[arg(long = "only", value_enum)]
+    axes: Vec<Axis>,
+    /// Maximum number of subjects, limits and connections to measure.
+    #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    max: u64,
+}
+
+/// A thing whose number grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+enum Axis {
+    Subjects,
+    Limits,
+    Connections,
+    Charges,
+    RedisCharges,
+}
+
+impl Options {
+    fn axes(&self) -> impl Iterator<Item = Axis> + '_ {
+        use Axis::{Charges, Connections, Limits, RedisCharges, Subjects};
+        let all = [Subjects, Limits, Connections, Charges, RedisCharges];
+        all.into_iter().filter(|axis| self.axes.is_empty() || self.axes.contains(axis))
+    }
+}
+
+/// One measurement.
+struct Sample {
+    /// The CPU time in nanoseconds.
+    cpu: u64,
+    /// The bytes, except for charges.
+    bytes: Option<u64>,
+}
+
+impl Axis {
+    fn title(self) -> &'static str {
+        match self {
+            Self::Subjects => "subjects in the memory store; CPU of a check",
+            Self::Limits => "limits of the server; its CPU per gRPC call",
+            Self::Connections => "connections to the server; its CPU per RESP command",
+            Self::Charges => "charges per call on the memory store; CPU per charge",
+            Self::RedisCharges => "charges per call on Redis; its CPU per charge",
+        }
+    }
+
+    fn numbers(self, options: &Options) -> Vec<u64> {
+        let all: &[u64] = match self {
+            Self::Subjects => &[1_000, 10_000, 100_000, 1_000_000, 10_000_000],
+            Self::Limits | Self::Connections => &[1, 10, 100, 1_000, 10_000],
+            Self::Charges | Self::RedisCharges => &[1, 2, 4, 8, 16, 32, 64],
+        };
+        let is_wanted = |number: u64| match self {
+            Self::Subjects if number == 10_000_000 => options.large,
+            _ => true,
+        };
+        all.iter().copied().filter(|number| *number <= options.max && is_wanted(*number)).collect()
+    }
+
+    fn measure(self, number: u64, options: &Options) -> Outcome<Sample> {
+        let count = usize::try_from(number)?;
+        let duration = Duration::from_millis(options.millis as u64);
+        let server_sample =
+            |grown: server::Grown| Sample { cpu: grown.cpu, bytes: Some(grown.bytes) };
+        match self {
+            Self::Subjects => {
+                let (cpu, bytes) = memory::scale::known(number, options.decisions)?;
+                Ok(Sample { cpu, bytes: Some(bytes) })
+            }
+            Self::Limits => server::limits(count, duration).map(server_sample),
+            Self::Connections => server::connections(count, duration).map(server_sample),
+            Self::Charges => {
+                Ok(Sample { cpu: nanos_per_charge(count, options.decisions)?, bytes: None })
+            }
+            Self::RedisCharges => {
+                let cpu = block_on(redis_nanos_per_charge(count, options.decisions))?;
+                Ok(Sample { cpu, bytes: None })
+            }
+        }
+    }
+}
+
+/// Measures and prints.
+pub(crate) fn run(options: &Options) -> Outcome<()> {
+    let mut samples = Samples::new();
+    let points = || {
+        options
+            .axes()
+            .flat_map(|axis| axis.numbers(options).into_iter().map(move |number| (axis, number)))
+    };
+    for _ in rounds(options.rounds) {
+        for (axis, number) in points() {
+            let sample = axis.measure(number, options).map_err(|error| error.to_string());
+            samples.add((axis, number), sample);
+        }
+    }
+    println!(
+        "CPU is user and system time. The ratio is to the first row of the same kind. The bytes of limits and \
+         connections are the bytes of the server beyond its bytes in the first row, per limit or connection.\n\n\
+         | number | of | CPU, ns | ratio | bytes each |\n|--:|---|--:|--:|--:|"
+    );
+    for axis in options.axes() {
+        let mut first = None;
+        for number in axis.numbers(options) {
+            let title = axis.title();
+            let rounds = samples.get(&(axis, number))?;
+            if let Some(reason) = rounds.iter().find_map(|sample| sample.as_ref().err()) {
+                println!("| {number} | {title} | not measured: {reason} | | |");
+                continue;
+            }
+            let median = |figure: fn(&Sample) -> u64| {
+                samples.median(&(axis, number), |sample| sample.as_ref().map_or(0, figure))
+            };
+            let cpu = median(|sample| sample.cpu)?;
+            let bytes = median(|sample| sample.bytes.unwrap_or_default())?;
+            let (first_number, first_cpu, first_bytes) = *first.get_or_insert((number, cpu, bytes));
+            let each = match axis {
+                Axis::Subjects => bytes.to_string(),
+                Axis::Limits | Axis::Connections => {
+                    let each = bytes.saturating_sub(first_bytes).checked_div(number - first_number);
+                    each.map_or_else(String::new, |each| each.to_string())
+                }
+                Axis::Charges | Axis::RedisCharges => String::new(),
+            };
+            let ratio = Thousandths::ratio(cpu, first_cpu).ok_or("a decision took no time")?;
+            println!("| {number} | {title} | {cpu} | {ratio} | {each} |");
+        }
+    }
+    Ok(())
+}
+
+/// The number of subjects of calls with several charges, which the calls use in turn.
+const SUBJECTS: usize = 1_000;
+
+/// The number of callers on the connection to Redis.
+const CALLERS: usize = 64;
+
+/// The policies and the subjects of calls with several charges.
+struct Charges {
+    policies: Vec<Policy>,
+    subjects: Vec<String>,
+}
+
+impl Charges {
+    fn new(count: usize) -> Outcome<Self> {
+        let policy = |number| format!("p{number:02}: token-bucket 1/1m burst 30000000").parse();
+        let policies = (0..count).map(policy).collect::<Result<_, _>>()?;
+        let subjects = (0..SUBJECTS).map(|number| format!("user-{number:06}")).collect();
+        Ok(Self { policies, subjects })
+    }
+
+    /// Returns the charges of a call, one for each policy.
+    fn charges<'c>(&'c self, subject: &'c str) -> Vec<Charge<'c>> {
+        self.policies.iter().map(|policy| Charge::new(policy, subject)).collect()
+    }
+}
+
+/// Measures calls of Redis with this number of charges.
+async fn redis_nanos_per_charge(count: usize, decisions: u64) -> Outcome<u64> {
+    let server = Server::start().await?;
+    let load =
+        Arc::new(RedisCharges { store: server.store.clone(), charges: Charges::new(count)? });
+    drive(&load, CALLERS, 0..SUBJECTS).await?;
+    let calls = (usize::try_from(decisions)? / 50).div_ceil(count);
+    let (cost, allowed) = measure(&server, &load, CALLERS, 0..calls, count).await?;
+    if allowed != calls {
+        return Err(format!("{allowed} of {calls} calls were allowed").into());
+    }
+    Ok(cost.cpu)
+}
+
+struct RedisCharges {
+    store: RedisStore,
+    charges: Charges,
+}
+
+impl Load for RedisCharges {
+    async fn call(&self, number: usize) -> Outcome<usize> {
+        let charges = self.charges.charges(&self.charges.subjects[number % SUBJECTS]);
+        let decision = self.store.decide(Call::acquire(&charges)).await?;
+        Ok(usize::from(decision.is_allowed()))
+    }
+}
+
+/// Measures calls of the memory store with this number of charges.
+fn nanos_per_charge(count: usize, decisions: u64) -> Outcome<u64> {
+    let all = Charges::new(count)?;
+    let calls: Vec<_> = all.subjects.iter().map(|subject| all.charges(subject)).collect();
+    let store = MemoryStore::new();
+    let decide = |charges: &Vec<_>| store.decide_now(&Call::acquire(charges));
+    for charges in &calls {
+        if !decide(charges)?.is_allowed() {
+            return Err(format!("a call of {count} charges was refused").into());
+        }
+    }
+    let charges_per_call = u64::try_from(count)?;
+    let total = decisions.div_ceil(charges_per_call);
+    let started = thread_time();
+    for charges in calls.iter().cycle().take(usize::try_from(total)?) {
+        let _ = black_box(decide(charges)?);
+    }
+    let took = thread_time().saturating_sub(started);
+    Ok(u64::try_from(took.as_nanos())? / (total * charges_per_call))
+}

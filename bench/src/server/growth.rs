@@ -1,0 +1,88 @@
+//! The cost of tidegate-server with more limits and with more connections.
+
+use std::fmt::Write;
+use std::fs;
+use std::time::Duration;
+
+use super::call::Call;
+use super::client::{Client, Pace, Until};
+use super::exchange::exchange;
+use super::load::Load;
+use super::process::{Cores, Process, memory};
+use super::{LIMITS, sample};
+use crate::Outcome;
+
+/// The number of files that a process opens in addition to its connections, at most.
+const OTHER_FILES: usize = 100;
+
+/// The cost of one call in nanoseconds of the server's CPU, and the bytes of the server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Grown {
+    pub(crate) cpu: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Measures a server with this number of limits. The calls use the limits in turn.
+pub(crate) fn limits(count: usize, duration: Duration) -> Outcome<Grown> {
+    let names: Vec<_> = (0..count).map(|number| format!("user-{number:06}")).collect();
+    let mut yaml = "domain: bench\ndescriptors:\n".to_owned();
+    for name in &names {
+        let policy = "gcra 1_000_000/1m burst 1_000_000_000";
+        writeln!(yaml, "  - key: user\n    value: {name}\n    policy: {policy}")?;
+    }
+    let directory = tempfile::tempdir()?;
+    fs::write(directory.path().join("limits.yaml"), yaml)?;
+    let config = directory.path().to_str().ok_or("the name of a directory is not a text")?;
+    let process = Process::tidegate(Cores::choose(), "memory", config)?;
+    measure(&process, Call::ShouldRateLimit, &names, 4, Pace::Each(16), duration)
+}
+
+/// Measures a server with this number of connections, each with one request in flight.
+///
+/// # Errors
+///
+/// Returns an error if this process cannot open that many files.
+pub(crate) fn connections(count: usize, duration: Duration) -> Outcome<Grown> {
+    let max = max_open_files()?;
+    if count + OTHER_FILES > max {
+        return Err(format!("the limit of open files is {max} (ulimit -n)").into());
+    }
+    let names: Vec<_> = (0..1_000).map(|number| format!("user-{number:06}")).collect();
+    let process = Process::tidegate(Cores::choose(), "memory", LIMITS)?;
+    measure(&process, Call::Throttle, &names, count, Pace::Each(1), duration)
+}
+
+fn measure(
+    process: &Process,
+    call: Call,
+    names: &[String],
+    connections: usize,
+    pace: Pace,
+    duration: Duration,
+) -> Outcome<Grown> {
+    let address = process.address(call.protocol());
+    let authority = address.to_string();
+    let requests: Vec<_> =
+        names.iter().map(|name| call.request(Load::Many, name, &authority)).collect();
+    let mut client = Client::connect(address, connections, || exchange(call, &authority))?;
+    // Each limit and each connection is used before the measurement.
+    let all = names.len().max(connections);
+    client.run(&requests, pace, Until::Requests(u64::try_from(all)?))?;
+    let (sample, allowed, all) =
+        sample(&mut client, &requests, pace, duration, (process.pid(), None))?;
+    if allowed != all {
+        return Err(format!("{allowed} of {all} requests were allowed").into());
+    }
+    Ok(Grown { cpu: sample.cpu, bytes: memory(process.pid())?.anonymous })
+}
+
+/// Returns the number of files that this process may open.
+fn max_open_files() -> Outcome<usize> {
+    let limits = fs::read_to_string("/proc/self/limits")?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+    let max = line.and_then(|line| line.split_whitespace().next());
+    match max.ok_or("the limit of open files is unknown")? {
+        "unlimited" => Ok(usize::MAX),
+        number => Ok(number.parse()?),
+    }
+}
