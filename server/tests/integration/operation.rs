@@ -54,7 +54,7 @@ async fn a_value_that_is_not_possible_is_an_error_that_names_its_variable() {
         ("REDIS_TIMEOUT", "1.5s", "it must be a span of time from 1us to 71 years, such as 250ms"),
         ("NEAR_LIMIT_RATIO", "2", "it must be a number from 0 to 1"),
         ("TIDEGATE_DRAIN", "5", "it must be 0s, or a span of time"),
-        ("TIDEGATE_ON_STORE_ERROR", "alow", "it must be error, allow or deny"),
+        ("TIDEGATE_ON_STORE_ERROR", "alow", "it must be error, allow, deny, or share"),
         ("LOG_LEVEL", "loud", "it must be one of panic, fatal, error, warn, warning, info"),
     ] {
         let mut program = at(&directory);
