@@ -207,8 +207,8 @@ impl Policy {
         self
     }
 
-    /// Lets a store with [leases for marked policies](crate::Lease::only_marked) lease this policy.
-    /// In the text of a policy, this setting is `leased`. Other stores ignore the setting.
+    /// Lets a store with leases for marked policies (`Lease::only_marked`) lease this policy. In
+    /// the text of a policy, this setting is `leased`. Other stores ignore the setting.
     #[must_use]
     pub fn leased(mut self) -> Self {
         self.change(&|inner| inner.leased = true);
@@ -426,8 +426,8 @@ impl Policy {
         self.0.max_hold
     }
 
-    /// Returns `true` if a store with [leases for marked policies](crate::Lease::only_marked) can
-    /// lease the policy.
+    /// Returns `true` if a store with leases for marked policies (`Lease::only_marked`) can lease
+    /// the policy.
     #[must_use]
     #[inline]
     pub fn is_leased(&self) -> bool {
