@@ -92,7 +92,12 @@ async fn charges_of_a_dead_client_recover_by_themselves_and_admit_nothing_extra(
                 let charges = [Charge::new(&own[0], LOW), Charge::new(&own[1], HIGH)];
                 client.decide(Call::acquire(&charges)).await
             });
-            let is_charged = async || (used(&observer, &policies[0]).await == number).then_some(());
+            // The client sends both charges concurrently. If the next client peeked before `high`
+            // received the charge, the peek would use the reply that is meant for the charge.
+            let is_charged = async || {
+                let is_charged = used(&observer, &policies[0]).await == number;
+                (is_charged && halves.high.has_said_all()).then_some(())
+            };
             eventually(Duration::from_secs(30), "the second step", is_charged).await.unwrap();
         }
         process.shutdown_background();

@@ -91,6 +91,11 @@ impl Node {
         self.shared.says.lock().unwrap().extend(says);
     }
 
+    /// Returns `true` if the node has used all replies of [`says`](Self::says).
+    pub(crate) fn has_said_all(&self) -> bool {
+        self.shared.says.lock().unwrap().is_empty()
+    }
+
     pub(crate) fn has_replicas(&self, count: u64) {
         *self.shared.replicas.lock().unwrap() = count;
     }
