@@ -1,5 +1,9 @@
 //! Runs the example as the README describes.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking, and so do its helpers"
+)]
 
 use std::fmt::Debug;
 use std::process::{Command, Output};
@@ -29,12 +33,23 @@ fn counts(output: &Output) -> [u64; 4] {
     numbers.try_into().unwrap()
 }
 
+/// Runs the example, and checks that no request was sent during a pause. On a busy machine, the
+/// clients can send too few requests in the time of one run. Then the example runs again.
+fn leaves_the_service_alone(redis: Option<&str>) {
+    for _ in 0..10 {
+        let output = run(redis);
+        let [answered, refused, received, too_early] = counts(&output);
+        assert!(too_early == 0 && output.status.success(), "{output:?}");
+        if answered > 0 && received > 0 && (refused > 0 || redis.is_none()) {
+            return;
+        }
+    }
+    panic!("ten runs without a pause");
+}
+
 #[test]
 fn the_tasks_of_one_process_leave_the_service_alone_when_it_asks_for_that() {
-    let output = run(None);
-    let [answered, _, received, too_early] = counts(&output);
-    assert!(answered > 0 && received > 0, "{output:?}");
-    assert!(too_early == 0 && output.status.success(), "{output:?}");
+    leaves_the_service_alone(None);
 }
 
 /// The limit changes each second, and the announced time changes too. The eight processes share
@@ -43,10 +58,8 @@ fn the_tasks_of_one_process_leave_the_service_alone_when_it_asks_for_that() {
 async fn eight_processes_leave_the_service_alone_when_it_asks_one_of_them_for_that() {
     let redis = Redis::start().await.unwrap();
     let url = redis.url();
-    let output = tokio::task::spawn_blocking(move || run(Some(&url))).await.unwrap();
-    let [answered, refused, received, too_early] = counts(&output);
-    assert!(answered > 0 && refused > 0 && received > 0, "{output:?}");
-    assert!(too_early == 0 && output.status.success(), "{output:?}");
+    let run = tokio::task::spawn_blocking(move || leaves_the_service_alone(Some(&url)));
+    run.await.unwrap();
 }
 
 /// Tests the first second, which admits nine requests. The response to the ninth announces that
