@@ -195,8 +195,8 @@ async fn service(
     } else if let Some(cache) = store.deny_cache_for_policies() {
         decider = decider.with_deny_cache_for_policies(cache);
     }
-    if let OnStoreError::Share(share) = store.on_error {
-        decider = decider.with_fallback(Arc::clone(memory), share);
+    if let OnStoreError::Share(_) = store.on_error {
+        decider = decider.with_fallback(Arc::clone(memory));
     }
     let activity = settings.page.listener.address.is_some().then(|| {
         let mut shown = ActivitySettings::default();

@@ -224,19 +224,17 @@ impl Service {
         let decided = self.decider.decide(request).await;
         let took = start.elapsed();
         self.count(&decided, took, || self.decider.limits_of(request));
-        match (&decided, self.on_store_error) {
-            (Err(DecideError::Store(error)), answer) if may_hide(error) => match answer {
-                OnStoreError::Error => {}
+        let decided = match &decided {
+            Err(DecideError::Store(error)) if may_hide(error) => match self.on_store_error {
+                OnStoreError::Error => decided,
                 OnStoreError::Allow => return Ok(undecided(request, Code::Ok)),
                 OnStoreError::Deny => return Ok(undecided(request, Code::OverLimit)),
-                OnStoreError::Share(_) => {
-                    if let Some(decided) = self.decider.decide_by_fallback(request).await {
-                        return decided.map(|decided| decided.response);
-                    }
+                OnStoreError::Share(share) => {
+                    self.decider.decide_by_fallback(request, share).await.unwrap_or(decided)
                 }
             },
-            _ => {}
-        }
+            _ => decided,
+        };
         decided.map(|decided| decided.response)
     }
 

@@ -1,4 +1,5 @@
-//! Leases of limits (`lease: true`), with the program on a Redis.
+//! The layers between the program and a Redis: leases of limits (`lease: true`), the cache of
+//! denials, and the share of each limit while the Redis is away.
 
 use serde_json::{Value, json};
 use tidegate_core::{Call, Charge, Operation, Policy};
@@ -6,7 +7,7 @@ use tidegate_server::store::{StoreSettings, open};
 use tidegate_test_servers::Redis;
 
 use crate::http::client::Client;
-use crate::page::program::{get, start_with};
+use crate::page::program::{Server, get, start_with};
 use crate::program::settings;
 use crate::scene::read;
 use tokio::process::Command;
@@ -75,6 +76,50 @@ async fn leased_limits_cost_few_calls_and_their_unspent_costs_return_at_the_end(
         let peek = store.decide(Call::new(Operation::Peek, &charges)).await.unwrap();
         assert_eq!(peek.verdicts()[0].remaining(), 100_000 - REQUESTS, "{policy}");
     }
+}
+
+const SMALL: &str = "domain: d\ndescriptors: [{key: a, policy: 'p: fixed-window 9/365d'}]";
+
+/// Sends requests to the limit of [`SMALL`], and returns the number of admitted ones.
+async fn admitted(server: &Server, requests: usize) -> usize {
+    let mut client = Client::connect(server.json).await;
+    let body = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "a"}]}]}"#;
+    let mut admitted = 0;
+    for _ in 0..requests {
+        let answer = client.call("POST", "/json", "", body).await;
+        assert!([200, 429].contains(&answer.status), "{}", answer.body);
+        admitted += usize::from(answer.status == 200);
+    }
+    admitted
+}
+
+#[tokio::test]
+async fn refused_requests_cost_no_calls_unless_the_cache_is_off() {
+    for (age, is_cached) in [("1h", true), ("0s", false)] {
+        let redis = Redis::start().await.unwrap();
+        let server = start_with(SMALL, |program| {
+            program.args(["--store", &redis.url()]);
+            settings(program, &format!("[store]\ndeny_cache_age = '{age}'"));
+        })
+        .await;
+        assert_eq!(admitted(&server, 10).await, 9);
+        script_calls(&redis).await;
+        assert_eq!(admitted(&server, 20).await, 0);
+        assert_eq!(script_calls(&redis).await, if is_cached { 0 } else { 20 });
+    }
+}
+
+#[tokio::test]
+async fn without_the_store_the_server_decides_by_its_share() {
+    let server = start_with(SMALL, |program| {
+        // No server has this address.
+        program.args(["--store", "redis://127.0.0.1:1", "--on-store-error", "share:1/3"]);
+    })
+    .await;
+    assert_eq!(admitted(&server, 20).await, 3);
+    let (_, activity) = get(server.page, "/activity").await;
+    let activity: Value = serde_json::from_str(&activity).unwrap();
+    assert_eq!(activity["on_store_error"], "share:1/3");
 }
 
 #[test]

@@ -173,9 +173,7 @@ async fn a_store_that_is_down_is_answered_as_it_is_set() {
         assert_eq!(is_ok(&response), passes);
         assert_eq!(response.statuses.len(), 2);
     }
-    let shares = Service::new(
-        at(&redis.url()).with_fallback(Arc::new(MemoryStore::new()), "1/3".parse().unwrap()),
-    );
+    let shares = Service::new(at(&redis.url()).with_fallback(Arc::new(MemoryStore::new())));
     let shares = shares.on_store_error(OnStoreError::Share("1/3".parse().unwrap()));
     let passes = async |descriptors| {
         is_ok(&shares.should_rate_limit(&request("d", descriptors)).await.unwrap())

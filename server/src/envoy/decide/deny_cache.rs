@@ -31,21 +31,18 @@ impl LimitStore {
         Self { store, cache: None, caches_all: false }
     }
 
-    /// Adds a cache of denials around the store.
-    pub(super) fn cached<C: Clock + 'static>(self, cache: DenyCache<C>) -> Self {
+    /// Adds a cache of denials around the store. If the cache is not for all limits, only
+    /// [`cached_denial`](Self::cached_denial) reads it.
+    pub(super) fn cached<C>(self, cache: DenyCache<C>, caches_all: bool) -> Self
+    where
+        C: Clock + Clone + 'static,
+    {
         let cached = Arc::new(self.store.deny_cache(cache));
-        let store: Arc<dyn Store> = Arc::<DenyCacheStore<_, C>>::clone(&cached);
-        Self { store, cache: Some(cached), caches_all: true }
-    }
-
-    /// Adds a cache of denials that only [`cached_denial`](Self::cached_denial) reads.
-    pub(super) fn cached_for_policies<C: Clock + Clone + 'static>(
-        self,
-        cache: DenyCache<C>,
-    ) -> Self {
-        let cached = Arc::new(self.store.deny_cache(cache));
-        let store: Arc<dyn Store> = Arc::new(cached.without_answers());
-        Self { store, cache: Some(cached), caches_all: false }
+        let store: Arc<dyn Store> = match caches_all {
+            true => Arc::<DenyCacheStore<_, C>>::clone(&cached),
+            false => Arc::new(cached.without_answers()),
+        };
+        Self { store, cache: Some(cached), caches_all }
     }
 
     /// Returns `true` if the cache also keeps denials of each `rate_limit:`, and of policies with

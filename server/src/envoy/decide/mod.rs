@@ -130,7 +130,7 @@ pub struct Decided {
 pub struct Decider {
     store: LimitStore,
     per_second: Option<LimitStore>,
-    fallback: Option<(LimitStore, Share)>,
+    fallback: Option<LimitStore>,
     config: ArcSwapOption<Config>,
     behaviour: Behaviour,
 }
@@ -158,8 +158,8 @@ impl Decider {
     /// until its window ends.
     #[must_use]
     pub fn with_deny_cache<C: Clock + Clone + 'static>(self, cache: &DenyCache<C>) -> Self {
-        let per_second = self.per_second.map(|store| store.cached(cache.clone()));
-        Self { store: self.store.cached(cache.clone()), per_second, ..self }
+        let per_second = self.per_second.map(|store| store.cached(cache.clone(), true));
+        Self { store: self.store.cached(cache.clone(), true), per_second, ..self }
     }
 
     /// Adds a cache of denials for requests that a `policy:` without `refunds: true` refuses. Other
@@ -169,14 +169,14 @@ impl Decider {
     where
         C: Clock + Clone + 'static,
     {
-        Self { store: self.store.cached_for_policies(cache), ..self }
+        Self { store: self.store.cached(cache, false), ..self }
     }
 
-    /// Adds a store that decides with a share of each limit when a store fails: see
+    /// Adds a store that decides when a store fails: see
     /// [`decide_by_fallback`](Self::decide_by_fallback).
     #[must_use]
-    pub fn with_fallback(self, store: Arc<dyn Store>, share: Share) -> Self {
-        Self { fallback: Some((LimitStore::new(store), share)), ..self }
+    pub fn with_fallback(self, store: Arc<dyn Store>) -> Self {
+        Self { fallback: Some(LimitStore::new(store)), ..self }
     }
 
     /// Returns the store with the cache of denials around it, if a cache is set.
@@ -260,10 +260,10 @@ impl Decider {
     pub async fn decide_by_fallback(
         &self,
         request: &RateLimitRequest,
+        share: Share,
     ) -> Option<Result<Decided, DecideError>> {
-        let (store, share) = self.fallback.as_ref()?;
-        let stores = Stores { all: store, per_second: None };
-        Some(self.decide_on(request, stores, Some(*share)).await)
+        let stores = Stores { all: self.fallback.as_ref()?, per_second: None };
+        Some(self.decide_on(request, stores, Some(share)).await)
     }
 
     async fn decide_on(

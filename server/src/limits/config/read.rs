@@ -151,7 +151,7 @@ impl<'s> Reader<'s> {
         if policy.is_none() {
             self.only_beside_policy(map)?;
         }
-        let (kind, named, at) = match (rate_limit, policy) {
+        let (mut kind, named, at) = match (rate_limit, policy) {
             (None, None) => {
                 return match at_key(map, "lease") {
                     None => Ok(None),
@@ -173,11 +173,7 @@ impl<'s> Reader<'s> {
             }
             (None, Some(node)) => (policy_limit(map, node, is_quota)?, map, node.at),
         };
-        let lease = match present(map, "lease") {
-            Some(_) => Some(boolean(map, "lease")?),
-            None => None,
-        };
-        let mut kind = kind;
+        let lease = present(map, "lease").map(|_| boolean(map, "lease")).transpose()?;
         if lease == Some(true) || kind.is_leased() {
             kind.lease(is_quota).map_err(|reason| {
                 let message = format!("the limit cannot be leased: {reason}");
