@@ -73,6 +73,10 @@ impl PolicyInterner {
             .map(|(_, id)| PolicyId(id))
     }
 
+    fn id_where(&self, is_wanted: impl Fn(&Option<InternedPolicy>) -> bool) -> Option<PolicyId> {
+        self.entries().find(|(entry, _)| is_wanted(entry)).map(|(_, id)| id)
+    }
+
     /// Returns `true` if the interner has never contained more than one policy at a time.
     #[inline]
     pub(crate) fn is_single(&self) -> bool {
@@ -89,14 +93,14 @@ impl PolicyInterner {
     /// Adds a reference to `policy` and returns its id.
     // There are enough ids, because a shard has fewer than 2^16 records.
     pub(crate) fn intern(&mut self, policy: &Policy) -> PolicyId {
-        let same = |other: &Policy| other.is_same_object(policy) || other == policy;
-        let is_same = |entry: &Option<InternedPolicy>| {
-            entry.as_ref().is_some_and(|entry| same(&entry.policy))
+        let is_equal = |entry: &Option<InternedPolicy>| {
+            entry.as_ref().is_some_and(|entry| entry.policy == *policy)
         };
-        let found = self.entries().find(|(entry, _)| is_same(entry));
-        let found = found.or_else(|| self.entries().find(|(entry, _)| entry.is_none()));
         let next = || u16::try_from(1 + self.others.len()).unwrap_or(u16::MAX);
-        let id = found.map_or_else(|| PolicyId(next()), |(_, id)| id);
+        let id = (self.id_of(policy))
+            .or_else(|| self.id_where(is_equal))
+            .or_else(|| self.id_where(Option::is_none))
+            .unwrap_or_else(|| PolicyId(next()));
         let interned = || Some(InternedPolicy { policy: policy.clone(), uses: 1 });
         match self.get_mut(id) {
             Some(Some(interned)) => interned.uses += 1,

@@ -170,25 +170,28 @@ impl Shard {
     }
 
     /// Evaluates a charge on a packed record, without making the charge. Returns the index of the
-    /// record's slot and the evaluation.
+    /// record's slot and the evaluation. A charge without a record has no index.
     pub(crate) fn evaluate(
         &self,
         hash: u64,
         key: ShortKey,
         charge: &Charge<'_>,
         now: u64,
-    ) -> Option<(usize, Evaluation)> {
-        let index = match self.find_short(hash, key, charge.policy) {
-            Some((index, _)) => index,
+    ) -> Option<(Option<usize>, Evaluation)> {
+        let found = match self.find_short(hash, key, charge.policy) {
+            Some((index, _)) => Some(index),
             // The policy of the charge is possibly equal to the stored policy without being the
             // same object.
-            None => self.find(hash, key, charge.policy)?,
+            None => self.find(hash, key, charge.policy),
+        };
+        let Some(index) = found else {
+            return Some((None, PackedState::NONE.evaluate(charge, now)?));
         };
         match self.table.get(index)? {
             slot @ Slot::Short { numbers, .. }
                 if self.policies.is_policy(slot.policy(), charge.policy) =>
             {
-                Some((index, numbers.evaluate(charge, now)?))
+                Some((Some(index), numbers.evaluate(charge, now)?))
             }
             _ => None,
         }
@@ -198,6 +201,37 @@ impl Shard {
         if let Some(numbers) = self.table.get_mut(index).and_then(Slot::short_numbers) {
             *numbers = after;
         }
+    }
+
+    /// Writes the packed state of a key that possibly has no record, after a successful
+    /// [`make_room`](Self::make_room).
+    pub(crate) fn put(
+        &mut self,
+        hash: u64,
+        key: ShortKey,
+        policy: &Policy,
+        after: PackedState,
+        shared: &Shared,
+    ) {
+        match self.find(hash, key, policy) {
+            Some(index) => self.write(index, after),
+            None => self.insert_packed(hash, key, policy, after, shared),
+        }
+    }
+
+    /// Inserts a packed state for a key without a record. The table must not be full.
+    #[inline]
+    fn insert_packed(
+        &mut self,
+        hash: u64,
+        key: impl KeyQuery,
+        policy: &Policy,
+        numbers: PackedState,
+        shared: &Shared,
+    ) {
+        let slot = key.slot(self.policies.intern(policy), numbers);
+        let (table, info) = self.parts(shared);
+        table.insert(slot_hash(hash), slot, &info);
     }
 
     /// Acquires one charge, even if the record of the charge does not exist yet. Returns `None` and
@@ -250,9 +284,7 @@ impl Shard {
             {
                 return None;
             }
-            let slot = key.slot(self.policies.intern(charge.policy), numbers);
-            let (table, info) = self.parts(shared);
-            table.insert(slot_hash(hash), slot, &info);
+            self.insert_packed(hash, key, charge.policy, numbers, shared);
         }
         Some(outcome)
     }

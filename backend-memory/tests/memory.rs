@@ -7,6 +7,7 @@
     reason = "a test fails by panicking"
 )]
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -221,6 +222,44 @@ fn a_call_never_evicts_its_own_states() {
     let remaining = decision.verdicts().iter().map(|verdict| verdict.remaining());
     assert_eq!(remaining.collect::<Vec<_>>(), [3, 4]);
     assert_eq!(store.len(), 2);
+}
+
+/// A call with several policies evicts states while it inserts others. The table moves states when
+/// it evicts one.
+#[test]
+fn a_call_on_a_full_store_writes_each_of_its_states_and_no_other() {
+    let (store, clock) = store_and_clock(|b| b.max_keys(8));
+    let policies = ["a: token-bucket 1/1s burst 90", "b: fixed-window 80/1m", "c: gcra 7/1s"];
+    let policies = policies.map(policy);
+    let left_of = |decision: &Decision| -> Vec<u64> {
+        decision.verdicts().iter().map(|verdict| verdict.remaining()).collect()
+    };
+    let mut known: HashMap<(usize, u32), u64> = HashMap::new();
+    for number in 0..20_000_u32 {
+        // The high bits of the product change irregularly.
+        let random = number.wrapping_mul(0x9e37_79b9) >> 16;
+        let subject = (random % 7).to_le_bytes();
+        let first = usize::from(random & 0x100 != 0);
+        let charges: Vec<_> =
+            policies[first..].iter().map(|policy| Charge::new(policy, &subject)).collect();
+        let decision = store.decide_now(&Call::acquire(&charges)).unwrap();
+        let peek = store.decide_now(&Call::new(Operation::Peek, &charges)).unwrap();
+        assert_eq!(left_of(&peek), left_of(&decision));
+        assert!(store.len() <= 8);
+        for (offset, left) in left_of(&decision).into_iter().enumerate() {
+            let index = first + offset;
+            let cost = u64::from(decision.is_allowed());
+            let before = known.insert((index, random % 7), left);
+            let fresh = policies[index].limit() - cost;
+            // The clock stands still between two steps, so nothing was refilled.
+            let is_kept = before.is_some_and(|before| left == before.saturating_sub(cost));
+            assert!(is_kept || left == fresh, "{before:?}, {left} for {}", policies[index]);
+        }
+        if random.is_multiple_of(50) {
+            clock.advance(Duration::from_secs(120));
+            known.clear();
+        }
+    }
 }
 
 #[test]

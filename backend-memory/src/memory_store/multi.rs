@@ -1,5 +1,5 @@
-//! The path for acquires of two to four charges, all to existing records with short keys and packed
-//! states.
+//! The path for acquires of two to four charges, all with short keys, and all to packed states or to
+//! states that do not exist yet.
 //!
 //! Most requests with several policies take this path. The path evaluates each charge on the packed
 //! state, and writes the results if all enforced policies admit their charges. The [full
@@ -11,7 +11,10 @@ use tidegate_core::no_semver::Evaluation;
 use tidegate_core::{Call, Charge, Clock, Decision, Operation, Timestamp};
 
 use super::{MemoryStore, ShardGuard};
+use crate::interner::PolicyInterner;
 use crate::key::ShortKey;
+use crate::shard::Shard;
+use crate::slot::Slot;
 
 /// The maximum number of charges of a call for which this path is used.
 const MAX_CHARGES: usize = 4;
@@ -31,8 +34,15 @@ struct ChargeKey<'a> {
 struct Evaluated {
     /// The position of the shard among the locked shards.
     shard: usize,
-    slot: usize,
+    /// `None` if the charge has no record yet.
+    slot: Option<usize>,
     evaluation: Evaluation,
+}
+
+impl ChargeKey<'_> {
+    fn find(&self, shard: &Shard) -> Option<usize> {
+        shard.find(self.hash, self.key, self.charge.policy)
+    }
 }
 
 impl<C: Clock> MemoryStore<C> {
@@ -70,10 +80,8 @@ impl<C: Clock> MemoryStore<C> {
             are_admitted &= evaluation.admits() || charge.policy.is_shadow();
             evaluated.push(Evaluated { shard: at, slot, evaluation });
         }
-        for Evaluated { shard, slot, evaluation } in &evaluated {
-            if let (true, Some(after)) = (are_admitted, evaluation.after()) {
-                shards.get_mut(*shard)?.1.write(*slot, after);
-            }
+        if are_admitted {
+            self.write_multi(&mut shards, &keys, &evaluated, time.as_micros())?;
         }
         drop(shards);
         Some(Decision::new(keys.iter().zip(evaluated).map(|(key, evaluated)| {
@@ -82,6 +90,51 @@ impl<C: Clock> MemoryStore<C> {
                 if are_admitted { evaluation.committed() } else { evaluation.discarded() };
             outcome.verdict(key.charge.policy)
         })))
+    }
+
+    /// Writes the new states of all charges. Returns `None` and writes nothing if a shard has no
+    /// room for a new record.
+    fn write_multi(
+        &self,
+        shards: &mut [(usize, ShardGuard<'_>)],
+        keys: &[ChargeKey<'_>],
+        evaluated: &[Evaluated],
+        now: u64,
+    ) -> Option<()> {
+        let is_new = |evaluated: &Evaluated| {
+            evaluated.slot.is_none() && evaluated.evaluation.after().is_some()
+        };
+        let has_new = evaluated.iter().any(is_new);
+        if has_new {
+            for (at, (_, shard)) in shards.iter_mut().enumerate() {
+                if evaluated.iter().any(|own| own.shard == at && is_new(own)) {
+                    // An existing record that has expired is possibly removed, and is then missing.
+                    let missing = |shard: &Shard| {
+                        let written = keys
+                            .iter()
+                            .zip(evaluated)
+                            .filter(|(_, own)| own.shard == at && own.evaluation.after().is_some());
+                        written.filter(|(key, _)| key.find(shard).is_none()).count()
+                    };
+                    let is_pinned = |slot: &Slot, policies: &PolicyInterner| {
+                        keys.iter().any(|key| slot.matches(key.key, key.charge.policy, policies))
+                    };
+                    shard.make_room(missing, 0, now, &self.shared, is_pinned).ok()?;
+                }
+            }
+        }
+        for (key, Evaluated { shard, slot, evaluation }) in keys.iter().zip(evaluated) {
+            let (Some((_, shard)), Some(after)) = (shards.get_mut(*shard), evaluation.after())
+            else {
+                continue;
+            };
+            match slot {
+                Some(slot) if !has_new => shard.write(*slot, after),
+                // `make_room` possibly moved or removed the record.
+                _ => shard.put(key.hash, key.key, key.charge.policy, after, &self.shared),
+            }
+        }
+        Some(())
     }
 
     /// Locks the shards of all keys, each shard once. Returns `None` if another thread holds one of
