@@ -93,6 +93,7 @@ pub(crate) struct Table<T> {
     /// The group of slots that the next sweep visits.
     sweep_cursor: u32,
     /// The block of slots at which the next eviction begins to search for the lowest expiry bound.
+    /// Each eviction moves it by one block.
     evict_cursor: u32,
 }
 
@@ -303,15 +304,13 @@ impl<T: Default> Table<T> {
     ) -> Option<usize> {
         loop {
             // If several blocks of slots have the lowest expiry bound, the search uses the first
-            // such block after the block of the last eviction. If the search always used the first
-            // block of the table, evictions would empty the front of the table while the rest
-            // filled up.
+            // such block at or after the cursor.
             let (bound, block) = self.bounds.min_block(scope, self.evict_cursor as usize)?;
             let BlockScan { earliest, others } = self.scan_block(block, may_evict, info);
             match earliest {
                 Some((index, expiry)) if expiry.in_scope(scope) == bound => {
                     self.bounds.set_block(block, others);
-                    self.evict_cursor = u32::try_from(block + 1).unwrap_or(0);
+                    self.advance_evict_cursor();
                     return Some(index);
                 }
                 _ => {
@@ -325,6 +324,17 @@ impl<T: Default> Table<T> {
                 }
             }
         }
+    }
+
+    /// Moves the cursor by one block, regardless of the block of the eviction.
+    // So evictions among equal expiry times remove entries everywhere in the table at the same
+    // rate. If the search always used the first block of the table, evictions would empty the front
+    // of the table while the rest filled up. If the cursor moved to the block after the eviction,
+    // evictions would remove entries after long runs of used slots, because entries are inserted at
+    // the ends of long runs, and the runs would grow.
+    fn advance_evict_cursor(&mut self) {
+        let next = self.evict_cursor + 1;
+        self.evict_cursor = if (next as usize) < self.bounds.blocks() { next } else { 0 };
     }
 
     /// Scans the whole table for the entry that expires first among the entries for which
@@ -655,20 +665,27 @@ mod tests {
     /// Regression test: the states of aligned windows have equal expiry times. Among entries with
     /// equal expiry times, an eviction always removed the first entry of the table. So the front of
     /// the table became empty while the rest filled up, until a lookup probed most of the table.
+    ///
+    /// Later, an eviction removed the entry after the entry of the last eviction. If every second
+    /// entry expired earlier than the others, the evictions removed entries after long runs, and
+    /// the runs grew.
     #[test]
     fn churning_a_full_table_of_equal_expiries_keeps_its_runs_short() {
         let hash: fn(u64) -> u64 = |key| key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let info = Removed(Vec::new());
-        let mut table = Table::new(2_000);
-        for key in 0..50_000 {
-            if table.len() == table.max_len() {
-                table.evict_earliest(Scope::All, |_| true, &info).unwrap();
+        for expiries in [1, 2] {
+            let info = Removed(Vec::new());
+            let mut table = Table::new(2_000);
+            for key in 0..50_000 {
+                if table.len() == table.max_len() {
+                    table.evict_earliest(Scope::All, |_| true, &info).unwrap();
+                }
+                let entry = Entry { key, expires_at: 7 + key % expiries };
+                table.insert(hash(key), entry, &info);
             }
-            let entry = Entry { key, expires_at: 7 };
-            table.insert(hash(key), entry, &info);
+            let max_run = table.tags.split(|&tag| tag == 0).map(<[u16]>::len).max().unwrap();
+            let slots = table.tags.len();
+            assert!(max_run < 200, "{max_run} consecutive slots are in use, of {slots}");
         }
-        let max_run = table.tags.split(|&tag| tag == 0).map(<[u16]>::len).max().unwrap();
-        assert!(max_run < 200, "{max_run} consecutive slots are in use, of {}", table.tags.len());
     }
 
     #[test]
