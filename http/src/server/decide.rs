@@ -21,8 +21,9 @@ const FEW: usize = 3;
 /// The result of a decision on a request.
 #[derive(Debug)]
 pub(super) enum Admission {
-    /// No limit applies.
-    Unlimited,
+    /// The request passes, and its response does not depend on the decision. Either no limit
+    /// applies, or the layer neither writes fields nor refunds.
+    Passes,
     /// The policies admit or refuse the request.
     Decided(Decided),
     /// The request has no subject for the limit of this policy.
@@ -72,13 +73,17 @@ impl Decided {
     }
 }
 
-/// Returns the charges of the limits that apply to a request, or its admission if the store has
-/// nothing to decide.
+/// The charges of the limits that apply to a request.
+pub(super) type LimitCharges<'r> = SmallVec<[LimitCharge<'r>; FEW]>;
+
+/// Adds the charges of the limits that apply to a request to `limits`, or returns its admission if
+/// the store has nothing to decide.
+// The charges are large, so that a caller that received them as a result would move them.
 pub(super) fn applying_limits<'r, S: Store, R>(
     shared: &'r Shared<S, R>,
     request: &'r Parts,
-) -> ControlFlow<Admission, SmallVec<[LimitCharge<'r>; FEW]>> {
-    let mut limits: SmallVec<[LimitCharge<'_>; FEW]> = SmallVec::new();
+    limits: &mut LimitCharges<'r>,
+) -> ControlFlow<Admission> {
     for (index, (own_policy, limit)) in shared.settings.limits.iter().enumerate() {
         match limit.charge(index, own_policy, request) {
             Ok(None) => {}
@@ -98,8 +103,8 @@ pub(super) fn applying_limits<'r, S: Store, R>(
         }
     }
     match limits.is_empty() {
-        true => ControlFlow::Break(Admission::Unlimited),
-        false => ControlFlow::Continue(limits),
+        true => ControlFlow::Break(Admission::Passes),
+        false => ControlFlow::Continue(()),
     }
 }
 
@@ -121,10 +126,10 @@ pub(super) fn decide_now<S: Store, R>(
     request: &Parts,
 ) -> Result<Admission, Undecided> {
     let store = shared.limiter.store();
-    let limits = match applying_limits(shared, request) {
-        ControlFlow::Continue(limits) => limits,
-        ControlFlow::Break(admission) => return Ok(admission),
-    };
+    let mut limits = LimitCharges::new();
+    if let ControlFlow::Break(admission) = applying_limits(shared, request, &mut limits) {
+        return Ok(admission);
+    }
     let charges: SmallVec<[Charge<'_>; FEW]> = limits.iter().map(LimitCharge::as_charge).collect();
     let is_refunded: SmallVec<[bool; FEW]> = limits.iter().map(|limit| limit.is_refunded).collect();
     let partition_keys = partition_keys(&limits);
@@ -162,6 +167,12 @@ impl Admission {
             Ok(decision) => decision,
             Err(error) => return Self::Failed(error),
         };
+        if decision.is_allowed()
+            && shared.settings.fields.is_none()
+            && shared.settings.refund.is_none()
+        {
+            return Self::Passes;
+        }
         // If a failure policy admitted the request, its costs were not charged to the store.
         let is_charged = decision.is_allowed() && decision.degraded().is_none();
         let refund = if is_charged && shared.settings.refund.is_some() {

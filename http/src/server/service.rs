@@ -10,7 +10,7 @@ use tidegate_core::Store;
 use tower_service::Service;
 
 use super::decide::{decide, decide_now};
-use super::future::{DecidedRequest, PendingDecision, ResponseFuture};
+use super::future::{PendingDecision, ResponseFuture};
 use super::refusal::{ProblemJson, Respond};
 use super::shared::Shared;
 
@@ -70,8 +70,7 @@ where
             // The inner service is called without a clone, because cloning a service of axum
             // costs an allocation.
             Ok(admission) => {
-                let decided = DecidedRequest { request, admission, hold: None };
-                ResponseFuture::decided(shared, decided, &mut self.inner, body)
+                ResponseFuture::decided(shared, request, admission, &mut self.inner, body)
             }
             Err(undecided) => {
                 let decision =

@@ -49,7 +49,7 @@ impl Settings {
 
 impl<S, R> Shared<S, R> {
     /// Returns the decision on a request that is admitted, or the response of a request that is
-    /// refused. Returns `None` for the decision if no limit applies.
+    /// refused. Returns `None` for the decision if the response does not depend on it.
     pub(super) fn admit<B>(
         &self,
         request: &Parts,
@@ -59,7 +59,7 @@ impl<S, R> Shared<S, R> {
         R: Respond<B>,
     {
         match admission {
-            Admission::Unlimited => ControlFlow::Continue(None),
+            Admission::Passes => ControlFlow::Continue(None),
             Admission::Decided(decided) => {
                 let Some(problem) = Problem::new(decided.verdicts(), &decided.decision) else {
                     return ControlFlow::Continue(Some(decided));

@@ -14,7 +14,7 @@ use tidegate_core::{
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use super::super::decide::{Admission, Decided, applying_limits};
+use super::super::decide::{Admission, Decided, LimitCharges, applying_limits};
 use super::super::future::DecidedRequest;
 use super::super::limit::LimitCharge;
 use super::super::shared::Shared;
@@ -84,11 +84,14 @@ pub(super) async fn hold<S: Store + 'static, R>(
     settings: Arc<HoldSettings>,
     mut request: Parts,
 ) -> DecidedRequest {
-    let answer = match applying_limits(&shared, &request) {
-        ControlFlow::Break(admission) => Err(admission),
-        ControlFlow::Continue(limits) => {
-            let answer = hold_limits(&shared.limiter, &settings, &limits, &request).await;
-            answer.map_err(Admission::Failed)
+    let answer = {
+        let mut limits = LimitCharges::new();
+        match applying_limits(&shared, &request, &mut limits) {
+            ControlFlow::Break(admission) => Err(admission),
+            ControlFlow::Continue(()) => {
+                let answer = hold_limits(&shared.limiter, &settings, &limits, &request).await;
+                answer.map_err(Admission::Failed)
+            }
         }
     };
     let (admission, held) = match answer {
