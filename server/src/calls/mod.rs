@@ -78,6 +78,11 @@ impl Calls {
         &self.policies
     }
 
+    /// Returns `true` if the store decides without waiting.
+    pub(crate) fn answer_immediately(&self) -> bool {
+        self.store.answers_immediately()
+    }
+
     /// Adds a request that cannot be read to the log. The protocol counts it separately.
     pub(crate) fn unreadable(&self, reason: &str) {
         self.unreadable.add(None, reason);

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant as Clock};
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
+use tokio::task::yield_now;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::frame::{FrameError, Frames};
@@ -15,8 +16,13 @@ use super::reply::Reply;
 use super::session::{Planned, Session, Shared, Step};
 use crate::calls::{CallRequest, Outcome};
 
-/// The maximum number of commands that are decided and answered together.
+/// The maximum number of commands that are decided together.
 const MAX_BATCH: usize = 256;
+
+/// The maximum number of commands that are decided together on a store that answers immediately.
+/// Then it is the turn of the other connections. A call to any other store waits for the answer, so
+/// that the other connections have their turn anyway, and larger batches cost the store less.
+const MAX_IMMEDIATE_BATCH: usize = 16;
 
 /// The size of the arguments at which a batch ends. It bounds the replies, because a reply can
 /// repeat its arguments.
@@ -52,6 +58,8 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     mut stopped: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let settings = &shared.settings;
+    let is_immediate = shared.calls.answer_immediately();
+    let max_batch = if is_immediate { MAX_IMMEDIATE_BATCH } else { MAX_BATCH };
     let mut session = Session::new(Arc::clone(&shared));
     let mut frames = Frames::default();
     let (mut input, mut output) = (BytesMut::new(), Vec::new());
@@ -61,12 +69,20 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     // The time at which the first bytes of an incomplete command arrived.
     let mut begun: Option<Instant> = None;
     loop {
-        let batch = read_batch(&mut frames, &mut session, &mut input, &shared);
-        let (is_end, is_full) = (batch.is_end, batch.commands.len() >= MAX_BATCH || batch.is_large);
+        let batch = read_batch(&mut frames, &mut session, &mut input, &shared, max_batch);
+        let (is_end, is_full) = (batch.is_end, batch.commands.len() >= max_batch || batch.is_large);
         let has_commands = !batch.commands.is_empty();
         has_grown |= batch.bytes > KEPT_BYTES;
         if has_commands {
+            begun = None;
             answer(batch.commands, &shared, &mut output).await;
+        }
+        if is_immediate && is_full && !is_end && output.len() < KEPT_BYTES {
+            // The replies are sent together with those of the next batch.
+            yield_now().await;
+            continue;
+        }
+        if !output.is_empty() {
             // A client that does not read its replies gets no further replies.
             timeout(settings.write_timeout, send(&mut stream, &output)).await??;
             output.clear();
@@ -82,7 +98,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             return end(&mut stream, settings.write_timeout).await;
         }
         let is_partial = frames.is_partial(&input);
-        if has_commands || !is_partial {
+        if !is_partial {
             begun = None;
         }
         let deadline = if is_partial {
@@ -160,9 +176,10 @@ fn read_batch(
     session: &mut Session,
     input: &mut BytesMut,
     shared: &Shared,
+    max_batch: usize,
 ) -> Batch {
     let mut batch = Batch { commands: Vec::new(), is_end: false, bytes: 0, is_large: false };
-    while batch.commands.len() < MAX_BATCH && !batch.is_end && !batch.is_large {
+    while batch.commands.len() < max_batch && !batch.is_end && !batch.is_large {
         let next = match session.next_queued() {
             Some(arguments) => Ok(Some(arguments)),
             None => frames.next(input, session.bounds()),

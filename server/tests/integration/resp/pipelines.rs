@@ -7,12 +7,13 @@ use tidegate_core::{Answer, Call, Decision, Error, StoreExt};
 
 use super::*;
 
-/// A layer that records the number of calls in each batch.
+/// A layer that records the number of calls in each batch. With `MAY_WAIT`, its store is one that
+/// does not answer immediately.
 #[derive(Debug, Default)]
-struct Batches(Mutex<Vec<usize>>);
+struct Batches<const MAY_WAIT: bool>(Mutex<Vec<usize>>);
 
-impl<S: Store> Layer<S> for Batches {
-    const MAY_WAIT: bool = false;
+impl<S: Store, const MAY_WAIT: bool> Layer<S> for Batches<MAY_WAIT> {
+    const MAY_WAIT: bool = MAY_WAIT;
 
     fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         self.0.lock().unwrap().push(1);
@@ -29,19 +30,40 @@ impl<S: Store> Layer<S> for Batches {
     }
 }
 
+/// Sends a pipeline of 256 commands on one connection, and then a command on another connection.
+/// Returns the sizes of the batches in their order.
+async fn batches_of_two_connections<const MAY_WAIT: bool>() -> Vec<usize> {
+    let clock = ManualClock::new(Timestamp::from_micros(START * 1_000_000));
+    let inner = MemoryStore::builder().clock(clock.clone()).build();
+    let store = Arc::new(inner.layer(Batches::<MAY_WAIT>::default()));
+    let server = Server::on(store.clone(), clock, RespSettings::default()).await;
+    let command = "*5\r\n$11\r\nCL.THROTTLE\r\n$1\r\nk\r\n$3\r\n999\r\n$1\r\n1\r\n$1\r\n9\r\n";
+    let mut streams = [server.stream().await, server.stream().await];
+    for (stream, commands) in streams.iter_mut().zip([256, 1]) {
+        stream.write_all(command.repeat(commands).as_bytes()).await.unwrap();
+        stream.shutdown().await.unwrap();
+    }
+    for (stream, commands) in streams.iter_mut().zip([256, 1]) {
+        assert_eq!(rest(stream).await.matches("*5\r\n").count(), commands);
+    }
+    let batches = store.as_layer().0.lock().unwrap();
+    batches.clone()
+}
+
 /// A pipeline that arrives in one part needs one round trip to the store. If the server read it in
 /// smaller turns, it would need more.
 #[tokio::test]
 async fn a_pipeline_of_256_commands_is_one_batch() {
-    let clock = ManualClock::new(Timestamp::from_micros(START * 1_000_000));
-    let inner = MemoryStore::builder().clock(clock.clone()).build();
-    let store = Arc::new(inner.layer(Batches::default()));
-    let server = Server::on(store.clone(), clock, RespSettings::default()).await;
-    let mut stream = server.stream().await;
-    let pipeline =
-        "*5\r\n$11\r\nCL.THROTTLE\r\n$1\r\nk\r\n$3\r\n999\r\n$1\r\n1\r\n$1\r\n9\r\n".repeat(256);
-    stream.write_all(pipeline.as_bytes()).await.unwrap();
-    stream.shutdown().await.unwrap();
-    assert_eq!(rest(&mut stream).await.matches("*5\r\n").count(), 256);
-    assert_eq!(*store.as_layer().0.lock().unwrap(), [256]);
+    assert_eq!(batches_of_two_connections::<true>().await, [256, 1]);
+}
+
+/// If the store is the memory of the server, the connections have turns of 16 commands. So a client
+/// with one command need not wait for the whole pipeline of another client.
+#[tokio::test]
+async fn a_long_pipeline_delays_another_connection_by_one_turn_only() {
+    let batches = batches_of_two_connections::<false>().await;
+    let place = batches.iter().position(|size| *size == 1).unwrap();
+    assert!(place < 8, "{batches:?}");
+    assert_eq!(batches.iter().sum::<usize>(), 257);
+    assert_eq!(batches.iter().max(), Some(&16));
 }
