@@ -10,7 +10,7 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use prost::Message;
 use tidegate_server::envoy::decide::Behaviour;
 use tidegate_server::envoy::grpc::{GrpcSettings, serve};
-use tidegate_server::envoy::json::show_response;
+use tidegate_server::envoy::json::ShownResponse;
 use tidegate_server::envoy::request::{Entry, RateLimitDescriptor, RateLimitRequest};
 use tidegate_server::envoy::service::Service;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -129,7 +129,8 @@ fn b95_bytes_are_escaped_in_metrics_and_metadata() {
         let response = ask("metric");
         // Strings of the protocol must be UTF-8, so that a client can read the response.
         assert_eq!(RateLimitResponse::decode(&*response.encode_to_vec()).unwrap(), response);
-        show_response(&response)["dynamicMetadata"]["descriptors"][0]["entries"][0].clone()
+        let shown = serde_json::to_value(ShownResponse(&response)).unwrap();
+        shown["dynamicMetadata"]["descriptors"][0]["entries"][0].clone()
     });
     assert_eq!(shown, "metric=a\\\\b\\xff\n");
     let text = handle.render();

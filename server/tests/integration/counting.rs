@@ -2,6 +2,7 @@
 
 use envoy_types::pb::google::protobuf::value::Kind;
 use tidegate_server::envoy::decide::{Behaviour, MAX_DESCRIPTORS};
+use tidegate_server::envoy::json::ShownStruct;
 
 use crate::scene::{
     Scene, descriptor, hits, is_ok, is_over, limit, refund, request, reset, with_limit,
@@ -48,7 +49,7 @@ fn metadata_has_the_request_and_merges_what_has_passed() {
     asked.descriptors[2].limit = with_limit(&[], 0, 3).limit;
     asked.hits_addend = 1;
     let metadata = scene.ask(&asked).dynamic_metadata.unwrap();
-    let shown = tidegate_server::envoy::json::show_struct(&metadata);
+    let shown = serde_json::to_value(ShownStruct(&metadata)).unwrap();
     assert_eq!(
         shown,
         serde_json::json!({

@@ -158,4 +158,7 @@ fn requests_are_read_in_either_style() {
         let error = read(text).unwrap_err();
         assert!(error.contains(why), "{error}");
     }
+    let fields = (0..17).map(|number| format!("\"{number}\": 1")).collect::<Vec<_>>().join(", ");
+    let error = read(&format!("{{{fields}}}")).unwrap_err();
+    assert_eq!(error, "the request has 17 fields; it has at most 16");
 }

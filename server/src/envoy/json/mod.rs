@@ -6,4 +6,4 @@ mod show;
 
 pub use read::{JsonError, read_request};
 pub use server::routes;
-pub use show::{show_response, show_struct};
+pub use show::{ShownResponse, ShownStruct};

@@ -1,4 +1,3 @@
-use std::collections::HashSet;
 use std::error::Error;
 use std::fmt;
 
@@ -47,56 +46,56 @@ impl Error for JsonError {}
 pub fn read_request(bytes: &[u8]) -> Result<RateLimitRequest, JsonError> {
     let value = Tree::read(bytes).map_err(JsonError)?;
     let mut request = RateLimitRequest::default();
-    for (name, value) in object("the request", &value)? {
-        match name {
-            "domain" => request.domain = text(name, value)?,
-            "descriptors" => request.descriptors = list(name, value, descriptor)?,
-            "hitsAddend" | "hits_addend" => request.hits_addend = small_number(name, value)?,
-            _ => return Err(unknown(name)),
+    for (name, value) in object("the request", value)? {
+        match &*name {
+            "domain" => request.domain = text(&name, value)?,
+            "descriptors" => request.descriptors = list(&name, value, descriptor)?,
+            "hitsAddend" | "hits_addend" => request.hits_addend = small_number(&name, &value)?,
+            _ => return Err(unknown(&name)),
         }
     }
     Ok(request)
 }
 
-fn descriptor(value: &Tree) -> Result<RateLimitDescriptor, JsonError> {
+fn descriptor(value: Tree) -> Result<RateLimitDescriptor, JsonError> {
     let mut descriptor = RateLimitDescriptor::default();
     for (name, value) in object("a descriptor", value)? {
-        match name {
-            "entries" => descriptor.entries = list(name, value, entry)?,
+        match &*name {
+            "entries" => descriptor.entries = list(&name, value, entry)?,
             "limit" => descriptor.limit = Some(limit(value)?),
             "hitsAddend" | "hits_addend" => {
-                descriptor.hits_addend = Some(UInt64Value { value: number(name, value)? });
+                descriptor.hits_addend = Some(UInt64Value { value: number(&name, &value)? });
             }
             "isNegativeHits" | "is_negative_hits" => {
-                descriptor.is_negative_hits = boolean(name, value)?;
+                descriptor.is_negative_hits = boolean(&name, &value)?;
             }
-            _ => return Err(unknown(name)),
+            _ => return Err(unknown(&name)),
         }
     }
     Ok(descriptor)
 }
 
-fn entry(value: &Tree) -> Result<Entry, JsonError> {
+fn entry(value: Tree) -> Result<Entry, JsonError> {
     let mut entry = Entry::default();
     for (name, value) in object("an entry", value)? {
-        match name {
-            "key" => entry.key = text(name, value)?,
-            "value" => entry.value = text(name, value)?,
-            _ => return Err(unknown(name)),
+        match &*name {
+            "key" => entry.key = text(&name, value)?,
+            "value" => entry.value = text(&name, value)?,
+            _ => return Err(unknown(&name)),
         }
     }
     Ok(entry)
 }
 
-fn limit(value: &Tree) -> Result<RateLimitOverride, JsonError> {
+fn limit(value: Tree) -> Result<RateLimitOverride, JsonError> {
     let mut limit = RateLimitOverride::default();
     for (name, value) in object("a limit", value)? {
-        match name {
+        match &*name {
             "requestsPerUnit" | "requests_per_unit" => {
-                limit.requests_per_unit = small_number(name, value)?;
+                limit.requests_per_unit = small_number(&name, &value)?;
             }
-            "unit" => limit.unit = unit(name, value)?,
-            _ => return Err(unknown(name)),
+            "unit" => limit.unit = unit(&name, &value)?,
+            _ => return Err(unknown(&name)),
         }
     }
     Ok(limit)
@@ -111,34 +110,53 @@ fn unit(name: &str, value: &Tree) -> Result<i32, JsonError> {
     unit.ok_or_else(|| wrong(name, value, "a unit, such as MINUTE"))
 }
 
+/// The maximum number of fields of an object that are not null. No object of the protocol has more
+/// than 5 fields.
+const MAX_FIELDS: usize = 16;
+
 /// Returns the fields that are not null. Returns an error if a field occurs twice.
-fn object<'t>(what: &str, value: &'t Tree) -> Result<Vec<(&'t str, &'t Tree)>, JsonError> {
-    let Tree::Object(fields) = value else {
-        return Err(wrong(what, value, "an object"));
+fn object(what: &str, value: Tree) -> Result<Vec<(String, Tree)>, JsonError> {
+    let Tree::Object(mut fields) = value else {
+        return Err(wrong(what, &value, "an object"));
     };
-    let fields = fields.iter().filter(|(_, value)| *value != Tree::Null);
-    let fields: Vec<_> = fields.map(|(name, value)| (&**name, value)).collect();
-    let mut names = HashSet::new();
-    // Without underscores and case, the camelCase and snake_case names of a field are equal.
-    let mut is_new = |name: &str| names.insert(name.replace('_', "").to_ascii_lowercase());
-    match fields.iter().map(|(name, _)| *name).find(|name| !is_new(name)) {
-        Some(name) => Err(JsonError(format!("the field \"{}\" is given twice", shown(name)))),
+    fields.retain(|(_, value)| *value != Tree::Null);
+    // The bound also bounds the comparisons of all names with each other.
+    if fields.len() > MAX_FIELDS {
+        let count = fields.len();
+        return Err(JsonError(format!("{what} has {count} fields; it has at most {MAX_FIELDS}")));
+    }
+    let names = fields.iter().map(|(name, _)| &**name);
+    let mut repeated = names.enumerate().filter(|(place, name)| {
+        fields.iter().take(*place).any(|(earlier, _)| is_same_field(earlier, name))
+    });
+    match repeated.next() {
+        Some((_, name)) => Err(JsonError(format!("the field \"{}\" is given twice", shown(name)))),
         None => Ok(fields),
     }
 }
 
-fn list<T>(
-    name: &str,
-    value: &Tree,
-    read: impl Fn(&Tree) -> Result<T, JsonError>,
-) -> Result<Vec<T>, JsonError> {
-    let Tree::List(values) = value else { return Err(wrong(name, value, "a list")) };
-    values.iter().map(read).collect()
+/// Returns `true` if two names are the camelCase name or the snake_case name of one field. Without
+/// underscores and case, these names are equal.
+fn is_same_field(one: &str, other: &str) -> bool {
+    fn letters(name: &str) -> impl Iterator<Item = u8> {
+        let bytes = name.bytes().filter(|byte| *byte != b'_');
+        bytes.map(|byte| byte.to_ascii_lowercase())
+    }
+    letters(one).eq(letters(other))
 }
 
-fn text(name: &str, value: &Tree) -> Result<Bytes, JsonError> {
-    let Tree::Text(text) = value else { return Err(wrong(name, value, "a text")) };
-    Ok(text.clone().into())
+fn list<T>(
+    name: &str,
+    value: Tree,
+    read: impl Fn(Tree) -> Result<T, JsonError>,
+) -> Result<Vec<T>, JsonError> {
+    let Tree::List(values) = value else { return Err(wrong(name, &value, "a list")) };
+    values.into_iter().map(read).collect()
+}
+
+fn text(name: &str, value: Tree) -> Result<Bytes, JsonError> {
+    let Tree::Text(text) = value else { return Err(wrong(name, &value, "a text")) };
+    Ok(text.into())
 }
 
 fn boolean(name: &str, value: &Tree) -> Result<bool, JsonError> {

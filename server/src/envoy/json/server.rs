@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde_json::{Value, json};
 
-use super::{JsonError, read_request, show_response};
+use super::{JsonError, ShownResponse, read_request};
 use crate::envoy::service::Service;
 use crate::net::http::{BodyError, Payload, with_json};
 use crate::net::tree::Tree;
@@ -59,7 +59,7 @@ async fn decide(State(service): State<Arc<Service>>, body: Result<Payload, BodyE
                 Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
                 Code::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
             };
-            with_json(status, &show_response(&response))
+            with_json(status, &ShownResponse(&response))
         }
         Err(error) => refused(&error.to_string()),
     }
