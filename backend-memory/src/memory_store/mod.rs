@@ -5,7 +5,7 @@
 //! | path | calls |
 //! |---|---|
 //! | [`fast`] | `Acquire` of one charge |
-//! | [`multi`] | `Acquire` of two to four charges to packed or new records |
+//! | [`multi`] | `Acquire` of several charges to packed or new records |
 //! | [`full`] | all others, through [`engine::decide`](tidegate_core::engine::decide) |
 
 mod builder;

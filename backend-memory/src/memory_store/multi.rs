@@ -1,4 +1,4 @@
-//! The path for acquires of two to four charges, all with short keys, and all to packed states or to
+//! The path for acquires of several charges, all with short keys, and all to packed states or to
 //! states that do not exist yet.
 //!
 //! Most requests with several policies take this path. The path evaluates each charge on the packed
@@ -16,10 +16,11 @@ use crate::key::ShortKey;
 use crate::shard::Shard;
 use crate::slot::Slot;
 
-/// The maximum number of charges of a call for which this path is used.
-const MAX_CHARGES: usize = 4;
+/// The maximum number of charges of a call for which this path is used. The path compares all
+/// charges with each other.
+const MAX_CHARGES: usize = 64;
 
-type Few<T> = SmallVec<[T; MAX_CHARGES]>;
+type Few<T> = SmallVec<[T; 4]>;
 
 /// A charge, with the key and the hashes of its record, and the number of the record's shard.
 struct ChargeKey<'a> {
@@ -29,6 +30,9 @@ struct ChargeKey<'a> {
     key: ShortKey,
     shard: usize,
 }
+
+/// Locked shards with their numbers, and the number of another shard that must be swept.
+type LockedShards<'a> = (Few<(usize, ShardGuard<'a>)>, Option<usize>);
 
 /// An evaluated charge, and the slot of the table for the new state.
 struct Evaluated {
@@ -69,7 +73,7 @@ impl<C: Clock> MemoryStore<C> {
             let (hash, key) = self.short_key(&charge)?;
             keys.push(ChargeKey { charge, state_hash, hash, key, shard: self.shard_of(hash) });
         }
-        let mut shards = self.try_lock_shards(&keys)?;
+        let (mut shards, sweep) = self.try_lock_shards(&keys, time.as_micros())?;
         let mut evaluated: Few<Evaluated> = SmallVec::new();
         let mut are_admitted = true;
         for key in &keys {
@@ -84,6 +88,9 @@ impl<C: Clock> MemoryStore<C> {
             self.write_multi(&mut shards, &keys, &evaluated, time.as_micros())?;
         }
         drop(shards);
+        if let Some(number) = sweep {
+            self.sweep_elsewhere(number, time.as_micros());
+        }
         Some(Decision::new(keys.iter().zip(evaluated).map(|(key, evaluated)| {
             let Evaluated { evaluation, .. } = evaluated;
             let outcome =
@@ -137,16 +144,22 @@ impl<C: Clock> MemoryStore<C> {
         Some(())
     }
 
-    /// Locks the shards of all keys, each shard once. Returns `None` if another thread holds one of
-    /// the locks, or if a sweep is due in one of the shards.
+    /// Locks the shards of all keys, each shard once. If a sweep is due in one of the shards, sweeps
+    /// this shard, and returns the number of another shard that the call must sweep. Returns `None`
+    /// if another thread holds one of the locks.
     // The order of the locks does not matter, because the function never waits for a lock.
-    fn try_lock_shards(&self, keys: &[ChargeKey<'_>]) -> Option<Few<(usize, ShardGuard<'_>)>> {
-        let mut shards: Few<(usize, ShardGuard<'_>)> = SmallVec::new();
+    fn try_lock_shards(&self, keys: &[ChargeKey<'_>], now: u64) -> Option<LockedShards<'_>> {
+        let (mut shards, mut sweep): LockedShards<'_> = (SmallVec::new(), None);
         for key in keys {
             if shards.iter().all(|(number, _)| *number != key.shard) {
-                shards.push((key.shard, self.try_lock_shard(key.hash)?));
+                let mut shard = self.shards.get(key.shard)?.try_lock()?;
+                if let Some(offset) = shard.count_call() {
+                    shard.sweep_step(now, &self.shared);
+                    sweep = sweep.or(Some(key.shard.wrapping_add(offset)));
+                }
+                shards.push((key.shard, shard));
             }
         }
-        Some(shards)
+        Some((shards, sweep))
     }
 }
