@@ -144,9 +144,9 @@ impl<C: Clock> MemoryStore<C> {
         Some(())
     }
 
-    /// Locks the shards of all keys, each shard once. If a sweep is due in one of the shards, sweeps
-    /// this shard, and returns the number of another shard that the call must sweep. Returns `None`
-    /// if another thread holds one of the locks.
+    /// Locks the shards of all keys, each shard once. If a sweep is due in one of the shards, the
+    /// function sweeps this shard, and returns the number of another shard that the call must
+    /// sweep. Returns `None` if another thread holds one of the locks.
     // The order of the locks does not matter, because the function never waits for a lock.
     fn try_lock_shards(&self, keys: &[ChargeKey<'_>], now: u64) -> Option<LockedShards<'_>> {
         let (mut shards, mut sweep): LockedShards<'_> = (SmallVec::new(), None);

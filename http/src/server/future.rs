@@ -248,7 +248,8 @@ where
     Svc: Service<Request<ReqB>>,
 {
     /// Calls the service, or creates the response of a refusal.
-    // The parts of the request are separate arguments, because moving a struct of them takes longer.
+    // The request, its admission and its hold are separate arguments, because moving a struct of
+    // them takes longer.
     #[inline]
     fn decided<S, R, ResB>(
         shared: &Shared<S, R>,

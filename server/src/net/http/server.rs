@@ -100,8 +100,8 @@ async fn serve_until(
     // `Timed` has timeouts, so hyper needs none. Setting the number of headers costs an allocation
     // per request, so it is set only if it differs from the default.
     builder.header_read_timeout(None).max_header_size(settings.max_head_bytes);
-    // Head and body are copied into one buffer, because most responses are so small that writing two
-    // buffers at once takes longer than copying one of them.
+    // The connection copies head and body into one buffer. Most responses are so small that a copy
+    // takes less time than a system call with two buffers.
     builder.writev(false);
     // The buffer is larger than the maximum head, so that a slightly larger head is still read and
     // the client receives the answer 431.
