@@ -43,6 +43,14 @@ struct Evaluated {
     evaluation: Evaluation,
 }
 
+impl Evaluated {
+    /// Returns `true` if the charge needs a new record.
+    #[inline]
+    fn is_new(&self) -> bool {
+        self.slot.is_none() && self.evaluation.after().is_some()
+    }
+}
+
 impl ChargeKey<'_> {
     fn find(&self, shard: &Shard) -> Option<usize> {
         shard.find(self.hash, self.key, self.charge.policy)
@@ -84,8 +92,14 @@ impl<C: Clock> MemoryStore<C> {
             are_admitted &= evaluation.admits() || charge.policy.is_shadow();
             evaluated.push(Evaluated { shard: at, slot, evaluation });
         }
-        if are_admitted {
-            self.write_multi(&mut shards, &keys, &evaluated, time.as_micros())?;
+        if are_admitted && evaluated.iter().any(Evaluated::is_new) {
+            self.write_new(&mut shards, &keys, &evaluated, time.as_micros())?;
+        } else if are_admitted {
+            for Evaluated { shard, slot, evaluation } in &evaluated {
+                if let (Some(slot), Some(after)) = (slot, evaluation.after()) {
+                    shards.get_mut(*shard)?.1.write(*slot, after);
+                }
+            }
         }
         drop(shards);
         if let Some(number) = sweep {
@@ -99,46 +113,35 @@ impl<C: Clock> MemoryStore<C> {
         })))
     }
 
-    /// Writes the new states of all charges. Returns `None` and writes nothing if a shard has no
-    /// room for a new record.
-    fn write_multi(
+    /// Writes the new states of all charges, of which some have no record yet. Returns `None` and
+    /// writes nothing if a shard has no room for a new record.
+    #[inline(never)]
+    fn write_new(
         &self,
         shards: &mut [(usize, ShardGuard<'_>)],
         keys: &[ChargeKey<'_>],
         evaluated: &[Evaluated],
         now: u64,
     ) -> Option<()> {
-        let is_new = |evaluated: &Evaluated| {
-            evaluated.slot.is_none() && evaluated.evaluation.after().is_some()
-        };
-        let has_new = evaluated.iter().any(is_new);
-        if has_new {
-            for (at, (_, shard)) in shards.iter_mut().enumerate() {
-                if evaluated.iter().any(|own| own.shard == at && is_new(own)) {
-                    // An existing record that has expired is possibly removed, and is then missing.
-                    let missing = |shard: &Shard| {
-                        let written = keys
-                            .iter()
-                            .zip(evaluated)
-                            .filter(|(_, own)| own.shard == at && own.evaluation.after().is_some());
-                        written.filter(|(key, _)| key.find(shard).is_none()).count()
-                    };
-                    let is_pinned = |slot: &Slot, policies: &PolicyInterner| {
-                        keys.iter().any(|key| slot.matches(key.key, key.charge.policy, policies))
-                    };
-                    shard.make_room(missing, 0, now, &self.shared, is_pinned).ok()?;
-                }
-            }
-        }
-        for (key, Evaluated { shard, slot, evaluation }) in keys.iter().zip(evaluated) {
-            let (Some((_, shard)), Some(after)) = (shards.get_mut(*shard), evaluation.after())
-            else {
+        for (at, (_, shard)) in shards.iter_mut().enumerate() {
+            if !evaluated.iter().any(|own| own.shard == at && own.is_new()) {
                 continue;
+            }
+            // An existing record that has expired is possibly removed, and is then missing.
+            let missing = |shard: &Shard| {
+                let own = keys.iter().zip(evaluated).filter(|(_, own)| own.shard == at);
+                let written = own.filter(|(_, own)| own.evaluation.after().is_some());
+                written.filter(|(key, _)| key.find(shard).is_none()).count()
             };
-            match slot {
-                Some(slot) if !has_new => shard.write(*slot, after),
+            let is_pinned = |slot: &Slot, policies: &PolicyInterner| {
+                keys.iter().any(|key| slot.matches(key.key, key.charge.policy, policies))
+            };
+            shard.make_room(missing, 0, now, &self.shared, is_pinned).ok()?;
+        }
+        for (key, Evaluated { shard, evaluation, .. }) in keys.iter().zip(evaluated) {
+            if let (Some((_, shard)), Some(after)) = (shards.get_mut(*shard), evaluation.after()) {
                 // `make_room` possibly moved or removed the record.
-                _ => shard.put(key.hash, key.key, key.charge.policy, after, &self.shared),
+                shard.put(key.hash, key.key, key.charge.policy, after, &self.shared);
             }
         }
         Some(())
