@@ -113,8 +113,8 @@ impl<C: Clock> MemoryStore<C> {
         })))
     }
 
-    /// Writes the new states of all charges, of which some have no record yet. Returns `None` and
-    /// writes nothing if a shard has no room for a new record.
+    /// Writes the new states of all charges. Some of the charges have no record yet. Returns `None`
+    /// and writes nothing if a shard has no room for a new record.
     #[inline(never)]
     fn write_new(
         &self,
