@@ -67,6 +67,40 @@ fn later_calls_remove_expired_states() {
     assert_eq!(store.len(), 100);
 }
 
+#[test]
+fn calls_with_several_policies_remove_expired_states_of_all_shards() {
+    let (store, clock) = store_and_clock(|b| b);
+    let short = policy("fixed-window 10/1s");
+    for subject in 0..10_000_u32 {
+        assert!(acquire(&store, &short, &subject.to_le_bytes()).unwrap().is_allowed());
+    }
+    clock.advance(Duration::from_secs(2));
+    let both = ["a: fixed-window 1000000/1h", "b: fixed-window 1000000/1h"].map(policy);
+    let charges = both.each_ref().map(|policy| Charge::new(policy, b"s"));
+    for _ in 0..50_000 {
+        assert!(store.decide_now(&Call::acquire(&charges)).unwrap().is_allowed());
+    }
+    assert_eq!(store.len(), 2);
+}
+
+/// A sweep is due after 64 calls on a shard, and visits a group of 128 slots of the shard, and a
+/// group of another shard. This store has a single shard.
+#[test]
+fn calls_with_several_policies_remove_states_only_when_a_sweep_is_due() {
+    let (store, clock) = store_and_clock(|b| b.max_keys(4_096));
+    let short = policy("fixed-window 10/1s");
+    for subject in 0..3_000_u32 {
+        assert!(acquire(&store, &short, &subject.to_le_bytes()).unwrap().is_allowed());
+    }
+    clock.advance(Duration::from_secs(2));
+    let both = ["a: fixed-window 1000000/1h", "b: fixed-window 1000000/1h"].map(policy);
+    let charges = both.each_ref().map(|policy| Charge::new(policy, b"s"));
+    for _ in 0..32 {
+        assert!(store.decide_now(&Call::acquire(&charges)).unwrap().is_allowed());
+    }
+    assert!(store.len() > 2_700, "{} states are left", store.len());
+}
+
 /// Regression test: the state of a subject with a fast limit was removed and inserted again at each
 /// call. Such a call took twice as long as a call without the removal.
 #[test]

@@ -31,6 +31,25 @@ async fn server_errors_and_failures_are_given_back_and_nothing_else() {
     assert_eq!(left(&limiter, "user").await, 3);
 }
 
+/// The layer keeps a decision only if the response depends on it.
+#[tokio::test]
+async fn a_layer_without_fields_refuses_and_gives_back_as_with_fields() {
+    for refunds in [false, true] {
+        let (limiter, _) = limiter(&["user: fixed-window 2/1m"]);
+        let layer = RateLimitLayer::new(limiter.clone(), [user("user")]).unwrap().without_fields();
+        let layer = if refunds { layer.refund_server_errors() } else { layer };
+        let mut service = layer.layer(Inner::default());
+        assert_eq!(send(&mut service, answered("500")).await.unwrap().status(), 500);
+        assert_eq!(left(&limiter, "user").await, if refunds { 2 } else { 1 });
+        for _ in 0..left(&limiter, "user").await {
+            assert_eq!(send(&mut service, answered("200")).await.unwrap().status(), 200);
+        }
+        let response = send(&mut service, answered("200")).await.unwrap();
+        assert_eq!(response.status(), 429);
+        assert!(!response.headers().contains_key("ratelimit"));
+    }
+}
+
 #[tokio::test]
 async fn a_rule_of_the_applications_own_decides_by_the_head_of_the_response() {
     let (limiter, _) = limiter(&["user: fixed-window 9/1m"]);

@@ -1,6 +1,7 @@
 //! Behavior for which envoyproxy/ratelimit has a defect or no test.
 
 use envoy_types::pb::google::protobuf::value::Kind;
+use serde_json::Value;
 use tidegate_server::envoy::decide::{Behaviour, MAX_DESCRIPTORS};
 use tidegate_server::envoy::json::ShownStruct;
 
@@ -49,7 +50,9 @@ fn metadata_has_the_request_and_merges_what_has_passed() {
     asked.descriptors[2].limit = with_limit(&[], 0, 3).limit;
     asked.hits_addend = 1;
     let metadata = scene.ask(&asked).dynamic_metadata.unwrap();
-    let shown = serde_json::to_value(ShownStruct(&metadata)).unwrap();
+    let text = serde_json::to_string(&ShownStruct(&metadata)).unwrap();
+    assert!(text.starts_with(r#"{"descriptors":[{"entries":["a=1"]}"#), "sorted by key: {text}");
+    let shown: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(
         shown,
         serde_json::json!({
