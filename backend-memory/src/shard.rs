@@ -178,12 +178,10 @@ impl Shard {
         charge: &Charge<'_>,
         now: u64,
     ) -> Option<(Option<usize>, Evaluation)> {
-        let found = match self.find_short(hash, key, charge.policy) {
-            Some((index, _)) => Some(index),
-            // The policy of the charge is possibly equal to the stored policy without being the
-            // same object.
-            None => self.find(hash, key, charge.policy),
-        };
+        // The policy of the charge is possibly equal to the stored policy without being the same
+        // object.
+        let found = self.find_short(hash, key, charge.policy).map(|(index, _)| index);
+        let found = found.or_else(|| self.find(hash, key, charge.policy));
         let Some(index) = found else {
             return Some((None, PackedState::NONE.evaluate(charge, now)?));
         };
@@ -371,6 +369,17 @@ impl Shard {
         self.calls = self.calls.wrapping_add(1);
         let sweeps = self.calls / CALLS_PER_SWEEP;
         self.calls.is_multiple_of(CALLS_PER_SWEEP).then_some(sweeps as usize)
+    }
+
+    /// Counts a call, and sweeps this shard if a sweep is due. Returns the result of
+    /// [`count_call`](Self::count_call).
+    #[inline]
+    pub(crate) fn count_and_sweep(&mut self, now: u64, shared: &Shared) -> Option<usize> {
+        let offset = self.count_call();
+        if offset.is_some() {
+            self.sweep_step(now, shared);
+        }
+        offset
     }
 
     pub(crate) fn sweep_step(&mut self, now: u64, shared: &Shared) {

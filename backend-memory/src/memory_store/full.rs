@@ -76,8 +76,7 @@ impl<C: Clock> MemoryStore<C> {
         };
         let mut sweep = None;
         for (number, shard) in &mut locked.shards {
-            if let Some(offset) = shard.count_call() {
-                shard.sweep_step(now, &self.shared);
+            if let Some(offset) = shard.count_and_sweep(now, &self.shared) {
                 sweep = sweep.or(Some(number.wrapping_add(offset)));
             }
         }

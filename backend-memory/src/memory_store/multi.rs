@@ -156,8 +156,7 @@ impl<C: Clock> MemoryStore<C> {
         for key in keys {
             if shards.iter().all(|(number, _)| *number != key.shard) {
                 let mut shard = self.shards.get(key.shard)?.try_lock()?;
-                if let Some(offset) = shard.count_call() {
-                    shard.sweep_step(now, &self.shared);
+                if let Some(offset) = shard.count_and_sweep(now, &self.shared) {
                     sweep = sweep.or(Some(key.shard.wrapping_add(offset)));
                 }
                 shards.push((key.shard, shard));

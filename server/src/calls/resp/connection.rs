@@ -71,9 +71,8 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     loop {
         let batch = read_batch(&mut frames, &mut session, &mut input, &shared, max_batch);
         let (is_end, is_full) = (batch.is_end, batch.commands.len() >= max_batch || batch.is_large);
-        let has_commands = !batch.commands.is_empty();
         has_grown |= batch.bytes > KEPT_BYTES;
-        if has_commands {
+        if !batch.commands.is_empty() {
             begun = None;
             answer(batch.commands, &shared, &mut output).await;
         }

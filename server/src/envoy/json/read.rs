@@ -125,12 +125,13 @@ fn object(what: &str, value: Tree) -> Result<Vec<(String, Tree)>, JsonError> {
         let count = fields.len();
         return Err(JsonError(format!("{what} has {count} fields; it has at most {MAX_FIELDS}")));
     }
-    let names = fields.iter().map(|(name, _)| &**name);
-    let mut repeated = names.enumerate().filter(|(place, name)| {
+    let is_repeated = |(place, (name, _)): &(usize, &(String, Tree))| {
         fields.iter().take(*place).any(|(earlier, _)| is_same_field(earlier, name))
-    });
-    match repeated.next() {
-        Some((_, name)) => Err(JsonError(format!("the field \"{}\" is given twice", shown(name)))),
+    };
+    match fields.iter().enumerate().find(is_repeated) {
+        Some((_, (name, _))) => {
+            Err(JsonError(format!("the field \"{}\" is given twice", shown(name))))
+        }
         None => Ok(fields),
     }
 }
