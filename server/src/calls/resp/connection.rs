@@ -22,7 +22,7 @@ const MAX_BATCH: usize = 256;
 /// The maximum number of commands that are decided together on a store that answers immediately.
 /// Then it is the turn of the other connections. A call to any other store waits for the answer, so
 /// that the other connections have their turn anyway, and larger batches cost the store less.
-const MAX_IMMEDIATE_BATCH: usize = 16;
+const MAX_IMMEDIATE_BATCH: usize = 4;
 
 /// The size of the arguments at which a batch ends. It bounds the replies, because a reply can
 /// repeat its arguments.
@@ -232,7 +232,7 @@ async fn answer(commands: Vec<Planned>, shared: &Shared, output: &mut Vec<u8>) {
                 Some(Ok(decision)) => {
                     (form.reply(&request, &decision), !request.is_admitted(&decision))
                 }
-                Some(Err(error)) => (Reply::of_error(&error), false),
+                Some(Err(error)) => (Reply::from_error(&error), false),
                 // `decide_many` returns one answer per call, so this case does not occur.
                 None => (Reply::error("the call was not decided"), false),
             },

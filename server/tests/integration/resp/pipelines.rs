@@ -57,7 +57,7 @@ async fn a_pipeline_of_256_commands_is_one_batch() {
     assert_eq!(batches_of_two_connections::<true>().await, [256, 1]);
 }
 
-/// If the store is the memory of the server, the connections have turns of 16 commands. So a client
+/// If the store is the memory of the server, the connections have turns of 4 commands. So a client
 /// with one command need not wait for the whole pipeline of another client.
 #[tokio::test]
 async fn a_long_pipeline_delays_another_connection_by_one_turn_only() {
@@ -65,5 +65,5 @@ async fn a_long_pipeline_delays_another_connection_by_one_turn_only() {
     let place = batches.iter().position(|size| *size == 1).unwrap();
     assert!(place < 8, "{batches:?}");
     assert_eq!(batches.iter().sum::<usize>(), 257);
-    assert_eq!(batches.iter().max(), Some(&16));
+    assert_eq!(batches.iter().max(), Some(&4));
 }
