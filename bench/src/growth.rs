@@ -1,8 +1,9 @@
 //! The cost of a decision as subjects, limits, connections and charges become more.
 
 use std::hint::black_box;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
+use std::{fs, thread};
 
 use tidegate_memory::{Call, Charge, MemoryStore, Policy, Store};
 use tidegate_redis::RedisStore;
@@ -38,14 +39,20 @@ enum Axis {
     Subjects,
     Limits,
     Connections,
+    Threads,
+    ThreadsApart,
+    Workers,
     Charges,
     RedisCharges,
 }
 
 impl Options {
     fn axes(&self) -> impl Iterator<Item = Axis> + '_ {
-        use Axis::{Charges, Connections, Limits, RedisCharges, Subjects};
-        let all = [Subjects, Limits, Connections, Charges, RedisCharges];
+        use Axis::{
+            Charges, Connections, Limits, RedisCharges, Subjects, Threads, ThreadsApart, Workers,
+        };
+        let all =
+            [Subjects, Limits, Connections, Threads, ThreadsApart, Workers, Charges, RedisCharges];
         all.into_iter().filter(|axis| self.axes.is_empty() || self.axes.contains(axis))
     }
 }
@@ -54,8 +61,9 @@ impl Options {
 struct Sample {
     /// The CPU time in nanoseconds.
     cpu: u64,
-    /// The bytes, except for charges.
-    bytes: Option<u64>,
+    /// The bytes of subjects, limits and connections. For threads, this is the number of times that
+    /// a thread waited for a lock, per million checks.
+    other: Option<u64>,
 }
 
 impl Axis {
@@ -64,6 +72,12 @@ impl Axis {
             Self::Subjects => "subjects in the memory store; CPU of a check",
             Self::Limits => "limits of the server; its CPU per gRPC call",
             Self::Connections => "connections to the server; its CPU per RESP command",
+            Self::Threads => {
+                "threads that check one subject of the memory store; CPU of a check, and waits for a lock per \
+                 million checks"
+            }
+            Self::ThreadsApart => "threads that check 1,000 subjects; the same",
+            Self::Workers => "worker threads of the server, one subject; its CPU per RESP command",
             Self::Charges => "charges per call on the memory store; CPU per charge",
             Self::RedisCharges => "charges per call on Redis; its CPU per charge",
         }
@@ -73,6 +87,7 @@ impl Axis {
         let all: &[u64] = match self {
             Self::Subjects => &[1_000, 10_000, 100_000, 1_000_000, 10_000_000],
             Self::Limits | Self::Connections => &[1, 10, 100, 1_000, 10_000],
+            Self::Threads | Self::ThreadsApart | Self::Workers => &[1, 2, 4, 8],
             Self::Charges | Self::RedisCharges => &[1, 2, 4, 8, 16, 32, 64],
         };
         let is_wanted = |number: u64| match self {
@@ -86,20 +101,26 @@ impl Axis {
         let count = usize::try_from(number)?;
         let duration = Duration::from_millis(options.millis as u64);
         let server_sample =
-            |grown: server::Grown| Sample { cpu: grown.cpu, bytes: Some(grown.bytes) };
+            |grown: server::Grown| Sample { cpu: grown.cpu, other: Some(grown.bytes) };
         match self {
             Self::Subjects => {
                 let (cpu, bytes) = memory::scale::known(number, options.decisions)?;
-                Ok(Sample { cpu, bytes: Some(bytes) })
+                Ok(Sample { cpu, other: Some(bytes) })
             }
             Self::Limits => server::limits(count, duration).map(server_sample),
             Self::Connections => server::connections(count, duration).map(server_sample),
+            Self::Threads | Self::ThreadsApart => {
+                let subjects = if self == Self::Threads { 1 } else { SUBJECTS };
+                let (cpu, waits) = contended(count, subjects, options.decisions)?;
+                Ok(Sample { cpu, other: Some(waits) })
+            }
+            Self::Workers => server::workers(count, duration).map(server_sample),
             Self::Charges => {
-                Ok(Sample { cpu: nanos_per_charge(count, options.decisions)?, bytes: None })
+                Ok(Sample { cpu: nanos_per_charge(count, options.decisions)?, other: None })
             }
             Self::RedisCharges => {
                 let cpu = block_on(redis_nanos_per_charge(count, options.decisions))?;
-                Ok(Sample { cpu, bytes: None })
+                Ok(Sample { cpu, other: None })
             }
         }
     }
@@ -122,7 +143,7 @@ pub(crate) fn run(options: &Options) -> Outcome<()> {
     println!(
         "CPU is user and system time. The ratio is to the first row of the same kind. The bytes of limits and \
          connections are the bytes of the server beyond its bytes in the first row, per limit or connection.\n\n\
-         | number | of | CPU, ns | ratio | bytes each |\n|--:|---|--:|--:|--:|"
+         | number | of | CPU, ns | ratio | bytes or waits each |\n|--:|---|--:|--:|--:|"
     );
     for axis in options.axes() {
         let mut first = None;
@@ -137,21 +158,63 @@ pub(crate) fn run(options: &Options) -> Outcome<()> {
                 samples.median(&(axis, number), |sample| sample.as_ref().map_or(0, figure))
             };
             let cpu = median(|sample| sample.cpu)?;
-            let bytes = median(|sample| sample.bytes.unwrap_or_default())?;
-            let (first_number, first_cpu, first_bytes) = *first.get_or_insert((number, cpu, bytes));
+            let other = median(|sample| sample.other.unwrap_or_default())?;
+            let (first_number, first_cpu, first_other) = *first.get_or_insert((number, cpu, other));
             let each = match axis {
-                Axis::Subjects => bytes.to_string(),
+                Axis::Subjects | Axis::Threads | Axis::ThreadsApart => other.to_string(),
                 Axis::Limits | Axis::Connections => {
-                    let each = bytes.saturating_sub(first_bytes).checked_div(number - first_number);
+                    let each = other.saturating_sub(first_other).checked_div(number - first_number);
                     each.map_or_else(String::new, |each| each.to_string())
                 }
-                Axis::Charges | Axis::RedisCharges => String::new(),
+                Axis::Workers | Axis::Charges | Axis::RedisCharges => String::new(),
             };
             let ratio = Thousandths::ratio(cpu, first_cpu).ok_or("a decision took no time")?;
             println!("| {number} | {title} | {cpu} | {ratio} | {each} |");
         }
     }
     Ok(())
+}
+
+/// Measures checks by this number of threads on all cores. Each thread uses the subjects in turn,
+/// and begins with another subject. Returns the CPU time of a
+/// check in nanoseconds, and the number of times that a thread waited, per million checks.
+fn contended(threads: usize, subjects: usize, decisions: u64) -> Outcome<(u64, u64)> {
+    let policy: Policy = "token-bucket 1/1m burst 30000000".parse()?;
+    server::use_all_cores();
+    let (store, start) = (MemoryStore::new(), Barrier::new(threads));
+    let checks = decisions.div_ceil(u64::try_from(threads)?);
+    let names: Vec<_> = (0..subjects).map(|number| format!("user-{number:06}")).collect();
+    let charges: Vec<_> = names.iter().map(|name| [Charge::new(&policy, name)]).collect();
+    let run = |thread: usize| -> Outcome<(Duration, u64)> {
+        let first = thread * subjects / threads;
+        let mut charges = charges.iter().cycle().skip(first);
+        start.wait();
+        let before = (thread_time(), waits_of_thread()?);
+        for _ in 0..checks {
+            let charge = charges.next().ok_or("no subject")?;
+            let _ = black_box(store.decide_now(&Call::acquire(charge))?);
+        }
+        Ok((thread_time().saturating_sub(before.0), waits_of_thread()? - before.1))
+    };
+    let (mut took, mut waits) = (0, 0);
+    thread::scope(|scope| -> Outcome<()> {
+        let runs: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run(thread))).collect();
+        for run in runs {
+            let (time, waited) = run.join().map_err(|_| "a thread panicked")??;
+            took += time.as_nanos();
+            waits += waited;
+        }
+        Ok(())
+    })?;
+    let checks = checks * u64::try_from(threads)?;
+    Ok((u64::try_from(took)? / checks, waits * 1_000_000 / checks))
+}
+
+/// Returns how many times this thread waited, for example for a lock.
+fn waits_of_thread() -> Outcome<u64> {
+    let status = fs::read_to_string("/proc/thread-self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    Ok(line.ok_or("the number of waits is unknown")?.trim().parse()?)
 }
 
 /// The number of subjects of calls with several charges, which the calls use in turn.

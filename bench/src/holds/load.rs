@@ -32,10 +32,14 @@ pub(super) async fn sample(
     form: Form,
     options: &Options,
 ) -> Outcome<Cost> {
-    let Options { calls, subjects, callers, .. } = *options;
+    let Options { calls, subjects, open, callers, .. } = *options;
     let _ = server.redis.command(&["FLUSHALL"]).await?;
     let load = Arc::new(Load::new(server, scenario, form, subjects)?);
     drive(&load, callers, 0..subjects).await?;
+    for number in 0..open {
+        let (id, subject) = (format!("open-{number}"), load.subject(number));
+        load.hold(&subject, CallId::new(&id, TTL)).await?;
+    }
     // Each id is used once.
     let numbers = subjects..subjects + calls;
     Ok(measure(server, &load, callers, numbers, 1).await?.0)
@@ -54,6 +58,11 @@ impl Load {
 
     fn charges<'a>(&'a self, subject: &'a str, cost: u64) -> Vec<Charge<'a>> {
         self.policies.iter().map(|policy| Charge::new(policy, subject).cost(cost)).collect()
+    }
+
+    async fn hold(&self, subject: &str, id: CallId<'_>) -> Outcome<()> {
+        let held = self.charges(subject, HELD);
+        self.make(Call::new(Operation::Hold, &held).with_id(id)).await
     }
 
     async fn make(&self, call: Call<'_>) -> Outcome<()> {
@@ -75,8 +84,7 @@ impl harness::Load for Load {
             Form::Plain => self.make(Call::acquire(&used)).await?,
             Form::WithId => self.make(Call::acquire(&used).with_id(id)).await?,
             Form::HoldAndSettlement => {
-                let held = self.charges(&subject, HELD);
-                self.make(Call::new(Operation::Hold, &held).with_id(id)).await?;
+                self.hold(&subject, id).await?;
                 self.make(Call::new(Operation::Settle, &used).with_id(id)).await?;
             }
         }
@@ -101,9 +109,7 @@ pub(super) async fn sizes(server: &Server, scenario: &Scenario) -> Outcome<Sizes
     load.call(0).await?;
     let load = Load { form: Form::HoldAndSettlement, ..load };
     let subject = load.subject(1);
-    let hold = load.charges(&subject, HELD);
-    let hold = Call::new(Operation::Hold, &hold);
-    load.make(hold.with_id(CallId::new(&id_of(1), TTL))).await?;
+    load.hold(&subject, CallId::new(&id_of(1), TTL)).await?;
     load.call(2).await?;
     let size = async |number: usize| {
         let charge = load.charges(&subject, 1);

@@ -26,6 +26,12 @@ pub(crate) struct Options {
     /// Number of subjects, which the calls use in turn.
     #[arg(long, default_value_t = 1_000, value_parser = at_least_one)]
     subjects: usize,
+    /// Part of the name of the policies to measure. Default: all policies.
+    #[arg(long, default_value = "")]
+    only: String,
+    /// Number of holds that are made before each measurement and stay open.
+    #[arg(long, default_value_t = 0)]
+    open: usize,
     /// Number of callers on the connection.
     #[arg(long, default_value_t = 64, value_parser = at_least_one)]
     callers: usize,
@@ -41,27 +47,31 @@ pub(crate) fn run(options: &Options) -> Outcome<bool> {
 
 async fn compare(options: &Options) -> Outcome<bool> {
     let server = Server::start().await?;
+    let wanted = || {
+        let scenarios = SCENARIOS.iter().enumerate();
+        scenarios.filter(|(_, scenario)| scenario.name.contains(&options.only))
+    };
     let mut samples = Samples::new();
     for _ in rounds(options.rounds) {
-        for (number, scenario) in SCENARIOS.iter().enumerate() {
+        for (number, scenario) in wanted() {
             for form in Form::ALL {
                 let cost = load::sample(&server, scenario, form, options).await?;
                 samples.add((number, form), cost);
             }
         }
     }
-    let Options { rounds, calls, subjects, callers, .. } = options;
+    let Options { rounds, calls, subjects, open, callers, .. } = options;
     print!(
         "{version}, over TCP on this machine. Medians of {rounds} interleaved rounds of {calls} calls (or of as many \
          holds, each with its settlement) by {callers} callers on one connection, after a call per subject; {subjects} \
-         subjects in turn, each id once. CPU is the user and system time of the server; ratios are medians of the \
+         subjects in turn, each id once; {open} other holds are open. CPU is the user and system time of the server; ratios are medians of the \
          rounds' ratios.\n\n\
          | policies | acquire, µs | with an id | hold, settlement | bytes of the id's key, of the hold's, once settled |\n\
          |---|--:|--:|--:|--:|\n",
         version = server.redis.version(),
     );
     let mut verdicts = vec![];
-    for (number, scenario) in SCENARIOS.iter().enumerate() {
+    for (number, scenario) in wanted() {
         let name = scenario.name;
         let cpu = |cost: &Cost| cost.cpu;
         let plain = (number, Form::Plain);

@@ -7,8 +7,12 @@ pub(super) struct Scenario {
     pub(super) policies: &'static [&'static str],
 }
 
-pub(super) const SCENARIOS: [Scenario; 6] = [
+pub(super) const SCENARIOS: [Scenario; 7] = [
     Scenario { name: "fixed window", policies: &["a: fixed-window 1000000/24h"] },
+    Scenario {
+        name: "fixed window that refunds lapsed holds",
+        policies: &["h: fixed-window 1000000/24h refund-lapsed"],
+    },
     Scenario { name: "sliding counter", policies: &["b: sliding-counter 1000000/24h"] },
     Scenario { name: "token bucket", policies: &["c: token-bucket 100/1m burst 10000"] },
     Scenario {

@@ -52,6 +52,14 @@ pub(crate) fn connections(count: usize, duration: Duration) -> Outcome<Grown> {
     measure(&process, Call::Throttle, &names, count, Pace::Each(1), duration)
 }
 
+/// Measures a server with this number of worker threads, which share all cores with the client. All
+/// calls have the same subject.
+pub(crate) fn workers(count: usize, duration: Duration) -> Outcome<Grown> {
+    let process = Process::tidegate(Cores::shared(count), "memory", LIMITS)?;
+    let names = ["user-000000".to_owned()];
+    measure(&process, Call::Throttle, &names, 32, Pace::Each(16), duration)
+}
+
 fn measure(
     process: &Process,
     call: Call,

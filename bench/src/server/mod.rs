@@ -28,8 +28,9 @@ use client::{Client, Pace, Until};
 pub(crate) use compare::compare;
 use exchange::exchange;
 pub(crate) use flood::{FloodOptions, run as flood};
-pub(crate) use growth::{Grown, connections, limits};
+pub(crate) use growth::{Grown, connections, limits, workers};
 use load::{Load, SCENARIOS, Scenario};
+pub(crate) use process::use_all_cores;
 use process::{Cores, Process, cpu_time, throttlecrab_server};
 
 /// The limits of calls that do not contain their limit.

@@ -31,6 +31,10 @@ const START: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Cores {
     Any,
+    /// A server with this number of worker threads and this process share all cores.
+    Shared {
+        workers: usize,
+    },
     /// All servers run on this number of first cores.
     First(usize),
 }
@@ -52,9 +56,15 @@ impl Cores {
         }
     }
 
+    /// Lets this process and a server with this number of worker threads use all cores.
+    pub(super) fn shared(workers: usize) -> Self {
+        use_all_cores();
+        Self::Shared { workers }
+    }
+
     pub(super) fn command(self, program: impl AsRef<OsStr>) -> Command {
         match self {
-            Self::Any => Command::new(program),
+            Self::Any | Self::Shared { .. } => Command::new(program),
             Self::First(servers) => {
                 let mut command = Command::new("taskset");
                 command.args(["--cpu-list", &first(servers)]).arg(program);
@@ -66,7 +76,7 @@ impl Cores {
     /// Moves a running server to the cores of servers.
     pub(super) fn place(self, pid: u32) -> Outcome<()> {
         match self {
-            Self::Any => Ok(()),
+            Self::Any | Self::Shared { .. } => Ok(()),
             Self::First(servers) => pin(&first(servers), pid),
         }
     }
@@ -75,6 +85,12 @@ impl Cores {
 /// Returns the list of the first cores.
 fn first(count: usize) -> String {
     format!("0-{}", count.saturating_sub(1))
+}
+
+/// Lets this process use all cores again after a measurement of a server.
+pub(crate) fn use_all_cores() {
+    // If `taskset` does not exist, no measurement has restricted this process.
+    let _ = pin("0-1023", std::process::id());
 }
 
 /// Restricts all threads of a process to a list of cores.
@@ -116,8 +132,8 @@ impl Process {
         for listener in ["--grpc", "--http", "--resp"] {
             command.args([listener, "127.0.0.1:0"]);
         }
-        if let Cores::First(servers) = cores {
-            command.env("TOKIO_WORKER_THREADS", servers.to_string());
+        if let Cores::First(workers) | Cores::Shared { workers } = cores {
+            command.env("TOKIO_WORKER_THREADS", workers.to_string());
         }
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = child.spawn().map_err(|error| format!("{}: {error}", program.display()))?;

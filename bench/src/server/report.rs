@@ -13,7 +13,7 @@ use crate::harness::{Thousandths, middle};
 pub(super) fn head(servers: &Servers, options: &Options) -> Outcome<String> {
     let cores = match servers.cores {
         Cores::First(_) => "All servers run on one core, the client on another one.",
-        Cores::Any => {
+        Cores::Any | Cores::Shared { .. } => {
             "Neither servers nor client have cores of their own: there are not two, or no `taskset`."
         }
     };
