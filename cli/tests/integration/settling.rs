@@ -280,7 +280,7 @@ learned     1,163  1,992,132      1,674       1,674              22    284
 
 OVERSHOOT       maximum used beyond the limit, from the admission of a request
 OF OVERAGE      part of it that is due to estimates that were too low
-FALSELY DENIED  denied although within the limit with what was used at the time
+FALSELY DENIED  denied, although the usage at that time was within the limit
 IDLE            held and not used, on average
 "
     );

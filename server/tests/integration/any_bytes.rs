@@ -127,7 +127,7 @@ fn b95_bytes_are_escaped_in_metrics_and_metadata() {
         };
         ask("detailed");
         let response = ask("metric");
-        // Strings of the protocol must be UTF-8, so that a client can read the response.
+        // A client can decode the response only if all its strings are UTF-8.
         assert_eq!(RateLimitResponse::decode(&*response.encode_to_vec()).unwrap(), response);
         let shown = serde_json::to_value(ShownResponse(&response)).unwrap();
         shown["dynamicMetadata"]["descriptors"][0]["entries"][0].clone()

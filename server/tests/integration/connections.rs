@@ -342,7 +342,8 @@ async fn requests_that_the_store_does_not_answer_take_no_more_than_a_connection_
         let status = timeout(SOON, responses.join_next()).await.unwrap().unwrap().unwrap();
         assert_eq!(status, RESOURCE_EXHAUSTED);
     }
-    // Other connections still have their share.
+    // The waiting requests use the share of memory of their own connection only. The server still
+    // answers on other connections.
     let mut client = Client::connect(server.address).await;
     assert_eq!(client.begin("Check").await.answer().await, SERVING);
     assert_eq!(responses.len(), possible);

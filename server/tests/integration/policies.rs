@@ -26,7 +26,8 @@ fn a_policy_refuses_with_the_exact_wait() {
     let entries = &[("a", "x")][..];
     let status = scene.status_of("d", hits(entries, 100));
     assert_eq!((is_over(&status), status.limit_remaining, reset(&status)), (false, 0, 10));
-    // A bucket has no unit, so Envoy shows no window.
+    // No unit of Envoy's protocol has the length of this policy's window, so the server sends no
+    // unit.
     assert_eq!(limit(&status), "100/UNKNOWN");
     let status = scene.status("d", entries);
     assert_eq!((is_over(&status), reset(&status)), (true, 300));

@@ -200,7 +200,7 @@ async fn resp_is_served_with_the_settings_of_the_environment() {
     program.arg("--config").arg(directory.path());
     program.env("GRPC_HOST", "127.0.0.1").env("GRPC_PORT", "0").env("PORT", "0");
     program.args(["--resp", "0.0.0.0:0"]).env("TIDEGATE_RESP_PASSWORD", "S3CRET");
-    // A number beyond what can be counted is no limit.
+    // The maximum number of connections is so large that the server has no limit.
     let max = usize::MAX;
     let text = format!("[resp]\nuser = 'app'\nmax_connections = {max}\nidle_timeout = '1h'");
     settings(&mut program, &text);

@@ -33,10 +33,7 @@ pub(super) fn write(
         "OVERSHOOT       maximum used beyond the limit, from the admission of a request"
     )?;
     writeln!(out, "OF OVERAGE      part of it that is due to estimates that were too low")?;
-    writeln!(
-        out,
-        "FALSELY DENIED  denied although within the limit with what was used at the time"
-    )?;
+    writeln!(out, "FALSELY DENIED  denied, although the usage at that time was within the limit")?;
     writeln!(out, "IDLE            held and not used, on average")
 }
 

@@ -81,7 +81,9 @@ impl Delimited {
             delimiter,
             columns: names.len(),
             time: needed(&settled.time)?,
-            subject: subject.map(|name| Ok((needed(name)?, Subject::of(name)))).transpose()?,
+            subject: subject
+                .map(|name| Ok((needed(name)?, Subject::for_field(name))))
+                .transpose()?,
             cost: cost.collect::<Result<_, Error>>()?,
             fields,
             owned: Vec::new(),

@@ -152,7 +152,7 @@ pub(in crate::trace) enum Subject {
 
 impl Subject {
     /// Returns the conversion of the field with this name.
-    pub(in crate::trace) fn of(name: &str) -> Self {
+    pub(in crate::trace) fn for_field(name: &str) -> Self {
         let is = |known: &&str| known.eq_ignore_ascii_case(name);
         if ADDRESSES.iter().chain(PERHAPS_ADDRESSES).any(is) { Self::Address } else { Self::Text }
     }

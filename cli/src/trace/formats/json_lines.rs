@@ -57,7 +57,7 @@ impl JsonLines {
         let json = Self {
             clock: Clock::new(options.time_unit),
             wanted,
-            subject_is: names.subject.as_deref().map(Subject::of),
+            subject_is: names.subject.as_deref().map(Subject::for_field),
             cost: names.cost.clone(),
             subject: String::new(),
         };

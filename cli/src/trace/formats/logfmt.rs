@@ -46,7 +46,7 @@ impl Logfmt {
         let logfmt = Self {
             clock: Clock::new(options.time_unit),
             time: names.time.clone(),
-            subject: names.subject.clone().map(|name| (name.clone(), Subject::of(&name))),
+            subject: names.subject.clone().map(|name| (name.clone(), Subject::for_field(&name))),
             cost: names.cost.clone(),
             owned: Vec::new(),
         };

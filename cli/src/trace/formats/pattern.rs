@@ -105,7 +105,7 @@ impl Matched {
             groups: regex.capture_locations(),
             clock: Clock::new(options.time_unit),
             time: group(&settled.time),
-            subject: subject.map(|name| (group(name), Subject::of(name))),
+            subject: subject.map(|name| (group(name), Subject::for_field(name))),
             cost: settled.cost.iter().map(|cost| (group(&cost.name), cost.clone())).collect(),
             regex,
         };

@@ -121,7 +121,8 @@ impl Layout {
             _ => Time::Column(time),
         };
         let subject = settled.subject.as_deref();
-        let subject = subject.map(|name| Ok((needed(name)?, Subject::of(name)))).transpose()?;
+        let subject =
+            subject.map(|name| Ok((needed(name)?, Subject::for_field(name)))).transpose()?;
         let cost = settled.cost.iter().map(|cost| Ok((needed(&cost.name)?, cost.clone())));
         let cost = cost.collect::<Result<_, Error>>()?;
         Ok((Self { columns: names.len(), time, subject, cost }, settled))

@@ -24,12 +24,12 @@ pub(in crate::trace) struct Runs {
 
 impl Default for Runs {
     fn default() -> Self {
-        Self::of(RUN)
+        Self::new(RUN)
     }
 }
 
 impl Runs {
-    fn of(run: usize) -> Self {
+    fn new(run: usize) -> Self {
         Self { full: Vec::new(), last: Vec::new(), run }
     }
 
@@ -56,7 +56,7 @@ impl Runs {
     pub(in crate::trace) fn sorted(mut self) -> Sorted {
         self.finish_run();
         let runs: Vec<_> = self.full.into_iter().map(Vec::into_iter).collect();
-        let first = |(place, run): (usize, &IntoIter<Record>)| Head::of(place, run);
+        let first = |(place, run): (usize, &IntoIter<Record>)| Head::peek(place, run);
         let heads = runs.iter().enumerate().filter_map(first).map(Reverse).collect();
         Sorted { runs, heads }
     }
@@ -76,7 +76,7 @@ struct Head {
 }
 
 impl Head {
-    fn of(run: usize, records: &IntoIter<Record>) -> Option<Self> {
+    fn peek(run: usize, records: &IntoIter<Record>) -> Option<Self> {
         records.as_slice().first().map(|record| Self { time: record.time, run })
     }
 }
@@ -89,7 +89,7 @@ impl Iterator for Sorted {
         let mut first = self.heads.peek_mut()?;
         let run = self.runs.get_mut(first.0.run)?;
         let record = run.next();
-        match Head::of(first.0.run, run) {
+        match Head::peek(first.0.run, run) {
             Some(head) => first.0 = head,
             None => {
                 // The run is empty, so its memory is freed immediately.
@@ -114,7 +114,7 @@ mod tests {
         ) {
             let numbered = times.iter().zip(0..).map(|(&time, subject)| Record { time, subject, late_cost: 0, cost: 1 });
             let mut naive: Vec<Record> = numbered.collect();
-            let mut runs = Runs::of(run);
+            let mut runs = Runs::new(run);
             naive.iter().for_each(|&record| runs.push(record));
             prop_assert_eq!(runs.len(), naive.len() as u64);
             naive.sort_by_key(|record| record.time);

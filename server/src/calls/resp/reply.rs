@@ -57,7 +57,7 @@ impl Reply {
     }
 
     /// Creates the reply to a call that failed.
-    pub(super) fn of_error(error: &Error) -> Self {
+    pub(super) fn from_error(error: &Error) -> Self {
         let code = match error.kind() {
             ErrorKind::IdReused => "IDREUSED",
             ErrorKind::UnknownHold => "UNKNOWNHOLD",

@@ -236,14 +236,14 @@ impl Session {
             Kind::Config if !is_config_get(rest) => return Err(unknown_subcommand("CONFIG", rest)),
             _ => return Ok(()),
         };
-        request.and_then(|request| request.validate()).map_err(|error| Reply::of_error(&error))
+        request.and_then(|request| request.validate()).map_err(|error| Reply::from_error(&error))
     }
 
     fn step(&mut self, kind: Kind, arguments: &Arguments) -> Step {
         let rest = arguments.get(1..).unwrap_or_default();
         let call = |request: Result<CallRequest, Error>, form| match request {
             Ok(request) => Step::Call(request, form),
-            Err(error) => Step::Reply(Reply::of_error(&error)),
+            Err(error) => Step::Reply(Reply::from_error(&error)),
         };
         Step::Reply(match kind {
             Kind::Throttle(style) => {

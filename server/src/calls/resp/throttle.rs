@@ -61,7 +61,10 @@ fn invalid(message: String) -> Error {
 
 pub(super) fn reply(style: Style, decision: &Decision) -> Reply {
     let Some(verdict) = decision.verdicts().first() else {
-        return Reply::of_error(&Error::new(ErrorKind::Protocol, "the store returned no verdict"));
+        return Reply::from_error(&Error::new(
+            ErrorKind::Protocol,
+            "the store returned no verdict",
+        ));
     };
     let is_limited = verdict.outcome() != Outcome::Allowed;
     let (limit, remaining) = (integer(verdict.limit()), integer(verdict.remaining()));

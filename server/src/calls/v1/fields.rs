@@ -19,7 +19,7 @@ pub(super) enum Field {
     SoFar,
 }
 
-/// The fields of the charges of every verb. [`of_charge`] adds fields that depend on the verb.
+/// The fields of the charges of every verb. [`charge_fields`] adds fields that depend on the verb.
 const CHARGE: &[Field] =
     &[Field::Policy, Field::Subject, Field::SubjectBase64, Field::Tenant, Field::TenantBase64];
 
@@ -45,7 +45,7 @@ impl Field {
 }
 
 /// Returns the fields of a charge in the calls of a verb.
-pub(super) fn of_charge(verb: Verb) -> impl Iterator<Item = Field> {
+pub(super) fn charge_fields(verb: Verb) -> impl Iterator<Item = Field> {
     let more: &[Field] = match verb {
         Verb::Acquire | Verb::Peek | Verb::Hold | Verb::Settle | Verb::Cancel | Verb::Extend => {
             &[Field::Cost, Field::Check]
@@ -57,7 +57,7 @@ pub(super) fn of_charge(verb: Verb) -> impl Iterator<Item = Field> {
 }
 
 /// Returns the fields that apply to a whole call of a verb.
-pub(super) fn of_call(verb: Verb) -> impl Iterator<Item = Field> {
+pub(super) fn call_fields(verb: Verb) -> impl Iterator<Item = Field> {
     let fields: &[Field] = match verb {
         Verb::Acquire | Verb::Hold => &[Field::Min, Field::Id, Field::TtlMs],
         Verb::Peek | Verb::Reset => &[],

@@ -65,8 +65,8 @@ pub(super) fn read(verb: Verb, body: &[u8], calls: &Calls) -> Result<Request, No
     };
     let (mut options, mut single) = (CallOptions::default(), Part::default());
     let (mut list, mut first_of_charge) = (None, None);
-    let known = [Field::Charges].into_iter().chain(fields::of_charge(verb));
-    let known: Vec<Field> = known.chain(fields::of_call(verb)).collect();
+    let known = [Field::Charges].into_iter().chain(fields::charge_fields(verb));
+    let known: Vec<Field> = known.chain(fields::call_fields(verb)).collect();
     for field in once_each("", given, &known)? {
         let (field, name, value) = field;
         match field {
@@ -112,7 +112,7 @@ fn read_list(
         let message = format!("charges has {len} elements; it must have 1 to {MAX_CHARGES}");
         return Err(invalid(message));
     }
-    let known: Vec<Field> = fields::of_charge(verb).collect();
+    let known: Vec<Field> = fields::charge_fields(verb).collect();
     let charge = |(index, value)| {
         let place = format!("charges[{index}]");
         let Tree::Object(given) = value else {

@@ -173,7 +173,7 @@ impl Counter<'_> {
         !self.is_refund && (1..=self.limit).contains(&self.hits)
     }
 
-    /// Returns the count if the cache knows that the limit is exceeded.
+    /// Returns the count without a call to the store if the cache knows that the limit is exceeded.
     fn cached(&self, store: &LimitStore) -> Option<Count> {
         if !store.caches_all() || !self.can_be_cached() {
             return None;

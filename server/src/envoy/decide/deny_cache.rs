@@ -9,7 +9,8 @@ use tidegate_core::{Call, Clock, Decision, DenyCache, Store, StoreExt};
 /// A store of limits, with a cache of denials around it if the cache is enabled.
 #[derive(Debug, Clone)]
 pub(super) struct LimitStore {
-    /// The store, with the cache around it. The cache answers calls only if it caches all limits.
+    /// The store that receives the calls. It returns cached denials only if `caches_all` is `true`.
+    /// Otherwise, only [`cached_denial`](Self::cached_denial) returns them.
     pub(super) store: Arc<dyn Store>,
     cache: Option<Arc<dyn DenialSource>>,
     caches_all: bool,

@@ -15,7 +15,8 @@ pub(super) struct Match<'c> {
     pub(super) limit: Arc<Limit>,
     /// The key in statistics. It can contain values of this descriptor.
     pub(super) stat_key: Arc<StatKey>,
-    /// For each entry, the pattern whose values share one count, or `None`.
+    /// For each entry, the pattern that matches its value, if all values of the pattern share one
+    /// count. Otherwise, `None`.
     pub(super) shared: SmallVec<[Option<&'c str>; 4]>,
 }
 

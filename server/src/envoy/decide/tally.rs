@@ -26,7 +26,7 @@ impl NearLimitRatio {
             .then_some(Self(millionths))
     }
 
-    fn of(self, limit: u64) -> u64 {
+    fn part_of(self, limit: u64) -> u64 {
         let part = u128::from(limit) * u128::from(self.0) / u128::from(Self::WHOLE);
         u64::try_from(part).unwrap_or(u64::MAX)
     }
@@ -81,7 +81,7 @@ impl Tally {
         is_shadow: bool,
         ratio: NearLimitRatio,
     ) -> Self {
-        let near_limit = ratio.of(limit);
+        let near_limit = ratio.part_of(limit);
         let mut tally = Self::empty(of, hits);
         if after > limit {
             tally.over = if before >= limit { hits } else { after - limit };
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn b71_no_number_wraps_if_fewer_are_counted_than_there_were_hits() {
-        // envoyproxy/ratelimit computes `before = after - hits` without a bound.
+        // In envoyproxy/ratelimit, `before = after - hits` wraps if `after` is less than `hits`.
         assert_eq!(tally(10, 3, 5), (0, 0, 5));
         assert_eq!(tally(10, 0, u64::MAX), (0, 0, u64::MAX));
         assert_eq!(tally(0, 1, 1), (1, 0, 0));

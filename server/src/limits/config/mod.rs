@@ -87,10 +87,10 @@ pub struct ListedLimit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum SameDomain {
-    /// The second file is an error.
+    /// A second file or resource for the same domain is an error.
     #[default]
     Refuse,
-    /// The descriptors of the second file are added to the domain.
+    /// The descriptors of a second file or resource are added to the domain.
     Merge,
 }
 

@@ -35,7 +35,7 @@ impl XdsTls {
                 let pem = read_file(file)?;
                 let roots = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
                 if !roots.is_ok_and(|roots| !roots.is_empty()) {
-                    return Err(TlsError::of_file(file, "there is no certificate in it (PEM)"));
+                    return Err(TlsError::in_file(file, "there is no certificate in it (PEM)"));
                 }
                 config.ca_certificate(Certificate::from_pem(pem))
             }

@@ -56,7 +56,7 @@ impl Payload {
         };
         match collected {
             Ok(Ok(collected)) => Ok(Self(collected.to_bytes())),
-            Ok(Err(error)) => Err(BodyError::of(&*error, bounds.max_bytes)),
+            Ok(Err(error)) => Err(BodyError::from_cause(&*error, bounds.max_bytes)),
             Err(_) => Err(BodyError {
                 status: StatusCode::REQUEST_TIMEOUT,
                 message: format!("the body did not arrive within {:?}", bounds.timeout),
@@ -74,7 +74,7 @@ impl<S: Sync> FromRequest<S> for Payload {
 }
 
 impl BodyError {
-    fn of(error: &(dyn Error + 'static), max: usize) -> Self {
+    fn from_cause(error: &(dyn Error + 'static), max: usize) -> Self {
         if error.is::<LengthLimitError>() {
             return Self::too_large(max);
         }

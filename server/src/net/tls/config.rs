@@ -53,17 +53,17 @@ pub(super) fn certified_key(
             pem::Error::NoItemsFound => "there is no private key in it (PEM)",
             _ => NOT_PEM,
         };
-        TlsError::of_file(key_file, why)
+        TlsError::in_file(key_file, why)
     })?;
     let key = provider.key_provider.load_private_key(key);
-    let key = key.map_err(|_| TlsError::of_file(key_file, "the private key is not valid"))?;
+    let key = key.map_err(|_| TlsError::in_file(key_file, "the private key is not valid"))?;
     let certified = CertifiedKey::new(chain, key);
     match certified.keys_match() {
         Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(certified),
         Err(Error::InconsistentKeys(_)) => {
             let why =
                 format!("the private key does not belong to the certificate in {}", file.display());
-            Err(TlsError::of_file(key_file, why))
+            Err(TlsError::in_file(key_file, why))
         }
         Err(error) => Err(not_a_certificate(file, &error)),
     }
@@ -76,14 +76,14 @@ fn is_encrypted(pem: &[u8]) -> bool {
 }
 
 fn not_a_certificate(file: &Path, error: &Error) -> TlsError {
-    TlsError::of_file(file, format!("the certificate is not valid: {error}"))
+    TlsError::in_file(file, format!("the certificate is not valid: {error}"))
 }
 
 fn certificates(file: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let chain = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
-    let chain = chain.map_err(|_| TlsError::of_file(file, NOT_PEM))?;
+    let chain = chain.map_err(|_| TlsError::in_file(file, NOT_PEM))?;
     if chain.is_empty() {
-        return Err(TlsError::of_file(file, "there is no certificate in it (PEM)"));
+        return Err(TlsError::in_file(file, "there is no certificate in it (PEM)"));
     }
     Ok(chain)
 }
@@ -121,7 +121,7 @@ fn verifier(
     };
     let roots = Arc::new(root_certificates(file, pem)?);
     let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider)).build();
-    let verifier = verifier.map_err(|error| TlsError::of_file(file, error))?;
+    let verifier = verifier.map_err(|error| TlsError::in_file(file, error))?;
     Ok(Some(match name {
         Some(name) => Arc::new(NamedClients::new(verifier, name)),
         None => verifier,

@@ -28,12 +28,12 @@ impl Contents {
 }
 
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    let failed = |error| TlsError::of_file(path, format!("the file cannot be read: {error}"));
+    let failed = |error| TlsError::in_file(path, format!("the file cannot be read: {error}"));
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(failed)?;
     file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > MAX_BYTES {
-        return Err(TlsError::of_file(path, format!("the file has more than {MAX_BYTES} bytes")));
+        return Err(TlsError::in_file(path, format!("the file has more than {MAX_BYTES} bytes")));
     }
     Ok(bytes)
 }

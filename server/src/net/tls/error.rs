@@ -11,7 +11,7 @@ impl TlsError {
         Self(message.into())
     }
 
-    pub(crate) fn of_file(file: &Path, why: impl fmt::Display) -> Self {
+    pub(crate) fn in_file(file: &Path, why: impl fmt::Display) -> Self {
         Self(format!("{}: {why}", file.display()))
     }
 }

@@ -44,12 +44,12 @@ impl Handshake {
             Poll::Pending if self.deadline.as_mut().poll(cx).is_pending() => return Poll::Pending,
             Poll::Pending => Err(io::ErrorKind::TimedOut.into()),
         };
-        self.tls.0.stats.handshake(done.as_ref().map_or_else(of_error, |_| Outcome::Done));
+        self.tls.0.stats.handshake(done.as_ref().map_or_else(outcome_of_error, |_| Outcome::Done));
         Poll::Ready(done)
     }
 }
 
-fn of_error(error: &io::Error) -> Outcome {
+fn outcome_of_error(error: &io::Error) -> Outcome {
     if error.kind() == io::ErrorKind::TimedOut {
         return Outcome::Timeout;
     }

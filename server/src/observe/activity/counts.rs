@@ -50,7 +50,7 @@ impl History {
         }
     }
 
-    pub(super) fn of(&self, kind: Kind) -> &Series {
+    pub(super) fn series(&self, kind: Kind) -> &Series {
         &self.0[kind as usize]
     }
 

@@ -12,7 +12,8 @@ pub(super) struct Limits<K>(RwLock<Inner<K>>);
 #[derive(Debug)]
 struct Inner<K> {
     limits: HashMap<K, Rates>,
-    /// The decisions of the limits that exceed [`MAX_LIMITS`].
+    /// The decisions of all limits that are not in `limits`, because it already has [`MAX_LIMITS`]
+    /// entries.
     other: Rates,
 }
 
@@ -90,7 +91,7 @@ mod tests {
         limits.sample();
         let (mut names, mut first, mut other) = (0, 0, 0);
         limits.for_each(|name, history| {
-            let refused = history.of(Kind::Refused).sum();
+            let refused = history.series(Kind::Refused).sum();
             match name {
                 Some(0) => first = refused,
                 Some(_) => assert_eq!(refused, 0),

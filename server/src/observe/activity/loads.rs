@@ -5,7 +5,7 @@ use super::{cut_text, shown};
 use crate::limits::LoadError;
 use crate::limits::config::Config;
 
-/// The maximum number of kept names, for files and for domains each.
+/// The maximum number of names in a list. Files and domains have separate lists.
 const MAX_NAMES: usize = 50;
 
 /// The maximum number of kept characters of an error.

@@ -152,9 +152,9 @@ impl LimitsQuery {
         if !name.to_lowercase().contains(&self.name.to_lowercase()) {
             return None;
         }
-        let sum = |kind: Kind| history.of(kind).sum() as f64;
+        let sum = |kind: Kind| history.series(kind).sum() as f64;
         let (all, refused) = (history.sum() as f64, sum(Kind::Refused));
-        let rate = |kind: Kind| [history.of(kind).rate_now(widths), sum(kind)];
+        let rate = |kind: Kind| [history.series(kind).rate_now(widths), sum(kind)];
         let [figure, of_minute] = match self.sort {
             LimitColumn::Limit => return Some(SortKey { figures: [0.0; 4], name }),
             LimitColumn::Admitted => rate(Kind::Admitted),

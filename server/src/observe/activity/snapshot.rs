@@ -136,7 +136,7 @@ impl Activity {
 #[expect(clippy::float_arithmetic, reason = "it is only shown")]
 fn add(sums: &mut [f64; KINDS.len()], history: &History, widths: &Widths) {
     for (sum, kind) in sums.iter_mut().zip(KINDS) {
-        *sum += history.of(kind).rate_now(widths);
+        *sum += history.series(kind).rate_now(widths);
     }
 }
 
@@ -157,7 +157,7 @@ fn policies(names: &HashMap<LimitName, usize>, loads: &Loads) -> HashMap<LimitNa
 fn rates(history: &History, widths: &Widths, kinds: &[Kind]) -> Map<String, Value> {
     let mut fields = Map::new();
     for kind in kinds {
-        let (name, series) = (kind.as_str(), history.of(*kind));
+        let (name, series) = (kind.as_str(), history.series(*kind));
         fields.insert(format!("{name}_per_second"), series.rate_now(widths).into());
         fields.insert(format!("{name}_history"), series.rates(widths).into());
     }

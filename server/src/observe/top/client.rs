@@ -151,8 +151,8 @@ impl Client {
         authority.rsplit_once('@').map_or(authority, |(_, host)| host)
     }
 
-    /// Creates an error. Its characters have no effect on a terminal, because part of `why` can be
-    /// a text of the server.
+    /// Creates an error. `why` can contain text from the server, so this function replaces
+    /// characters that have an effect on a terminal.
     fn failed(&self, why: &dyn fmt::Display) -> TopError {
         let scheme = self.uri.scheme_str().unwrap_or_default();
         TopError(format!("{scheme}://{}: {}", self.authority(), visible(&why.to_string())))

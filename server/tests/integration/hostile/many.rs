@@ -329,8 +329,8 @@ async fn ten_thousand_clients_are_served_and_the_next_one_is_refused() {
     }
 }
 
-/// Leaves as many responses in the server as it allows: the client announces a window of 0 bytes,
-/// and ignores the maximum number of requests.
+/// Makes the server keep as many unsent responses as it allows. The client announces a window of 0
+/// bytes, so that the server cannot send data, and sends more requests than the server permits.
 async fn leave_unread(server: &Server) -> TcpStream {
     let mut stream = TcpStream::connect(server.addresses[Grpc as usize]).await.unwrap();
     const INITIAL_WINDOW_SIZE: [u8; 6] = [0, 4, 0, 0, 0, 0];

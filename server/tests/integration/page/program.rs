@@ -256,7 +256,7 @@ async fn the_page_is_encrypted_by_settings_of_its_own() {
 
     let root = Root::new();
     let issued = root.issue("localhost");
-    let files = Files::of(&issued, &root.pem());
+    let files = Files::issued(&issued, &root.pem());
     let server = start(|program| {
         let path = |file| files.path(file).display().to_string();
         let (certificate, key, roots) = (path("tls.crt"), path("tls.key"), path("ca.crt"));

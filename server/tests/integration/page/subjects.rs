@@ -1,4 +1,4 @@
-//! The subjects that are refused most, the slowest calls, and their presentation.
+//! The subjects with the most refusals and the slowest calls on the page.
 
 use serde_json::json;
 use tidegate_core::{Answer, Call, Decision, Error, ErrorKind};

@@ -17,7 +17,7 @@ async fn ends(mut stream: TcpStream) -> bool {
 #[tokio::test]
 async fn slow_handshakes_delay_no_other_client_and_end() {
     let root = Root::new();
-    let files = Files::of(&root.issue("localhost"), "");
+    let files = Files::issued(&root.issue("localhost"), "");
     let mut tls = settings(&files);
     // The timeout is longer than the test, so that these connections stay open.
     tls.handshake_timeout = PATIENCE * 60;
@@ -42,7 +42,7 @@ async fn slow_handshakes_delay_no_other_client_and_end() {
 #[tokio::test]
 async fn bytes_do_not_prolong_a_handshake() {
     let root = Root::new();
-    let files = Files::of(&root.issue("localhost"), "");
+    let files = Files::issued(&root.issue("localhost"), "");
     let mut tls = settings(&files);
     tls.handshake_timeout = Duration::from_millis(100);
     let server = Server::start(tls).await;
@@ -60,7 +60,7 @@ async fn bytes_do_not_prolong_a_handshake() {
 #[tokio::test]
 async fn plain_text_to_an_encrypted_port_ends_that_connection_alone() {
     let root = Root::new();
-    let files = Files::of(&root.issue("localhost"), "");
+    let files = Files::issued(&root.issue("localhost"), "");
     let mut tls = settings(&files);
     tls.handshake_timeout = PATIENCE * 60;
     let server = Server::start(tls).await;
@@ -89,7 +89,7 @@ async fn plain_text_to_an_encrypted_port_ends_that_connection_alone() {
 #[tokio::test]
 async fn handshakes_count_as_connections_and_give_their_places_back() {
     let root = Root::new();
-    let files = Files::of(&root.issue("localhost"), "");
+    let files = Files::issued(&root.issue("localhost"), "");
     let mut tls = settings(&files);
     tls.handshake_timeout = PATIENCE * 60;
     let mut bounds = GrpcSettings::default();
@@ -110,7 +110,7 @@ async fn handshakes_count_as_connections_and_give_their_places_back() {
 #[tokio::test]
 async fn the_end_of_the_server_waits_for_no_handshake_beyond_its_timeout() {
     let root = Root::new();
-    let files = Files::of(&root.issue("localhost"), "");
+    let files = Files::issued(&root.issue("localhost"), "");
     let mut tls = settings(&files);
     tls.handshake_timeout = Duration::from_millis(200);
     let mut server = Server::start(tls).await;
@@ -123,7 +123,7 @@ async fn the_end_of_the_server_waits_for_no_handshake_beyond_its_timeout() {
 
 #[tokio::test]
 async fn a_stream_whose_handshake_has_failed_stays_failed() {
-    let files = Files::of(&Root::new().issue("localhost"), "");
+    let files = Files::issued(&Root::new().issue("localhost"), "");
     let (listener, _, address) = listener(Protocol::Resp, settings(&files)).await;
     let mut client = silent(address).await;
     client.write_all(b"PING\r\n").await.unwrap();

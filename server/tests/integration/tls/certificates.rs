@@ -111,7 +111,7 @@ impl Files {
         files
     }
 
-    pub(crate) fn of(issued: &Issued, roots: &str) -> Self {
+    pub(crate) fn issued(issued: &Issued, roots: &str) -> Self {
         Self::new(&issued.certificate, &issued.key, roots)
     }
 

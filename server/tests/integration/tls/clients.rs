@@ -7,7 +7,7 @@ use super::*;
 #[tokio::test]
 async fn a_client_that_trusts_the_root_is_served_over_http_2() {
     let root = Root::new();
-    let server = Server::start(settings(&Files::of(&root.issue("localhost"), ""))).await;
+    let server = Server::start(settings(&Files::issued(&root.issue("localhost"), ""))).await;
     for versions in [&[&TLS12], &[&TLS13]] {
         server.call(root.client_of(None, versions)).await.unwrap();
     }
@@ -19,7 +19,7 @@ async fn a_client_that_trusts_the_root_is_served_over_http_2() {
 
 #[tokio::test]
 async fn a_client_that_does_not_trust_the_root_refuses() {
-    let server = Server::start(settings(&Files::of(&Root::new().issue("localhost"), ""))).await;
+    let server = Server::start(settings(&Files::issued(&Root::new().issue("localhost"), ""))).await;
     let error = server.call(Root::new().client(None)).await.unwrap_err();
     assert!(error.message().contains("InvalidCertificate"), "{error}");
 }
@@ -28,7 +28,7 @@ async fn a_client_that_does_not_trust_the_root_refuses() {
 /// other.
 fn two_roots() -> (Root, Root, Files) {
     let (root, clients) = (Root::new(), Root::new());
-    let files = Files::of(&root.issue("localhost"), &clients.pem());
+    let files = Files::issued(&root.issue("localhost"), &clients.pem());
     (root, clients, files)
 }
 

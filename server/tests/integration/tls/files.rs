@@ -43,7 +43,7 @@ fn an_error_names_the_file_and_what_is_wrong_with_it() {
         assert!(!error.contains(secret), "{error}");
     }
     for name in ["tls.crt", "tls.key", "ca.crt"] {
-        let files = Files::of(&issued, roots);
+        let files = Files::issued(&issued, roots);
         fs::remove_file(files.path(name)).unwrap();
         let error = error(with_clients(&files));
         let expected = format!("{}: the file cannot be read: ", files.path(name).display());
@@ -54,7 +54,7 @@ fn an_error_names_the_file_and_what_is_wrong_with_it() {
 #[test]
 fn a_name_of_clients_has_to_be_one_and_needs_roots() {
     let root = Root::new();
-    let files = Files::of(&root.issue("localhost"), &root.pem());
+    let files = Files::issued(&root.issue("localhost"), &root.pem());
     let mut named = with_clients(&files);
     named.client_name = Some("spiffe://cluster/envoy".to_owned());
     assert_eq!(
@@ -72,7 +72,7 @@ async fn a_certificate_that_has_expired_is_used_with_a_warning() {
     let root = Root::new();
     let issued =
         root.issue_with("localhost", |params| params.not_after = rcgen::date_time_ymd(2001, 1, 1));
-    let files = Files::of(&issued, "");
+    let files = Files::issued(&issued, "");
     let server = Server::start(settings(&files)).await;
     let warning = server.tls.warning().unwrap();
     let expected = format!("{}: the certificate expired ", files.path("tls.crt").display());
@@ -80,7 +80,7 @@ async fn a_certificate_that_has_expired_is_used_with_a_warning() {
     let error = server.call(root.client(None)).await.unwrap_err();
     assert!(error.message().contains("Expired"), "{error}");
 
-    let files = Files::of(&root.issue("localhost"), "");
+    let files = Files::issued(&root.issue("localhost"), "");
     assert_eq!(Tls::open(Protocol::Grpc, settings(&files)).unwrap().warning(), None);
 }
 

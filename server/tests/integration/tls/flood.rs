@@ -19,7 +19,7 @@ async fn ten_thousand_handshakes_that_do_not_end_disturb_no_client_and_end_in_ti
     let places = places();
     let directory = tempfile::tempdir().unwrap();
     let root = Root::new();
-    let files = Files::of(&root.issue("localhost"), "");
+    let files = Files::issued(&root.issue("localhost"), "");
     let mut program = with_limits(directory.path());
     settings(&mut program, &format!("[grpc]\nmax_connections = {places}"));
     program.env("GRPC_SERVER_USE_TLS", "true");

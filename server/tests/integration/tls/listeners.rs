@@ -43,7 +43,7 @@ const PONG: &str = "+PONG\r\n*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:60\r\n+OK\r\n";
 #[tokio::test]
 async fn json_and_resp_are_served_to_clients_that_may_connect() {
     let (root, clients) = (Root::new(), Root::new());
-    let files = Files::of(&root.issue("localhost"), &clients.pem());
+    let files = Files::issued(&root.issue("localhost"), &clients.pem());
     let known = clients.issue("app");
     let (json_address, resp) = (
         json(with_clients(&files)).await,
@@ -105,7 +105,7 @@ async fn replies_that_a_client_reads_late_arrive_in_full() {
 #[tokio::test]
 async fn resp_ends_without_waiting_for_handshakes() {
     let root = Root::new();
-    let files = Files::of(&root.issue("localhost"), "");
+    let files = Files::issued(&root.issue("localhost"), "");
     let mut tls = settings(&files);
     tls.handshake_timeout = PATIENCE * 60;
     let mut bounds = RespSettings::default();
@@ -126,7 +126,7 @@ async fn resp_ends_without_waiting_for_handshakes() {
 #[tokio::test]
 async fn resp_closes_encrypted_connections_beyond_the_bound() {
     let root = Root::new();
-    let files = Files::of(&root.issue("localhost"), "");
+    let files = Files::issued(&root.issue("localhost"), "");
     let mut bounds = RespSettings::default();
     bounds.max_connections = 1;
     let resp = resp(settings(&files), bounds).await;

@@ -9,7 +9,7 @@ use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use super::*;
 use crate::program::{program, settings};
 
-/// The program, with limits and ports of its own.
+/// Returns the command of the program with these limits and with free ports.
 pub(super) fn with_limits(directory: &Path) -> Command {
     fs::write(directory.join("a.yaml"), CONFIG).unwrap();
     let mut program = program();
@@ -19,7 +19,7 @@ pub(super) fn with_limits(directory: &Path) -> Command {
     program
 }
 
-/// What it says before it ends with the code 1.
+/// Returns the output of a program that fails, which must end with the code 1.
 pub(super) async fn failure(mut program: Command) -> String {
     let output = timeout(PATIENCE, program.output()).await.unwrap().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
@@ -32,7 +32,7 @@ async fn settings_that_cannot_be_carried_out_are_errors_at_the_start() {
     let directory = tempfile::tempdir().unwrap();
     let root = Root::new();
     let issued = root.issue("localhost");
-    let files = Files::of(&issued, &root.pem());
+    let files = Files::issued(&issued, &root.pem());
     let (on, path) = ("GRPC_SERVER_USE_TLS", |name: &str| files.path(name).display().to_string());
     let (certificate, key, roots) = (path("tls.crt"), path("tls.key"), path("ca.crt"));
     let not_pem = format!("the certificates of grpc: {key}: there is no certificate in it (PEM)");
@@ -111,7 +111,7 @@ impl Running {
         }
     }
 
-    /// The next line that has a text.
+    /// Returns the next line that contains a text.
     async fn says(&mut self, text: &str) -> String {
         loop {
             let line = timeout(PATIENCE, self.errors.next_line()).await.unwrap().unwrap();
@@ -122,7 +122,8 @@ impl Running {
         }
     }
 
-    /// The next lines about certificates, of each listener, in order of their names.
+    /// Returns the next line about the certificates of each listener, ordered by the name of the
+    /// listener.
     async fn says_of_each(&mut self) -> [String; 3] {
         let mut lines = [(); 3].map(|()| String::new());
         for line in &mut lines {
@@ -141,10 +142,10 @@ async fn all_ports_are_encrypted_by_the_environment_and_certificates_are_loaded_
     let (root, clients) = (Root::new(), Root::new());
     let mut program = with_limits(directory.path());
     program.env("GRPC_SERVER_USE_TLS", "true");
-    // Each port has files and a name of its own.
+    // Each port has its own files and its own name.
     let names = ["grpc", "http", "resp"];
     let issued = names.map(|_| root.issue("localhost"));
-    let files = issued.each_ref().map(|it| Files::of(it, &clients.pem()));
+    let files = issued.each_ref().map(|issued| Files::issued(issued, &clients.pem()));
     let [grpc, ..] = &files;
     program.env("GRPC_SERVER_TLS_CERT", grpc.path("tls.crt"));
     program.env("GRPC_SERVER_TLS_KEY", grpc.path("tls.key"));
@@ -160,24 +161,25 @@ async fn all_ports_are_encrypted_by_the_environment_and_certificates_are_loaded_
     };
     let sections = files.iter().zip(names).skip(1).map(section);
     settings(&mut program, &sections.collect::<String>());
-    let mut it = Running::start(program).await;
-    assert!(it.is_https);
+    let mut running = Running::start(program).await;
+    assert!(running.is_https);
 
     let [grpc, http, resp] = names.map(|name| root.client(Some(&clients.issue(name))));
-    let channel = channel(it.grpc, grpc.clone()).await.unwrap();
+    let channel = channel(running.grpc, grpc.clone()).await.unwrap();
     let mut limits = RateLimitServiceClient::new(channel);
     call(&mut limits).await.unwrap();
     let ask = "PING\r\nQUIT\r\n";
-    assert_eq!(answer(it.resp, resp.clone(), ask).await.unwrap(), "+PONG\r\n+OK\r\n");
-    for (address, other) in [(it.grpc, &http), (it.http, &resp), (it.resp, &grpc)] {
+    assert_eq!(answer(running.resp, resp.clone(), ask).await.unwrap(), "+PONG\r\n+OK\r\n");
+    for (address, other) in [(running.grpc, &http), (running.http, &resp), (running.resp, &grpc)] {
         assert!(answer(address, other.clone(), ask).await.is_err());
     }
-    let ports = [(it.grpc, grpc), (it.http, http.clone()), (it.resp, resp)];
+    let ports = [(running.grpc, grpc), (running.http, http.clone()), (running.resp, resp)];
     for ((address, client), issued) in ports.iter().zip(&issued) {
         assert_eq!(certificate(*address, client.clone()).await, issued.der());
     }
 
-    let new = root.issue_with("localhost", |it| it.not_after = rcgen::date_time_ymd(2041, 2, 3));
+    let new =
+        root.issue_with("localhost", |params| params.not_after = rcgen::date_time_ymd(2041, 2, 3));
     for files in &files {
         files.swap(&new.certificate, "", &clients.pem());
     }
@@ -186,19 +188,19 @@ async fn all_ports_are_encrypted_by_the_environment_and_certificates_are_loaded_
         let key = files.path("tls.key");
         *text += &format!(": {}: there is no private key in it (PEM)", key.display());
     }
-    assert_eq!(it.says_of_each().await, expected);
+    assert_eq!(running.says_of_each().await, expected);
     for files in &files {
         files.swap(&new.certificate, &new.key, &clients.pem());
     }
     let expected = names.map(|name| format!("the certificates of {name} were loaded again"));
-    assert_eq!(it.says_of_each().await, expected);
+    assert_eq!(running.says_of_each().await, expected);
     for (address, client) in ports {
         assert_eq!(certificate(address, client).await, new.der());
     }
     call(&mut limits).await.unwrap();
 
     let get = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-    let metrics = answer(it.http, http, get).await.unwrap();
+    let metrics = answer(running.http, http, get).await.unwrap();
     for line in [
         "tidegate_server_tls_handshakes_total{protocol=\"grpc\",outcome=\"done\"} 3",
         "tidegate_server_tls_handshakes_total{protocol=\"grpc\",outcome=\"bad_client_certificate\"} 1",
@@ -213,16 +215,16 @@ async fn all_ports_are_encrypted_by_the_environment_and_certificates_are_loaded_
 #[tokio::test]
 async fn certificates_without_the_switch_are_ignored_as_by_envoyproxy_ratelimit() {
     let directory = tempfile::tempdir().unwrap();
-    let files = Files::of(&Root::new().issue("localhost"), "");
+    let files = Files::issued(&Root::new().issue("localhost"), "");
     let mut program = with_limits(directory.path());
     program.env("GRPC_SERVER_TLS_CERT", files.path("tls.crt"));
     settings(&mut program, "[http]\ntls_certificate = ''");
-    let mut it = Running::start(program).await;
-    assert!(!it.is_https);
-    let warning = it.says(" WARN ").await;
+    let mut running = Running::start(program).await;
+    assert!(!running.is_https);
+    let warning = running.says(" WARN ").await;
     let expected = "GRPC_SERVER_TLS_CERT is set, and has no effect without GRPC_SERVER_USE_TLS";
     assert!(warning.ends_with(expected), "{warning}");
-    let url = format!("http://{}", it.grpc);
+    let url = format!("http://{}", running.grpc);
     let plain = Endpoint::from_shared(url).unwrap().connect().await.unwrap();
     call(&mut RateLimitServiceClient::new(plain)).await.unwrap();
 }

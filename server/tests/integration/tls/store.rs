@@ -9,7 +9,7 @@ use super::*;
 async fn the_store_is_verified_by_the_given_roots_and_shown_the_given_certificate() {
     let directory = tempfile::tempdir().unwrap();
     let root = Root::new();
-    let files = Files::of(&root.issue("localhost"), &root.pem());
+    let files = Files::issued(&root.issue("localhost"), &root.pem());
     let (certificate, key, roots) =
         (files.path("tls.crt"), files.path("tls.key"), files.path("ca.crt"));
     let redis = Redis::builder().tls(&certificate, &key, &roots).config("tls-auth-clients", "yes");

@@ -46,7 +46,7 @@ impl Drop for Follower {
 async fn certificates_are_swapped_under_load_and_no_call_fails() {
     let root = Root::new();
     let mut issued = root.issue("localhost");
-    let files = Files::of(&issued, "");
+    let files = Files::issued(&issued, "");
     let server = Server::start(settings(&files)).await;
     let follower = Follower::new(&server.tls);
 
@@ -92,7 +92,7 @@ async fn files_that_are_not_valid_change_nothing_and_are_reported_once() {
     let root = Root::new();
     let (issued, other, new) =
         (root.issue("localhost"), root.issue("localhost"), root.issue("localhost"));
-    let files = Files::of(&issued, "");
+    let files = Files::issued(&issued, "");
     let server = Server::start(settings(&files)).await;
     let follower = Follower::new(&server.tls);
     for (certificate_pem, key, why) in [
@@ -125,7 +125,7 @@ async fn roots_of_clients_are_swapped_too_and_old_sessions_do_not_outlive_them()
     let root = Root::new();
     let (old, new) = (Root::new(), Root::new());
     let issued = root.issue("localhost");
-    let files = Files::of(&issued, &old.pem());
+    let files = Files::issued(&issued, &old.pem());
     let server = Server::start(with_clients(&files)).await;
     let follower = Follower::new(&server.tls);
     // The client resumes its sessions.
@@ -142,7 +142,7 @@ async fn roots_of_clients_are_swapped_too_and_old_sessions_do_not_outlive_them()
 #[tokio::test(start_paused = true)]
 async fn a_change_is_loaded_within_a_second_and_what_is_loaded_is_not_loaded_again() {
     let root = Root::new();
-    let files = Files::of(&root.issue("localhost"), "");
+    let files = Files::issued(&root.issue("localhost"), "");
     let tls = Tls::open(Protocol::Http, settings(&files)).unwrap();
     let follower = Follower::new(&tls);
     let reports = || std::mem::take(&mut *follower.reports.lock().unwrap());
@@ -160,7 +160,7 @@ async fn a_change_is_loaded_within_a_second_and_what_is_loaded_is_not_loaded_aga
 #[tokio::test(start_paused = true)]
 async fn files_that_are_written_one_after_the_other_are_loaded_together() {
     let root = Root::new();
-    let files = Files::of(&root.issue("localhost"), "");
+    let files = Files::issued(&root.issue("localhost"), "");
     let tls = Tls::open(Protocol::Http, settings(&files)).unwrap();
     let follower = Follower::new(&tls);
     // The sleep ends between two reads.

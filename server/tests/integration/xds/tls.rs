@@ -80,8 +80,8 @@ async fn is_served(server: &mut Management, client: &Client, n: u32) {
 #[tokio::test]
 async fn g19_the_certificate_has_to_be_of_the_root_and_for_the_name() {
     let (root, other) = (Root::new(), Root::new());
-    let files = Files::of(&root.issue(NAME), &root.pem());
-    let others = Files::of(&other.issue(NAME), &other.pem());
+    let files = Files::issued(&root.issue(NAME), &root.pem());
+    let others = Files::issued(&other.issue(NAME), &other.pem());
     let mut server = start(&root.issue(NAME), None).await;
 
     let error = reason(&server, tls(others.path("ca.crt"), Some(NAME))).await;
@@ -103,7 +103,7 @@ async fn g19_the_certificate_has_to_be_of_the_root_and_for_the_name() {
 #[tokio::test]
 async fn g19_a_client_shows_its_certificate_as_it_is_on_disk_now() {
     let (root, other) = (Root::new(), Root::new());
-    let files = Files::of(&other.issue("ratelimit"), &root.pem());
+    let files = Files::issued(&other.issue("ratelimit"), &root.pem());
     let mut server = start(&root.issue(NAME), Some(&root)).await;
     let mut tls = tls(files.path("ca.crt"), Some(NAME));
     // The client has no certificate, and then a certificate of another root.
@@ -129,7 +129,7 @@ async fn g19_a_client_shows_its_certificate_as_it_is_on_disk_now() {
 #[tokio::test]
 async fn a_server_without_encryption_is_an_error_and_so_is_the_reverse() {
     let root = Root::new();
-    let files = Files::of(&root.issue(NAME), &root.pem());
+    let files = Files::issued(&root.issue(NAME), &root.pem());
     let server = Management::start().await;
     let error = reason(&server, tls(files.path("ca.crt"), Some(NAME))).await;
     assert!(!error.is_empty());
