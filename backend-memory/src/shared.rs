@@ -16,10 +16,11 @@ pub enum WhenFull {
     ///
     /// New states expire soon, so a flood of new states evicts mostly states of the same flood.
     ///
-    /// At the bound on [bytes outside the tables](crate::MemoryStoreBuilder::max_spill_bytes), the
-    /// store evicts states that use such bytes. If the shard of the new state has no such state
-    /// that can be evicted, the store evicts states of other shards. The states that expire first
-    /// are evicted first.
+    /// A new state possibly needs [bytes outside the
+    /// tables](crate::MemoryStoreBuilder::max_spill_bytes). If these bytes do not fit, the store
+    /// evicts only states that use bytes outside the tables. The states that expire first are
+    /// evicted first. If the shard of the new state has no state to evict, the store evicts states
+    /// of other shards.
     #[default]
     EvictEarliestExpiry,
     /// The call that needs the new state fails with

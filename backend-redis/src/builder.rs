@@ -250,9 +250,9 @@ impl RedisStoreBuilder {
     /// call was charged.
     ///
     /// If a reply has been due for `timeout` and no other reply has arrived, the store replaces the
-    /// connection immediately, regardless of the calls on it. So `timeout` should be longer than
-    /// the longest time that a healthy server needs for a reply. For callers that cannot wait this
-    /// long, use [`timeout`](tidegate_core::StoreExt::timeout).
+    /// connection immediately, even if other calls wait for replies on this connection. So
+    /// `timeout` should be longer than the longest time that a healthy server needs for a reply.
+    /// For callers that cannot wait this long, use [`timeout`](tidegate_core::StoreExt::timeout).
     ///
     /// | | this setting | `.timeout(..)` around the store |
     /// |---|---|---|

@@ -111,8 +111,8 @@ pub(crate) fn say(line: impl Display) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
-/// Writes a line to standard error, without the log: before its settings are known, and for
-/// commands.
+/// Writes a line to standard error. The program uses this function instead of the log before the
+/// settings of the log are known, and in commands that do not start the log.
 pub(crate) fn write_error(line: impl Display) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

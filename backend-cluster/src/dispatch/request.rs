@@ -22,7 +22,7 @@ pub(crate) struct SlotDecision {
     pub(crate) replicas: Option<u64>,
 }
 
-/// The next request of a plan, with all keys in one slot.
+/// The next request of a [`Plan`]. All keys of the request are in one slot.
 #[derive(Debug)]
 pub(crate) struct SlotRequest<'c, 'a> {
     plan: Plan<'c, 'a>,

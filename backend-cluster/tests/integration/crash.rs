@@ -92,8 +92,9 @@ async fn charges_of_a_dead_client_recover_by_themselves_and_admit_nothing_extra(
                 let charges = [Charge::new(&own[0], LOW), Charge::new(&own[1], HIGH)];
                 client.decide(Call::acquire(&charges)).await
             });
-            // The client sends both charges concurrently. If the next client peeked before `high`
-            // received the charge, the peek would use the reply that is meant for the charge.
+            // The client charges the nodes `low` and `high` concurrently, so the test waits for
+            // both charges. If the next client peeked before `high` received the charge of this
+            // client, `high` would answer the peek with the reply to this charge.
             let is_charged = async || {
                 let is_charged = used(&observer, &policies[0]).await == number;
                 (is_charged && halves.high.has_said_all()).then_some(())

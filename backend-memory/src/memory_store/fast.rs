@@ -27,10 +27,10 @@
 //!
 //! # Code generation
 //!
-//! The structure of this module was chosen for the machine code that the compiler generates. A call
-//! with a hot key executes a few hundred instructions. So it is measurably slower if a register is
-//! spilled or if the decision is built in memory. The module `engine::fast` of the core explains
-//! the structure. In short:
+//! The structure of this module was chosen so that the compiler generates fast machine code. A call
+//! with a hot key executes only a few hundred instructions. So the call is measurably slower if a
+//! register is spilled or if the decision is built in memory. The module `engine::fast` of the core
+//! explains the structure. These are the main points:
 //!
 //! * The algorithm is a type parameter (`A: PackedAlgorithm`), and each algorithm has its own call
 //!   of `answer`. If the code paths of several algorithms merged before `answer`, the decision

@@ -145,9 +145,10 @@ pub(super) fn unreachable(error: &io::Error) -> &'static str {
 
 /// Returns the error of a login that failed on an open connection.
 ///
-/// `head` contains the first bytes that the server sent, because the client reports only that a
-/// login was refused. Also, a server that refuses all connections sends its error instead of the
-/// first reply. `encryption` is the error if TLS caused the failure.
+/// `head` contains the first bytes that the server sent. This function reads the server's error
+/// line from `head`, because `error` says only that the server refused the login. A server that
+/// refuses all connections also sends an error line, instead of its first reply. `encryption` is
+/// the error of TLS, or `None` if TLS did not cause the failure.
 pub(super) fn login_error(
     peer: &Peer,
     head: &[u8],

@@ -2,8 +2,9 @@
 
 use tidegate_core::Shard;
 
-/// Appends the end of a shard's tag to a key: `%.`, the number of shards, `.`, and two characters.
-/// `begins` is the byte of the key at which the tag begins.
+/// Appends the end of a shard's hash tag to a key: `%.`, the number of shards, `.`, and two
+/// characters that determine the slot of the shard. The tag begins at the index `begins` of the
+/// key.
 ///
 /// Escaping never produces `%.`, so the tag of a shard differs from every tenant and every subject.
 /// The slots are divided into 256 equal parts. For each part, a pair of characters exists that

@@ -1,5 +1,5 @@
-//! Tests the messages of errors. A message names the server, the problem and its solution, and
-//! repeats nothing.
+//! Tests the messages of errors. A message names the server, the problem and its solution. The
+//! message does not repeat the message of its cause.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -1,5 +1,5 @@
-//! Tests keys by the server's own clock: their times to live, and values that Tidegate did not
-//! write.
+//! Tests of the keys in Redis: their times to live by the server's clock, and foreign values that
+//! Tidegate did not write.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -295,7 +295,7 @@ struct Log {
 }
 
 impl Log {
-    /// Returns a log in which all of the records count.
+    /// Returns a log whose records all count toward the limit.
     fn new(records: &[(u64, u64)]) -> Self {
         Self {
             records: records.to_vec(),

@@ -118,8 +118,8 @@ pub(crate) fn footprint<K>(contender: &Contender<K>, insert: &Workload<K>) -> Ou
     })
 }
 
-/// The number of runs whose longest check is measured. The median counts, because a pause of the
-/// machine makes any check long.
+/// The number of runs. Each run measures its longest check. The benchmark reports the median of
+/// these times, because a pause of the machine can make a single check much longer.
 const LONGEST_OF: usize = 3;
 
 /// Returns the time of the longest check of these subjects.

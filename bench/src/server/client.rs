@@ -21,8 +21,8 @@ const MAX_AT_RATE: usize = 100;
 pub(super) enum Pace {
     /// This number of requests is in flight on each connection. Each reply causes one request.
     Each(usize),
-    /// This number of requests is sent on each connection after the replies to all previous
-    /// requests.
+    /// The client sends this number of requests together on each connection. It sends the next
+    /// requests after it has received all replies.
     Together(usize),
     /// This number of requests is sent per second, regardless of replies.
     Rate(u64),

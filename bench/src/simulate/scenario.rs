@@ -74,7 +74,7 @@ impl Figures {
     }
 }
 
-/// Simulates the arrival of exactly the limit.
+/// Simulates exactly as many requests as the limit admits.
 fn exactly(nodes: usize, options: &Options) -> Outcome<Ledger> {
     let policy = Policy::new("hot", FixedWindow::new(options.limit, DAY))?;
     let load = Load::new(&policy).per_second(options.rate).requests(options.limit).lasting(DAY);

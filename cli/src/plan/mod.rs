@@ -45,7 +45,8 @@ pub struct Wanted {
     pub node_decisions: Option<u64>,
     /// Whether callers share batches.
     pub is_coalesced: bool,
-    /// The percentage of the requests that are decided without a node; at most 99.
+    /// The percentage of the requests that leases or the deny cache decide without a call to a
+    /// node; at most 99.
     pub local_percent: u8,
     /// The number of replicas of each primary.
     pub replicas: u64,

@@ -112,8 +112,8 @@ impl<P: FnMut(Progress)> Replay<P> {
         Self { settling: settling.map(|settling| (settling, Vec::new())), ..self }
     }
 
-    /// Returns this replay with leases: several nodes with leases also decide on each policy, in
-    /// memory.
+    /// Returns this replay with leases. For each policy, the replay also simulates, in memory,
+    /// several nodes that decide on the same records with leases.
     #[must_use]
     pub fn leased(mut self, leasing: Option<Leasing>) -> Self {
         if let Some(leasing) = &leasing {

@@ -169,7 +169,8 @@ pub struct Timeline {
     pub denied: Vec<u64>,
 }
 
-/// The smallest limit that would never have refused the wanted share of the subjects.
+/// The smallest limit that would have admitted all requests of at least the wanted share of the
+/// subjects.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Suggestion {
     /// The algorithm.

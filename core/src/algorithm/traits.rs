@@ -54,8 +54,8 @@ pub trait Algorithm {
         phase: impl FnOnce() -> u64,
     ) -> Self::State;
 
-    /// Returns the part of `cost` that can be charged beyond the limit, because the state can
-    /// represent it.
+    /// Returns the part of `cost` that can be charged even if the usage then exceeds the limit. The
+    /// state cannot represent a larger charge.
     fn chargeable(&self, state: Option<&Self::State>, cost: u64, now: u64) -> u64;
 
     /// Charges `cost` beyond the limit, and returns the new state. The cost must be

@@ -337,7 +337,7 @@ impl OpenHolds {
         self
     }
 
-    /// Adds a hold that does not lapse before the previous holds.
+    /// Adds a hold. The hold must not lapse before the holds that were added earlier.
     pub fn push(&mut self, take: Take, spent: u64, lapses_at: u64) {
         let key = HoldKey::default();
         self.holds.add(StateHold { key, take, spent, lapses_at, expires_at: lapses_at });

@@ -49,10 +49,13 @@ impl Generations {
         }
     }
 
-    /// Begins a new generation of these keys for a caller that knows how the states have changed.
-    /// `counts` contains the generations that the caller has read before. Each generation in
-    /// `counts` is replaced by the new generation. If another call has begun a generation since the
-    /// caller's read, the generation in `counts` becomes outdated instead.
+    /// Begins a new generation of each key, because a call of the caller has changed the state of
+    /// the key. The caller knows the new state from the answer to its call.
+    ///
+    /// `counts` must contain the generations that the caller read before the call. This method
+    /// replaces them with the new generations, so that the answer stays valid. If another call has
+    /// begun a generation of a key since then, this method writes `OUTDATED` for that key, so that
+    /// the answer is not valid.
     pub(in crate::layers) fn advance_from(&self, keys: &[u64], counts: &mut [u64]) {
         for (at, key) in keys.iter().enumerate() {
             let same = keys[..at].iter().position(|other| self.index(*other) == self.index(*key));

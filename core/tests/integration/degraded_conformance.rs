@@ -12,7 +12,7 @@ use tidegate_core::{
 };
 use tidegate_testkit::{Context, Fixture, ModelStore, StoreWithContext, decide_one_by_one};
 
-/// A layer that never returns a ready answer.
+/// A layer whose answers are never ready immediately, so that the caller must await each answer.
 #[derive(Debug)]
 struct Later;
 

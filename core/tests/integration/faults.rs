@@ -156,8 +156,8 @@ async fn deliver(nodes: &[Node<'_>]) {
     }
 }
 
-/// Adds a decision to the sums, and checks that the setting of the failure policy allows this
-/// decision.
+/// Adds the cost of a decision to `sums`, and checks that the failure policy (`setting`) allows
+/// this decision.
 fn tally(
     setting: Setting,
     decision: &Decision,

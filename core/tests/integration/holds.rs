@@ -454,7 +454,8 @@ fn a_state_in_use_forgets_expired_holds() {
 #[test]
 fn a_settlement_reports_the_charge_after_a_lapse() {
     run(async {
-        // No part of the cost of 30 is held any more, so that the whole actual cost is charged.
+        // When the hold lapses, the policy `p` refunds the cost of 30. So the settlement charges
+        // the whole actual cost to `p`.
         for actual in [0, 1, 30, 35] {
             let clock = ManualClock::default();
             let policies = ["p: fixed-window 100/60d refund-lapsed", "q: fixed-window 100/60d"];

@@ -310,8 +310,8 @@ fn an_undo_of_nothing_leaves_the_record_as_it_is() {
     for (older, newer, charged, undone, now) in [
         ("p: fixed-window 5/10s anchored", "p: fixed-window 6/10s anchored", 20, 5, 21),
         ("p: sliding-log 5/10s", "p: sliding-log 6/10s", 20, 19, 21),
-        // The time of the undone charge is in the previous window or in the current window. Nothing
-        // was charged in that window.
+        // In the next three cases, the undo contains a time in the previous, the current or the
+        // next window, and the charge was made in another window.
         ("p: sliding-counter 5/10s", "p: sliding-counter 6/10s", 21, 19, 22),
         ("p: sliding-counter 5/10s", "p: sliding-counter 6/10s", 19, 21, 22),
         ("p: sliding-counter 5/10s", "p: sliding-counter 6/10s", 21, 35, 22),

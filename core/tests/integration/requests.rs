@@ -56,7 +56,8 @@ fn each_policy_is_charged_for_its_own_subject_and_cost_or_none_is() {
         // The request that was acquired can also be peeked and refunded.
         assert_eq!(remaining(request.refund().await.unwrap().decision()), expected(2, 60, 8));
         assert_eq!(remaining(&request.peek().await.unwrap()), expected(2, 60, 8));
-        // A charge with this policy and the text of the subject has the same state as the request.
+        // The subject of the request is the number 7. A charge with the text "7" as its subject
+        // uses the same state.
         let user = Charge::new(limiter.policy("user").unwrap(), "7");
         let peek = limiter.store().decide(Call::new(Operation::Peek, &[user])).await.unwrap();
         assert_eq!(peek.verdicts()[0].remaining(), 60);

@@ -18,8 +18,8 @@ const LIMITS: [(u32, u64); 6] = [(9, 1), (2, 3), (30, 1), (0, 2), (5, 1), (1, 2)
 pub const CHECKED: &str = "checked";
 /// A field of a response that announces a pause: the number of the announcement.
 pub const ANNOUNCEMENT: &str = "announcement";
-/// A field of a request: an announcement that the sender has received, and the time at which it
-/// received the announcement, such as `7@1790000000000000`.
+/// A field of a request: the number of an announcement, and the time at which the client received
+/// this announcement, in microseconds since 1970. An example is `7@1790000000000000`.
 pub const RECEIVED: &str = "received";
 
 /// The service, which listens on a free port.

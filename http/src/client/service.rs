@@ -116,7 +116,8 @@ fn is_refusal(status: StatusCode) -> bool {
 }
 
 impl<S, R> Settings<S, R> {
-    /// Returns the time for which the server wants no requests, if the response announces one.
+    /// Returns the time for which the client must not send requests. Returns `None` if the response
+    /// does not announce such a pause; with status 429, the default pause applies instead.
     fn announced(&self, status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
         let now = SystemTime::now();
         let announced = ServerLimits::read(headers, now);

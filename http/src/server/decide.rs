@@ -76,8 +76,9 @@ impl Decided {
 /// The charges of the limits that apply to a request.
 pub(super) type LimitCharges<'r> = SmallVec<[LimitCharge<'r>; FEW]>;
 
-/// Adds the charges of the limits that apply to a request to `limits`, or returns its admission if
-/// the store has nothing to decide.
+/// Adds the charges of the limits that apply to a request to `limits`. Returns an [`Admission`]
+/// instead if no limit applies, if a required subject is missing, or if the store does not support
+/// a policy.
 // The charges are large, so that a caller that received them as a result would move them.
 pub(super) fn applying_limits<'r, S: Store, R>(
     shared: &'r Shared<S, R>,

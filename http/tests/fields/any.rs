@@ -159,7 +159,7 @@ fn check_limits(
             limits.len() == count || (limits[0].name().is_none() && limits.len() == count + 1)
         );
     }
-    // The limit is one of the policies. No other policy is tighter for the client.
+    // The first announced limit is one of the policies. No other policy is tighter for the client.
     let limit = &limits[0];
     let told = (0..policies.len()).find(|&place| {
         let verdict = &verdicts[place];

@@ -191,7 +191,8 @@ fn inline(bytes: &[u8]) -> Read<'_> {
 }
 
 /// Splits a line into words. Returns `None` if a quote has no end, or if a word follows a quote
-/// without a space. Only the first word needs its value, because it is the name of the command.
+/// without a space. Escapes such as `\n` are not decoded, because the check reads only the first
+/// word: the name of the command.
 fn words(line: &[u8]) -> Option<Words> {
     let mut words = Words::new();
     let mut quote = None;

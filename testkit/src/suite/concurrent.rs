@@ -113,8 +113,8 @@ pub(super) fn b25_of_a_hundred_callers_five_pass<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Defect B26: concurrent callers are also counted exactly under a key whose state has just
-/// expired.
+/// Defect B26: the store must count concurrent calls exactly, even if the state of their key has
+/// just expired.
 pub(super) fn b26_the_first_calls_after_expiry_do_not_race<F: Fixture>(fixture: &F) {
     for policy in each() {
         shared(fixture, &policy, async |store, harness| {

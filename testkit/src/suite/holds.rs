@@ -255,7 +255,7 @@ pub(super) fn a_peek_says_what_is_held_and_not_spent<F: Fixture>(fixture: &F) {
 /// A step of a trace in which a holder and other callers use one subject.
 #[derive(Debug, Clone, Copy)]
 enum Shared {
-    /// The holder makes the hold with this number at this cost.
+    /// The holder makes a hold with this number and this cost.
     Hold(u8, u64),
     /// The holder settles the hold with this number at this actual cost.
     Settle(u8, u64),

@@ -73,8 +73,8 @@ pub(super) fn a_limit_of_a_tenant_is_one_for_all_its_subjects<F: Fixture>(fixtur
     }
 }
 
-/// If each shard has the whole limit, each subject has its own limit, as under a policy without
-/// shards.
+/// Checks that each subject has the whole limit if the policy has [`Shards::whole`], like a subject
+/// under a policy without shards.
 pub(super) fn a_whole_limit_is_each_subjects_own<F: Fixture>(fixture: &F) {
     for policy in each() {
         let policy = sharded(&policy, Shards::whole(4));

@@ -183,7 +183,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Ends all requests that end until `time`.
+    /// Ends all requests whose end is at `time` or earlier.
     fn end_until(&mut self, time: u64, subjects: &Subjects) -> Result<(), Error> {
         while let Some(first) = self.running.first_entry().filter(|entry| entry.key().0 <= time) {
             let ((ends_at, _), running) = first.remove_entry();

@@ -25,7 +25,7 @@ pub(super) struct InFlight<'a> {
 enum Effect {
     /// The call has changed nothing.
     None,
-    /// The call has blocked subjects, and the answer describes the blocks.
+    /// A policy denied the call and blocked its subject. The answer contains the time of the block.
     Blocked,
     /// The call has possibly made changes that the answer does not fully describe.
     Changed,

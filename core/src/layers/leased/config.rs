@@ -120,9 +120,11 @@ use crate::{Charges, Clock, Policy, PolicyError, Share, SystemClock};
 /// this node. Before an acquire of a policy that blocks, the node returns its chunks of the same
 /// state, so that no chunk causes a block.
 ///
-/// As without leases, calls for other operations are sent to the store in the order in which
-/// callers make the calls. An undo of a request that a chunk admitted possibly refunds less,
-/// because the cost was charged earlier, with the chunk.
+/// The node sends calls for the operations in the table above to the store in the order in which
+/// callers make the calls, as without leases. But if a call must wait until chunks are returned,
+/// the node possibly sends later calls first. If a chunk admitted a request, an undo of the request
+/// possibly refunds less than without leases, because the store charged the cost earlier, when it
+/// granted the chunk.
 ///
 /// # The answer
 ///

@@ -103,8 +103,8 @@ impl<S: Store + 'static, C: Clock + 'static> Keeper<S, C> {
         }
     }
 
-    /// Fetches a chunk, and returns its unspent cost when the chunk is over. Then waits until the
-    /// lease is no longer used, and removes the lease.
+    /// Fetches a chunk, waits until the chunk is over, and returns its unspent cost to the store.
+    /// Then waits until no caller has used the lease for a span, and removes the lease.
     async fn keep(self: Arc<Self>, guard: FetchGuard) {
         let fetch = Arc::clone(&guard.fetch);
         if let Some(deadline) = self.fetch(guard).await {

@@ -20,8 +20,8 @@ pub(super) struct RoundRobin {
     hasher: RandomState,
 }
 
-/// The hash of a key. The low half of the hash selects the counter, and the high half is compared
-/// with the upper half of the counter.
+/// The hash of a key. The low half of the hash selects a counter. The high half is compared with
+/// the upper half of the counter, to check whether the counter belongs to this key.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Key(u64);
 

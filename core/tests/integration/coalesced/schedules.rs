@@ -71,7 +71,7 @@ async fn run_steps(steps: &[Step], max_batch: usize) -> Result<(), TestCaseError
             }
         }
     }
-    // All remaining callers must be answered when batches pass.
+    // The gate lets enough batches pass to the store, so all remaining callers must be answered.
     for _ in 0..=callers.len() {
         gate.pass(Fate::Executed);
     }

@@ -225,7 +225,8 @@ fn a_chunk_ends_a_span_or_a_window_after_it_was_sent() {
     }
 }
 
-/// If a call is refused because of a chunk in flight to this node, the call waits for this chunk.
+/// The store refuses a call if the rest of the limit is charged for a chunk of this node. If this
+/// chunk is still in flight to the node, the call waits for the chunk.
 #[test]
 fn a_refused_call_waits_for_a_chunk_in_flight() {
     crate::run(async {

@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout};
 
 use super::common::{RecordCalls, Recording, limiter, ms, settle};
 
-/// A store that is down, and the decision that is returned instead.
+/// A store that is down. Like a failure policy, it answers each call with this decision.
 #[derive(Debug)]
 struct Down(Decision);
 

@@ -24,7 +24,8 @@ use super::wait::eventually;
 /// The maximum number of ports that a proxy tries when it starts.
 const PORTS: u8 = 10;
 
-/// A TCP proxy between clients and a server. Its [`Mode`] decides the fate of the bytes.
+/// A TCP proxy between clients and a server. The [`Mode`] determines whether the proxy forwards,
+/// delays or drops the bytes.
 ///
 /// Dropping the proxy ends all its connections.
 ///
