@@ -8,7 +8,8 @@ use super::fixture::Fixture;
 use super::harness::{case, each, each_case, policy};
 use super::report::{check, check_eq};
 
-/// Defect B01: a denial leaves the store unchanged, byte for byte, and does not lengthen the wait.
+/// Without defect B01, a denial leaves the store unchanged, byte for byte, and does not lengthen
+/// the wait.
 pub(super) fn b01_a_denial_writes_nothing<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         harness.take(&policy, 4).await;
@@ -54,7 +55,7 @@ pub(super) fn a_peek_a_cost_of_zero_and_a_failed_call_write_nothing<F: Fixture>(
     });
 }
 
-/// Defect B02: a cost above the limit is never admitted, and leaves the store unchanged.
+/// Without defect B02, a cost above the limit is never admitted, and leaves the store unchanged.
 pub(super) fn b02_a_cost_above_the_limit_is_never_admitted<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let charge = Charge::new(&policy, "s");
@@ -68,8 +69,8 @@ pub(super) fn b02_a_cost_above_the_limit_is_never_admitted<F: Fixture>(fixture: 
     });
 }
 
-/// Defect B03: a request is admitted only if its whole cost fits into the limit, even if a part of
-/// the cost would fit.
+/// Without defect B03, a request is admitted only if its whole cost fits into the limit, even if a
+/// part of the cost would fit.
 pub(super) fn b03_the_cost_is_weighed_not_only_counted<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         harness.take(&policy, 4).await;
@@ -80,8 +81,8 @@ pub(super) fn b03_the_cost_is_weighed_not_only_counted<F: Fixture>(fixture: &F) 
     });
 }
 
-/// Defect B04: if one of several policies denies, no policy is charged, regardless of the order of
-/// the charges.
+/// Without defect B04, if one of several policies denies, no policy is charged, regardless of the
+/// order of the charges.
 pub(super) fn b04_a_denied_decision_charges_no_member<F: Fixture>(fixture: &F) {
     for wide in each() {
         case(fixture, async |harness| {
@@ -110,8 +111,8 @@ pub(super) fn b04_a_denied_decision_charges_no_member<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Defect B05: if several charges of one call have the same key, their costs add up, and the sum
-/// must fit into the limit.
+/// Without defect B05, if several charges of one call have the same key, their costs add up, and
+/// the sum must fit into the limit.
 pub(super) fn b05_charges_to_one_key_add_up<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let twins = |a, b| [Charge::new(&policy, "s").cost(a), Charge::new(&policy, "s").cost(b)];
@@ -131,8 +132,8 @@ pub(super) fn b05_charges_to_one_key_add_up<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Defect B06: a refund refunds at most the charged amount, and creates no state for a subject
-/// without a state.
+/// Without defect B06, a refund refunds at most the charged amount, and creates no state for a
+/// subject without a state.
 pub(super) fn b06_a_refund_stops_at_full_and_creates_nothing<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let charge = Charge::new(&policy, "s");
@@ -154,7 +155,7 @@ pub(super) fn b06_a_refund_stops_at_full_and_creates_nothing<F: Fixture>(fixture
     });
 }
 
-/// Defect B07: a subject in debt is admitted nothing until the debt is repaid.
+/// Without defect B07, a subject in debt is admitted nothing until the debt is repaid.
 pub(super) fn b07_nothing_is_granted_in_debt<F: Fixture>(fixture: &F) {
     for text in ["p: token-bucket 1/1ms burst 2", "p: token-bucket 1/1ms burst 2 by-interval"] {
         case(fixture, async |harness| {
@@ -177,8 +178,8 @@ pub(super) fn b07_nothing_is_granted_in_debt<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Defect B08: an admitted request is charged exactly its cost. A request is admitted as a whole,
-/// or not at all.
+/// Without defect B08, an admitted request is charged exactly its cost. A request is admitted as a
+/// whole, or not at all.
 pub(super) fn b08_what_is_granted_is_what_is_charged<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         harness.take(&policy, 2).await;
@@ -191,7 +192,7 @@ pub(super) fn b08_what_is_granted_is_what_is_charged<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Defect B09: after a bucket with 9.5 tokens is charged 9, it contains 0.5 tokens.
+/// Without defect B09, after a bucket with 9.5 tokens is charged 9, it contains 0.5 tokens.
 pub(super) fn b09_the_fraction_of_a_token_is_kept<F: Fixture>(fixture: &F) {
     for text in ["p: token-bucket 1/1s burst 10", "p: gcra 1/1s burst 10"] {
         case(fixture, async |harness| {
@@ -206,8 +207,8 @@ pub(super) fn b09_the_fraction_of_a_token_is_kept<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Defect B10: `remaining` counts a token from the microsecond at which the token is completely
-/// refilled, and not earlier.
+/// Without defect B10, `remaining` counts a token from the microsecond at which the token is
+/// completely refilled, and not earlier.
 pub(super) fn b10_remaining_is_rounded_down<F: Fixture>(fixture: &F) {
     for text in ["p: token-bucket 3/7s burst 10", "p: gcra 3/7s burst 10"] {
         case(fixture, async |harness| {

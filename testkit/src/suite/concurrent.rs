@@ -86,8 +86,8 @@ fn check_admitted(policy: &Policy, admitted: u64, limit: u64) {
     }
 }
 
-/// Defect B24: 64 callers concurrently charge one key. All their calls end, and the store counts
-/// them exactly.
+/// 64 callers concurrently charge one key. Without defect B24, all their calls end, and the store
+/// counts them exactly.
 pub(super) fn b24_sixty_four_callers_on_one_key_are_counted_exactly<F: Fixture>(fixture: &F) {
     for policy in wide() {
         shared(fixture, &policy, async |store, _| {
@@ -98,7 +98,8 @@ pub(super) fn b24_sixty_four_callers_on_one_key_are_counted_exactly<F: Fixture>(
     }
 }
 
-/// Defect B25: if 100 concurrent callers share a limit of 5, exactly 5 of them are admitted.
+/// Without defect B25, if 100 concurrent callers share a limit of 5, exactly 5 of them are
+/// admitted.
 pub(super) fn b25_of_a_hundred_callers_five_pass<F: Fixture>(fixture: &F) {
     for policy in each() {
         shared(fixture, &policy, async |store, _| {
@@ -113,8 +114,8 @@ pub(super) fn b25_of_a_hundred_callers_five_pass<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Defect B26: the store must count concurrent calls exactly, even if the state of their key has
-/// just expired.
+/// Without defect B26, the store counts concurrent calls exactly, even if the state of their key
+/// has just expired.
 pub(super) fn b26_the_first_calls_after_expiry_do_not_race<F: Fixture>(fixture: &F) {
     for policy in each() {
         shared(fixture, &policy, async |store, harness| {

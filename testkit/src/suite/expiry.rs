@@ -11,8 +11,8 @@ use super::harness::{START, case, cases, each, each_case, policy};
 use super::report::{check, check_eq};
 use crate::generate::{confusable_pair, hostile_subject};
 
-/// Defects B11 and B15: a verdict contains the time at which the state will have recovered. This
-/// time is not later than the policy allows.
+/// Without defects B11 and B15, a verdict contains the time at which the state will have recovered.
+/// This time is not later than the policy allows.
 ///
 /// The tests of each store also check that the store drops the state by this time.
 pub(super) fn b11_b15_every_state_ends_within_the_stated_bound<F: Fixture>(fixture: &F) {
@@ -27,8 +27,8 @@ pub(super) fn b11_b15_every_state_ends_within_the_stated_bound<F: Fixture>(fixtu
     });
 }
 
-/// Defect B12: even if a state recovers within a microsecond, the second call of the same instant
-/// counts the charge of the first call.
+/// Without defect B12, even if a state recovers within a microsecond, the second call of the same
+/// instant counts the charge of the first call.
 pub(super) fn b12_the_second_call_sees_the_first<F: Fixture>(fixture: &F) {
     for text in [
         "p: token-bucket 1000000/1s burst 1",
@@ -52,8 +52,8 @@ pub(super) fn b12_the_second_call_sees_the_first<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Defect B13, and rule 5 of the design: a state counts until it cannot be distinguished from a
-/// fresh state, and no longer.
+/// Without defect B13, a state counts until it cannot be distinguished from a fresh state, and no
+/// longer (rule 5 of the design).
 pub(super) fn b13_a_state_lives_until_it_no_longer_matters<F: Fixture>(fixture: &F) {
     for policy in each() {
         for (used, at) in [(1, 0), (5, 0), (3, 7), (5, 9)] {
@@ -127,8 +127,8 @@ pub(super) fn fresh_recovered_and_reset_keys_decide_alike<F: Fixture>(fixture: &
     }
 }
 
-/// Defect B14: requests do not extend a fixed window, whether they are admitted or denied. The
-/// window ends at its planned end.
+/// Without defect B14, requests do not extend a fixed window, whether they are admitted or denied.
+/// The window ends at its planned end.
 pub(super) fn b14_a_fixed_window_ends_although_hits_go_on<F: Fixture>(fixture: &F) {
     for text in ["p: fixed-window 5/10us", "p: fixed-window 5/10us anchored"] {
         case(fixture, async |harness| {
@@ -143,8 +143,8 @@ pub(super) fn b14_a_fixed_window_ends_although_hits_go_on<F: Fixture>(fixture: &
     }
 }
 
-/// Defect B17: different pairs of a tenant and a subject have different states, regardless of their
-/// bytes.
+/// Without defect B17, different pairs of a tenant and a subject have different states, regardless
+/// of their bytes.
 pub(super) fn b17_no_two_subjects_share_a_state<F: Fixture>(fixture: &F) {
     let anything = (hostile_subject(), hostile_subject(), hostile_subject(), hostile_subject())
         .prop_filter_map("the same", |(a, b, c, d)| {
@@ -169,8 +169,8 @@ pub(super) fn b17_no_two_subjects_share_a_state<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Defect B17: different policies have different states. This is true even if the texts of policy,
-/// tenant and subject are equal when they are joined.
+/// Without defect B17, different policies have different states. This is true even if the texts of
+/// policy, tenant and subject are equal when they are joined.
 pub(super) fn b17_no_two_policies_share_a_state<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let keys: [(&str, &[u8], &[u8]); 21] = [
@@ -207,8 +207,8 @@ pub(super) fn b17_no_two_policies_share_a_state<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Defect B17: subjects of 1 MiB that differ only in their last byte have different states. The
-/// same is true of tenants. A longer subject or tenant is an error.
+/// Without defect B17, two subjects of 1 MiB have different states, even if only their last bytes
+/// differ. The same is true of tenants. A longer subject or tenant is an error.
 pub(super) fn b17_subjects_are_as_long_as_they_may_be<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let log = harness.hourly("p", 1, "");
@@ -230,8 +230,8 @@ pub(super) fn b17_subjects_are_as_long_as_they_may_be<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Defect B19: a reset removes the state and the block of the named subject, and nothing of other
-/// subjects.
+/// Without defect B19, a reset removes the state and the block of the named subject, and nothing of
+/// other subjects.
 pub(super) fn b19_a_reset_is_of_one_subject<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let charge = |subject| [Charge::new(&policy, subject).cost(5)];

@@ -13,8 +13,8 @@ use super::report::{check, check_eq};
 use crate::stores::faults::Faults;
 use crate::stores::faults::{Fault, FaultyStore, plan};
 
-/// Defect B42: a call is charged at most once, regardless of the faults. A call with an error that
-/// is definitely not charged is never charged.
+/// Without defect B42, a call is charged at most once, regardless of the faults. A call with an
+/// error that is definitely not charged is never charged.
 pub(super) fn b42_a_failed_call_is_charged_at_most_once<F: Fixture>(fixture: &F) {
     cases(fixture, plan(1..30), async |harness, plan| {
         let faulty = Arc::clone(&harness.store).layer(Faults::new(plan.clone()));
@@ -64,7 +64,7 @@ async fn unless_late<T>(faulty: &FaultyStore<impl Store>, answer: &mut Answer<'_
     }
 }
 
-/// Defects B43 and B55: every error is returned as an error, and is never a denial.
+/// Without defects B43 and B55, every error is returned as an error, and is never a denial.
 pub(super) fn b43_b55_an_error_is_an_error_and_not_a_denial<F: Fixture>(fixture: &F) {
     for policy in each() {
         case(fixture, async |harness| {
@@ -85,8 +85,8 @@ pub(super) fn b43_b55_an_error_is_an_error_and_not_a_denial<F: Fixture>(fixture:
     }
 }
 
-/// Defect B44: a call is not admitted before its answer arrives. A decision of the store itself is
-/// not marked as degraded.
+/// Without defect B44, a call is not admitted before its answer arrives. A decision of the store
+/// itself is not marked as degraded.
 pub(super) fn b44_a_call_without_an_answer_is_not_admitted<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let log = harness.hourly("p", 1, "");
@@ -102,7 +102,7 @@ pub(super) fn b44_a_call_without_an_answer_is_not_admitted<F: Fixture>(fixture: 
     });
 }
 
-/// Defect B48: building a limiter makes no call to the store.
+/// Without defect B48, building a limiter makes no call to the store.
 pub(super) fn b48_building_a_limiter_waits_for_nothing<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let faulty = Arc::clone(&harness.store).layer(Faults::new(vec![Fault::Delayed; 9]));

@@ -269,9 +269,9 @@ enum Shared {
     Reset,
 }
 
-/// Defect B100: the end of a hold never refunds the usage of other callers, even after a reset or a
-/// refund. A hold ends by a settlement, a cancellation or a lapse. If no caller refunds, the usage
-/// is exactly the sum of the amounts that all callers have used since the last reset.
+/// Without defect B100, the end of a hold never refunds the usage of other callers, even after a
+/// reset or a refund. A hold ends by a settlement, a cancellation or a lapse. If no caller refunds,
+/// the usage is exactly the sum of the amounts that all callers have used since the last reset.
 pub(super) fn b100_a_settlement_never_refunds_other_callers<F: Fixture>(fixture: &F) {
     let policies: Vec<Policy> = ["", " refund-lapsed"]
         .into_iter()

@@ -11,7 +11,7 @@ use super::fixture::Fixture;
 use super::harness::{START, case, each, each_case, policy};
 use super::report::{check, check_eq};
 
-/// Defect B27: all requests of one instant are counted.
+/// Without defect B27, all requests of one instant are counted.
 pub(super) fn b27_requests_of_one_instant_are_all_counted<F: Fixture>(fixture: &F) {
     for text in [
         "p: sliding-log 1000/1h",
@@ -54,8 +54,8 @@ pub(super) fn b28_a_log_of_a_million_is_exact<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Defect B32: a bucket that receives a request at every microsecond admits exactly what its rate
-/// allows.
+/// Without defect B32, a bucket that receives a request at every microsecond admits exactly what
+/// its rate allows.
 pub(super) fn b32_fractions_do_not_drift<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let bucket = policy("p: token-bucket 3/7us burst 10");
@@ -74,8 +74,8 @@ pub(super) fn b32_fractions_do_not_drift<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Defect B33: times and costs near 2^52 are exact. A policy whose products exceed 2^52 cannot be
-/// built.
+/// Without defect B33, times and costs near 2^52 are exact. A policy whose products exceed 2^52
+/// cannot be built.
 pub(super) fn b33_large_numbers_are_exact<F: Fixture>(fixture: &F) {
     const MAX: u64 = 1 << 52;
     let us = Duration::from_micros;
@@ -104,7 +104,7 @@ pub(super) fn b33_large_numbers_are_exact<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Defect B34: a block of 60 days lasts exactly 60 days.
+/// Without defect B34, a block of 60 days lasts exactly 60 days.
 pub(super) fn b34_a_block_of_sixty_days_lasts_sixty_days<F: Fixture>(fixture: &F) {
     let days = Duration::from_secs(60 * 86_400);
     each_case(fixture, async |harness, policy| {
@@ -125,8 +125,8 @@ pub(super) fn b34_a_block_of_sixty_days_lasts_sixty_days<F: Fixture>(fixture: &F
     });
 }
 
-/// Defect B35: a limit of 0 denies every request. A policy with a rate, a burst, a window or a
-/// period of 0 is not valid.
+/// Without defect B35, a limit of 0 denies every request. A policy with a rate, a burst, a window
+/// or a period of 0 is not valid.
 pub(super) fn b35_zero_divides_nothing<F: Fixture>(fixture: &F) {
     for text in [
         "fixed-window 5/0s",
@@ -151,8 +151,8 @@ pub(super) fn b35_zero_divides_nothing<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Defect B36: a bucket admits exactly what its rate allows, even if the interval between two
-/// tokens is a fraction of a microsecond.
+/// Without defect B36, a bucket admits exactly what its rate allows, even if the interval between
+/// two tokens is a fraction of a microsecond.
 pub(super) fn b36_intervals_below_a_microsecond_do_not_truncate<F: Fixture>(fixture: &F) {
     // A caller makes two requests per microsecond for 2 ms. The bucket admits its burst and all
     // tokens that it refills.
@@ -176,7 +176,7 @@ pub(super) fn b36_intervals_below_a_microsecond_do_not_truncate<F: Fixture>(fixt
     }
 }
 
-/// Defect B37: a rate of 50,000 per second admits 50,000 requests per second.
+/// Without defect B37, a rate of 50,000 per second admits 50,000 requests per second.
 pub(super) fn b37_fifty_thousand_a_second_pass<F: Fixture>(fixture: &F) {
     for text in [
         "p: token-bucket 50000/1s burst 1",
@@ -194,7 +194,8 @@ pub(super) fn b37_fifty_thousand_a_second_pass<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Defect B38: the seconds of the `Retry-After` header are whole, rounded up, and at least 1.
+/// Without defect B38, the seconds of the `Retry-After` header are whole, rounded up, and at least
+/// 1.
 pub(super) fn b38_retry_after_seconds_round_up<F: Fixture>(fixture: &F) {
     for (window, seconds) in [("1us", 1), ("300ms", 1), ("1s", 1), ("1s1us", 2), ("90s", 90)] {
         case(fixture, async |harness| {
@@ -209,7 +210,7 @@ pub(super) fn b38_retry_after_seconds_round_up<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Defect B41: if a new limit is lower than the usage, `remaining` is 0.
+/// Without defect B41, if a new limit is lower than the usage, `remaining` is 0.
 pub(super) fn b41_remaining_stops_at_zero<F: Fixture>(fixture: &F) {
     for (wide, narrow) in [
         ("p: fixed-window 100/1h", "p: fixed-window 3/1h"),

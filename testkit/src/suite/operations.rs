@@ -245,8 +245,8 @@ pub(super) fn a_shadow_reports_and_never_refuses<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Defects B53 and B54: if the limit of a policy changes, the new limit applies from the next
-/// decision. The usage is kept.
+/// Without defects B53 and B54, if the limit of a policy changes, the new limit applies from the
+/// next decision. The usage is kept.
 pub(super) fn b53_b54_a_changed_limit_keeps_what_was_used<F: Fixture>(fixture: &F) {
     for (before, wider, narrower) in [
         ("fixed-window 5/1h", "fixed-window 8/1h", "fixed-window 3/1h"),
@@ -296,10 +296,10 @@ const SHAPES: [&str; 12] = [
     "p: token-bucket 5/2h by-interval",
 ];
 
-/// Defect B60, and rule 8 of the design: two policies with the same name and different windows or
-/// algorithms have separate states. If they are used in turns, they admit the sum of their limits.
-/// A call under one of these policies, such as a block, does not change the state of the other
-/// policy.
+/// Without defect B60, two policies with the same name and different windows or algorithms have
+/// separate states (rule 8 of the design). If they are used in turns, they admit the sum of their
+/// limits. A call under one of these policies, such as a block, does not change the state of the
+/// other policy.
 pub(super) fn b60_another_window_or_algorithm_has_a_state_of_its_own<F: Fixture>(fixture: &F) {
     for from in SHAPES {
         for to in SHAPES.into_iter().filter(|&to| to != from) {
@@ -376,7 +376,7 @@ pub(super) fn a_lowered_rate_counts_from_the_next_charge<F: Fixture>(fixture: &F
     }
 }
 
-/// Defect B61: policies without a name share a state only if they are equal.
+/// Without defect B61, policies without a name share a state only if they are equal.
 pub(super) fn b61_policies_without_a_name_share_states_only_if_equal<F: Fixture>(fixture: &F) {
     let texts = [
         "fixed-window 5/1h",

@@ -173,7 +173,8 @@ pub(super) fn an_acquire_up_to_takes_one_amount_of_all<F: Fixture>(fixture: &F) 
     });
 }
 
-/// A check-only charge is not made. If a policy denies the check-only charge, the call is refused.
+/// The store does not make a check-only charge. If a policy denies this charge, the store refuses
+/// the call.
 pub(super) fn a_check_takes_nothing_and_refuses_the_whole<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let other = harness.hourly("other", 9, "");

@@ -28,7 +28,8 @@ fn sharded(policy: &Policy, shards: Shards) -> Policy {
         .unwrap_or_else(|error| panic!("`{policy}` cannot have shards: {error}"))
 }
 
-/// Defect B29: under a policy with shards, a single subject can use the whole limit, and no more.
+/// Without defect B29, under a policy with shards, a single subject can use the whole limit, and no
+/// more.
 pub(super) fn b29_a_limit_in_shards_is_all_of_the_limit<F: Fixture>(fixture: &F) {
     for policy in each() {
         for count in [1, 2, 3, 8] {

@@ -11,8 +11,8 @@ use super::report::{check, check_eq};
 use crate::generate::any_policy;
 use crate::show;
 
-/// Defect B30: the store decides by its own clock, and its method `now` returns the time of that
-/// clock.
+/// Without defect B30, the store decides by its own clock, and its method `now` returns the time of
+/// that clock.
 pub(super) fn b30_the_clock_that_counts_is_the_stores<F: Fixture>(fixture: &F) {
     use tidegate_core::{Clock, Store};
     case(fixture, async |harness| {
@@ -32,8 +32,8 @@ fn requests() -> impl Strategy<Value = (Policy, Vec<(u64, u64)>)> {
         .prop_map(|(text, requests)| (policy(text), requests))
 }
 
-/// Defect B31: after a step back of the clock, nothing more is admitted. When the clock again shows
-/// the time from before the step, the verdict is the same as before the step.
+/// Without defect B31, after a step back of the clock, nothing more is admitted. When the clock
+/// again shows the time from before the step, the verdict is the same as before the step.
 pub(super) fn b31_a_step_back_mints_nothing_and_costs_at_most_the_step<F: Fixture>(fixture: &F) {
     let steps = prop_oneof![1..30_u64, Just(1_000_000), Just(START)];
     cases(fixture, (requests(), steps), async |harness, ((policy, requests), step)| {
@@ -75,8 +75,8 @@ pub(super) fn b31_a_step_back_mints_nothing_and_costs_at_most_the_step<F: Fixtur
     });
 }
 
-/// Defect B31: jumps of years in both directions admit nothing more than the limit, and cause no
-/// panic.
+/// Without defect B31, jumps of years in both directions admit nothing more than the limit, and
+/// cause no panic.
 pub(super) fn b31_jumps_of_years_are_survived<F: Fixture>(fixture: &F) {
     const YEAR: u64 = 365 * 86_400_000_000;
     each_case(fixture, async |harness, policy| {
@@ -122,8 +122,8 @@ async fn use_up<F: Fixture>(
     now
 }
 
-/// Defect B39, and rule 4 of the design: a request succeeds after a wait of `retry_after`, and
-/// fails one microsecond earlier. This is true if no other call is made during the wait.
+/// Without defect B39, a request succeeds after a wait of `retry_after`, and fails one microsecond
+/// earlier (rule 4 of the design). This is true if no other call is made during the wait.
 pub(super) fn b39_waiting_retry_after_succeeds_and_less_does_not<F: Fixture>(fixture: &F) {
     cases(fixture, (wild(), 1..4_u64), async |harness, ((policy, requests), cost)| {
         let now = use_up(harness, requests, policy).await;
@@ -178,8 +178,8 @@ pub(super) fn a_cost_of_remaining_passes_and_one_more_does_not<F: Fixture>(fixtu
     });
 }
 
-/// Defect B40: a request at time `t` does not count any more at `t + window`. One microsecond
-/// earlier, the request still counts.
+/// Without defect B40, a request at time `t` does not count any more at `t + window`. One
+/// microsecond earlier, the request still counts.
 pub(super) fn b40_the_end_of_a_window_is_outside_of_it<F: Fixture>(fixture: &F) {
     let window = 1_000;
     for text in ["p: sliding-log 1/1ms", "p: fixed-window 1/1ms anchored", "p: token-bucket 1/1ms"]

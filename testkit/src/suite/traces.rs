@@ -54,15 +54,16 @@ pub(super) fn several_charges_are_decided_as_by_the_oracle<F: Fixture>(fixture: 
     play(fixture, traces, ClockKind::Forwards);
 }
 
-/// Defect B31: under a clock that jumps forwards and back, the store decides calls with up to four
-/// charges like the oracle.
+/// Without defect B31, under a clock that jumps forwards and back, the store decides calls with up
+/// to four charges like the oracle.
 pub(super) fn several_charges_under_a_jumping_clock<F: Fixture>(fixture: &F) {
     let moves = fixture.moves_with_several();
     play(fixture, scenario(several_policies(), moves, 25, 4), moves);
 }
 
-/// Defects B53 and B54: the store decides like the oracle if policies change. A changed policy with
-/// the same name keeps its usage. If the shape of the policy has changed, it has another state.
+/// Without defects B53 and B54, the store decides like the oracle if policies change. A changed
+/// policy with the same name keeps its usage. If the shape of the policy has changed, it has
+/// another state.
 pub(super) fn b53_changed_policies_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let policies = Kind::any().prop_flat_map(|kind| related_policies(kind, "p"));
     let traces = scenario(policies, ClockKind::Jumping, 30, 1);
@@ -80,7 +81,7 @@ pub(super) fn batches_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Defect B17: the store decides traces with unusual subjects like the oracle.
+/// Without defect B17, the store decides traces with unusual subjects like the oracle.
 pub(super) fn b17_hostile_subjects_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let subjects = prop::collection::vec((hostile_subject(), hostile_subject()), 1..5);
     let traces = scenario(several_policies(), ClockKind::Forwards, 12, 2);

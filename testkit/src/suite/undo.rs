@@ -159,8 +159,8 @@ pub(super) fn an_undo_later_takes_nothing_from_others<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Defect B59: any number of charges of one instant can be undone later. Each undo refunds its
-/// whole charge, but at most the amount that is still charged.
+/// Without defect B59, any number of charges of one instant can be undone later. Each undo refunds
+/// its whole charge, but at most the amount that is still charged.
 pub(super) fn b59_many_takes_are_undone_in_full<F: Fixture>(fixture: &F) {
     for text in [
         "p: token-bucket 10/1s burst 100",

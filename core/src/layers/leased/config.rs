@@ -121,10 +121,10 @@ use crate::{Charges, Clock, Policy, PolicyError, Share, SystemClock};
 /// state, so that no chunk causes a block.
 ///
 /// The node sends calls for the operations in the table above to the store in the order in which
-/// callers make the calls, as without leases. But if a call must wait until chunks are returned,
-/// the node possibly sends later calls first. If a chunk admitted a request, an undo of the request
-/// possibly refunds less than without leases, because the store charged the cost earlier, when it
-/// granted the chunk.
+/// callers make the calls, as without leases. But if a call must wait for a peek or for the return
+/// of chunks, or if the node sends the call again, the node possibly sends later calls first. If a
+/// chunk admitted a request, an undo of the request possibly refunds less than without leases,
+/// because the store charged the cost earlier, when it granted the chunk.
 ///
 /// # The answer
 ///

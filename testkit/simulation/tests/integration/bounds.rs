@@ -1,4 +1,5 @@
-//! Tests of the bounds of limits, which must hold with each layer, for any seed and any faults.
+//! Tests of the bounds on admitted costs. The bounds must hold with each layer, for any seed and
+//! any faults.
 
 use std::time::Duration;
 
