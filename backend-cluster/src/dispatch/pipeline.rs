@@ -52,8 +52,16 @@ impl Inner {
         plans.into_iter().for_each(|plan| self.push_next(plan, &mut start));
         let Dispatched { mut completed, requests } = start;
         let send = |node_batch| self.send_batch(node_batch);
-        let mut batches: FuturesUnordered<_> =
-            self.by_node(requests).into_iter().map(send).collect();
+        let mut batches = self.by_node(requests);
+        // A single call has one request at a time, so that it needs no set of futures.
+        while batches.len() == 1
+            && let Some(only) = batches.pop()
+        {
+            let result = send(only).await;
+            completed.extend(result.completed);
+            batches = self.by_node(result.requests);
+        }
+        let mut batches: FuturesUnordered<_> = batches.into_iter().map(send).collect();
         while let Some(result) = batches.next().await {
             completed.extend(result.completed);
             batches.extend(self.by_node(result.requests).into_iter().map(send));
