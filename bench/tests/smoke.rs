@@ -40,7 +40,14 @@ fn a_short_comparison_measures_each_row_and_judges_none() {
 fn the_table_of_growth_has_a_row_for_each_number() {
     let tiny = ["--rounds", "1", "--millis", "20", "--decisions", "1000", "--max", "1000"];
     let report = report_of(&[&["growth"], &tiny[..]].concat());
-    for (what, rows) in [("subjects", 1), ("limits", 4), ("connections", 4), ("charges", 14)] {
+    for (what, rows) in [
+        ("subjects in", 1),
+        ("limits", 4),
+        ("connections", 4),
+        ("threads that check", 8),
+        ("worker threads", 4),
+        ("charges", 14),
+    ] {
         let is_row = |line: &&str| line.split('|').nth(2).is_some_and(|cell| cell.contains(what));
         assert_eq!(report.lines().filter(is_row).count(), rows, "{what} in {report}");
     }
@@ -78,9 +85,9 @@ fn the_benchmark_of_the_deny_cache_measures_each_load_with_and_without_it() {
 #[test]
 fn the_benchmark_of_holds_measures_each_algorithm_and_judges_both_ratios() {
     let report = report_of(&["holds", "--rounds", "1", "--calls", "200", "--subjects", "20"]);
-    assert_eq!(report.lines().filter(|line| line.contains("| × ")).count(), 6, "{report}");
+    assert_eq!(report.lines().filter(|line| line.contains("| × ")).count(), 7, "{report}");
     let verdicts = |line: &&str| line.starts_with("- met: ") || line.starts_with("- NOT MET: ");
-    assert_eq!(report.lines().filter(verdicts).count(), 12, "{report}");
+    assert_eq!(report.lines().filter(verdicts).count(), 14, "{report}");
 }
 
 #[test]
