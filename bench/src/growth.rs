@@ -109,11 +109,8 @@ impl Axis {
             }
             Self::Limits => server::limits(count, duration).map(server_sample),
             Self::Connections => server::connections(count, duration).map(server_sample),
-            Self::Threads | Self::ThreadsApart => {
-                let subjects = if self == Self::Threads { 1 } else { SUBJECTS };
-                let (cpu, waits) = contended(count, subjects, options.decisions)?;
-                Ok(Sample { cpu, other: Some(waits) })
-            }
+            Self::Threads => contended(count, 1, options.decisions),
+            Self::ThreadsApart => contended(count, SUBJECTS, options.decisions),
             Self::Workers => server::workers(count, duration).map(server_sample),
             Self::Charges => {
                 Ok(Sample { cpu: nanos_per_charge(count, options.decisions)?, other: None })
@@ -176,9 +173,8 @@ pub(crate) fn run(options: &Options) -> Outcome<()> {
 }
 
 /// Measures checks by this number of threads on all cores. Each thread uses the subjects in turn,
-/// and begins with another subject. Returns the CPU time of a
-/// check in nanoseconds, and the number of times that a thread waited, per million checks.
-fn contended(threads: usize, subjects: usize, decisions: u64) -> Outcome<(u64, u64)> {
+/// and begins with another subject.
+fn contended(threads: usize, subjects: usize, decisions: u64) -> Outcome<Sample> {
     let policy: Policy = "token-bucket 1/1m burst 30000000".parse()?;
     server::use_all_cores();
     let (store, start) = (MemoryStore::new(), Barrier::new(threads));
@@ -207,7 +203,7 @@ fn contended(threads: usize, subjects: usize, decisions: u64) -> Outcome<(u64, u
         Ok(())
     })?;
     let checks = checks * u64::try_from(threads)?;
-    Ok((u64::try_from(took)? / checks, waits * 1_000_000 / checks))
+    Ok(Sample { cpu: u64::try_from(took)? / checks, other: Some(waits * 1_000_000 / checks) })
 }
 
 /// Returns how many times this thread waited, for example for a lock.

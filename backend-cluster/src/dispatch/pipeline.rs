@@ -53,7 +53,7 @@ impl Inner {
         let Dispatched { mut completed, requests } = start;
         let send = |node_batch| self.send_batch(node_batch);
         let mut batches = self.by_node(requests);
-        // A single call has one request at a time, so that it needs no set of futures.
+        // One batch, such as that of a single call, needs no set of futures.
         while batches.len() == 1
             && let Some(only) = batches.pop()
         {

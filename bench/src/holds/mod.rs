@@ -51,6 +51,9 @@ async fn compare(options: &Options) -> Outcome<bool> {
         let scenarios = SCENARIOS.iter().enumerate();
         scenarios.filter(|(_, scenario)| scenario.name.contains(&options.only))
     };
+    if wanted().next().is_none() {
+        return Err(format!("no name of policies contains {:?}", options.only).into());
+    }
     let mut samples = Samples::new();
     for _ in rounds(options.rounds) {
         for (number, scenario) in wanted() {
@@ -64,8 +67,8 @@ async fn compare(options: &Options) -> Outcome<bool> {
     print!(
         "{version}, over TCP on this machine. Medians of {rounds} interleaved rounds of {calls} calls (or of as many \
          holds, each with its settlement) by {callers} callers on one connection, after a call per subject; {subjects} \
-         subjects in turn, each id once; {open} other holds are open. CPU is the user and system time of the server; ratios are medians of the \
-         rounds' ratios.\n\n\
+         subjects in turn, each id once; {open} other holds are open. CPU is the user and system time of the server; \
+         ratios are medians of the rounds' ratios.\n\n\
          | policies | acquire, µs | with an id | hold, settlement | bytes of the id's key, of the hold's, once settled |\n\
          |---|--:|--:|--:|--:|\n",
         version = server.redis.version(),
