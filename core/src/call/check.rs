@@ -37,6 +37,10 @@ impl Call<'_> {
     /// * The [id](CallId) is empty or longer than [`MAX_ID`], or its time to live is 0 or above
     ///   [`MAX_SPAN`].
     /// * The operation is a peek, and the call has an id.
+    /// * The operation does not make, settle or extend a hold, and changes the usage of
+    ///   [slots](crate::Concurrent).
+    /// * The operation is [`Operation::HoldUpTo`], and takes slots.
+    /// * The operation is a settlement, and gives a cost above 0 for slots.
     ///
     /// Returns [`ErrorKind::Unsupported`] in each of these cases:
     ///
@@ -73,6 +77,9 @@ impl Call<'_> {
             if charge.policy.can_use_any_shard() {
                 self.check_any_shard(charge.policy)?;
             }
+            if charge.policy.is_concurrent() {
+                self.check_slots(&charge)?;
+            }
             self.check_duplicates(index, &charge)?;
         }
         let is_of_hold = self.operation.is_of_hold();
@@ -85,6 +92,26 @@ impl Call<'_> {
             self.check_costs()?;
         }
         self.operation.min_amount().map_or(Ok(()), |min| self.check_min(min))
+    }
+
+    /// Only a hold takes slots, because slots become free when their hold ends.
+    fn check_slots(&self, charge: &Charge<'_>) -> Result<(), Error> {
+        let problem = match self.operation {
+            _ if charge.is_check_only || charge.cost == 0 => return Ok(()),
+            Operation::Acquire | Operation::AcquireUpTo { .. } | Operation::Charge => {
+                "only a hold takes slots"
+            }
+            Operation::Refund | Operation::Undo { .. } => {
+                "only the settlement of their hold frees slots"
+            }
+            Operation::HoldUpTo { .. } => "a hold up to a cost takes no slots",
+            Operation::Settle | Operation::SettleSoFar => {
+                "a settlement frees all slots, so their cost must be 0"
+            }
+            _ => return Ok(()),
+        };
+        let (name, policy) = (self.operation.name(), charge.policy);
+        Err(invalid(format!("the operation {name} is not possible on `{policy}`: {problem}")))
     }
 
     fn check_costs(&self) -> Result<(), Error> {

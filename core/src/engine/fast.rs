@@ -53,7 +53,7 @@ impl PackedState {
     /// block or with holds never fits.
     #[must_use]
     pub fn always_fits(policy: &Policy) -> bool {
-        dispatch!(policy.rule(), |rule| rule.always_fits(), log _ => false)
+        dispatch!(policy.rule(), |rule| rule.always_fits(), boxed _ => false)
     }
 
     /// Packs the state of a record. Returns `None` if the state does not fit into two words.
@@ -63,7 +63,7 @@ impl PackedState {
             return None;
         }
         let Some(state) = &record.state else { return Some(Self::NONE) };
-        dispatch!(record.policy().rule(), |rule| pack(rule, state), log _ => None)
+        dispatch!(record.policy().rule(), |rule| pack(rule, state), boxed _ => None)
     }
 
     /// Returns the record that was packed. `policy` must be the policy that wrote the record.
@@ -71,7 +71,7 @@ impl PackedState {
     pub fn record(self, policy: &Policy) -> Record {
         let state = match self {
             Self::NONE => None,
-            _ => dispatch!(policy.rule(), |rule| Some(unpack(rule, self)), log _ => None),
+            _ => dispatch!(policy.rule(), |rule| Some(unpack(rule, self)), boxed _ => None),
         };
         Record::with_state(policy, state)
     }
@@ -81,7 +81,7 @@ impl PackedState {
     #[must_use]
     #[inline]
     pub fn recovers_at(self, policy: &Policy) -> u64 {
-        dispatch!(policy.rule(), |rule| rule.recovers_at(&own(rule, self)), log _ => 0)
+        dispatch!(policy.rule(), |rule| rule.recovers_at(&own(rule, self)), boxed _ => 0)
     }
 
     /// Decides on one charge at `now`, and makes the charge if it is admitted. The charge's policy
@@ -91,7 +91,7 @@ impl PackedState {
     /// log, for a count that does not fit, and for a block that follows a denial.
     #[inline(always)]
     pub fn acquire(&mut self, charge: &Charge<'_>, now: u64) -> Option<FastOutcome> {
-        dispatch!(charge.policy.rule(), |rule| self.acquire_by(rule, charge, now), log _ => None)
+        dispatch!(charge.policy.rule(), |rule| self.acquire_by(rule, charge, now), boxed _ => None)
     }
 
     /// Does the same as [`acquire`](Self::acquire) for a rule of a known type.
@@ -111,7 +111,7 @@ impl PackedState {
     /// [`acquire`](Self::acquire).
     #[must_use]
     pub fn evaluate(self, charge: &Charge<'_>, now: u64) -> Option<Evaluation> {
-        dispatch!(charge.policy.rule(), |rule| self.evaluate_by(rule, charge, now), log _ => None)
+        dispatch!(charge.policy.rule(), |rule| self.evaluate_by(rule, charge, now), boxed _ => None)
     }
 
     #[inline(always)]
@@ -257,7 +257,7 @@ impl FastOutcome {
     #[inline(always)]
     fn level(self, policy: &Policy) -> Level {
         let Self { left, now, .. } = self;
-        dispatch!(policy.rule(), |rule| left.level_by(rule, now), log _ => {
+        dispatch!(policy.rule(), |rule| left.level_by(rule, now), boxed _ => {
             let PackedState([remaining, recovers_at]) = left;
             Level::new(remaining, recovers_at)
         })

@@ -21,7 +21,7 @@ impl Policy {
     pub(crate) fn delayed_by(&self, delay: Duration) -> Result<Self, PolicyError> {
         let algorithm: Algorithm = match self.algorithm().clone() {
             // The limit stays the same, because a cost is used in the window that admitted it.
-            Algorithm::FixedWindow(_) => return Ok(self.clone()),
+            Algorithm::FixedWindow(_) | Algorithm::Concurrent(_) => return Ok(self.clone()),
             Algorithm::SlidingLog(log) => {
                 spec::SlidingLog { window: longer(log.window, delay), ..log }.into()
             }

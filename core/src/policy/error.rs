@@ -47,6 +47,8 @@ pub(super) enum Part {
     Shards,
     MaxHold,
     MaxOpenHolds,
+    Slots,
+    Lease,
 }
 
 impl PolicyError {
