@@ -23,11 +23,9 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tonic::Status;
 use tonic::body::Body;
-use tonic::service::Routes;
-use tower_service::Service;
 
-use super::GrpcSettings;
 use super::memory::Client;
+use super::{GrpcSettings, Services};
 use crate::net::listener::{Bounded, MayRead, Stream};
 
 /// The length of the HTTP/2 preface and of the head of the first frame.
@@ -47,7 +45,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(60);
 /// Serves a connection until it ends.
 pub(super) async fn serve(
     stream: Stream,
-    routes: Routes,
+    services: Arc<Services>,
     settings: GrpcSettings,
     client: Client,
     mut stopped: watch::Receiver<bool>,
@@ -56,9 +54,8 @@ pub(super) async fn serve(
     let end = end(settings, stopped.clone());
     let stream = Bounded::new(stream, end, settings.request_timeout, may_read.clone())
         .beginning(BEGINNING_BYTES, settings.begin_timeout);
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(client.clone());
-        answer(request, routes.clone(), settings.request_timeout)
+    let service = service_fn(move |request| {
+        answer(request, Arc::clone(&services), client.clone(), settings.request_timeout)
     });
     let requests = Requests::default();
     let mut builder = http2::Builder::new(requests.clone());
@@ -155,14 +152,13 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Requests {
 /// shorter.
 async fn answer(
     request: Request<Incoming>,
-    mut routes: Routes,
+    services: Arc<Services>,
+    client: Client,
     max: Duration,
 ) -> Result<Response<Body>, Infallible> {
     let time = client_timeout(request.headers()).map_or(max, |time| time.min(max));
-    match timeout(time, routes.call(request)).await {
-        Ok(response) => response,
-        Err(_) => Ok(Status::cancelled("Timeout expired").into_http()),
-    }
+    let response = timeout(time, services.answer(request, client)).await;
+    Ok(response.unwrap_or_else(|_| Status::cancelled("Timeout expired").into_http()))
 }
 
 /// Returns the client's timeout from the field `grpc-timeout`, which consists of at most eight

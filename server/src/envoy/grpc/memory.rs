@@ -14,9 +14,8 @@ use std::task::{Context, Poll, ready};
 use axum::body::HttpBody;
 use axum::http::HeaderMap;
 use bytes::Bytes;
-use hyper::body::{Frame, SizeHint};
+use hyper::body::{Frame, Incoming, SizeHint};
 use tonic::Status;
-use tonic::body::Body;
 
 /// The memory in bytes that a connection can use without a share of the half for large requests.
 const LITTLE_BYTES: usize = 64 << 10;
@@ -124,12 +123,12 @@ impl Drop for Usage {
 
 /// The body of a request. Its bytes are counted as memory of the request.
 pub(super) struct Received {
-    body: Body,
+    body: Incoming,
     usage: Arc<Usage>,
 }
 
 impl Received {
-    pub(super) fn new(body: Body, usage: Arc<Usage>) -> Self {
+    pub(super) fn new(body: Incoming, usage: Arc<Usage>) -> Self {
         Self { body, usage }
     }
 }
@@ -150,7 +149,7 @@ impl HttpBody for Received {
         {
             return Poll::Ready(Some(Err(status)));
         }
-        Poll::Ready(frame)
+        Poll::Ready(frame.map(|frame| frame.map_err(|error| Status::from_error(error.into()))))
     }
 
     fn is_end_stream(&self) -> bool {
