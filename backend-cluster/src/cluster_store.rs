@@ -10,15 +10,15 @@ use crate::dispatch::{batch, single};
 use crate::inner::Inner;
 use crate::ready;
 
-/// A store on a Redis Cluster. A script on the node decides a call within one slot in one round
-/// trip. The [front page of the crate](crate) describes the store.
+/// A store on a Redis Cluster. If all states of a call are in one slot, a script on one node
+/// decides the call in one round trip. The [front page of the crate](crate) describes the store.
 ///
 /// A clone of the store shares the connections and the slot map (the assignment of slots to nodes).
 #[derive(Debug, Clone)]
 pub struct ClusterStore(Arc<ShardedStore<Slots>>);
 
-/// The store that [`ShardedStore`] wraps. `ShardedStore` has already selected the shard of each
-/// charge.
+/// The store inside [`ShardedStore`]. `ShardedStore` selects the shard of each charge before it
+/// passes a call to this store.
 struct Slots(Arc<Inner>);
 
 impl ClusterStore {

@@ -1,4 +1,5 @@
-//! The check that all primaries of the cluster can decide calls. A program runs it when it starts.
+//! Checks that all primaries of the cluster can decide calls. A program can run this check when it
+//! starts.
 
 use std::sync::Arc;
 

@@ -28,8 +28,9 @@ const MAX_FORGOTTEN: usize = 4;
 const CALL_BYTES: usize =
     (size_of::<(Key, RememberedCall)>() + 1) * 16 / 7 + 2 * size_of::<(u64, Key)>();
 
-/// The digest of a random prefix, the slot key of a call and the id of the call. Because the prefix
-/// is random, no client can choose many ids that are all in one shard of the log.
+/// The digest of a random prefix, the slot key (tenant or subject) of the call's first charge, and
+/// the id of the call. Because the prefix is random, no client can choose many ids that are all in
+/// one shard of the log.
 type Key = [u8; 20];
 
 pub(crate) struct CallLog {
@@ -83,15 +84,15 @@ impl CallLog {
         }
     }
 
-    /// Returns the number of bytes that the log uses even without remembered calls.
+    /// Returns the number of bytes that the log uses regardless of the number of remembered calls.
     pub(crate) fn fixed_bytes(&self) -> usize {
         size_of_val(&*self.shards)
     }
 }
 
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    // The two collections of a shard are changed together without a possible panic. So they match
-    // each other even if the lock is poisoned.
+    // A shard changes both of its collections together, and nothing can panic between the two
+    // changes. So the collections match each other even if the lock is poisoned.
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -137,7 +138,8 @@ impl LockedId<'_> {
 
     /// Makes room for one more call in the shard, without checking the heap budget.
     pub(crate) fn make_room(&mut self, now: u64, heap: &HeapBudget) -> Result<(), Error> {
-        // If the log still contains this id, the id has expired.
+        // The engine calls this function only if the id is unknown or has expired. So a record of
+        // this id in the log has expired.
         self.shard.forget(&self.key, heap);
         self.shard.forget_expired(now, MAX_FORGOTTEN, heap);
         let len = self.shard.calls.len();
@@ -153,8 +155,8 @@ impl LockedId<'_> {
     }
 
     pub(crate) fn insert(&mut self, call: RememberedCall, heap: &HeapBudget) {
-        // If the call makes or changes a hold, the log possibly contains an earlier record under
-        // its id. The new record replaces the earlier record.
+        // The log possibly contains an earlier record of this id, for example if the call changes a
+        // hold. The new record replaces it.
         self.shard.forget(&self.key, heap);
         heap.adjust(0, bytes_of(&call));
         self.shard.by_expiry.insert((call.expires_at_micros, self.key));

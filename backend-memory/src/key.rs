@@ -78,7 +78,8 @@ pub(crate) struct StoredKey {
     low: u64,
     middle: u64,
     /// The rest of the key, [`STORED_BIT`], and the policy id in the two highest bytes. This word
-    /// is never 0, so that the compiler can represent the other variant of a slot by 0.
+    /// is never 0, so that the compiler can use the value 0 for the other variant of the enum
+    /// `Slot`.
     rest: NonZeroU64,
 }
 
@@ -110,8 +111,8 @@ impl StoredKey {
 }
 
 /// Returns up to 20 bytes as little-endian words, padded with zeros.
-// Instead of a loop, the last load overlaps the previous load, and the bytes that were loaded twice
-// are shifted out.
+// The function has no loop: the last load overlaps the load before it, and a shift removes the
+// bytes that were loaded twice.
 #[inline(always)]
 fn words(bytes: &[u8]) -> [u64; 3] {
     let first = |bytes: &[u8]| bytes.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
@@ -203,7 +204,8 @@ impl LongKey {
     const HEADER: usize = 2 + 4;
 
     pub(crate) fn new(policy: PolicyId, tenant: &[u8], subject: &[u8]) -> Self {
-        // The conversion cannot fail, because `Call::check` rejects tenants above 1 MiB.
+        // The conversion cannot fail, because `Call::check` rejects tenants that are longer than 1
+        // MiB.
         let tenant_len = u32::try_from(tenant.len()).unwrap_or(u32::MAX);
         let parts = [&policy.to_bytes()[..], &tenant_len.to_le_bytes(), tenant, subject];
         Self(parts.concat().into())

@@ -11,8 +11,8 @@ use crate::shared::{Shared, WhenFull};
 use crate::slot::{AnyKey, KeyQuery, Slot, Uncommon};
 use crate::table::{EntryInfo, Table};
 
-/// The functions with which the table reads its slots. These functions need the policies, because
-/// the expiry of a packed state depends on its policy.
+/// The implementation of [`EntryInfo`] for the slots of a shard. It needs the policies, because the
+/// expiry of a packed state depends on its policy.
 struct SlotInfo<'s> {
     policies: &'s mut PolicyInterner,
     shared: &'s Shared,
@@ -67,7 +67,7 @@ const CALLS_PER_SWEEP: u32 = 64;
 /// long. A full shard removes recovered states earlier.
 const KEPT_RECOVERED: u64 = 100_000;
 
-/// The maximum number of evictions while a shard is locked once.
+/// The maximum number of evictions before the lock of the shard is released.
 const MAX_EVICTIONS: usize = 64;
 
 impl Shard {
@@ -135,8 +135,9 @@ impl Shard {
                 let outcome = numbers.and_then(|numbers| numbers.acquire_by(rule, charge, now));
                 outcome.ok_or(MissReason::Unknown)
             }
-            // With only one policy in the shard, a record that was not found does not exist.
-            // Otherwise, the record was possibly written for another policy of the same name.
+            // If the shard has only one policy, a record that was not found does not exist. If it
+            // has several policies, the record was possibly written for another policy of the same
+            // name.
             None if self.policies.is_single() => {
                 self.table.prefetch_insert(slot_hash(hash));
                 Err(MissReason::Absent)
@@ -201,8 +202,8 @@ impl Shard {
         }
     }
 
-    /// Writes the packed state of a key that possibly has no record, after a successful
-    /// [`make_room`](Self::make_room).
+    /// Writes the packed state of a key, and inserts a record if the key has none. The caller must
+    /// first call [`make_room`](Self::make_room) with success.
     pub(crate) fn put(
         &mut self,
         hash: u64,
@@ -327,8 +328,8 @@ impl Shard {
         table.expiry_changed(index, &info);
     }
 
-    /// Inserts a record for a key without a record, after a successful
-    /// [`make_room`](Self::make_room).
+    /// Inserts a record for a key without a record. The caller must first call
+    /// [`make_room`](Self::make_room) with success.
     pub(crate) fn insert(
         &mut self,
         hash: u64,

@@ -22,9 +22,9 @@
 //! 3. *Removal.* After the removal of an entry, the following entries move back to fill its slot,
 //!    up to the next free slot. The table has no tombstones, so the entries of a full table can be
 //!    replaced forever without growth of the table.
-//! 4. *Growth.* The number of slots grows by half, up to the number for the maximum number of
-//!    entries. The load factor is at most 3/4. Entries keep their order, so growth reads and writes
-//!    memory sequentially.
+//! 4. *Growth.* The number of slots grows by half, until the table has room for the maximum number
+//!    of entries. The load factor is at most 3/4. Entries keep their order, so growth reads and
+//!    writes memory sequentially.
 //! 5. *Expiry bounds.* [`ExpiryBounds`] contains a lower bound on the expiry times in each group of
 //!    slots. From these bounds, a sweep knows without a scan which groups can contain expired
 //!    entries.
@@ -93,7 +93,7 @@ pub(crate) struct Table<T> {
     /// The group of slots that the next sweep visits.
     sweep_cursor: u32,
     /// The block of slots at which the next eviction begins to search for the lowest expiry bound.
-    /// Each eviction moves it by one block.
+    /// Each eviction moves this cursor by one block.
     evict_cursor: u32,
 }
 
@@ -304,7 +304,7 @@ impl<T: Default> Table<T> {
     ) -> Option<usize> {
         loop {
             // If several blocks of slots have the lowest expiry bound, the search uses the first
-            // such block at or after the cursor.
+            // such block at or after the eviction cursor.
             let (bound, block) = self.bounds.min_block(scope, self.evict_cursor as usize)?;
             let BlockScan { earliest, others } = self.scan_block(block, may_evict, info);
             match earliest {
@@ -326,12 +326,13 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// Moves the cursor by one block, regardless of the block of the eviction.
-    // So evictions among equal expiry times remove entries everywhere in the table at the same
-    // rate. If the search always used the first block of the table, evictions would empty the front
-    // of the table while the rest filled up. If the cursor moved to the block after the eviction,
-    // evictions would remove entries after long runs of used slots, because entries are inserted at
-    // the ends of long runs, and the runs would grow.
+    /// Moves the eviction cursor by one block, regardless of the block from which an entry was
+    /// evicted.
+    // If many entries have the same expiry time, the moving cursor spreads evictions evenly over
+    // the table. A search that always began at the first block would empty the front of the table
+    // while the rest filled up. A cursor that moved to the block after the evicted entry would also
+    // be wrong: evictions would remove entries after long runs of used slots. The runs would grow,
+    // because entries are inserted at the ends of long runs.
     fn advance_evict_cursor(&mut self) {
         let next = self.evict_cursor + 1;
         self.evict_cursor = if (next as usize) < self.bounds.blocks() { next } else { 0 };
@@ -443,7 +444,7 @@ impl<T: Default> Table<T> {
         self.slots = std::iter::repeat_with(T::default).take(slots).collect();
         self.bounds = ExpiryBounds::new(slots.div_ceil(BLOCK));
         (self.len, self.sweep_cursor, self.evict_cursor) = (0, 0, 0);
-        // All new slots from `end` on are free.
+        // At each step, all new slots from the index `end` on are free.
         let mut end = 0;
         for (index, (entry, tag)) in old.into_iter().zip(tags).enumerate() {
             if tag != 0 {
@@ -467,7 +468,7 @@ impl<T: Default> Table<T> {
         index
     }
 
-    /// Stores an entry and its tag in a free slot, and updates the bounds.
+    /// Stores an entry and its tag in a free slot, and updates the expiry bounds.
     #[inline]
     fn occupy(&mut self, index: usize, tag: u16, entry: T, expiry: MinExpiry) {
         self.tags[index] = tag;
@@ -662,13 +663,13 @@ mod tests {
         }
     }
 
-    /// Regression test: the states of aligned windows have equal expiry times. Among entries with
-    /// equal expiry times, an eviction always removed the first entry of the table. So the front of
-    /// the table became empty while the rest filled up, until a lookup probed most of the table.
+    /// Regression test: the states of an aligned window have the same expiry time. Among such
+    /// entries, an eviction always removed the first entry of the table. So the front of the table
+    /// became empty while the rest filled up, until a lookup probed most of the table.
     ///
-    /// Later, an eviction removed the entry after the entry of the last eviction. If every second
-    /// entry expired earlier than the others, the evictions removed entries after long runs, and
-    /// the runs grew.
+    /// A later version had another defect: an eviction removed the entry after the previously
+    /// evicted entry. If every second entry expired earlier than the others, the evictions removed
+    /// entries after long runs of used slots, and the runs grew.
     #[test]
     fn churning_a_full_table_of_equal_expiries_keeps_its_runs_short() {
         let hash: fn(u64) -> u64 = |key| key.wrapping_mul(0x9e37_79b9_7f4a_7c15);

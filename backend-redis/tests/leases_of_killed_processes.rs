@@ -26,7 +26,7 @@ struct Process(Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // After SIGKILL, no code of the process runs.
+        // The process gets SIGKILL, so it runs no code that could return its chunks.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -86,7 +86,8 @@ async fn check_with_half_killed(policy: &str) {
     );
     assert!(when_killed < LIMIT, "the processes must be killed while they admit");
     assert!(total <= LIMIT, "{total} are admitted");
-    // The processes that were not killed get everything except the chunks of the killed processes.
+    // The processes that were not killed can use the whole limit except the chunks of the killed
+    // processes.
     assert!(total >= LIMIT - LIMIT / 20, "{total} are admitted");
     // A part of a token has possibly been refilled.
     assert!(remaining <= 1, "the processes admit until the limit is used up");

@@ -1,4 +1,4 @@
-//! Any bytes to the gRPC port end only their own connection.
+//! Any bytes that a client sends to the gRPC port end at most the connection of this client.
 #![no_main]
 
 #[expect(dead_code, reason = "other targets use the rest")]

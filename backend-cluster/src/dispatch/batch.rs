@@ -49,25 +49,25 @@ pub(crate) fn batch_group(store: &Inner, call: &Call<'_>) -> Option<u64> {
     Some((Arc::as_ptr(&node).addr() as u64).wrapping_add(connection))
 }
 
-/// Calls that can be in flight at the same time. The calls in `in_slots` are sent before the calls
-/// in `alone`.
+/// A part of a batch. The store first decides all calls in `in_slots`, and then all calls in
+/// `alone`.
 #[derive(Debug, Default)]
 struct Wave {
-    /// For each slot, the indices of the calls in this slot.
+    /// One list for each slot. The list contains the indices of the calls in the slot.
     in_slots: Vec<Places>,
-    /// For each slot, the index of its calls in `in_slots`.
+    /// For each slot, the index of its list in `in_slots`.
     groups: HashMap<Slot, usize>,
-    /// The indices of the calls across slots and of the calls with an id. No two calls in `alone`
-    /// have a slot in common.
+    /// The indices of calls that are sent alone: calls across slots and calls with an id. No two of
+    /// these calls have a slot in common.
     alone: Vec<usize>,
 }
 
-/// Groups calls in waves. Two calls with a common slot possibly have a common key, so they are
-/// executed in order.
+/// Splits a batch into waves. The store decides one wave after the other. So calls with a common
+/// slot, which possibly have a common key, are executed in order.
 fn waves(store: &Inner, calls: &[Call<'_>], answers: &mut Answers) -> Vec<Wave> {
     let mut waves: Vec<Wave> = vec![];
-    // For each slot, the number of the first wave after all waves with a call in `alone` that uses
-    // the slot.
+    // For each slot that a call in `alone` uses, the number of the wave after this call. Later
+    // calls that use the slot must be in this wave or in a later wave.
     let mut free: HashMap<Slot, usize> = HashMap::new();
     for (place, call) in calls.iter().enumerate() {
         if let Err(error) = call.check() {

@@ -14,8 +14,8 @@ use crate::inner::{Inner, no_answer};
 use crate::routing::slots::{SlotPart, split_by_slot};
 
 /// Decides a call across slots. An acquire runs in its own task, so that it continues if the caller
-/// is cancelled. Otherwise, a cancellation between a charge and its undo would leave the charge in
-/// its slot.
+/// is cancelled. If an acquire ended between a charge and the undo of the charge, the charge would
+/// remain in its slot.
 pub(crate) async fn decide(store: &Arc<Inner>, call: Call<'_>) -> Result<Decision, Error> {
     check(call.operation)?;
     if !call.operation.is_acquire() {
@@ -29,8 +29,8 @@ pub(crate) async fn decide(store: &Arc<Inner>, call: Call<'_>) -> Result<Decisio
     })
 }
 
-/// Returns [`ErrorKind::Unsupported`] if the operation makes all charges with the same amount,
-/// because no slot can determine this amount alone.
+/// Returns [`ErrorKind::Unsupported`] for an acquire up to the costs. Such an acquire makes all
+/// charges with the same amount, and no slot can determine this amount alone.
 pub(crate) fn check(operation: Operation) -> Result<(), Error> {
     if !matches!(operation, Operation::AcquireUpTo { .. }) {
         return Ok(());
@@ -42,13 +42,13 @@ pub(crate) fn check(operation: Operation) -> Result<(), Error> {
     ))
 }
 
-/// Peeks in all slots, and makes the charges if every slot would admit its part. If the call is
-/// refused, writes only the blocks of the policies that refuse.
+/// Peeks in all slots, and makes the charges if every slot would admit its part of the call. If the
+/// call is refused, writes only the blocks of the policies that refuse.
 ///
 /// Without the peek, a call that one slot refuses would charge the other slots, and the store would
-/// undo these charges. So callers that are refused repeatedly would permanently use a part of the
-/// limits in the other slots. They would also replace states that were written under other settings
-/// of a policy.
+/// undo these charges. So callers that are refused repeatedly would always occupy a part of the
+/// limits in the other slots. Their calls would also replace states that were written under older
+/// settings of a policy.
 async fn peek_then_charge(store: &Inner, call: Call<'_>) -> Result<Decision, Error> {
     let peeked = peek(store, call).await?;
     if peeked.is_denied() {
@@ -74,15 +74,16 @@ async fn peek_then_charge(store: &Inner, call: Call<'_>) -> Result<Decision, Err
     merge(store, call, slots, Some(&peeked))
 }
 
-/// The number of further charges of the same cost below which a policy is scarce.
+/// A policy is scarce if it admits fewer than this number of further charges of the same cost.
 const SCARCE_BELOW: u64 = 16;
 
 /// Returns the index of the slot with the scarcest policy, or `None` if no policy is scarce. A
-/// policy is scarce if it admits only a few further charges. The scarcest slot is charged first.
+/// policy is scarce if it admits only a few further charges. The store charges the scarcest slot
+/// first.
 ///
-/// If many calls compete for the last unit of a limit, this order ensures that the refused calls
-/// have not charged any other slot. The order costs a round trip, so the store uses it only if such
-/// a competition is likely.
+/// If many calls compete for the last unit of a limit, they all charge the slot of this limit
+/// first. So the refused calls have not charged any other slot. Charging one slot first costs a
+/// round trip, so the store does this only if a policy is scarce.
 fn scarcest(slots: &[SlotAnswer<'_>], peeked: &Decision) -> Option<usize> {
     let min_remaining = |slot: &SlotAnswer<'_>| {
         let verdicts = slot.part.places.iter().filter_map(|&place| peeked.verdicts().get(place));
@@ -103,14 +104,14 @@ async fn peek(store: &Inner, call: Call<'_>) -> Result<Decision, Error> {
     merge(store, Call::with_charges(Operation::Peek, call.charges), slots, None)
 }
 
-/// Sends the denied charges of policies that block. The scripts usually deny the charges again, and
-/// write the blocks.
+/// After a refused peek, sends the denied charges of the policies that have a block. The scripts
+/// usually deny these charges again, and write the blocks.
 async fn block_refused(store: &Inner, call: Call<'_>, peeked: Decision) -> Result<Decision, Error> {
     let all = call.charges.iter().zip(peeked.verdicts()).enumerate();
     let (places, charges): (Vec<usize>, Vec<Charge<'_>>) = all
         .filter(|(_, (charge, verdict))| {
-            // A denied charge without a wait has a cost above the limit. Such a charge does not
-            // cause a block.
+            // If a denial has no wait, the cost of the charge is above the limit. Such a charge
+            // does not cause a block.
             charge.policy.block_duration().is_some()
                 && verdict.outcome() == Outcome::Denied
                 && verdict.retry_after().is_some()
@@ -123,8 +124,8 @@ async fn block_refused(store: &Inner, call: Call<'_>, peeked: Decision) -> Resul
     }
     let call = Call::new(call.operation, &charges);
     let mut answers = send(store, call).await;
-    // A slot has admitted its charges now, because a window has ended since the peek. These charges
-    // are undone, because the call is refused.
+    // If a window has ended since the peek, a slot has admitted the charges this time. The call is
+    // still refused, so the store undoes these charges.
     undo(store, &mut answers).await?;
     let blocked = merge(store, call, answers, None)?;
     for (place, verdict) in places.into_iter().zip(blocked.verdicts()) {
@@ -199,15 +200,16 @@ impl<'a> SlotAnswer<'a> {
                 }
             }
         }
-        // A charge of cost 0 changes nothing. It is kept if another charge of the group changes a
-        // state, because the two charges can have the same key.
+        // Charges of cost 0 and check-only charges change nothing, so a group that contains only
+        // such charges needs no undo. In another group, these charges are kept, because two charges
+        // can have the same key.
         let changes = |charge: &Charge<'_>| charge.cost > 0 && !charge.is_check_only;
         charged.retain(|group| group.charges.iter().any(changes));
         charged
     }
 
     /// Replaces the verdicts on charges that were undone. `places` contains the indices of these
-    /// charges.
+    /// charges among all charges of the slot.
     fn after_undo(&mut self, places: &[usize], undone: &Decision) {
         let Ok(decided) = &mut self.answer else { return };
         let mut verdicts = decided.reply.decision.verdicts().to_vec();
@@ -276,8 +278,8 @@ async fn undo(store: &Inner, slots: &mut [SlotAnswer<'_>]) -> Result<(), Error> 
     })
 }
 
-/// Creates the error of a call that was executed in part. Its kind never means that nothing was
-/// charged.
+/// Creates the error of a call that was executed in part. The kind of the error never means that
+/// nothing was charged.
 fn done_in_part(why: &str, cause: Error) -> Error {
     let kind = cause.kind();
     let kind = if kind.is_definitely_not_charged() { ErrorKind::Unavailable } else { kind };
@@ -311,8 +313,9 @@ fn merge(
                 continue;
             }
         };
-        // The slot executed its part of the call. If another slot fails, the charges of an acquire
-        // were undone, and a peek has changed nothing.
+        // This slot executed its part of the call. If another slot fails, a refund, for example, is
+        // executed in part. An acquire is not, because its charges were undone. A peek changes
+        // nothing.
         is_done_in_part |= !call.operation.can_be_refused();
         wait = wait.max(decision.wait());
         for (place, verdict) in part.places.iter().zip(decision.verdicts()) {
@@ -328,8 +331,8 @@ fn merge(
         }
     }
     if !failures.is_empty() {
-        // The error must mean that nothing was charged only if every failure means that nothing was
-        // charged. So an uncertain failure is preferred.
+        // If one failure means "not charged" and another failure is uncertain, the call is possibly
+        // charged. So the uncertain failure is returned.
         let is_uncertain = |error: &Error| !error.is_definitely_not_charged();
         let error = failures.swap_remove(failures.iter().position(is_uncertain).unwrap_or(0));
         let why =

@@ -1,4 +1,4 @@
-//! Requires that replicas acknowledge a write, by the Redis command WAIT.
+//! Uses the Redis command WAIT to require that replicas acknowledge each write.
 
 use std::time::Duration;
 

@@ -54,7 +54,8 @@ fn range(entry: Vec<Value>, node: &NodeAddress) -> Option<Option<Range>> {
     let (first, last) = (slot()?, slot()?);
     let mut nodes = entry.map(|served_by| address(served_by, node));
     let primary = nodes.next()??;
-    // An entry contains a replica without an address if the cluster has lost this replica.
+    // If the cluster has lost a replica, the entry contains the replica without an address. Such a
+    // replica is ignored.
     let replicas = nodes.filter_map(Option::flatten).collect();
     let range = primary.map(|primary| Range { first, last, primary, replicas });
     (first <= last).then_some(range)
@@ -70,13 +71,14 @@ fn address(node: Value, reporter: &NodeAddress) -> Option<Option<NodeAddress>> {
     if host == "?" {
         return Some(None);
     }
-    // Only a node that does not know its own address replies with an empty address, for itself.
+    // A node that does not know its own address reports an empty address for itself. It never
+    // reports an empty address for another node.
     let is_own = host.is_empty() || host == "0.0.0.0" || host == "::";
     Some(Some(NodeAddress::new(if is_own { reporter.host() } else { &*host }, port)))
 }
 
 fn number(value: Value) -> Option<u16> {
-    // The number is not parsed as a `u16`, because this would truncate a larger number.
+    // The number is not parsed as a `u16`, because the parser would truncate a larger number.
     u16::try_from(from_redis_value::<i64>(value).ok()?).ok()
 }
 

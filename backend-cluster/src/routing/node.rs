@@ -71,7 +71,7 @@ impl fmt::Debug for Node {
 
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The user and the password are omitted, because logs can contain the output.
+        // The output omits the user and the password, because logs can contain the output.
         f.debug_struct("Access").field("settings", &self.settings).finish_non_exhaustive()
     }
 }

@@ -42,7 +42,7 @@ impl TopologyRefresh {
         Self { slot_map, is_running: AtomicBool::new(false), rounds, last: Mutex::new(None) }
     }
 
-    /// Starts a refresh, unless a refresh is running. Does not wait for its end.
+    /// Starts a refresh if no refresh is running. Does not wait for the end of the refresh.
     pub(crate) fn trigger(self: &Arc<Self>) {
         if self.is_running.swap(true, Ordering::AcqRel) {
             return;

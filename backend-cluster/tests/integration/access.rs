@@ -91,6 +91,6 @@ fn the_time_of_each_round_trip_is_taken_by_the_script() {
     });
     let series = format!("{}{{script=\"token_bucket\"}}", names::SCRIPT_SECONDS.name);
     // If the node of the first call does not have the script yet, the first call needs a second
-    // round trip.
+    // round trip. Then the recorder counts four round trips for the three calls.
     assert!((3..=4).contains(&recorder.times(&series).unwrap()));
 }

@@ -91,7 +91,8 @@ async fn a_peek_across_slots_reports_the_unspent_amounts_of_each_slot() {
     }
 }
 
-/// Holds and settlements are sent alone, but the store executes the calls of the batch in order.
+/// The store sends each hold and each settlement of a batch alone. It must still execute the calls
+/// of the batch in order.
 #[tokio::test]
 async fn a_batch_with_holds_is_decided_in_order() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_123));
@@ -109,8 +110,8 @@ async fn a_batch_with_holds_is_decided_in_order() {
     assert_eq!(answers.collect::<Vec<_>>(), [98, 88, 87, 86, 88, 92, 91, 92, 88]);
 }
 
-/// The record of a hold is in the slot of the hold's states. The record moves with the slot, and is
-/// replicated together with the charges.
+/// The record of a hold is in the slot of the hold's states. So the record must move with the slot,
+/// and must be replicated together with the charges.
 #[tokio::test]
 async fn a_hold_is_settled_after_its_slot_has_moved_and_after_a_failover_that_kept_the_data() {
     let node = Redis::builder().password("secret");
@@ -146,8 +147,8 @@ async fn a_hold_is_settled_after_its_slot_has_moved_and_after_a_failover_that_ke
 }
 
 /// A policy without `refund-lapsed` shares its state with the same policy with `refund-lapsed`.
-/// Holds that lapse under the second policy must have the same effect on the first policy as in the
-/// core. This is tested within a slot, in a batch and across slots.
+/// Holds that lapse under the second policy must change the decisions under the first policy
+/// exactly as in the core. The test compares calls within a slot, in a batch and across slots.
 #[tokio::test]
 async fn a_policy_without_refund_lapsed_sees_lapses_as_the_core_does() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_123));

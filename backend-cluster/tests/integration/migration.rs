@@ -54,7 +54,7 @@ fn assert_exact(events: &[Event], subjects: usize) {
     }
 }
 
-/// Moves a slot from node to node, through all nodes and key by key, while callers use the keys.
+/// Moves a slot through all nodes, one key at a time, while callers use the keys.
 async fn move_slot_under_load(callers: usize) {
     let cluster = Cluster::start().await.unwrap();
     let store =
@@ -97,8 +97,8 @@ async fn a_slot_that_moves_under_64_callers_fails_and_forgets_nothing() {
     move_slot_under_load(64).await;
 }
 
-/// While a slot moves, the new node of the slot serves a key only if the client sends ASKING before
-/// each call.
+/// While a slot moves, its new node serves a key only if the client sends ASKING before the call.
+/// The store must decide each key on the node that has the key.
 #[tokio::test]
 async fn in_the_middle_of_a_move_each_key_is_decided_at_its_node() {
     let cluster = Cluster::start().await.unwrap();
@@ -131,7 +131,8 @@ async fn in_the_middle_of_a_move_each_key_is_decided_at_its_node() {
     }
 }
 
-/// A node replies TRYAGAIN to a call with two keys if it has only one of the two keys.
+/// A node replies TRYAGAIN to a call with two keys if it has only one of them. The call must fail
+/// with `Busy`, or succeed if both keys are on the same node in time.
 #[tokio::test]
 async fn keys_on_two_nodes_in_the_middle_of_a_move_are_decided_when_they_are_together() {
     let cluster = Cluster::start().await.unwrap();
@@ -190,7 +191,7 @@ async fn a_node_that_joins_and_takes_slots_under_load_is_used_and_nothing_fails(
 }
 
 /// The states of the two tenants are in two slots. If only one slot admits its charge, the store
-/// undoes the charge.
+/// must undo this charge.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_across_tenants_charge_both_or_neither_while_one_slot_moves() {
     let cluster = Cluster::start().await.unwrap();
@@ -243,7 +244,7 @@ async fn a_moved_slot_costs_one_redirect() {
     for _ in 0..10 {
         assert!(acquire(&store, &wide(), &tenant).await.unwrap().is_allowed());
     }
-    // Only Redis 6.2 and later count redirects.
+    // Only Redis 6.2 and later count their error replies, such as MOVED.
     assert_eq!(crate::scene::error_count(cluster.node(0), "MOVED").await, 1);
     assert_eq!(used(&store, &wide(), &tenant).await, 11);
 }

@@ -1,4 +1,4 @@
-//! A ledger of all calls, which compares the outcome of each call for its caller with the states on
+//! A ledger of all calls. It compares the outcome that the caller of a call sees with the states on
 //! the servers.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::fault::Fault;
 
-/// The result of a call, as its caller sees the result.
+/// The result of a call for its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Admitted,
@@ -58,8 +58,8 @@ pub(crate) struct Ledger {
     other_tenant: Option<String>,
     /// The policy for subjects that only one call uses.
     own: Policy,
-    /// The settings of the policy for the subject that many calls share. Calls alternate between
-    /// several settings.
+    /// The policy for the subject that many calls share, with one or several settings. If there are
+    /// several settings, the calls alternate between them.
     shared: Vec<Policy>,
     next: AtomicUsize,
     entries: Mutex<Vec<Entry>>,
@@ -99,7 +99,7 @@ impl Ledger {
         first..first + count
     }
 
-    /// Makes the calls with these numbers, in one batch if there are several.
+    /// Makes the calls with the given numbers. If there are several calls, they form one batch.
     pub(crate) async fn call(
         &self,
         store: &dyn Store,
@@ -216,7 +216,7 @@ async fn shared_used(observer: &dyn Store, policy: &Policy, tenant: &str) -> u64
     used(observer, policy, tenant, &["shared".to_owned()]).await[0]
 }
 
-/// Returns the used amount of the limit for each subject.
+/// Returns, for each subject, the used amount of its limit.
 async fn used(
     observer: &dyn Store,
     policy: &Policy,
@@ -231,7 +231,7 @@ async fn used(
     answers.map(|answer| policy.limit() - answer.unwrap().verdicts()[0].remaining()).collect()
 }
 
-/// Tests the ledger itself, with entries that contradict the states on the server.
+/// Tests the ledger itself: it must report each entry that contradicts a state on the server.
 #[tokio::test]
 async fn an_entry_that_contradicts_the_server_is_reported() {
     for (charges, outcome, finding) in [

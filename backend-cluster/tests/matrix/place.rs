@@ -31,7 +31,7 @@ enum Servers {
     Cluster(Cluster),
 }
 
-/// The name of the Sentinel group that consists of the proxy.
+/// The name under which the Sentinels monitor the proxy as a primary.
 const GROUP: &str = "behind-the-proxy";
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -71,7 +71,7 @@ impl Place {
         self.node().command(&["CONFIG", "SET", name, value]).await.unwrap();
     }
 
-    /// Makes the Sentinels or the other nodes announce the address of the proxy instead of the
+    /// Makes the Sentinels or the cluster nodes announce the address of the proxy instead of the
     /// address of the server.
     async fn lead_through_the_proxy(&self) {
         let port = self.proxy.port().to_string();

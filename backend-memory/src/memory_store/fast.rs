@@ -33,15 +33,15 @@
 //! explains the structure. These are the main points:
 //!
 //! * The algorithm is a type parameter (`A: PackedAlgorithm`), and each algorithm has its own call
-//!   of `answer`. If the code paths of several algorithms merged before `answer`, the decision
-//!   would be written to memory.
+//!   of the closure `answer`. If the code paths of several algorithms merged before this call, the
+//!   decision would be written to memory.
 //! * Functions that are not inlined take scalars, because a reference to the [`Call`] would force
 //!   the `Call` into memory. Such functions are called in tail position, because values that are
 //!   used after a function call are spilled.
 //! * [`decide_out_of_line`](MemoryStore::decide_out_of_line) returns the type [`OutOfLine`], for
 //!   the reason in the comment on that type.
-//! * The enum [`Attempt`] is about as fast as a `Result<FastOutcome, Option<Lookup>>`. For a hot
-//!   key, a call through the store executes 279 instructions with the enum, and 276 with the
+//! * The enum [`Attempt`] is about as fast as the type `Result<FastOutcome, Option<Lookup>>`. For a
+//!   hot key, a call through the store executes 279 instructions with the enum, and 276 with the
 //!   `Result`. A call through a limiter executes 269 instructions with the enum, and 275 with the
 //!   `Result`.
 //!
@@ -73,16 +73,16 @@ use crate::lock::PaddedLock;
 use crate::shard::{MissReason, Shard};
 use crate::slot::{AnyKey, KeyQuery};
 
-// If this function returned a `Result<Decision, Error>`, the compiler would let it write into the
-// memory for its caller's result. Then the inline path would also use that memory, and would build
-// the decision in memory even if the caller does not read it.
+// If `decide_out_of_line` returned a `Result<Decision, Error>`, the compiler would let it write
+// into the memory for its caller's result. Then the inline path would also use that memory, and
+// would build the decision in memory even if the caller does not read it.
 struct OutOfLine {
     decision: Result<Decision, Error>,
     _time: Timestamp,
 }
 
 /// The result of a lookup that did not decide a charge: the locked shard, the hash of the charge's
-/// key, and the reason.
+/// key, and the reason why the charge was not decided.
 struct Lookup<'a> {
     shard: ShardGuard<'a>,
     hash: u64,
@@ -95,9 +95,9 @@ enum Attempt<'a> {
     /// The shard was locked and the key was looked up, but the charge was not decided and no state
     /// was changed.
     Undecided(Lookup<'a>),
-    /// The shard is not locked, and no state was changed. Possible reasons are a long key, a lock
-    /// that another thread holds, and a sweep that is due. Calls with several policies and some
-    /// charges to logs are not tried either.
+    /// The shard is not locked, and no state was changed. Possible reasons: the key is long,
+    /// another thread holds the lock, a sweep is due, the call has several policies, or the charge
+    /// is to a log.
     NotTried,
 }
 

@@ -31,7 +31,7 @@ pub fn is_encrypted(info: &ConnectionInfo) -> bool {
     matches!(info.addr(), ConnectionAddr::TcpTls { .. })
 }
 
-/// Returns `info` with this user and this password, if they are given.
+/// Returns `info` with `user` and `password`, if they are set.
 pub(crate) fn with_login(
     info: ConnectionInfo,
     user: Option<&str>,

@@ -25,7 +25,8 @@ pub struct ScriptReply {
     pub taken_at: SmallVec<[Timestamp; 4]>,
 }
 
-/// Returns the error if the whole reply to a call with an id is an error.
+/// Reads the reply to a call with an id. Returns the error if the whole reply is an error, and
+/// `None` for every other reply.
 pub(super) fn id_error(id: &[u8], calls: &[NormalizedCall<'_>], answer: &[u8]) -> Option<Error> {
     let shown = id.escape_ascii();
     let (kind, message) = match answer {
@@ -53,7 +54,7 @@ pub(super) fn id_error(id: &[u8], calls: &[NormalizedCall<'_>], answer: &[u8]) -
 }
 
 /// Reads the reply to a settlement of a hold that is already settled. The reply contains the costs
-/// of the earlier settlement and the reply to it.
+/// of the earlier settlement, and the reply to the earlier settlement.
 fn already_settled(id: &[u8], calls: &[NormalizedCall<'_>], reply: &[u8]) -> Option<Error> {
     let [call] = calls else { return None };
     let mut reader = Reader(reply);
@@ -74,7 +75,7 @@ pub(super) fn read(
         let replies = calls.iter().map(|call| read_call(call, now, &mut reader));
         replies.collect::<Option<_>>()?
     } else {
-        // The reply is the value of a bucket that the script has just written.
+        // The reply is only the value of a bucket, which the script has just written.
         let [normalized] = calls else { return None };
         let reply = ChargeReply::read_value(&mut reader)?;
         let now = reply.numbers[0];
@@ -88,8 +89,9 @@ fn read_call(
     now: u64,
     reader: &mut Reader<'_>,
 ) -> Option<Result<ScriptReply, Error>> {
-    // The first byte is a kind, WITH_HOLDS, or the place of a charge. A place is less than every
-    // kind, because a call has fewer charges.
+    // The first byte of the reply to a call is the kind of a value, WITH_HOLDS, 0, or the place of
+    // a charge with a foreign value. Every place is less than `NONE`, because a call has at most 64
+    // charges.
     if *reader.0.first()? >= layout::NONE {
         let reply = ChargeReply::read_value(reader)?;
         return Some(Ok(decide(normalized, &[reply], now)?));
@@ -134,9 +136,9 @@ fn read_call(
     Some(Ok(reply))
 }
 
-/// Reads the reply to an acquire of up to the costs. The verdicts are the verdicts of an acquire of
-/// the common amount. If the call is denied, they are the verdicts of an acquire of the minimum.
-/// Each charge of the call has its own state.
+/// Reads the reply to an acquire of up to the costs. If the call is allowed, the verdicts are the
+/// verdicts of an acquire of the amount that all policies admit. If the call is denied, they are
+/// the verdicts of an acquire of the minimum. Each charge of the call has its own state.
 fn read_up_to(
     normalized: &NormalizedCall<'_>,
     min: u64,
@@ -166,7 +168,7 @@ fn read_up_to(
     Some(ScriptReply { decision: reply.decision.with_amounts(amounts), ..reply })
 }
 
-/// Reads the part of the reply about holds, for each charge.
+/// Reads the part of the reply that describes the holds on the state of each charge.
 fn read_holds(
     normalized: &NormalizedCall<'_>,
     now: u64,
@@ -237,15 +239,16 @@ fn foreign_value(charge: &Charge<'_>) -> Error {
     )
 }
 
-/// The reply of a script to a charge: the outcome, and the state in the numbers of its algorithm.
+/// The reply of a script to a charge. It contains the outcome and three numbers of the state.
 ///
-/// Functions of the core compute the rest of the verdict from the numbers, as in every other store.
+/// Functions of the core compute the rest of the verdict from the numbers of the state, as in every
+/// other store.
 pub(super) struct ChargeReply {
     outcome: Outcome,
     blocked_until: u64,
     numbers: [u64; 3],
     /// The time at which the state ends if nothing more is written. The policy that wrote the state
-    /// computed this time. If the time follows from the numbers, the field is 0.
+    /// computed this time. If the core can compute the time from `numbers`, the field is 0.
     ends_at: u64,
     holds: HoldsReply,
 }
@@ -264,7 +267,8 @@ impl ChargeReply {
         Some(Self { outcome, blocked_until, numbers, ends_at, holds: HoldsReply::default() })
     }
 
-    /// Reads the value that an admitted charge has written, from which the whole reply follows.
+    /// Reads a reply that is only the value that an admitted charge has written. The store computes
+    /// the whole reply from this value.
     fn read_value(reader: &mut Reader<'_>) -> Option<Self> {
         Some(Self::written(&Value::read(reader)?))
     }
@@ -301,8 +305,9 @@ impl ChargeReply {
         if !is_denied {
             return Some(Some(reply));
         }
-        // The core computes the current state from the value. The policy that wrote the value,
-        // which is possibly an earlier policy, has computed the end of the state.
+        // The value contains the end of the state, which the policy that wrote the value has
+        // computed. That policy is possibly an earlier policy with other numbers, so the core does
+        // not compute the end.
         let ends_at = match (value, charge.policy.rule()) {
             (Value::Bucket { unit, recovers_at, .. }, Rule::TokenBucket(rule)) => {
                 if unit != rule.unit() {
@@ -310,8 +315,8 @@ impl ChargeReply {
                 }
                 recovers_at
             }
-            // If the end of the state does not fit into the value, it follows from the numbers of
-            // the state.
+            // If the end of the state does not fit into the value, the core computes the end from
+            // the numbers of the state.
             (Value::Interval { recovers_at, .. }, Rule::IntervalBucket(_))
                 if recovers_at < MAX_NUMBER =>
             {

@@ -52,8 +52,8 @@ fn bytes<'b>(reader: &mut Reader<'b>, count: usize) -> Option<&'b [u8]> {
     Some(bytes)
 }
 
-/// Returns the state that a stored value contains, in the units of the policy. The inner `None`
-/// stands for a state in which nothing is charged.
+/// Returns the state that a stored value contains, in the units of the policy. Returns an inner
+/// `None` for a state in which nothing is charged.
 fn state_of(value: &[u8], rule: &Rule, now: u64) -> Option<Option<State>> {
     match *value.first()? {
         layout::NONE => return Some(None),

@@ -8,9 +8,9 @@ use tidegate_core::Shard;
 ///
 /// Escaping never produces `%.`, so the tag of a shard differs from every tenant and every subject.
 /// The slots are divided into 256 equal parts. For each part, a pair of characters exists that
-/// gives the tag a slot in this part. The pairs of `n` shards are chosen so that their slots are an
-/// `n`th of all slots apart. Therefore, if two nodes have the same number of slots, their numbers
-/// of shards differ by at most one.
+/// gives the tag a slot in this part. The function chooses the pairs so that the slots of the
+/// shards are evenly spaced: with 4 shards, they are a quarter of all slots apart. Therefore, if
+/// two nodes have the same number of slots, their numbers of shards differ by at most two.
 ///
 /// The choice of the characters must never change, because it determines the slots of existing
 /// states.
@@ -20,7 +20,8 @@ pub(super) fn end(key: &mut Vec<u8>, begins: usize, shard: Shard) {
     let first = usize::from(cell(before));
     let apart = usize::try_from(u64::from(shard.index()) * 256 / u64::from(shard.count()));
     let wanted = (first + apart.unwrap_or_default()) % 256;
-    // A CRC is linear, so the suffix is XORed with the effect of two zero bytes.
+    // A CRC is linear. So the part of the whole tag is `first` (the part of the tag with two zero
+    // bytes) XOR the part of the pair alone.
     key.extend_from_slice(&PAIRS[first ^ wanted]);
 }
 
@@ -115,8 +116,8 @@ mod tests {
                         on_node[usize::try_from(node).unwrap()] += 1;
                     }
                     let (min, max) = (on_node.iter().min().unwrap(), on_node.iter().max());
-                    // Rounding to whole shards adds a difference of 1, and rounding to 256 parts
-                    // adds another 1.
+                    // The numbers of shards on two nodes differ by 1 because shards are whole, and
+                    // by another 1 because the slots are rounded to 256 parts.
                     let difference = max.unwrap() - min;
                     assert!(difference <= 2, "{count} shards on {nodes} nodes: {on_node:?}");
                 }

@@ -1,8 +1,12 @@
--- Settles or extends a hold of one charge, as settle.lua does, with only the rule of this charge.
+-- Settles or extends a hold of one charge, as settle.lua does. The script has only the rule of this
+-- charge.
 --
 -- KEYS: the key of the charge, the key of its epoch, the key of the id.
+--
 -- ARGV[1]: the request of single.lua. The cost is the actual total cost.
+--
 -- ARGV[2]: the head of the record, as in settle.lua.
+--
 -- ARGV[3]: the time, if a test sets it.
 --
 -- Reply: the reply of settle.lua.

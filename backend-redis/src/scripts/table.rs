@@ -72,8 +72,8 @@ impl Form {
 impl RecordKind {
     const ALL: [Self; 3] = [Self::None, Self::Id, Self::Hold];
 
-    /// Returns the entry and the flag. The flag is also a part of the variant. The entry of a
-    /// script that writes a record wraps the entry `body`.
+    /// Returns the entry of a script that writes this kind of record, and its flag. The flag is
+    /// also a part of the variant. The entries `id` and `hold` wrap the entry `body`.
     const fn entry_and_flag(self, body: &'static str) -> (&'static str, &'static str) {
         match self {
             Self::None => (body, ""),
@@ -115,8 +115,8 @@ fn single_of(form: Form, record: RecordKind) -> &'static Script {
     })
 }
 
-/// Returns the script that settles or extends a hold of a single charge. For a log, there is no
-/// such script, and [`settle`] returns the script.
+/// Returns the script that settles or extends a hold of a single charge. Returns `None` for a log,
+/// because [`settle`] returns the script for holds on logs.
 #[must_use]
 pub fn settle_single(rule: Rule, start: Start) -> Option<&'static Script> {
     settle_single_of(Form::new(rule, start, false))
@@ -144,8 +144,8 @@ fn one_charge(form: Form, entry: &str, last: &str, flags: &[&str]) -> Script {
     Script::new(rule, &[variant, last], code)
 }
 
-/// Returns the script for all other calls and batches. It decides calls with several charges, with
-/// other operations, and several calls in a batch.
+/// Returns the script that decides any calls and batches: calls with several charges, with any
+/// operation, and several calls in a batch.
 #[must_use]
 pub fn batch(record: RecordKind, states: StateKind) -> &'static Script {
     static SLOTS: [[Slot; 3]; 2] = [const { [const { Slot::new() }; 3] }; 2];

@@ -18,9 +18,9 @@
 //! A time in the future is valid, because the clock of a server can step back by any span.
 //!
 //! A script checks the foot of a log, which is the fixed-size end of the value, and the records
-//! that the script reads. The script for a single charge reads only the end of a string. When it
-//! writes, the reply of the server contains the size of the string. If the string is longer than
-//! the size in its foot, the call fails, and the written bytes are not removed.
+//! that the script reads. The script for a single charge reads only the end of a string. When this
+//! script writes the end, the server replies with the size of the string. If the string is longer
+//! than the size in its foot, the call fails, and the written bytes are not removed.
 
 use std::borrow::Cow;
 

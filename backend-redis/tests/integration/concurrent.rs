@@ -12,7 +12,8 @@ use tidegate_redis::{Call, Charge, ManualClock, RedisStore, Store, Timestamp};
 
 use crate::common::{builder, policy, server};
 
-/// B24: 10 clients with 64 tasks each use one key.
+/// B24: 10 clients with 64 tasks each use the same key. Together, they are admitted exactly up to
+/// the limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn b24_ten_clients_of_sixty_four_tasks_are_counted_exactly() {
     for text in [

@@ -20,8 +20,8 @@ use tokio::task::JoinSet;
 pub(crate) struct Ledger(Arc<Inner>);
 
 struct Inner {
-    /// The number of the ledger, which differs between ledgers, so that ledgers on one server have
-    /// different subjects.
+    /// A number that is different for each ledger, so that ledgers on one server have different
+    /// subjects.
     number: u64,
     /// A store that reads the states without the faults of the test.
     direct: Box<dyn Store>,
@@ -99,8 +99,8 @@ impl Ledger {
         self.0.calls.lock().unwrap().iter().filter_map(failure).collect()
     }
 
-    /// Returns the number of decided calls that were made at or after `since`, and the number of
-    /// all other such calls.
+    /// Returns two numbers of calls that were made at or after `since`: the decided calls, and all
+    /// other calls.
     pub(crate) fn decided_since(&self, since: Instant) -> (usize, usize) {
         let calls = self.0.calls.lock().unwrap();
         let calls: Vec<_> = calls.iter().filter(|record| record.started >= since).collect();

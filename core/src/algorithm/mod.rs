@@ -27,8 +27,8 @@
 //! of the process.
 //!
 //! **Clocks that step back.** Each state contains the latest time (or window) at which it was
-//! written. A state is never moved back before this time. So a step back of the clock adds no
-//! quota, and delays a recovery by at most the length of the step.
+//! written. A call with an earlier time never moves the state back to that time. So a step back of
+//! the clock adds no quota, and delays a recovery by at most the length of the step.
 
 mod check;
 pub mod fixed_window;

@@ -9,8 +9,8 @@ use crate::policy::Policy;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Charges<'a>(Repr<'a>);
 
-// The enum has only two variants, so that the memory store finds the form of the charges by one
-// comparison.
+// The three forms of charges are nested in two enums, so that the memory store finds the fastest
+// form by one comparison.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Repr<'a> {
     /// Several charges that have the same tenant, subject and cost, and different policies. The
@@ -62,8 +62,9 @@ impl<'a> Charges<'a> {
         Self(Repr::PerPolicy { first, others })
     }
 
-    /// Returns the first charge and the policies of the other charges. Returns `None` if the
-    /// charges differ in more than their policies: see [`per_policy`](Self::per_policy).
+    /// Returns the first charge and the policies of the other charges, if this value has a single
+    /// charge or was created by [`per_policy`](Self::per_policy). Returns `None` for a list of
+    /// several charges.
     #[doc(hidden)]
     #[must_use]
     #[inline(always)]
@@ -75,8 +76,8 @@ impl<'a> Charges<'a> {
         }
     }
 
-    /// Returns the sum of the costs of all charges to the state of `charge`. A store decides these
-    /// charges together.
+    /// Returns the total cost of all charges that have the same state as `charge`. A store decides
+    /// these charges together.
     pub(crate) fn total_cost_for(&self, charge: &Charge<'_>) -> u64 {
         let same = self.iter().filter(|other| other.shares_state_with(charge));
         same.fold(0, |sum: u64, charge| sum.saturating_add(charge.cost))
@@ -140,8 +141,8 @@ impl<'a> Charges<'a> {
 }
 
 impl<'a> List<'a> {
-    // This method is never inlined, so that [`Charges::get`] stays short. `get` needs only a few
-    // instructions for charges that differ only in their policies.
+    // This method is never inlined, so that [`Charges::get`] stays short. For charges from
+    // [`Charges::per_policy`], `Charges::get` needs only a few instructions.
     #[inline(never)]
     fn get(&self, index: usize) -> Option<Charge<'a>> {
         match self {

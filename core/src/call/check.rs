@@ -24,16 +24,16 @@ impl Call<'_> {
     ///
     /// * There are no charges, or more than [`MAX_CHARGES`].
     /// * A subject or a tenant is longer than [`MAX_SUBJECT`].
-    /// * Two different policies [share states](Policy::shares_state_with), and are charged for the
-    ///   same subject.
+    /// * Two charges have the same state, but their policies differ, for example in the limit: see
+    ///   [`Policy::shares_state_with`].
     /// * Two charges have the same state, and only one of them is [check-only](Charge::check_only).
-    /// * The operation is [`Operation::AcquireUpTo`] or [`Operation::HoldUpTo`], and its minimum is
-    ///   0 or above a cost.
+    /// * The operation is [`Operation::AcquireUpTo`] or [`Operation::HoldUpTo`], and its `min` is 0
+    ///   or above the cost of a charge. The costs of check-only charges do not count.
     /// * The operation is [`Operation::AcquireUpTo`] or [`Operation::HoldUpTo`], and two charges
     ///   have the same state, or all charges are check-only.
     /// * The operation makes, settles or extends a [hold](Operation::Hold), and the call has no id.
-    /// * The operation makes, settles or extends a hold, and two charges have the same state, or a
-    ///   cost is above [`MAX_EXACT`].
+    /// * The operation makes, settles or extends a hold, and either two charges have the same state
+    ///   or a cost is above [`MAX_EXACT`].
     /// * The [id](CallId) is empty or longer than [`MAX_ID`], or its time to live is 0 or above
     ///   [`MAX_SPAN`].
     /// * The operation is a peek, and the call has an id.

@@ -124,18 +124,18 @@ impl<'a> PolicyVerdict<'a> {
     }
 
     /// Returns a time after which the policy admits more than [`remaining`](Self::remaining), if
-    /// nothing more is charged. It is zero if the full limit remains.
+    /// nothing more is charged. Returns zero if the full limit remains.
     ///
     /// For fixed windows and buckets, this is the shortest such time, exact to the policy's tick
-    /// (usually a microsecond). The verdicts of sliding windows, of policies with shards and of
-    /// blocked subjects do not contain the shortest time. For these verdicts, the method returns
+    /// (usually a microsecond). For sliding windows, policies with shards and blocked subjects, the
+    /// verdict does not contain the shortest time. The method then returns
     /// [`retry_after`](Self::retry_after) if the charge was denied, and
-    /// [`reset_after`](Self::reset_after) otherwise.
+    /// [`reset_after`](Self::reset_after) if it was admitted.
     #[must_use]
     pub fn next_after(&self) -> Duration {
         let full = self.reset_after().max(self.blocked_for());
-        // A cost of 0 is never denied, so a denied charge has a cost of at least 1. After its wait,
-        // at least 1 more is admitted.
+        // A cost of 0 is never denied, so a denied charge has a cost of at least 1. After the wait
+        // `retry_after`, the policy admits at least 1 more than now.
         let retry = self.retry_after().filter(|_| self.outcome() == Outcome::Denied);
         let bound = retry.map_or(full, |retry| retry.min(full));
         if !self.blocked_for().is_zero() {

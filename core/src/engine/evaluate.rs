@@ -1,4 +1,5 @@
-//! The evaluation of charges: the answer of each policy is computed before anything is written.
+//! The evaluation of charges: the outcome and the wait of each charge, computed before the engine
+//! writes anything.
 
 use super::record::Record;
 use super::records::{PerCharge, Records};
@@ -25,7 +26,7 @@ impl Evaluated {
 #[derive(Clone, Copy)]
 pub(super) struct Waits {
     max: Wait,
-    /// Whether the wait of a denied charge becomes shorter if holds lapse during the wait.
+    /// Whether the wait of a denied charge takes into account that open holds will lapse.
     counts_on_lapses: bool,
 }
 
@@ -33,8 +34,9 @@ impl Waits {
     pub(super) const COUNTING: Self = Self { max: Wait::ZERO, counts_on_lapses: true };
     pub(super) const PLAIN: Self = Self { max: Wait::ZERO, counts_on_lapses: false };
 
-    /// Creates the settings for an acquire, or for a reservation if `max` is not zero. The place of
-    /// a reservation must not depend on holds that will lapse.
+    /// Creates the settings for an acquire, or for a reservation if `max` is not zero. The wait of
+    /// a reservation must not depend on open holds that will lapse, because such a hold can still
+    /// be extended.
     pub(super) fn up_to(max: Wait) -> Self {
         Self { max, counts_on_lapses: max.is_zero() }
     }
@@ -68,8 +70,8 @@ pub(super) fn evaluate(
     Evaluated { first, cost, wait, outcome }
 }
 
-/// Evaluates all charges of a call. Charges to the same state are evaluated with the sum of their
-/// costs, because they are admitted together or not at all.
+/// Evaluates all charges of a call. If several charges belong to one state, each of them is
+/// evaluated with the sum of their costs, because the state admits all of them or none.
 pub(super) fn evaluate_all(
     charges: Charges<'_>,
     now: u64,

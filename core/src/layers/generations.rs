@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use crate::hash::spread;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// The hashes of the keys of a call, one for each charge, in order.
+/// The keys of a call: for each charge in order, the hash of its state.
 pub(in crate::layers) type Keys = SmallVec<[u64; 4]>;
 
 pub(in crate::layers) type KeyGenerations = SmallVec<[u64; 4]>;
@@ -13,10 +13,10 @@ pub(in crate::layers) type KeyGenerations = SmallVec<[u64; 4]>;
 /// A counter for each group of keys. The counter of a group counts the calls that have possibly
 /// changed states of the keys in this group.
 ///
-/// The hash of a key selects the group of the key. An answer of the store is valid while each key
-/// of the call still has the generation that it had before the call was sent. So if a generation
-/// changes while the answer is in flight, the answer is discarded. No invalidation message is
-/// needed.
+/// The value of a key selects its group, and the count of the group is the *generation* of the key.
+/// An answer of the store is valid while each key of the call still has the generation that it had
+/// before the call was sent. So if a generation changes while the answer is in flight, the answer
+/// is discarded. No invalidation message is needed.
 #[derive(Debug)]
 pub(in crate::layers) struct Generations {
     counts: Box<[AtomicU64]>,
@@ -54,7 +54,7 @@ impl Generations {
     ///
     /// `counts` must contain the generations that the caller read before the call. This method
     /// replaces them with the new generations, so that the answer stays valid. If another call has
-    /// begun a generation of a key since then, this method writes `OUTDATED` for that key, so that
+    /// begun a generation of a key in between, this method writes `OUTDATED` for that key, so that
     /// the answer is not valid.
     pub(in crate::layers) fn advance_from(&self, keys: &[u64], counts: &mut [u64]) {
         for (at, key) in keys.iter().enumerate() {

@@ -175,7 +175,7 @@ fn tally(
     match (setting, degraded.answer) {
         (Setting::Open, DegradedAnswer::FailedOpen) => sums.without_store += admitted,
         (Setting::FallBack, DegradedAnswer::FellBack) => sums.by_fallback += admitted,
-        // A policy with a share of zero also fails closed.
+        // With `Setting::FallBack`, a policy with a share of zero fails closed.
         (Setting::Closed | Setting::FallBack, DegradedAnswer::FailedClosed) => {
             prop_assert!(decision.is_denied());
         }

@@ -1,8 +1,8 @@
-//! The conformance suite over a store with leases.
+//! The conformance suite on a store with leases.
 //!
-//! If no call is hot, the whole suite passes, because the store decides each call. If all calls
-//! that can be leased are leased, only some properties hold: those about one instant, one window or
-//! the used cost.
+//! If no call is hot, the store decides each call, so the whole suite passes. If all calls that can
+//! be leased are leased, only some properties hold. These properties are about one instant, about
+//! one window, or about the used cost.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 

@@ -14,8 +14,8 @@ use tidegate_core::{
     Policy, Timestamp,
 };
 
-/// The records of the states, by the index of the charge. All charges have different states. The
-/// engine is allowed to create a record only after it has requested room for the record.
+/// A store for tests with one record per charge, by the index of the charge. The store panics if
+/// the engine creates a record without a request for room.
 #[derive(Debug, Default)]
 struct Spy {
     records: BTreeMap<usize, Record>,
@@ -104,13 +104,13 @@ fn room_is_requested_only_for_records_that_are_created() {
     assert_eq!(spy.decide(Operation::Acquire, &[0, 0], 0).1, nothing);
     assert_eq!(spy.decide(Operation::Acquire, &[0, 1], 0).1, [vec![1], vec![1]]);
     assert_eq!(spy.decide(Operation::Acquire, &[1, 1], 0).1, [vec![0, 1], vec![0, 1]]);
-    // The second policy denies, so that only its block is written. A cost that can never be
-    // admitted writes no block.
+    // A cost above the limit writes no block. A cost that the second policy denies writes only the
+    // block of the second policy.
     assert_eq!(spy.decide(Operation::Acquire, &[1, 3], 0).1, nothing);
     assert_eq!(spy.decide(Operation::Peek, &[1, 1], 0).1, nothing);
     assert_eq!(spy.decide(Operation::Acquire, &[1, 1], 0).1, [vec![1], vec![1]]);
     assert_eq!(spy.decide(Operation::Acquire, &[1, 1], 1).1, nothing);
-    // A cost of zero is not refunded.
+    // A refund with a cost of zero updates no record.
     assert_eq!(spy.decide(Operation::Refund, &[0, 1], 2).1, [vec![], vec![1]]);
     assert_eq!(spy.decide(Operation::Refund, &[1, 0], 2).1, [vec![], vec![0]]);
     assert_eq!(spy.records.len(), 1);
@@ -191,7 +191,8 @@ fn a_reservation_is_bounded_by_its_wait_and_by_the_exact_numbers() {
         let retry = decision.verdicts()[0].retry_after().unwrap();
         assert_eq!(retry.is_zero(), wait.is_some());
     }
-    // No other algorithm supports reservations, regardless of the wait.
+    // Only buckets support reservations. Other algorithms reject a reservation, regardless of its
+    // wait.
     for text in ["p: fixed-window 1/1s", "p: sliding-log 1/1s", "p: sliding-counter 1/1s"] {
         let window = policy(text);
         let mut spy = Spy::new(&[&window]);
@@ -200,8 +201,9 @@ fn a_reservation_is_bounded_by_its_wait_and_by_the_exact_numbers() {
         let error = engine::decide(&call, Timestamp::EPOCH, &mut spy).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{text}");
     }
-    // The sum of two of these costs is within the exact numbers. With a third cost, the sum is not
-    // exact, although its wait would be short enough.
+    // Each cost is half of the largest exact number, so two costs can be reserved. A third
+    // reservation would exceed the exact numbers. It is denied, although its wait would be short
+    // enough.
     for text in [
         "p: token-bucket 1000/1us burst 2251799813685248",
         "p: token-bucket 1000/1us burst 2251799813685248 by-interval",
@@ -315,7 +317,8 @@ fn an_undo_of_nothing_leaves_the_record_as_it_is() {
         ("p: sliding-counter 5/10s", "p: sliding-counter 6/10s", 21, 19, 22),
         ("p: sliding-counter 5/10s", "p: sliding-counter 6/10s", 19, 21, 22),
         ("p: sliding-counter 5/10s", "p: sliding-counter 6/10s", 21, 35, 22),
-        // Since the charge, more has been refilled than was charged.
+        // Since the time in the undo, the bucket has refilled more tokens than the undo would
+        // refund.
         ("p: token-bucket 1/5s burst 5", "p: token-bucket 1/5s burst 6", 20, 5, 21),
         (
             "p: token-bucket 1/5s burst 5 by-interval",

@@ -44,8 +44,9 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts the shell. The shell will run `command` in the directory `dir` when `start` is
-    /// called. From now on, the shell owns `dir`, and removes `dir` at its end.
+    /// Starts the shell that runs the watchdog script. When `start` is called, the shell runs
+    /// `command` in the directory `dir`. From now on, the shell owns `dir`, and removes `dir` when
+    /// the shell ends.
     pub(super) fn new(dir: PathBuf, command: &[&Path]) -> Result<Self, Error> {
         let mut shell = Command::new("sh")
             .args(["-c", SCRIPT, "tidegate-watchdog"])
@@ -77,8 +78,8 @@ impl Watchdog {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the server, which must not be running. The state is `Idle` until the server's process
-    /// runs.
+    /// Starts the server, which must not be running already. The state is `Idle` until the server's
+    /// process runs.
     pub(super) fn start(&self) -> Result<(), Error> {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State::Idle;
         self.order("start")
@@ -152,7 +153,8 @@ pub(super) fn tail(log: &str) -> String {
     lines[lines.len().saturating_sub(TAIL)..].join("\n")
 }
 
-/// Updates the state by each event that the shell prints, until the shell ends.
+/// Reads the events that the shell prints, and updates the state after each event. Returns when the
+/// shell has ended.
 fn follow(events: impl BufRead, state: &Mutex<State>) {
     let set = |event: &str| {
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);

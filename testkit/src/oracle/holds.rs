@@ -1,4 +1,4 @@
-//! Holds of the oracle. A hold has the charges that were made under an id, and their settlement.
+//! The holds that the oracle knows. For each hold, the oracle keeps the charges and the settlement.
 
 use std::collections::BTreeMap;
 
@@ -224,8 +224,8 @@ impl Hold {
         }
     }
 
-    /// Lets the hold lapse. Its unspent part under each policy with `refund-lapsed` is refunded as
-    /// of the time of the lapse, by the function `change`.
+    /// Lets the hold lapse. For each charge under a policy with `refund-lapsed`, calls `change` to
+    /// refund the unspent part. `change` returns the refunded amount.
     pub(super) fn lapse(&mut self, mut change: impl FnMut(&Charge<'_>, Change) -> u64) {
         let refund = |(place, charge): (usize, &HeldCharge)| {
             let (policy, tenant, subject, _) = charge;

@@ -153,7 +153,7 @@ impl<S: Store> Layer<S> for Faults {
     }
 }
 
-/// Returns a strategy for plans. The number of faults in a plan is in the range `calls`.
+/// Returns a strategy for plans of faults. The number of faults in a plan is in the range `calls`.
 pub fn plan(calls: Range<usize>) -> impl Strategy<Value = Vec<Fault>> {
     let before = prop::sample::select(vec![
         ErrorKind::ReadOnly,
@@ -166,8 +166,8 @@ pub fn plan(calls: Range<usize>) -> impl Strategy<Value = Vec<Fault>> {
     let fault = prop_oneof![
         3 => Just(Fault::None),
         1 => before.prop_map(Fault::Before),
-        // An error that does not say whether the call was charged can occur before or after the
-        // store executes the call.
+        // Some errors do not say whether the call was charged. Such an error can occur before or
+        // after the store executes the call.
         1 => after.clone().prop_map(Fault::Before),
         1 => after.prop_map(Fault::After),
         1 => Just(Fault::Late),

@@ -73,8 +73,8 @@ impl Store for ModelStore {
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         let mut stored = self.lock();
         let now = self.clock.now();
-        // The clock stands still at the last representable time. A record can recover after this
-        // time, so no record is dropped.
+        // The clock cannot show a time after `Timestamp::MAX`, but a record can recover after this
+        // time. So at this time, the store drops no record.
         if self.drops_recovered && now < Timestamp::MAX {
             stored.records.retain(|_, record| record.recovers_at().is_none_or(|at| at > now));
             stored.calls.retain(|_, known| known.expires_at_micros > now.as_micros());

@@ -27,8 +27,8 @@ pub(super) fn b11_b15_every_state_ends_within_the_stated_bound<F: Fixture>(fixtu
     });
 }
 
-/// Without defect B12, even if a state recovers within a microsecond, the second call of the same
-/// instant counts the charge of the first call.
+/// Without defect B12, the second of two calls at the same instant counts the charge of the first
+/// call, even if the state recovers within a microsecond.
 pub(super) fn b12_the_second_call_sees_the_first<F: Fixture>(fixture: &F) {
     for text in [
         "p: token-bucket 1000000/1s burst 1",
@@ -53,7 +53,7 @@ pub(super) fn b12_the_second_call_sees_the_first<F: Fixture>(fixture: &F) {
 }
 
 /// Without defect B13, a state counts until it cannot be distinguished from a fresh state, and no
-/// longer (rule 5 of the design).
+/// longer.
 pub(super) fn b13_a_state_lives_until_it_no_longer_matters<F: Fixture>(fixture: &F) {
     for policy in each() {
         for (used, at) in [(1, 0), (5, 0), (3, 7), (5, 9)] {
@@ -88,8 +88,7 @@ pub(super) fn b13_a_state_lives_until_it_no_longer_matters<F: Fixture>(fixture: 
     });
 }
 
-/// Rule 5 of the design: a fresh, a recovered and a reset state return the same answers to all
-/// later calls.
+/// Checks that a fresh, a recovered and a reset state return the same answers to all later calls.
 pub(super) fn fresh_recovered_and_reset_keys_decide_alike<F: Fixture>(fixture: &F) {
     for policy in each() {
         for at in [40, 43] {
@@ -107,8 +106,8 @@ pub(super) fn fresh_recovered_and_reset_keys_decide_alike<F: Fixture>(fixture: &
                     for subject in ["fresh", "recovered", "reset"] {
                         answers.push(harness.ask(Operation::Acquire, &[charge(subject)]).await);
                     }
-                    // Each subject has its own phase, so that the answers for different subjects
-                    // differ.
+                    // Under a phased policy, the windows of different subjects end at different
+                    // times, so the answers for these subjects differ.
                     if !policy.to_string().contains("phased") {
                         check_eq!(
                             answers[0],
@@ -169,8 +168,8 @@ pub(super) fn b17_no_two_subjects_share_a_state<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Without defect B17, different policies have different states. This is true even if the texts of
-/// policy, tenant and subject are equal when they are joined.
+/// Without defect B17, different policies have different states. For example, the policy `a` with
+/// the subject `b.c` and the policy `a.b` with the subject `c` share no state.
 pub(super) fn b17_no_two_policies_share_a_state<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let keys: [(&str, &[u8], &[u8]); 21] = [
@@ -230,8 +229,8 @@ pub(super) fn b17_subjects_are_as_long_as_they_may_be<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Without defect B19, a reset removes the state and the block of the named subject, and nothing of
-/// other subjects.
+/// Without defect B19, a reset removes the state and the block of the named subject, and changes
+/// nothing for other subjects.
 pub(super) fn b19_a_reset_is_of_one_subject<F: Fixture>(fixture: &F) {
     each_case(fixture, async |harness, policy| {
         let charge = |subject| [Charge::new(&policy, subject).cost(5)];

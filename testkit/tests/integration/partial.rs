@@ -172,8 +172,8 @@ fn a_store_that_supports_nothing_fails() {
     assert!(failed >= properties().len() - 3, "{failed} of {}", properties().len());
 }
 
-/// Checks that the suite never skips a supported policy. The suite calls `supports` at least once
-/// per case.
+/// Checks that the suite runs each case with a policy that the store supports. The test counts the
+/// calls of `supports`: the suite makes at least one per case.
 #[test]
 fn supported_policies_are_asked_for() {
     use std::sync::atomic::{AtomicUsize, Ordering};

@@ -18,7 +18,8 @@ use tidegate_cluster::{Call, Charge, ClusterStore, Decision, Error, Policy, Stor
 
 use node::Node;
 
-/// A subject in the first half of the slots, and a subject in the second half of the slots.
+/// A subject whose slot is in the first half of all slots, and a subject whose slot is in the
+/// second half.
 const LOW: &str = "low-1";
 const HIGH: &str = "high-2";
 

@@ -27,7 +27,7 @@ ttl = string.format('%d', ttl)
 ---
 --- Outputs:
 ---   expires_at         the time until which the key must live
----   keeps_ttl          whether the key already lives that long
+---   keeps_ttl          whether the key already lives until expires_at
 if op == ACQUIRE then
   if expires_at <= expires_at_before then
     expires_at, keeps_ttl = expires_at_before, true

@@ -22,9 +22,9 @@ end
 if as_list then
   --- @inline lib/write.list
 elseif offset then
-  -- The script has read only the end of the string. If the string is longer than the size in its
-  -- foot (the fixed-size end of the log), the value is foreign, because the next call would read
-  -- the old end of the string again.
+  -- The script has read only the end of the string, so it has not checked the size of the string.
+  -- If the string is longer than the written end, the value is foreign: the next call would read
+  -- the old bytes after the written end.
   if call('SETRANGE', key, string.format('%d', offset), after) > offset + #after then
     admits = nil
   elseif not keeps_ttl then
@@ -39,9 +39,9 @@ end
 --- @section list
 --- Writes a list.
 ---
---- Inputs: value and is_list, which describe the key before the write. Outputs of the rule that are
---- inputs here: from and to (the bounds of LTRIM), chunk and chunks (elements to add before the
---- last element).
+--- Inputs: value and is_list, which describe the key before the write, and four outputs of the
+--- rule: from and to (the bounds of LTRIM), chunk and chunks (elements to add before the last
+--- element).
 if not is_list then
   -- A server checks for lack of memory only before the first write of a script, and UNLINK is a
   -- write. So the script unlinks only a key that exists.

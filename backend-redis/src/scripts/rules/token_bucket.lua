@@ -1,6 +1,6 @@
 --- Token bucket with continuous refill, and GCRA. A cost is admitted if and only if debt + cost *
---- unit <= capacity * unit. A unit of debt is 1/unit of a token. Twin of
---- core/src/algorithm/token_bucket.rs. lib/rules.lua describes the inputs and outputs.
+--- unit <= capacity * unit. A unit of debt is 1/unit of a token. core/src/algorithm/token_bucket.rs
+--- decides in the same way. lib/rules.lua describes the inputs and outputs.
 local capacity, unit, refill, tick = p1, p2, p3, p4
 local time, debt, recovers_at, expires_at_before = 0, 0, 0, 0
 local written_time, written_debt = 0, 0
@@ -37,8 +37,9 @@ local booked = debt + cost * unit
 admits = cost <= capacity and (wait <= 0 or wait <= max_wait and booked <= MAX_EXACT)
 
 local was_there = debt > 0
--- If nothing is written, the state ends at `recovers_at` in its value. The policy that wrote the
--- value computed this time, which is possibly earlier than the end by the current policy.
+-- If the script writes nothing, the state ends at `recovers_at` in its value. The policy that wrote
+-- the value computed this time. If the current policy refills more slowly, the state ends earlier
+-- than the current policy would compute.
 if was_there then d = recovers_at end
 local writes = op == ACQUIRE and admits
 if writes then -- take
@@ -57,7 +58,7 @@ elseif op == UNDO and was_there then -- undo
   writes = between >= 0 and undone > 0
   if writes and undone >= debt then
     writes, time, debt, after = false, 0, 0, false
-  elseif writes then -- The time of the state stays, so that other undos are equally exact.
+  elseif writes then -- Keep the time of the state, so that later undos are equally exact.
     time, debt = written_time, written_debt - undone
   end
 end

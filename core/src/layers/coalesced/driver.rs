@@ -32,8 +32,8 @@ impl<S: Store> Driver<S> {
                 return;
             };
             send(&*self.store, batch).await;
-            // The task yields, so that the callers that now have their answers can make their next
-            // calls. These calls then form one batch.
+            // During this yield, the callers of the previous batch receive their answers and make
+            // their next calls, so that these calls form one batch.
             yield_now().await;
         }
     }
@@ -58,7 +58,8 @@ async fn send(store: &impl Store, batch: Vec<WaitingCall>) {
     };
     let mut answers = answers.unwrap_or_default().into_iter();
     for caller in callers {
-        // Sending fails if the caller is cancelled, because the channel is then closed.
+        // If the caller is cancelled, its channel is closed. Then `send` fails, and nothing needs
+        // the answer.
         let _ = caller.send(answers.next().unwrap_or_else(|| Err(missing())));
     }
 }
@@ -73,8 +74,8 @@ async fn decide(store: &impl Store, calls: &[Call<'_>]) -> Vec<Result<Decision, 
 /// Returns the answers to a batch, or `None` if all callers are cancelled before the answers
 /// arrive.
 ///
-/// If all callers are cancelled, the batch is dropped, like a single call with a cancelled caller.
-/// The next batch does not wait for the answers to the dropped batch.
+/// If all callers are cancelled, the batch is cancelled too, so that the next batch does not wait
+/// for its answers.
 async fn answers_while_needed<T>(
     answers: impl Future<Output = T>,
     callers: &mut [AnswerSender],
@@ -88,8 +89,8 @@ async fn answers_while_needed<T>(
     .await
 }
 
-/// Returns `Ready` when all callers are cancelled. The first `cancelled` callers of the list are
-/// known to be cancelled.
+/// Returns `Ready` when all callers are cancelled. `cancelled` is the number of callers at the
+/// start of the list that are already known to be cancelled.
 fn poll_all_cancelled(
     callers: &mut [AnswerSender],
     cancelled: &mut usize,

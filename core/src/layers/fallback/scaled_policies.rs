@@ -1,6 +1,6 @@
-//! A cache of scaled policies, so that the fallback store always gets the same object for a policy.
-//! A store recognizes a policy object that it has received before, without a comparison of all
-//! fields.
+//! A cache of policies that are scaled to a share of their limit. With the cache, the fallback
+//! store always gets the same object for a policy. If a store gets the same policy object again, it
+//! need not compare all fields of the policy.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};

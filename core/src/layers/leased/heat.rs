@@ -5,12 +5,12 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// A table of fixed size that finds the calls that are made often, among any number of other calls.
 ///
-/// Each slot counts one candidate by the majority vote of Boyer and Moore ("MJRTY", 1981). A call
-/// of the candidate increments the count, and any other call decrements the count. At 0, the next
-/// call becomes the candidate. So in a flood of calls that are made once each, no call becomes hot.
-/// A frequent call becomes hot if it makes the majority of the calls of its slot. The counts start
-/// again at 0 in each span. A concurrent update of one slot is possibly lost, and then a call
-/// becomes hot a little later.
+/// Each slot has a candidate call and a count, as in the majority vote of Boyer and Moore ("MJRTY",
+/// 1981). If a call in the slot is the candidate, the count grows by 1. If it is another call, the
+/// count shrinks by 1. At 0, the next call becomes the candidate. So in a flood of calls that are
+/// made once each, no call becomes hot. A frequent call becomes hot if it makes up the majority of
+/// the calls in its slot. The counts start again at 0 in each span. If two threads update a slot
+/// concurrently, one update is possibly lost, and a call becomes hot a little later.
 #[derive(Debug)]
 pub(super) struct Heat {
     slots: Box<[AtomicU64]>,

@@ -52,9 +52,9 @@ fn send<'a, S: Store + 'static, C: Clock + 'static>(
     }
 }
 
-/// Sends a call to the store if its answer depends on the whole remaining budget. If the store has
-/// enough for the whole cost, the chunks stay on this node, so that a small share of such calls
-/// does not switch leases off.
+/// Sends a call whose answer depends on the whole remaining amount, such as an acquire up to. If a
+/// peek shows that the store admits the whole cost, the chunks stay on this node, so that a few
+/// such calls do not end the use of leases. If not, the node first returns its chunks.
 async fn send_if_enough<S: Store + 'static, C: Clock + 'static>(
     keeper: &Arc<Keeper<S, C>>,
     sent: StoreCall<'_>,
@@ -71,8 +71,8 @@ async fn send_if_enough<S: Store + 'static, C: Clock + 'static>(
             return send_after_barrier(keeper, call).await;
         }
     }
-    // Other callers possibly use the budget after the peek. If the store then refuses the call, it
-    // is sent again.
+    // After the peek, other callers possibly use the remaining amount. If the store then refuses
+    // this call, `send` returns the chunks and sends the call again.
     send(keeper, sent).await
 }
 
@@ -133,8 +133,8 @@ async fn send_many<S: Store + 'static, C: Clock + 'static>(
     let calls: Vec<_> = all_sent.iter().map(|sent| sent.call).collect();
     let mut pauses = Vec::new();
     for call in &calls {
-        // The layer sends no peek before a batch, because the peek would not see the charges of
-        // earlier calls of the batch.
+        // No peek is sent before a batch, because the peek would not see the charges of earlier
+        // calls of the batch.
         if Barrier::before(call) != Barrier::None {
             pauses.push(return_chunks(keeper, call).await);
         }

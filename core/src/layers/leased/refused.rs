@@ -12,8 +12,8 @@ use super::todo::Todo;
 use crate::layers::generations::Keys;
 use crate::{Call, Clock, Decision, Error, Operation, Outcome, Store};
 
-/// The maximum number of times that a refused acquire is sent again. Once suffices, unless chunks
-/// for other callers are fetched or returned at the same time.
+/// The maximum number of times that a refused acquire is sent again. One retry is enough if no
+/// chunks for other callers are fetched or returned during the retry.
 pub(super) const MAX_RETRIES: usize = 3;
 
 pub(super) enum Cause {
@@ -21,7 +21,7 @@ pub(super) enum Cause {
     InFlight,
     /// The unspent cost in the chunks of these states on this node.
     Chunks(Keys),
-    /// Chunks that were returned after the call was sent.
+    /// Chunks of this node that were returned after the call was sent.
     Returned,
 }
 
@@ -53,7 +53,7 @@ pub(super) async fn resolve<S: Store + 'static, C: Clock + 'static>(
                     answer = Ok(decision);
                     break;
                 }
-                // No chunk is fetched for a while, because another chunk would cause refusals
+                // The leases fetch no chunk for a while, because another chunk would cause refusals
                 // again.
                 let until = now.saturating_add(table.settings.span_micros() / 4);
                 for state in states {
@@ -76,8 +76,8 @@ pub(super) async fn resolve<S: Store + 'static, C: Clock + 'static>(
     answer
 }
 
-/// Returns the cause of a refusal if the cause is in the chunks of this node. This is the case if,
-/// without the chunks of its state, each refused charge would possibly be admitted.
+/// Returns the cause of a refusal if chunks of this node have possibly caused it. Returns `None` if
+/// the answer is not a refusal, or if the store would refuse a charge even without these chunks.
 pub(super) fn cause<S: Store + 'static, C: Clock + 'static>(
     keeper: &Keeper<S, C>,
     call: &Call<'_>,
@@ -100,7 +100,8 @@ pub(super) fn cause<S: Store + 'static, C: Clock + 'static>(
         }
         let state = state_key(&charge, &table.hasher);
         // A chunk is first fetched, then used in its lease, and then in flight to the store. The
-        // reads follow this order, so that they also find a chunk that moves on between two reads.
+        // reads follow this order, so that they also find a chunk that is, for example, returned
+        // between two reads.
         let (mut is_fetching, mut unspent) = (false, 0_u64);
         table.visit_leases(state, |entry| {
             is_fetching |= entry.is_fetching;

@@ -14,7 +14,7 @@ const SLOTS: usize = 2 * MAX_POLICIES;
 #[derive(Debug)]
 pub(super) struct PolicyTable {
     slots: Box<[OnceLock<Box<PolicyCounters>>]>,
-    /// The number of used slots. An insertion locks this number, and a look-up locks nothing.
+    /// The number of used slots. An insertion locks this mutex, and a look-up locks nothing.
     used: Mutex<usize>,
     /// The counters of all policies that have no slot: one element for enforced policies, and one
     /// for shadows.
@@ -69,7 +69,7 @@ impl PolicyTable {
     #[cold]
     fn add(&self, policy: &Policy) -> &PolicyCounters {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another thread has possibly inserted the policy since the look-up.
+        // Another thread has possibly inserted the policy after the look-up of this thread.
         if let Some(counters) = self.find(policy) {
             return counters;
         }
@@ -105,8 +105,8 @@ impl PolicyCounters {
         }
     }
 
-    /// Returns the counters for holds. If several policies share the counters, `policy` can be any
-    /// of them.
+    /// Returns the counters for holds. If several policies share these counters, `policy` can be
+    /// any of these policies.
     pub(super) fn holds(&self, policy: &Policy) -> &HoldCounters {
         self.holds.get_or_init(|| {
             let shadow = if policy.is_shadow() { "true" } else { "false" };
@@ -124,8 +124,9 @@ impl PolicyCounters {
             && *self.name == *policy.name()
     }
 
-    /// Counts a verdict of a call. `is_admitted` is `true` if the whole call was admitted. In a
-    /// refused call, a policy that allows its charge has charged nothing.
+    /// Counts a verdict of a call. `is_admitted` is `true` if the whole call was admitted. If not,
+    /// a policy that allows its charge has charged nothing, so the verdict is counted as
+    /// `other-denied`.
     pub(super) fn count(&self, verdict: &Verdict, is_admitted: bool) {
         match verdict.outcome() {
             Outcome::Allowed if !is_admitted => self.other_denied.increment(1),

@@ -11,8 +11,8 @@ use crate::decision::held_of;
 use crate::telemetry::names;
 use crate::{Call, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Operation};
 
-/// The number of rows of metrics for single calls, and the index of the row for batches. The row of
-/// an operation is the index of the operation.
+/// The index of the row of metrics for batches. All earlier rows are for single calls, and the row
+/// of an operation is the index of the operation.
 const BATCH: usize = Operation::NAMES.len();
 
 /// The number of values of the label `operation`. The last value is `batch`. For a batch, only the
@@ -82,7 +82,7 @@ impl StoreMetrics {
         self.static_metrics.get_or_init(StaticMetrics::register)
     }
 
-    /// Counts an error of the store, including an error of a request for the store's time.
+    /// Counts an error that the store returned for a call, or for a request for the store's time.
     pub(super) fn count_error(&self, error: &Error) {
         increment(&self.static_metrics().errors, error.kind() as usize);
     }
@@ -135,7 +135,7 @@ impl StoreMetrics {
     }
 }
 
-/// `index` is the position of an error's kind in `ErrorKind::ALL`.
+/// Increments a counter. `index` is the position of an error's kind in `ErrorKind::ALL`.
 fn increment(counters: &[Counter], index: usize) {
     if let Some(counter) = counters.get(index) {
         counter.increment(1);

@@ -2,8 +2,8 @@
 
 use crate::split_mix::nth_split_mix;
 
-/// The number of shares to choose from, and the whole limit. If several limits are charged
-/// together, each field is the minimum over these limits.
+/// The number of shares to choose from, and the whole limit. If a request charges several limits,
+/// each field is the minimum over these limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShardWeights {
     shares: u64,
@@ -36,11 +36,12 @@ pub struct ShardPick {
 impl ShardPick {
     /// Picks the shards for a turn of round-robin routing.
     ///
-    /// Consecutive turns visit all shards in a circle. The shares of a limit differ by at most one.
-    /// In each round over the whole limit, the larger shares are visited once more than the others,
-    /// so that a single client is never refused too early. Clients begin at random turns. The
-    /// second shard is pseudo-random, and always the same for the same turn. So a peek has the same
-    /// result as the next acquire.
+    /// The shares of a limit differ by at most one. For example, a limit of 11 over 10 shards has
+    /// one share of 2 and nine shares of 1. Consecutive turns visit all shards in a circle. In each
+    /// round over the whole limit, which has 11 turns in this example, the larger shares are
+    /// visited once more than the others. So a single client is never refused too early. Clients
+    /// begin at random turns. The second shard is pseudo-random, and always the same for the same
+    /// turn, so a peek has the same result as the next acquire.
     ///
     /// ```
     /// use tidegate_core::no_semver::{ShardPick, ShardWeights};

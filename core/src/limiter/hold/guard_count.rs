@@ -58,9 +58,9 @@ impl<S> Limiter<S> {
     /// Counts a guard before the guard is created, so that [`guards_settled`](Self::guards_settled)
     /// waits for this guard too.
     ///
-    /// A layer that makes holds for its requests counts the guard before the layer sends the hold.
-    /// If the caller is cancelled while the hold is in flight, a task can then still create the
-    /// guard and settle the hold before the program ends.
+    /// A layer that makes holds for its requests calls this method before it sends a hold. If the
+    /// caller is cancelled while the hold is in flight, a task can then still create the guard and
+    /// settle the hold before the program ends.
     pub fn counted_guard(&self) -> CountedGuard {
         self.shared.guard_count.count()
     }

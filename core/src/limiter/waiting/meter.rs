@@ -6,8 +6,9 @@ use std::sync::OnceLock;
 #[cfg(feature = "metrics")]
 use crate::telemetry::names;
 
-/// The gauges for one limiter: the number of its waiting callers, and the maximum of this number.
-/// The gauges include the limiter until this value is dropped.
+/// The two gauges of waiting callers: their number, and the maximum of this number. Each gauge is a
+/// sum over all limiters. When this value is dropped, the maximum of its limiter is subtracted from
+/// the gauge.
 #[derive(Debug, Default)]
 pub(super) struct WaitersMeter {
     #[cfg(feature = "metrics")]

@@ -11,8 +11,8 @@ use tidegate_core::{
 
 use super::common::{policy, ready};
 
-/// A store that refuses every call: for an hour at a cost of 1, and for `cost` seconds at a larger
-/// cost.
+/// A store that refuses every call. A refusal has a wait of an hour if the cost is 1, and a wait of
+/// `cost` seconds otherwise.
 #[derive(Debug)]
 struct Refusing;
 
@@ -75,12 +75,11 @@ fn b46_a_million_random_subjects_stay_within_the_bound() {
         }
         assert!((1_500..3_000).contains(&stats.len()), "{stats:?}");
     });
-    // The maximum includes the buffer for subjects and the answers in flight, which belong to the
-    // test.
+    // The test itself allocates up to 8,000 bytes, for its buffer of subjects and for answers.
     let max = u64::try_from(MAX).unwrap() + 8_000;
     assert!(allocated.bytes_max <= max, "{} bytes at once", allocated.bytes_max);
-    // The measured memory is less than the counted memory. All entries share one policy, and the
-    // cache counts the size of the policy once per entry.
+    // All entries share one policy, but the cache counts the size of the policy once per entry. So
+    // the allocated memory is less than the counted memory.
     assert!(allocated.bytes_max > max / 3, "{} bytes at once", allocated.bytes_max);
     assert_eq!(allocated.bytes_current, 0, "all memory is released");
 }

@@ -38,8 +38,8 @@ fn while_the_store_is_unreachable_chunks_are_used_until_they_are_over() {
         };
         assert_eq!(degraded.answer, DegradedAnswer::FailedClosed);
         assert_eq!(degraded.reason, ErrorKind::Unavailable);
-        // A chunk is sized for half a span. So it admits at least the calls of a fifth of a span,
-        // and at most the calls of a span.
+        // The node has one or two chunks, and each chunk is sized for half a span. At one call per
+        // millisecond, these chunks admit at least 100 calls and at most the 500 calls of a span.
         assert!((100..=500).contains(&admitted), "{admitted}");
         sleep(Duration::from_secs(1)).await;
         assert!(store.inner().decide(Call::acquire(&charges)).await.is_err());
@@ -186,10 +186,10 @@ fn a_cost_that_does_not_fit_in_a_chunk_goes_to_the_store() {
     });
 }
 
-/// If a hold is answered late, the life of its chunk still begins when the hold was sent.
+/// The time of a chunk starts when its hold is sent, even if the answer to the hold arrives late.
 ///
-/// In this test, the task that returns the chunk sleeps by another clock. So only the deadline of
-/// the chunk ends the use of the chunk.
+/// The task that returns a chunk sleeps by Tokio's clock, but the leases use a manual clock. So in
+/// this test only the deadline of the chunk ends the use of the chunk.
 #[test]
 fn a_chunk_ends_a_span_or_a_window_after_it_was_sent() {
     let (second, long) = (Duration::from_secs(1), Duration::from_secs(10));
@@ -209,7 +209,8 @@ fn a_chunk_ends_a_span_or_a_window_after_it_was_sent() {
                 clock.advance(answered_after);
                 Faults::deliver(store.inner()).await;
                 settle_down().await;
-                // A chunk that is over on arrival is returned immediately.
+                // If the answer to the hold arrives after the deadline of the chunk, the node
+                // returns the chunk immediately.
                 let peek = store.inner().decide(Call::new(Operation::Peek, &charges)).await;
                 let charged = 1_000 - peek.unwrap().verdicts()[0].remaining();
                 assert_eq!(charged, if is_used { 2 + 4 } else { 2 }, "{text}");
@@ -234,7 +235,7 @@ fn a_refused_call_waits_for_a_chunk_in_flight() {
         let policy = policy("p: fixed-window 6/1h");
         let charges = [Charge::new(&policy, "s")];
         make_hot(&store, &charges).await;
-        // A cost of 2 is used, and the other 4 of the limit are in the chunk.
+        // The limit is 6. A cost of 2 is used, and a cost of 4 is charged for the chunk.
         let waits = store.decide(Call::acquire(&charges));
         let deliver = async {
             settle_down().await;
@@ -246,8 +247,8 @@ fn a_refused_call_waits_for_a_chunk_in_flight() {
     });
 }
 
-/// If a chunk were charged while a reset is in flight, the reset would remove the charge of the
-/// chunk.
+/// While a reset is in flight, the node fetches no chunk, even if the caller is cancelled.
+/// Otherwise the reset could remove the charge of a chunk.
 #[test]
 fn no_chunk_is_fetched_while_the_reset_of_a_cancelled_caller_is_in_flight() {
     let policy = policy("p: fixed-window 1000/1h");
@@ -273,7 +274,9 @@ fn no_chunk_is_fetched_while_the_reset_of_a_cancelled_caller_is_in_flight() {
             let is_answered = timeout(Duration::from_millis(1), store.decide_many(calls)).await;
             assert!(is_answered.is_err());
             assert_eq!(store.inner().as_layer().in_flight(), 1);
-            // The node fetches no chunk for a quarter of a span after it has returned a chunk.
+            // After the return of an unused chunk, the node fetches no chunk for a quarter of a
+            // span. This second is longer, so from now on only the reset in flight prevents a
+            // fetch.
             clock.advance(Duration::from_secs(1));
             for _ in 0..20 {
                 acquire().await;
@@ -293,8 +296,8 @@ fn no_chunk_is_fetched_while_the_reset_of_a_cancelled_caller_is_in_flight() {
 
 type LateStore = LeasedStore<FaultyStore<ModelStore>, ManualClock>;
 
-/// Creates a store that delays the answer to its third call until the next delivery. This call is
-/// the first hold.
+/// Creates a store with leases whose third call gets a late answer: the answer arrives when the
+/// test delivers it. The third call is the first hold.
 fn with_late_hold(lease: Lease) -> (LateStore, ManualClock) {
     let clock = ManualClock::default();
     let plan = vec![Fault::None, Fault::None, Fault::Late];

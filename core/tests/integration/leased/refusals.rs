@@ -43,7 +43,8 @@ async fn node_with_last_chunks(
     (store, LIMIT - used - left)
 }
 
-/// Runs the test at many times in the life of the chunks, until all chunks are returned.
+/// Runs the test 300 times, at different times after the load: 0 ms, 2 ms, and so on up to 598 ms.
+/// Within these 598 ms, the node returns all its chunks.
 fn at_many_times(test: &impl AsyncFn(&Arc<Server>, Policy, NodeStore, u64)) {
     let mut total_held = 0;
     for after in (0..600).step_by(2) {
@@ -96,7 +97,8 @@ fn an_acquire_up_to_gets_the_unspent_cost_of_the_node_at_any_time() {
     });
 }
 
-/// The chunks are returned by the caller that closes the store, and not by a task.
+/// The caller of `close` returns the chunks, not a task. A concurrent call that needs the cost of
+/// these chunks must wait and then be admitted.
 #[test]
 fn the_chunks_of_a_closing_store_are_admitted_at_any_time() {
     at_many_times(&async |_, policy, store, held| {

@@ -98,7 +98,8 @@ proptest! {
     }
 }
 
-/// If the booked places are whole milliseconds apart, callers proceed exactly in time.
+/// Timers have a resolution of a millisecond. If all booked places are at whole milliseconds, each
+/// caller proceeds exactly in time.
 #[test]
 fn on_the_timers_grid_no_caller_is_late() {
     crate::run(async {
@@ -160,7 +161,8 @@ fn a_wait_beyond_the_maximum_is_an_error_immediately() {
             d.to_string(),
             "wait-too-long: the wait would be 3s; it must be at most 2s (`max_wait`)"
         );
-        // At 2 s the third caller has proceeded. The refused caller has booked nothing.
+        // It is 2 s now, because the third caller has waited for 2 s. The refused caller has booked
+        // nothing, so the next place is free after 1 s.
         assert_eq!(limiter.subject("s").reserve(ms(9_000)).await.unwrap().wait(), ms(1_000));
     });
 }

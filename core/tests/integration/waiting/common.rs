@@ -147,8 +147,9 @@ pub(crate) fn micros(span: Duration) -> u64 {
     span.as_micros() as u64
 }
 
-/// Checks that at most `capacity + more + rate · t` was admitted in each interval, if the clock has
-/// a resolution of `grain` microseconds. `admissions` contains times in microseconds and costs.
+/// Checks that at most `capacity + more + rate · t` was admitted in each interval of length `t`.
+/// The times are exact to `grain` microseconds. `admissions` contains times in microseconds and
+/// costs.
 pub(crate) fn check_bound(
     bucket: Bucket,
     admissions: &[(u64, u64)],

@@ -8,6 +8,7 @@ use tidegate_memory::MemoryStore;
 use super::common::{RecordCalls, Slow, limiter, ms, settle, tasks};
 
 /// B52: a thousand callers are dropped while their calls are in flight or while they wait.
+/// Afterwards, no task and no waiter must be left.
 #[test]
 fn b52_no_task_and_no_waiter_is_left_when_all_callers_are_dropped() {
     crate::run(async {

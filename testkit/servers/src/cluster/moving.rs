@@ -66,7 +66,7 @@ impl Cluster {
         let result = set_slot(from, slot, &["NODE", &id]).await;
         let port = self.node(to).port();
         // If the old node already knows the new owner and has become its replica, the old node
-        // rejects the command, which is not an error.
+        // rejects the command. This is not an error.
         if let Err(error) = result
             && View::query(from).await?.owner(slot).is_none_or(|owner| owner.port != port)
         {

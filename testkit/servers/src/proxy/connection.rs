@@ -95,8 +95,8 @@ async fn forward(
     passing: impl FnMut(&[u8]),
 ) -> End {
     let (sender, receiver) = mpsc::unbounded_channel();
-    // The proxy reads new bytes while earlier bytes wait for their delivery, so that the bytes of
-    // each read are late only by their own delay.
+    // The proxy reads new bytes while earlier bytes wait for their delivery. So the bytes of each
+    // read are late only by their own delay, and not also by the delays of earlier bytes.
     let (end, _) = tokio::join!(read(from, sender, fate), deliver(receiver, to, passing));
     end
 }
@@ -135,7 +135,7 @@ async fn deliver(
     while let Some((at, bytes)) = deliveries.recv().await {
         sleep_until(at).await;
         // The bytes are counted before they are written. So when a client has received an answer,
-        // the counts include the request of the answer.
+        // the counts already include the request that the server has answered.
         passing(&bytes);
         to.write_all(&bytes).await?;
     }
