@@ -102,7 +102,8 @@ impl<'c, 'a> SlotRequest<'c, 'a> {
         }
     }
 
-    /// Calls `decided` for each call that the replies decide. Returns the plan for the other calls.
+    /// Runs the closure `decided` for each call that the replies decide. Returns the plan for the
+    /// calls that are not decided yet.
     pub(crate) fn finish(
         self,
         replies: Result<Vec<protocol::Reply>, Error>,

@@ -362,7 +362,7 @@ async fn only_differences_of_totals_count() {
             let mut raise = |at: usize| {
                 let mut total = [0; 8];
                 total[..7].copy_from_slice(&log[at..at + 7]);
-                // The scripts store the total 2^53 instead of 0.
+                // A total wraps around at 2^53, and the scripts store 2^53 instead of 0.
                 let total = u64::from_le_bytes(total) + raised_by;
                 let total = if total > 1 << 53 { total - (1 << 53) } else { total };
                 log[at..at + 7].copy_from_slice(&total.to_le_bytes()[..7]);

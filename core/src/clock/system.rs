@@ -182,8 +182,8 @@ impl Cycles {
 
     /// Reads the counter, and immediately afterwards the system's clock, as nanoseconds since the
     /// start of the clock. The two readings are within a microsecond, unless the thread is
-    /// interrupted several times. Because the counter is read first, a calibration from these
-    /// readings is not late: at its start, it shows at least the time of the system's clock.
+    /// interrupted several times. The counter is read first. So at the counter value of this
+    /// reading, a calibration shows at least the time that the system's clock had then.
     fn both(&self) -> (u64, u64) {
         let (mut cycles, mut nanos) = (0, 0);
         for _ in 0..4 {

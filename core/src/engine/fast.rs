@@ -22,8 +22,9 @@
 //!   write to the memory for the caller's result.
 //! * A result that the caller drops must be cheap to drop inline. So an error consists of two small
 //!   boxes, and the rare parts of a decision are behind one box.
-//! * The code of each algorithm has its own return (`decide_inline`). If the code paths joined
-//!   before the return, they would exchange their values in memory.
+//! * In `decide_inline`, the code of each algorithm returns by itself. If the code of all
+//!   algorithms ended in one common return, it would pass its results to this return through
+//!   memory.
 //! * Divisors are `NonZero`. A division that can panic is executed even if its result is not used.
 //! * A verdict is five whole words, so that copies move whole words. A load of 16 bytes would stall
 //!   if its two words had just been stored separately.

@@ -15,7 +15,8 @@ else
 end
 
 --- @section log
---- Writes a log: a list, the end of a string, or a whole string.
+--- Writes a log. A long log is stored as a list, and a short log as a string. If the rule has
+--- changed only the end of the string, the script overwrites only that end.
 ---
 --- Inputs: the outputs as_list and offset of the rule, and the inputs of the section `list`.
 --- Output: admits (`nil` if the log is a foreign value).

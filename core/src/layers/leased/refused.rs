@@ -19,7 +19,7 @@ pub(super) const MAX_RETRIES: usize = 3;
 pub(super) enum Cause {
     /// A chunk that is being fetched from the store or returned to the store.
     InFlight,
-    /// The unspent cost in the chunks of these states on this node.
+    /// The unspent cost in the chunks of this node. The chunks belong to the states of these keys.
     Chunks(Keys),
     /// Chunks of this node that were returned after the call was sent.
     Returned,

@@ -38,8 +38,9 @@ fn while_the_store_is_unreachable_chunks_are_used_until_they_are_over() {
         };
         assert_eq!(degraded.answer, DegradedAnswer::FailedClosed);
         assert_eq!(degraded.reason, ErrorKind::Unavailable);
-        // The node has one or two chunks, and each chunk is sized for half a span. At one call per
-        // millisecond, these chunks admit at least 100 calls and at most the 500 calls of a span.
+        // The node has one or two chunks. A new chunk suffices for the calls of half a span, which
+        // are 250 calls at one call per millisecond. So two chunks admit at most 500 calls. A chunk
+        // that is partly spent admits fewer, but at least 100.
         assert!((100..=500).contains(&admitted), "{admitted}");
         sleep(Duration::from_secs(1)).await;
         assert!(store.inner().decide(Call::acquire(&charges)).await.is_err());

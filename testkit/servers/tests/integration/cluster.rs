@@ -18,7 +18,8 @@ async fn all(cluster: &Cluster, command: &[&str]) -> Vec<String> {
     replies
 }
 
-/// Returns a key whose slot belongs to `node`. No slot must have been moved before.
+/// Returns a key whose slot belongs to `node`. Call this function only before the first slot is
+/// moved, because it looks only at the first range of slots.
 async fn key_on(cluster: &Cluster, node: usize) -> String {
     let slots = cluster.slots_of(node).await.unwrap();
     let is_there = |key: &String| slots[0].contains(&Cluster::slot_of(key.as_bytes()));
