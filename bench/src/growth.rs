@@ -1,4 +1,5 @@
-//! The cost of a decision as subjects, limits, connections and charges become more.
+//! Measures how the cost of a decision grows with the number of subjects, limits, connections,
+//! threads and charges.
 
 use std::hint::black_box;
 use std::sync::{Arc, Barrier};
@@ -61,8 +62,8 @@ impl Options {
 struct Sample {
     /// The CPU time in nanoseconds.
     cpu: u64,
-    /// The bytes of subjects, limits and connections. For threads, this is the number of times that
-    /// a thread waited for a lock, per million checks.
+    /// The bytes per subject; for limits and connections, the bytes of the server. For threads,
+    /// this is the number of times that a thread waited, per million checks.
     other: Option<u64>,
 }
 
@@ -213,7 +214,7 @@ fn waits_of_thread() -> Outcome<u64> {
     Ok(line.ok_or("the number of waits is unknown")?.trim().parse()?)
 }
 
-/// The number of subjects of calls with several charges, which the calls use in turn.
+/// The number of subjects. Calls with several charges use the subjects in turn.
 const SUBJECTS: usize = 1_000;
 
 /// The number of callers on the connection to Redis.
@@ -239,7 +240,8 @@ impl Charges {
     }
 }
 
-/// Measures calls of Redis with this number of charges.
+/// Measures calls with this number of charges on Redis. Returns the nanoseconds of the server's CPU
+/// time per charge.
 async fn redis_nanos_per_charge(count: usize, decisions: u64) -> Outcome<u64> {
     let server = Server::start().await?;
     let load =
@@ -266,7 +268,8 @@ impl Load for RedisCharges {
     }
 }
 
-/// Measures calls of the memory store with this number of charges.
+/// Measures calls with this number of charges on the memory store. Returns the nanoseconds per
+/// charge.
 fn nanos_per_charge(count: usize, decisions: u64) -> Outcome<u64> {
     let all = Charges::new(count)?;
     let calls: Vec<_> = all.subjects.iter().map(|subject| all.charges(subject)).collect();

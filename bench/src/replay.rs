@@ -1,4 +1,5 @@
-//! The speed of a whole replay on one core, from the file to the report of one policy.
+//! Measures the speed of a whole replay on one core, from reading the file to printing the report
+//! of one policy.
 
 use std::fs::File;
 use std::io::BufWriter;

@@ -5,7 +5,7 @@
 
 use std::process::Command;
 
-/// Returns the output of the program with these arguments.
+/// Runs the benchmark program with these arguments, and returns its output.
 fn report_of(arguments: &[&str]) -> String {
     let mut program = Command::new(env!("CARGO_BIN_EXE_tidegate-bench"));
     let output = program.args(arguments).output().expect("it starts");
@@ -14,9 +14,9 @@ fn report_of(arguments: &[&str]) -> String {
     report.into_owned()
 }
 
-/// A row of throttlecrab is measured only if throttlecrab is installed, and a row of leases only if
-/// the server accepts the limit. This needs the tidegate-server that `./test` builds, or
-/// TIDEGATE_SERVER.
+/// Checks the rows of `compare`. A row of throttlecrab is measured only if throttlecrab is
+/// installed, and a row of leases only if the server accepts the limit. The test needs the
+/// tidegate-server that `./test` builds, or the program that TIDEGATE_SERVER names.
 #[test]
 fn a_short_comparison_measures_each_row_and_judges_none() {
     let report = report_of(&["compare", "--short"]);
@@ -35,7 +35,8 @@ fn a_short_comparison_measures_each_row_and_judges_none() {
     }
 }
 
-/// This needs the tidegate-server that `./test` builds, or TIDEGATE_SERVER.
+/// Checks the rows of `growth`. The test needs the tidegate-server that `./test` builds, or the
+/// program that TIDEGATE_SERVER names.
 #[test]
 fn the_table_of_growth_has_a_row_for_each_number() {
     let tiny = ["--rounds", "1", "--millis", "20", "--decisions", "1000", "--max", "1000"];
@@ -65,8 +66,8 @@ fn the_benchmark_of_redis_measures_everybody_and_judges_every_ratio() {
     {
         assert_eq!(rows(heading), 1, "{heading} in {report}");
     }
-    // Each contender has an allowed and a denied row at 1, 64 and 512 callers, and a row for its
-    // memory.
+    // Each contender has a row of allowed calls and a row of denied calls at 1, 64 and 512 callers,
+    // and a row for its memory.
     for name in ["**sliding log** of 100 ", "sorted set of 10,000 ", "widely used GCRA script "] {
         assert_eq!(rows(&format!("| {name}|")), 7, "{name} in {report}");
     }
@@ -164,8 +165,9 @@ fn the_benchmark_of_memory_measures_everybody_and_judges_every_ratio() {
     assert_eq!(rows("- met") + rows("- NOT MET"), 19, "{report}");
 }
 
-/// The report has rows of throttlecrab only if throttlecrab is installed. This needs the
-/// tidegate-server that `./test` builds, or TIDEGATE_SERVER.
+/// Checks the rows of `server`. The report has rows of throttlecrab only if throttlecrab is
+/// installed. The test needs the tidegate-server that `./test` builds, or the program that
+/// TIDEGATE_SERVER names.
 #[test]
 fn the_benchmark_of_servers_measures_each_and_says_if_throttlecrab_is_missing() {
     let tiny = ["--rounds", "1", "--millis", "20", "--subjects", "100", "--stored", "1000"];

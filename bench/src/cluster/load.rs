@@ -1,4 +1,5 @@
-//! Callers on one connection to each node, and the CPU time of the nodes and of the client.
+//! Makes calls on one connection to each node. Measures the CPU time of the nodes and of the
+//! client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,7 @@ pub(crate) struct Sample {
     pub(crate) busiest: u64,
 }
 
-/// Measures a scenario once, after a tenth of its calls.
+/// Makes a tenth of the calls of a scenario to warm up, and then measures the scenario once.
 pub(crate) async fn sample(
     sites: &Sites,
     scenario: Scenario,
@@ -37,7 +38,7 @@ pub(crate) async fn sample(
 
     let (nodes_before, client_before) = (cpu_times(&site.cluster).await?, thread_time());
     let run = drive(&load, options.callers, 0..calls).await?;
-    // All calls are made on this thread.
+    // The client makes all calls on this thread, so its CPU time is the CPU time of this thread.
     let client = thread_time().saturating_sub(client_before);
     let nodes_after = cpu_times(&site.cluster).await?;
 

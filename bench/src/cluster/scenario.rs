@@ -91,7 +91,6 @@ impl Scenario {
         }
     }
 
-    /// Returns the number of decisions in a batch.
     pub(crate) fn batch(self) -> usize {
         match self {
             Self::Tenants { batch, .. } => batch,

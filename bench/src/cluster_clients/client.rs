@@ -16,14 +16,14 @@ use crate::Outcome;
 /// A client with its settings.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
-    /// The cluster connection with its default settings: 16 retries, within the response timeout of
-    /// one call.
+    /// The cluster connection of the crate `redis` with its default settings: 16 retries. A call
+    /// and its retries together have one response timeout.
     Cluster,
-    /// The cluster connection with this time for all retries together.
+    /// The cluster connection of the crate `redis`. A call and its retries together have this time.
     ClusterWithTime(Duration),
     /// The cluster connection without retries.
     ClusterWithoutRetries,
-    /// A connection for each node, and a table of slots.
+    /// One connection to each node, and a table with the node of each slot.
     PerNode,
 }
 
@@ -79,7 +79,8 @@ impl Client {
     }
 }
 
-/// A connection for each node, by its address, and the address of the node of each slot.
+/// One connection to each node, by the node's address. `slots` has the address of the node of each
+/// slot.
 pub(super) struct PerNode {
     connections: HashMap<String, MultiplexedConnection>,
     slots: Vec<String>,
@@ -104,7 +105,8 @@ impl PerNode {
         Ok(Client::PerNode(Arc::new(Self { connections, slots })))
     }
 
-    /// Sends a command, and sends it again only if the answer shows that it was not executed.
+    /// Sends a command to the node of its slot. If the answer is a redirection, the node has not
+    /// executed the command, and the client sends it to the other node.
     async fn send(&self, key: &str, command: &Cmd) -> RedisResult<u64> {
         let slot = Cluster::slot_of(key.as_bytes());
         let node = &self.slots[usize::from(slot)];

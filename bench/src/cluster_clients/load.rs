@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use super::client::Client;
 use crate::Outcome;
 
-/// Callers, one for each key, that call until the time is over.
+/// A load: one caller for each key. Each caller makes calls until the time is over.
 #[derive(Debug)]
 pub(super) struct Load {
     pub(super) keys: Vec<String>,
@@ -92,7 +92,8 @@ impl Seen {
 }
 
 impl fmt::Display for Seen {
-    /// Writes the cells of a table: calls, errors, latencies in milliseconds.
+    /// Writes the cells of a table: calls, errors, latencies in milliseconds, and the longest time
+    /// without an answer.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let millis = |time: Duration| {
             format!("{}.{:02} ms", time.as_millis(), time.as_micros() % 1_000 / 10)

@@ -1,4 +1,4 @@
-//! The time of a refusal by the deny cache, compared with a check on the memory store.
+//! Compares the time of a refusal by the deny cache with the time of a check on the memory store.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use crate::harness::middle;
 
 const CALLS: u32 = 1_000_000;
 
-/// The numbers of subjects, which the calls use in turn.
+/// The numbers of subjects. The calls use the subjects in turn.
 const SUBJECTS: [usize; 2] = [1, 10_000];
 
 /// Measures and prints.
@@ -34,13 +34,14 @@ pub(crate) fn report(rounds: usize) -> Outcome<()> {
     Ok(())
 }
 
-/// Returns the nanoseconds of each refused call.
+/// Returns the average time of a refused call, in nanoseconds.
 fn time(store: &impl Store, policy: &Policy, subjects: &[String]) -> Outcome<u128> {
     let ask = |subject: &String| {
         let charge = [Charge::new(policy, subject)];
         black_box(store.decide(black_box(Call::acquire(&charge))).into_ready().is_ok())
     };
-    // The first call is admitted. The refusal of the second call enters the cache.
+    // The policy admits the first call of each subject. The refusal of the second call enters the
+    // cache.
     for _ in 0..2 {
         subjects.iter().for_each(|subject| assert!(ask(subject)));
     }

@@ -67,7 +67,7 @@ pub(crate) async fn sample(
     Ok(Sample { cpu: cost.cpu, refused: refused * 1_000 / calls, asked: asked * 1_000 / calls })
 }
 
-/// Loads the script, and blocks the callers of the scenario.
+/// Makes the server load the script. In [`Scenario::Blocked`], also blocks the callers.
 async fn prepare(
     store: &RedisStore,
     scenario: Scenario,

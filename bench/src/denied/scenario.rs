@@ -1,4 +1,4 @@
-//! Loads with nine tenths of denied requests.
+//! Defines loads in which nine of ten requests are denied.
 
 use std::fmt;
 
@@ -15,7 +15,8 @@ pub(crate) enum Scenario {
     /// Every caller sends ten times as many requests as its window admits.
     Window,
     /// Every caller sends requests ten times as fast as its bucket refills. After each admitted
-    /// request, the store must decide one request before the cache knows the wait.
+    /// request, the store refuses one request. Then the cache knows the wait, and refuses the other
+    /// requests.
     Bucket,
 }
 

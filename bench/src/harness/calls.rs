@@ -13,7 +13,7 @@ use crate::Outcome;
 
 /// Calls that are numbered.
 pub(crate) trait Load: Send + Sync + 'static {
-    /// Makes the call of a number. Returns the number of decisions that allow.
+    /// Makes the call with this number. Returns how many of its decisions allow.
     fn call(&self, number: usize) -> impl Future<Output = Outcome<usize>> + Send;
 }
 
@@ -27,7 +27,8 @@ pub(crate) struct Run {
     pub(crate) latencies: Vec<Duration>,
 }
 
-/// Makes the calls of these numbers. Each caller waits for its answer before its next call.
+/// Makes the calls with these numbers, from several concurrent callers. Each caller waits for its
+/// answer before its next call.
 pub(crate) async fn drive<L: Load>(
     load: &Arc<L>,
     callers: usize,
@@ -72,8 +73,8 @@ pub(crate) struct Cost {
     pub(crate) p99: u64,
 }
 
-/// Makes calls with `decisions` decisions each. Returns their cost, and the number of decisions
-/// that allow.
+/// Makes calls that have `decisions` decisions each. Returns their cost, and the number of
+/// decisions that allow.
 pub(crate) async fn measure<L: Load>(
     server: &Server,
     load: &Arc<L>,

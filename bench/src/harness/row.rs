@@ -61,7 +61,8 @@ impl Row {
         }
     }
 
-    /// Returns the row of the table. Without `judges`, the last column is empty for a measured row.
+    /// Returns the row in Markdown. Without `judges`, the last column is empty if the row was
+    /// measured.
     pub(crate) fn markdown(&self, judges: bool) -> String {
         let Self { load, unit, wanted, measured } = self;
         let (sign, bound) = match wanted {

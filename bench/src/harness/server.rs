@@ -10,10 +10,11 @@ use tidegate_test_servers::Redis;
 use super::figures::middle;
 use crate::Outcome;
 
-/// The response timeout, which is so long that a busy machine does not end a benchmark.
+/// The response timeout. It is so long that calls succeed even on a busy machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The number of measurements of the cost of a query for the CPU time.
+/// The number of queries for the CPU time with which the benchmark measures the cost of such a
+/// query.
 const READINGS: usize = 31;
 
 /// A Redis, and two connections to it: the connection of the store, and a connection for all other
@@ -22,7 +23,8 @@ pub(crate) struct Server {
     pub(crate) redis: Redis,
     pub(crate) store: RedisStore,
     pub(crate) connection: MultiplexedConnection,
-    /// The CPU time that the server spends on a query for its CPU time.
+    /// The CPU time that the server spends on a query for its CPU time. Each result is reduced by
+    /// it.
     reading: Duration,
 }
 
@@ -53,7 +55,7 @@ impl Server {
         Ok((output, after.saturating_sub(before + self.reading)))
     }
 
-    /// Returns the bytes that a key takes, or `None` if there is no such key.
+    /// Returns the bytes that a key takes, or `None` if the key does not exist.
     pub(crate) async fn memory_of(&self, key: impl redis::ToRedisArgs) -> Outcome<Option<u64>> {
         let mut usage = redis::cmd("MEMORY");
         usage.arg("USAGE").arg(key).arg("SAMPLES").arg(0);

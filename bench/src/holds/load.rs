@@ -17,7 +17,7 @@ const TTL: Duration = Duration::from_secs(600);
 /// The estimate of each hold. The actual cost is one less.
 const HELD: u64 = 2;
 
-/// The calls of one scenario in one form.
+/// The calls of one scenario: plain calls, calls with an id, or holds.
 struct Load {
     store: RedisStore,
     policies: Vec<Policy>,
@@ -25,7 +25,8 @@ struct Load {
     subjects: usize,
 }
 
-/// Measures a scenario once, on an empty server, after one call per subject.
+/// Measures a scenario once, on an empty server. Before that, makes one call per subject to warm
+/// up.
 pub(super) async fn sample(
     server: &Server,
     scenario: &Scenario,
@@ -92,13 +93,13 @@ impl harness::Load for Load {
     }
 }
 
-/// The bytes of the key of an id.
+/// The bytes of the key that Redis stores for an id.
 pub(super) struct Sizes {
-    /// The size for a plain call.
+    /// The size after a call that is not a hold.
     pub(super) id: u64,
     /// The size for a hold.
     pub(super) held: u64,
-    /// The size for a settled hold.
+    /// The size after a hold was settled.
     pub(super) settled: u64,
 }
 

@@ -9,7 +9,7 @@ use crate::Outcome;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sample {
     pub(super) per_second: u64,
-    /// The median latency and the 99th percentile, in nanoseconds.
+    /// `p50` is the median latency, and `p99` the 99th percentile, in nanoseconds.
     pub(super) p50: u64,
     pub(super) p99: u64,
 }

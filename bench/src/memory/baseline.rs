@@ -1,5 +1,5 @@
-//! The baseline is the simplest limiter: a number for each subject in hash tables of hashbrown,
-//! with the same kind of lock, hash and clock as the memory store. Its memory is not bounded. It
+//! The baseline is the simplest limiter: hash tables of hashbrown with one number for each subject.
+//! It has the same kind of lock, hash and clock as the memory store. Its memory is not bounded. It
 //! has one policy, subjects of at most 20 bytes, and returns only whether a request is admitted.
 
 use std::hash::{BuildHasher, Hasher};
@@ -14,7 +14,7 @@ pub(super) struct Baseline {
     shards: Vec<Shard>,
     seed: RandomState,
     clock: quanta::Clock,
-    /// The time of a full burst, in nanoseconds.
+    /// The time in which a full burst is refilled, in nanoseconds.
     max: u64,
 }
 
@@ -25,7 +25,8 @@ type Key = ([u8; 20], u8);
 
 struct Entry {
     key: Key,
-    /// The time at which the bucket is full: the theoretical arrival time of GCRA, in nanoseconds.
+    /// The time at which the bucket will be full, in nanoseconds. GCRA calls it the theoretical
+    /// arrival time.
     full_at: u64,
 }
 
@@ -49,7 +50,8 @@ impl Baseline {
         let key = key(subject)?;
         let hash = self.hash(&key);
         let now = self.clock.delta_as_nanos(0, self.clock.raw());
-        // A table uses the highest and the lowest bits of a hash.
+        // The shard is chosen by other bits of the hash than the highest and the lowest, which a
+        // hash table uses.
         let [_, _, shard, ..] = hash.to_be_bytes();
         let mut table = self.shards.get(usize::from(shard))?.0.lock();
         let Some(entry) = table.find_mut(hash, |entry| entry.key == key) else {

@@ -11,19 +11,18 @@ use super::subjects::Workload;
 use crate::Outcome;
 use crate::harness::{middle, thread_time};
 
-/// The maximum time of a run. Some contenders take a hundred times as long as others, and there are
-/// many runs.
+/// The maximum time of a run. It limits the whole benchmark, because some contenders take a hundred
+/// times as long as others.
 const LONGEST_RUN: Duration = Duration::from_secs(1);
 
-/// The number of calls between two readings of the clock. It is so small that all their subjects
-/// are in a fast cache, like the subject of a request that was just read.
+/// The number of calls between two readings of the clock. It is so small that the subjects of these
+/// calls are in a fast cache of the CPU, as in a program that has just read a request.
 const STRETCH: usize = 2_000;
 
-/// Returns the time of a check in tenths of a nanosecond. Each of the threads makes a share of the
-/// calls.
+/// Returns the time of a check in tenths of a nanosecond. The calls are divided among the threads.
 ///
-/// For one thread, this is its CPU time, so that other work on the machine does not count. For
-/// several threads, this is the elapsed time, because they wait for each other.
+/// With one thread, the time is the CPU time, so that other work on the machine does not count.
+/// With several threads, it is the elapsed time, because the threads wait for each other.
 pub(crate) fn time<K: Clone + Sync>(
     limits: &dyn Limits<K>,
     calls: &[K],
@@ -42,8 +41,8 @@ pub(crate) fn time<K: Clone + Sync>(
     Ok(u64::try_from(took.saturating_mul(10) / done.max(1))?)
 }
 
-/// Makes calls. Returns their time by the clock `now`, and their number. Copying the subjects is
-/// not measured, because only a benchmark has subjects far ahead of their calls.
+/// Makes calls. Returns their time by the clock `now`, and their number. The time does not include
+/// copying the subjects, because only a benchmark prepares all subjects long before the calls.
 fn run<K: Clone>(limits: &dyn Limits<K>, calls: &[K], now: fn() -> Duration) -> (Duration, usize) {
     let (mut at_hand, mut took, mut done) = (Vec::new(), Duration::ZERO, 0);
     for calls in calls.chunks(STRETCH) {
@@ -92,7 +91,7 @@ pub(crate) struct Footprint {
     pub(crate) longest: Duration,
 }
 
-/// Measures a contender with new subjects, and then with the same subjects again.
+/// Measures a contender with new subjects, and then again with the same subjects.
 pub(crate) fn footprint<K>(contender: &Contender<K>, insert: &Workload<K>) -> Outcome<Footprint> {
     let subjects = &insert.calls;
     let mut kept = Err("the limiter was not built".into());

@@ -1,4 +1,4 @@
-//! `tidegate-memory` and other limiters for one process, measured in one run.
+//! Compares `tidegate-memory` with other limiters for one process, in one run.
 
 mod baseline;
 mod compare;
@@ -51,7 +51,7 @@ pub(crate) struct Options {
 /// The times of a check in tenths of a nanosecond, by contender, workload and number of threads.
 type Samples = harness::Samples<(&'static str, &'static str, usize), u64>;
 
-/// Measures and prints. Returns `false` if a target is missed that `--check` requires.
+/// Measures and prints. Returns `false` if `--check` is set and a target is missed.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
     let size = Size { subjects: options.subjects.try_into()?, calls: options.calls.try_into()? };
     let mut contenders = contenders();
@@ -104,7 +104,7 @@ fn measure_all<K: Clone + Sync>(
         limits.pass(&workload.known);
         Outcome::Ok(limits)
     };
-    // If subjects must be new, each round begins with an empty limiter.
+    // If the subjects of a workload must be new, each measurement begins with an empty limiter.
     let are_new = workload.known.is_empty();
     let built = if are_new { vec![] } else { keyed().map(build).collect::<Outcome<Vec<_>>>()? };
     let rounds = threads.iter().flat_map(|&threads| std::iter::repeat_n(threads, rounds));
@@ -129,7 +129,7 @@ fn footprints(
     keyed.map(|one| Ok((one.name, footprint(one, insert)?))).collect()
 }
 
-/// Returns one, two, and the number of processors.
+/// Returns the numbers of threads to measure: one, two, and the number of processors.
 fn thread_counts() -> Vec<usize> {
     let all = std::thread::available_parallelism().map_or(1, usize::from);
     let mut counts = vec![1, 2, all];

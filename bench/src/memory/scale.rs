@@ -1,4 +1,5 @@
-//! The memory store with ten million subjects, and a flood of new subjects on a bounded store.
+//! Measures the memory store with ten million subjects, and a bounded store during a flood of new
+//! subjects.
 
 use std::time::Duration;
 
@@ -37,8 +38,8 @@ struct Stretch {
 }
 
 impl Stretch {
-    /// Checks the subjects with the numbers that `number` returns. With `each`, this also measures
-    /// the longest check. Reading the clock takes time, so such a run is not used for the total.
+    /// Checks the subjects with the numbers that `number` returns. With `each`, also measures the
+    /// longest check. Then the total time includes the readings of the clock, and is not used.
     fn run<C: Clock>(
         store: &MemoryStore<C>,
         policy: &Policy,
@@ -72,7 +73,7 @@ fn write_digits(subject: &mut [u8; 20], mut number: u64) {
     }
 }
 
-/// Prints the times while subjects arrive, stay and recover.
+/// Prints the times of checks of new subjects, known subjects and recovered subjects.
 fn grown(subjects: u64) -> Outcome<()> {
     let policy: Policy = "token-bucket 1/1m burst 10".parse()?;
     println!("\n## {subjects} subjects\n\n| | ns each | longest check |\n|---|---|---|");
@@ -86,7 +87,7 @@ fn grown(subjects: u64) -> Outcome<()> {
         let come = Stretch::run(&store, &policy, subjects, each, |n| n)?;
         bytes = store.bytes() / store.len().max(1);
         let stay = Stretch::run(&store, &policy, subjects / 4, each, known)?;
-        // All states have recovered, so each check removes some of them.
+        // All states have recovered, so the store removes some of them during each check.
         clock.advance(Duration::from_secs(3_600));
         let go = Stretch::run(&store, &policy, subjects / 2, each, |n| n % 1_000)?;
         left = store.len();
@@ -105,14 +106,14 @@ fn grown(subjects: u64) -> Outcome<()> {
     Ok(())
 }
 
-/// The number of checks in a group. Groups of new subjects and of regular subjects alternate.
+/// The number of checks of new subjects before the same number of checks of regular subjects.
 const TURN: u64 = 100;
 
 /// The times of checks on a full store, in nanoseconds.
 struct Flood {
-    /// Checks of regular subjects, without other checks.
+    /// A check of a regular subject, without checks of new subjects.
     calm: u64,
-    /// Checks of regular subjects, while the same number of checks is for new subjects.
+    /// A check of a regular subject, while as many checks are for new subjects.
     beside: u64,
     /// Checks of new subjects only.
     new: u64,
@@ -125,7 +126,8 @@ impl Flood {
         };
         let regulars = (subjects / 2).max(1);
         run(subjects, &|n| regulars + n)?;
-        // The store keeps a subject that was checked several times, regardless of new subjects.
+        // The full store keeps a subject that was checked several times, even if new subjects
+        // arrive.
         run(2 * regulars, &|n| n % regulars)?;
         let calm = run(subjects, &|n| random(n) % regulars)?;
         let mut beside = Stretch { checks: 0, took: Duration::ZERO, longest: Duration::ZERO };
@@ -146,7 +148,8 @@ impl Flood {
     }
 }
 
-/// Prints the bound of a full store. Returns the times of checks with their targets.
+/// Prints the bytes of a full store and their bound. Returns the times of checks with their
+/// targets.
 fn flood(subjects: u64, rounds: usize) -> Outcome<Vec<Verdict>> {
     let policy: Policy = "token-bucket 1/1m burst 10".parse()?;
     let max = usize::try_from(subjects)?;

@@ -2,8 +2,9 @@
 
 use crate::random::{random, zipf};
 
-/// The subjects of calls, in the order of the calls. A request has its subject in memory already.
-/// Without this order, every contender would also pay for finding the subject.
+/// The subjects of calls, stored in the order of the calls. With another order, the measured time
+/// would include finding each subject in memory. A program does not do this, because it has just
+/// read the request.
 pub(crate) struct Workload<K> {
     pub(crate) id: &'static str,
     pub(crate) title: String,
@@ -105,7 +106,7 @@ pub(crate) fn numbered(size: Size) -> Workload<u64> {
 }
 
 /// Returns the workload whose subjects recover between two checks. The checks use the subjects in
-/// turn, so that the time between two checks of a subject is the time of a check of each subject.
+/// turn. So between two checks of a subject, each other subject is checked once.
 pub(crate) fn recovering(size: Size) -> Workload<String> {
     let tenth = size.subjects.div_ceil(10);
     Workload {
@@ -121,7 +122,7 @@ fn all(count: u64) -> Vec<String> {
     (0..count).map(subject).collect()
 }
 
-/// Returns a subject of 20 bytes, which differs from others in its last bytes.
+/// Returns a subject of 20 bytes. Subjects differ only in their last bytes.
 pub(crate) fn subject(number: u64) -> String {
     format!("subject:{number:012}")
 }

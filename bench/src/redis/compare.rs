@@ -11,12 +11,13 @@ use crate::{Outcome, block_on};
 /// The callers on the connection.
 const MANY: usize = CALLERS[0];
 
-/// Measures a single charge of each algorithm, and the floor. With `short`, the loads are small.
+/// Compares a single charge of each algorithm with the script `floor.lua`. With `short`, the loads
+/// are small.
 pub(crate) fn compare(short: bool) -> Vec<Row> {
     let options = match short {
         true => Options { rounds: 1, calls: 200, subjects: 20, check: false },
-        // A bucket sets the expiry of a new state several times. Subjects with many calls show the
-        // usual charge, which keeps the expiry like the floor does.
+        // A bucket sets the expiry of a new state several times, and then keeps it. With many calls
+        // per subject, most charges keep the expiry, as `floor.lua` does.
         false => Options { rounds: 9, calls: 10_000, subjects: 120, check: false },
     };
     let results = block_on(measure(&options)).map_err(|error| error.to_string());
@@ -47,8 +48,8 @@ async fn measure(options: &Options) -> Outcome<Results> {
         singles.filter(|contender| names.map(id).contains(&contender.id)).collect();
     for contender in &mut singles {
         if let Form::Store(_) = contender.form {
-            // The floor and the other scripts must have the same client, because the size of its
-            // writes determines how often the server reads.
+            // The same client must send `floor.lua` and all other scripts. The size of a client's
+            // writes determines how often the server reads, which takes CPU time.
             contender.form = Form::Script(server.connection.clone());
         }
     }

@@ -68,16 +68,17 @@ impl fmt::Display for Answers {
     }
 }
 
-/// The way in which decisions are sent to the server.
+/// The way in which callers send decisions to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Way {
-    /// Each decision is its own call.
+    /// Each decision is sent in its own call.
     Single,
     /// Decisions of several callers are sent in batches.
     Coalesced,
     /// Decisions of one caller are sent in batches.
     Batch,
-    /// Decisions of one caller are sent in batches to the general script, which decides any calls.
+    /// Decisions of one caller are sent in batches to the general script, which can decide all
+    /// calls.
     GeneralBatch,
 }
 
@@ -97,7 +98,8 @@ impl fmt::Display for Way {
     }
 }
 
-/// A contender and the outcome of most of its calls.
+/// The key of the samples: a contender, the outcome of most of its calls, and the way of sending
+/// them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Id {
     pub(crate) name: Name,
@@ -109,7 +111,7 @@ pub(crate) struct Id {
 pub(crate) enum Form {
     /// A store, with one decision in each call.
     Store(RedisStore),
-    /// The script of a single charge, sent by the client of the commands and the other scripts.
+    /// The script of a single charge, sent on the connection of the commands and the other scripts.
     Script(MultiplexedConnection),
     /// A store whose callers share batches.
     Coalesced(CoalescedStore<RedisStore>),
@@ -128,9 +130,9 @@ pub(crate) struct Contender {
     /// The policy. Its name is different for each contender, so that each contender has its own
     /// keys.
     pub(crate) policy: Policy,
-    /// The number of subjects, which the calls use in turn.
+    /// The number of subjects. The calls use them in turn.
     pub(crate) subjects: usize,
-    /// The state of each subject before the measurement begins.
+    /// The requests that create the state of each subject before the measurement begins.
     pub(crate) warmup: Warmup,
 }
 
@@ -143,12 +145,12 @@ impl Contender {
         }
     }
 
-    /// Returns the subject with this number. All keys have the same length.
+    /// Returns the subject of the call with this number. All subjects have the same length.
     pub(crate) fn subject(&self, number: usize) -> String {
         format!("user-{:06}", number % self.subjects)
     }
 
-    /// Returns the key of a subject, as the store names it.
+    /// Returns the key under which the store keeps the state of a subject.
     pub(crate) fn key(&self, subject: &str) -> String {
         String::from_utf8_lossy(&Keys::new("tidegate").key(&Charge::new(&self.policy, subject)))
             .into_owned()

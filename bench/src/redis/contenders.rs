@@ -1,5 +1,5 @@
-//! The contenders: the algorithms of Tidegate, and the commands and scripts that they are compared
-//! with.
+//! Builds the contenders: the algorithms of Tidegate, and the commands and scripts with which they
+//! are compared.
 
 use std::sync::Arc;
 
@@ -15,8 +15,9 @@ use crate::harness::Server;
 const HOUR: u64 = 3_600_000_000;
 const DAY: u64 = 24 * HOUR;
 
-/// The time between two calls in microseconds, at 50,000 calls per second. In a full log, about one
-/// record expires for each new record.
+/// The time between two calls in microseconds, if there are 50,000 calls per second. The records of
+/// a warmup have the same distance, so that about one record of a full log expires for each new
+/// record.
 const BETWEEN_CALLS: u64 = 20;
 
 /// Builds contenders.
@@ -29,8 +30,8 @@ struct Contenders<'s> {
 
 /// Returns the contenders with one decision in each call.
 ///
-/// If calls are allowed, the limits are never reached. If calls are denied, the first call of each
-/// subject has used the whole limit of a day.
+/// In the measurements of allowed calls, no limit is reached. In the measurements of denied calls,
+/// the first call of each subject uses the whole limit of a day.
 pub(crate) fn singles(server: &Server, options: &Options) -> Outcome<Vec<Arc<Contender>>> {
     let mut contenders = Contenders::new(server, options)?;
     contenders.peer(Name::Incr, Answers::Allowed, Peer::incr(), Warmup::Nothing)?;
@@ -49,7 +50,7 @@ pub(crate) fn singles(server: &Server, options: &Options) -> Outcome<Vec<Arc<Con
     Ok(contenders.all)
 }
 
-/// Returns the contenders of Tidegate with many decisions in each call.
+/// Returns the contenders of Tidegate that have many decisions in each call.
 pub(crate) fn batches(server: &Server, options: &Options) -> Outcome<Vec<Arc<Contender>>> {
     let mut contenders = Contenders::new(server, options)?;
     for answers in [Answers::Allowed, Answers::Denied] {
@@ -132,7 +133,7 @@ impl<'s> Contenders<'s> {
     fn logs(&mut self, answers: Answers, limit: usize, (log, set): (Name, Name)) -> Outcome<()> {
         let apart = BETWEEN_CALLS * u64::try_from(self.subjects)?;
         let (count, first_leaves_in) = match answers {
-            // The log has room for the calls of the warmup and of the measurement.
+            // The warmup does not fill the log, so that all calls of the measurement are allowed.
             Answers::Allowed => (limit - 1 - self.calls.div_ceil(self.subjects), apart),
             Answers::Denied => (limit, HOUR / 6),
         };
@@ -171,7 +172,8 @@ impl<'s> Contenders<'s> {
 
     fn peer(&mut self, name: Name, answers: Answers, peer: Peer, warmup: Warmup) -> Outcome<()> {
         let form = Form::Peer(peer, self.server.connection.clone());
-        // Only the name of this policy is used, for the keys.
+        // A script of another project does not use this policy. Only the name of the policy is
+        // used, in the keys.
         self.add(Id { name, answers, way: Way::Single }, form, "fixed-window 1/1s", warmup)
     }
 

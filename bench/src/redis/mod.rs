@@ -1,4 +1,5 @@
-//! The scripts of `tidegate-redis` on one Redis, next to plain commands and the scripts of others.
+//! Compares the scripts of `tidegate-redis` with plain commands and with scripts of other projects,
+//! on one Redis.
 
 mod compare;
 mod contender;
@@ -17,7 +18,8 @@ pub(crate) use compare::compare;
 use contender::{Answers, Contender, Id};
 use restore::restore;
 
-/// The numbers of callers on the one connection. CPU times are compared at the first number.
+/// The numbers of callers on the one connection. The targets for CPU times apply to the first
+/// number.
 const CALLERS: [usize; 3] = [64, 1, 512];
 
 /// The number of decisions in a batch.
@@ -51,7 +53,7 @@ struct Sample {
 /// The samples by contender and by the number of callers.
 type Results = Samples<(Id, usize), Sample>;
 
-/// Measures and prints. Returns `false` if a target is missed that `--check` requires.
+/// Measures and prints. Returns `false` if `--check` is set and a target is missed.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
     block_on(run_async(options))
 }
@@ -70,7 +72,8 @@ async fn run_async(options: &Options) -> Outcome<bool> {
                 results.add((contender.id, callers), sample);
             }
             if callers == CALLERS[0] {
-                // Batches are measured next to the single calls that they are compared with.
+                // The batches are measured directly after the single calls with which they are
+                // compared.
                 for contender in &batches {
                     let calls = options.calls.div_ceil(BATCH);
                     results.add((contender.id, 1), sample(&server, contender, 1, calls).await?);
@@ -87,7 +90,7 @@ async fn run_async(options: &Options) -> Outcome<bool> {
     Ok(finish(&targets::judge(&results)?, options.check))
 }
 
-/// Measures one contender once, after one call per subject.
+/// Measures one contender once. Before that, makes one call per subject to warm up.
 async fn sample(
     server: &Server,
     contender: &Arc<Contender>,
@@ -103,11 +106,11 @@ async fn sample(
     Ok(Sample { cost, memory: server.memory_of(key).await?.unwrap_or_default() })
 }
 
-/// Returns an error if the decisions are not the ones that the table names.
+/// Returns an error if the decisions do not have the outcome that the table names.
 fn expect(contender: &Contender, allowed: usize, decisions: usize) -> Outcome<()> {
     let is_expected = match contender.id.answers {
         Answers::Allowed => allowed == decisions,
-        // A few calls are allowed when a window ends or a record leaves a log.
+        // The server allows a few calls when a window ends or a record leaves a log.
         Answers::Denied => allowed <= decisions / 10,
     };
     if is_expected {

@@ -59,7 +59,7 @@ pub(crate) fn batches(results: &Results, contenders: &[Arc<Contender>]) -> Outco
     Ok(table)
 }
 
-/// Returns the table of the memory of keys.
+/// Returns the table of the memory that a key takes.
 pub(crate) fn memory(results: &Results, contenders: &[Arc<Contender>]) -> Outcome<String> {
     let mut table = "\n## Memory\n\n\
          `MEMORY USAGE` of a key of 26 bytes and its state; logs are full.\n\n\
@@ -78,12 +78,12 @@ pub(crate) fn memory(results: &Results, contenders: &[Arc<Contender>]) -> Outcom
     Ok(table)
 }
 
-/// Returns all cells of a row but the last.
+/// Returns all cells of a row except the last one.
 fn row(results: &Results, id: Id, callers: usize) -> Outcome<String> {
     let median =
         |figure: fn(&Cost) -> u64| results.median(&(id, callers), |sample| figure(&sample.cost));
     let incr = Id { name: Name::Incr, answers: Answers::Allowed, way: Way::Single };
-    // A batch is compared with the same number of commands in flight.
+    // A batch of 64 decisions is compared with 64 `INCR` commands in flight.
     let incr_callers = if id.way.is_batch() { CALLERS[0] } else { callers };
     Ok(format!(
         "| {}{} | {} | {} | {} | {} | {} | {} |",
@@ -98,7 +98,8 @@ fn row(results: &Results, id: Id, callers: usize) -> Outcome<String> {
     ))
 }
 
-/// Returns the ratios of CPU times to the other forms of a state.
+/// Compares the CPU time of a contender with other scripts that store the same state in another
+/// form. Returns the ratios.
 fn others(results: &Results, id: Id, callers: usize) -> Outcome<String> {
     let other = |name| Id { name, way: Way::Single, ..id };
     beside(id.name, |name| cpu_ratio(results, (id, callers), (other(name), callers)))

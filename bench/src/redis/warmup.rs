@@ -1,13 +1,13 @@
-//! The requests of each subject before the measurement begins.
+//! Defines the requests of each subject before the measurement begins.
 
 /// The requests of each subject before the measurement. Times are in microseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Warmup {
     /// No requests.
     Nothing,
-    /// A cost in the previous window.
+    /// One request with this cost, at the length of a window before the measurement.
     Before { window: u64, cost: u64 },
-    /// `count` requests. The first request leaves the window in `first_leaves_in`, and the time
+    /// `count` requests. The first request leaves the window after `first_leaves_in`. The time
     /// between two requests is `apart`.
     Requests { window: u64, count: u64, first_leaves_in: u64, apart: u64 },
 }

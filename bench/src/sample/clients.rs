@@ -1,4 +1,4 @@
-//! The ordinary visitors of the shop.
+//! Generates the requests of the ordinary visitors of the shop.
 
 use super::random::Random;
 use super::request::{Client, Request};
@@ -94,7 +94,7 @@ fn browse(random: &mut Random, mut client: Client, mut at: u64, requests: &mut V
     }
 }
 
-/// Adds a crawler, which sends requests slowly at any time of the day.
+/// Adds the requests of a crawler, which sends them slowly at any time of the day.
 pub(super) fn crawler(random: &mut Random, requests: &mut Vec<Request>) {
     let number = random.below(CRAWLERS.len() as u64);
     let agent = usize::try_from(number).ok().and_then(|number| CRAWLERS.get(number));
@@ -111,8 +111,8 @@ pub(super) fn crawler(random: &mut Random, requests: &mut Vec<Request>) {
     }
 }
 
-/// Adds a person in an office with one address. All persons start work at the same time, which
-/// looks like one fast client to a limit by address.
+/// Adds the requests of a person in an office. All persons have the same address, and many start at
+/// the same time. To a limit by address, they look like one fast client.
 pub(super) fn office(random: &mut Random, requests: &mut Vec<Request>) {
     let address = Client::v4([203, 0, 113], 128);
     let user = if random.chance(700) { random.pick(USERS) } else { "-" };
@@ -122,9 +122,9 @@ pub(super) fn office(random: &mut Random, requests: &mut Vec<Request>) {
     browse(random, client, hour * HOUR + within, requests);
 }
 
-/// Adds a program of a partner. It sends a request for news from time to time. Every few hours it
-/// requests all data, across the end of a minute. A window that ends there counts these requests as
-/// two small portions.
+/// Adds the requests of a partner's program. It requests new orders from time to time, and then the
+/// whole stock at once, across the end of a minute. A window that ends at this minute counts the
+/// stock requests as two small portions.
 pub(super) fn program(random: &mut Random, requests: &mut Vec<Request>) {
     let number = random.below(6);
     let user = random.pick(&["svc-orders", "svc-stock"]);

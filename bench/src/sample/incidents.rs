@@ -1,4 +1,4 @@
-//! Incidents that limits should stop, and one that they should not.
+//! Generates incidents that limits should stop, and one incident that limits should not stop.
 
 use super::clients::browser;
 use super::random::Random;
@@ -36,7 +36,8 @@ pub(super) fn viral_link(random: &mut Random, requests: &mut Vec<Request>) {
 }
 
 /// Adds a password guesser. It sends waves of requests from a few addresses, and from a network in
-/// which each request has another address. A limit by address cannot detect this network.
+/// which each request has another address. A limit by address cannot detect the requests of the
+/// network.
 pub(super) fn password_guesser(random: &mut Random, requests: &mut Vec<Request>) {
     let begin = random.between(120, 1_300) * MINUTE;
     let network = u32::try_from(0x0bad_0000 + random.below(16)).unwrap_or_default();

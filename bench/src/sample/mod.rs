@@ -21,7 +21,8 @@ use crate::Outcome;
 use random::Random;
 use request::Request;
 
-/// The maximum number of lines, because all lines are in memory until they are sorted.
+/// The maximum number of lines. There is a maximum because the program keeps all lines in memory
+/// until they are sorted.
 const MAX_LINES: u64 = 5_000_000;
 
 /// A day, in milliseconds.
@@ -49,7 +50,7 @@ pub(crate) fn print(options: &Options) -> Outcome<()> {
     }
 }
 
-/// Generates the requests of one visit or incident.
+/// A function that generates the requests of one visit or incident.
 type Make = fn(&mut Random, &mut Vec<Request>);
 
 /// The sources of lines, each with its share in thousandths.
@@ -71,7 +72,8 @@ pub(crate) fn write(options: &Options, to: &mut impl Write) -> io::Result<()> {
     let mut thousandths = 0;
     for &(share, make) in PARTS {
         thousandths += share;
-        // The sum of all parts is rounded, so that the log has the wanted number of lines.
+        // The program rounds the sum of the shares up to this one, and not each share, so that the
+        // log has exactly the wanted number of lines.
         let wanted = usize::try_from(lines * thousandths / 1000).unwrap_or(usize::MAX);
         while requests.len() < wanted {
             make(&mut random, &mut requests);
@@ -79,10 +81,11 @@ pub(crate) fn write(options: &Options, to: &mut impl Write) -> io::Result<()> {
         requests.truncate(wanted);
     }
     for request in &mut requests {
-        // A request of the next day is moved to the morning of this day.
+        // A request that would be on the next day is moved to the morning of this day.
         request.at %= DAY;
     }
-    // A server writes a line when a request ends. The line has the time when the request began.
+    // A server writes a line when a request ends, but the line has the time when the request began.
+    // So the lines are sorted by the end.
     requests.sort_by_key(Request::end);
     requests.iter().try_for_each(|request| request.write(to))
 }

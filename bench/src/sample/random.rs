@@ -1,4 +1,4 @@
-//! Random numbers that are the same on every machine and in all versions.
+//! Generates random numbers that are the same on every machine and in all versions.
 
 use tidegate_core::no_semver::split_mix;
 
@@ -39,8 +39,9 @@ impl Random {
         usize::try_from(place).ok().and_then(|place| list.get(place)).copied().unwrap_or_default()
     }
 
-    /// Returns a pause with this mean. Most pauses are short, and some are long: the distribution
-    /// is exponential, with straight lines between the points where it halves.
+    /// Returns a random pause with this mean. Most pauses are short, and some are long. The
+    /// distribution is nearly exponential: it is linear between the points at which the exponential
+    /// distribution halves.
     pub(super) fn pause(&mut self, mean: u64) -> u64 {
         let halvings = u64::from(self.next().leading_zeros());
         mean.saturating_mul(halvings * 693 + self.below(693) + 50) / 1000
@@ -53,7 +54,7 @@ mod tests {
 
     #[test]
     fn the_sequence_is_the_published_one() {
-        // The first outputs of the reference implementation for the seed 1234567.
+        // These are the first outputs of the reference implementation for the seed 1234567.
         let mut random = Random::new(1_234_567);
         let found = [random.next(), random.next(), random.next()];
         let wanted =

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::START;
 
-/// A request with the fields of its line.
+/// A request with all fields of its line in the log.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     /// The time when the request began, in milliseconds since the day began.
@@ -38,8 +38,8 @@ impl Client {
         IpAddr::V4(Ipv4Addr::new(a, b, c, last))
     }
 
-    /// Returns an address in 2001:db8::/32, from the number of a network of size /64 and an
-    /// interface.
+    /// Returns an address in 2001:db8::/32. `network` is the number of a network of size /64, and
+    /// `interface` is the interface in this network.
     pub(super) fn v6(network: u32, interface: u64) -> IpAddr {
         let bits = (0x2001_0db8_u128 << 96) | (u128::from(network) << 64) | u128::from(interface);
         IpAddr::V6(Ipv6Addr::from(bits))
@@ -52,7 +52,7 @@ impl Request {
         self.at + self.took
     }
 
-    /// Writes the line, in the combined format.
+    /// Writes the line of the request, in the combined format.
     pub(super) fn write(&self, to: &mut impl Write) -> io::Result<()> {
         let Self { client, method, path, status, bytes, referer, .. } = self;
         let Client { address, user, agent } = client;

@@ -52,8 +52,8 @@ pub(super) const fn contender(peer: Peer, call: Call) -> Contender {
 }
 
 impl Protocol {
-    /// Returns the contenders of a protocol. The second one is throttlecrab-server, with which the
-    /// table compares the others.
+    /// Returns the contenders of a protocol. The second contender is throttlecrab-server. The table
+    /// compares the other contenders with it.
     pub(super) fn contenders(self) -> &'static [Contender] {
         match self {
             Self::Resp => {
@@ -130,7 +130,7 @@ impl Call {
         }
     }
 
-    /// Returns the path of HTTP, which is empty for RESP.
+    /// Returns the path of the HTTP or gRPC request. For RESP, returns an empty text.
     pub(super) fn path(self) -> &'static str {
         match self {
             Self::Throttle | Self::Incr => "",

@@ -1,4 +1,4 @@
-//! Decisions per second of tidegate-server with one and with more worker threads.
+//! Measures the decisions per second of tidegate-server with one and with more worker threads.
 
 use std::fmt::Write;
 use std::thread;

@@ -1,4 +1,5 @@
-//! The protocol of a client on a connection, without the connection.
+//! Defines the client's side of a protocol. It encodes requests and decodes replies, but does not
+//! contain the connection.
 
 use super::call::{Call, Protocol};
 use super::grpc::Grpc;
@@ -19,14 +20,14 @@ pub(super) struct Reply {
 
 /// A protocol on one connection.
 pub(super) trait Exchange {
-    /// Writes the beginning of a connection.
+    /// Writes the bytes with which a connection begins.
     fn begin(&mut self, out: &mut Vec<u8>);
 
     /// Writes a request whose bytes were created before.
     fn request(&mut self, request: &[u8], out: &mut Vec<u8>);
 
-    /// Reads the complete replies at the beginning of `input`, and writes required answers to
-    /// `out`. Returns the number of read bytes.
+    /// Reads the complete replies at the beginning of `input`. Writes answers that the protocol
+    /// requires, such as answers to pings, to `out`. Returns the number of read bytes.
     ///
     /// # Errors
     ///

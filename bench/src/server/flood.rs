@@ -17,11 +17,10 @@ use super::process::{Cores, Process, memory};
 use crate::harness::{middle, percentile, rounds};
 use crate::{Outcome, at_least_one};
 
-/// The time after which a client that does not read stops sending, if the server takes no more
-/// requests.
+/// The time without progress after which a client that does not read stops sending.
 const BLOCKED: Duration = Duration::from_millis(200);
 
-/// The time between the end of the clients and the measurement of the memory.
+/// The time between the end of the clients' connections and the measurement of the memory.
 const REST: Duration = Duration::from_secs(3);
 
 /// The options of the flood.
@@ -48,7 +47,6 @@ pub(crate) struct FloodOptions {
     requests: usize,
 }
 
-/// Returns the call of a protocol.
 fn call_of(protocol: Protocol) -> Call {
     match protocol {
         Protocol::Resp => Call::Throttle,
@@ -145,7 +143,7 @@ fn memory_of_unread(options: &FloodOptions) -> Outcome<()> {
     Ok(())
 }
 
-/// Sends requests and reads nothing, until the server stops reading.
+/// Sends `count` requests without reading a response. Returns earlier if the server stops reading.
 fn unread(address: SocketAddr, count: usize) -> Outcome<TcpStream> {
     let mut exchange = exchange(Call::ShouldRateLimit, &address.to_string());
     let request = Call::ShouldRateLimit.request(Load::Hot, "unread", &address.to_string());

@@ -1,4 +1,4 @@
-//! The cost of tidegate-server with more limits and with more connections.
+//! Measures the cost of tidegate-server with more limits and with more connections.
 
 use std::fmt::Write;
 use std::fs;
@@ -12,10 +12,11 @@ use super::process::{Cores, Process, memory};
 use super::{LIMITS, sample};
 use crate::Outcome;
 
-/// The number of files that a process opens in addition to its connections, at most.
+/// The maximum number of files that a process opens in addition to its connections.
 const OTHER_FILES: usize = 100;
 
-/// The cost of one call in nanoseconds of the server's CPU, and the bytes of the server.
+/// The cost of one call in nanoseconds of the server's CPU time, and the memory of the server in
+/// bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Grown {
     pub(crate) cpu: u64,
@@ -73,7 +74,7 @@ fn measure(
     let requests: Vec<_> =
         names.iter().map(|name| call.request(Load::Many, name, &authority)).collect();
     let mut client = Client::connect(address, connections, || exchange(call, &authority))?;
-    // Each limit and each connection is used before the measurement.
+    // Before the measurement, the client uses each limit and each connection once.
     let all = names.len().max(connections);
     client.run(&requests, pace, Until::Requests(u64::try_from(all)?))?;
     let (sample, allowed, all) =

@@ -33,7 +33,6 @@ pub(super) fn head(servers: &Servers, options: &Options) -> Outcome<String> {
     ))
 }
 
-/// Returns the table of a scenario.
 pub(super) fn table(results: &Results, scenario: Scenario, options: &Options) -> Outcome<String> {
     let mut table = format!(
         "\n## {}\n\n\

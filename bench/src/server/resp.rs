@@ -1,4 +1,4 @@
-//! The protocol of Redis, with the parts that replies to `THROTTLE` and `INCR` need.
+//! Implements a client for RESP. It supports only what the replies to `THROTTLE` and `INCR` need.
 
 use super::exchange::{Exchange, Reply};
 use crate::Outcome;
@@ -35,7 +35,8 @@ impl Exchange for Resp {
     }
 }
 
-/// Returns the length of a reply and whether it allows, or `None` if the reply is incomplete.
+/// Returns the length of a reply, and `true` if it allows the call. Returns `None` if the reply is
+/// incomplete.
 fn reply(input: &[u8]) -> Outcome<Option<(usize, bool)>> {
     let line_end = |from: usize| {
         let rest = input.get(from..)?;

@@ -1,4 +1,4 @@
-//! A load on one connection, and its cost for the server and the client.
+//! Measures a load on one connection, and its cost for the server and the client.
 
 use std::cell::Cell;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::random::{random, zipf};
 /// The number of subjects of the loads with many subjects.
 const MANY: u64 = 100_000;
 
-/// A caller measures the latency of one of this many calls, and then yields.
+/// The number of calls after which a caller yields. It measures the latency of one of these calls.
 const STRETCH: usize = 16;
 
 /// The subjects of the calls.
@@ -29,7 +29,7 @@ pub(crate) enum Load {
     Zipf,
     /// Subjects in turn.
     Cold,
-    /// Subjects that are refused, in turn.
+    /// Refused subjects, which the calls use in turn.
     Denied,
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct Sample {
     pub(crate) server: u64,
     /// The CPU time of the client for each decision. It includes the time that generates the load.
     pub(crate) client: u64,
-    /// The share of the decisions that were made without the server, in thousandths.
+    /// The number of decisions that were made without the server, in thousandths of all decisions.
     pub(crate) local: u64,
 }
 
@@ -109,7 +109,8 @@ pub(crate) async fn sample(
 ) -> Outcome<Sample> {
     let subjects = (0..load.subjects()).map(|number| format!("user-{number:06}")).collect();
     let caller = Caller::new(way, &server.store, &server.connection, options.span());
-    // With batches, fewer callers have the same number of decisions in flight.
+    // A caller with batches has many decisions in flight. So fewer callers are needed for the same
+    // number.
     let tasks = callers.div_ceil(way.decisions());
     let work = Rc::new(Work {
         load,
@@ -197,7 +198,7 @@ async fn call(work: Rc<Work>, task: usize, until: Instant) -> Outcome<(u64, Vec<
         }
         decisions += asked.len();
     }
-    // The table names the decisions, so other decisions are an error.
+    // The table says whether decisions allow or deny, so other decisions are an error.
     let is_expected = match load {
         _ if matches!(way, Way::Nothing | Way::Incr) => true,
         Load::Denied => allowed <= subjects.len(),

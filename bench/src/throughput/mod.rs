@@ -1,5 +1,5 @@
-//! Each way to a decision on one Redis: single calls, batches, coalesced calls, leases and the deny
-//! cache.
+//! Measures the ways to get decisions from one Redis: single calls, batches, coalesced calls,
+//! leases and the deny cache.
 
 mod load;
 mod targets;
@@ -61,7 +61,7 @@ impl Options {
     }
 }
 
-/// Measures and prints. Returns `false` if a target is missed that `--check` requires.
+/// Measures and prints. Returns `false` if `--check` is set and a target is missed.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
     block_on(compare(options))
 }

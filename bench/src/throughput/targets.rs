@@ -1,4 +1,4 @@
-//! The targets, which are ratios of two ways.
+//! Defines the targets. Each target limits a figure of one way relative to another way.
 
 use super::Results;
 use super::load::{Load, Sample};

@@ -15,7 +15,7 @@ const BATCH: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum Way {
-    /// No call. This is the cost of the load itself.
+    /// No call, to measure the cost of the load itself.
     Nothing,
     /// `INCR`, one command for each call.
     Incr,
@@ -105,7 +105,7 @@ impl Caller {
         }
     }
 
-    /// Returns the number of calls that were decided without the server so far.
+    /// Returns the number of calls that were decided without the server since the start.
     pub(crate) fn local(&self) -> u64 {
         match self {
             Self::Leased(store) => store.stats().local(),
@@ -114,7 +114,7 @@ impl Caller {
         }
     }
 
-    /// Returns the unused parts of all chunks.
+    /// Closes the leases. The store then refunds the unused parts of all chunks.
     pub(crate) async fn close(&self) {
         if let Self::Leased(store) = self {
             store.close().await;

@@ -2,11 +2,11 @@ use crate::trace::Record;
 
 /// The subjects that may have a state in a store. Their states are deleted at the end.
 ///
-/// The reader of the trace has a table of all subjects too, but returns it only if the replay
-/// succeeds.
+/// The reader of the trace also has a table of all subjects, but it returns this table only if the
+/// replay succeeds.
 #[derive(Debug, Default)]
 pub(super) struct TouchedSubjects {
-    /// Whether the subject with each number is included.
+    /// Whether `bytes` contains the subject whose number is this index.
     seen: Vec<bool>,
     /// The concatenated subjects, and the end of each subject.
     bytes: Vec<u8>,

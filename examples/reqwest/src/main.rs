@@ -64,7 +64,8 @@ async fn demo() -> Result<(), Box<dyn Error + Send + Sync>> {
     if books.too_early() > 0 { Err("a request came too early".into()) } else { Ok(()) }
 }
 
-/// Starts processes of this program. They share a prefix that is unique to this run.
+/// Starts the processes of this program, and waits until they end. The prefix of their keys in
+/// Redis is unique to this run.
 async fn fleet(redis: &str, url: &str) -> Result<(), Box<dyn Error + Send + Sync>> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
     let prefix = format!("reqwest-{}-{}", std::process::id(), now.as_micros());
@@ -77,7 +78,8 @@ async fn fleet(redis: &str, url: &str) -> Result<(), Box<dyn Error + Send + Sync
         processes.push(process?);
     }
     for mut process in processes {
-        // This blocks, so it runs in another thread. The service must continue to answer.
+        // `wait` blocks its thread. It runs in another thread, so that the service in this program
+        // continues to answer.
         if !spawn_blocking(move || process.wait()).await??.success() {
             return Err("a process failed".into());
         }

@@ -36,7 +36,8 @@ pub(crate) async fn call(
         "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
-    // The server can answer and close the connection before it has read a body that it refuses.
+    // The write may fail, because the server can refuse the body and close the connection before it
+    // has read the whole body.
     let _ = stream.write_all(format!("{head}{body}").as_bytes()).await;
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes).await;

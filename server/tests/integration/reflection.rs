@@ -1,4 +1,4 @@
-//! Reflection, with which tools such as grpcurl read the services of a server.
+//! Tests reflection, with which tools such as grpcurl read the services of a server.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,7 +15,8 @@ use crate::grpc::server;
 const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 const FILE: &str = "envoy/service/ratelimit/v3/rls.proto";
 
-/// Defines a client of one version of reflection. Both versions have the same messages.
+/// Defines a client for one version of the reflection protocol. Both versions have the same
+/// messages.
 macro_rules! client {
     ($version:ident) => {
         mod $version {
@@ -81,7 +82,7 @@ macro_rules! client {
 client!(v1);
 client!(v1alpha);
 
-/// Builds all descriptors as a client does. Panics if a file or a type is missing.
+/// Builds the descriptors of the files as a client does. Panics if a file or a type is missing.
 fn pool(files: &BTreeMap<String, Vec<u8>>) -> DescriptorPool {
     let parsed = files.values().map(|bytes| FileDescriptorProto::decode(&bytes[..]).unwrap());
     let mut pool = DescriptorPool::new();
@@ -126,8 +127,8 @@ async fn each_service_has_a_file_whose_dependencies_are_served_too() {
     assert!(descriptor.get_field_by_name("is_negative_hits").is_some());
 }
 
-/// Returns the folder with the files from which `envoy-types` is generated. They are part of its
-/// package.
+/// Returns the folder `proto` of the package `envoy-types`. The code of this package is generated
+/// from the files in the folder.
 fn protos() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
@@ -141,8 +142,9 @@ fn protos() -> PathBuf {
     manifest.parent().unwrap().join("proto")
 }
 
-/// With `TIDEGATE_WRITE_DESCRIPTORS=1`, the test writes the file. This is necessary after an update
-/// of `envoy-types`.
+/// Checks that the stored descriptors are equal to the descriptors of `envoy-types`. After an
+/// update of `envoy-types`, run the test with `TIDEGATE_WRITE_DESCRIPTORS=1`. Then the test writes
+/// the file.
 #[test]
 fn the_descriptors_are_those_of_the_messages_in_use() {
     let protos = protos();

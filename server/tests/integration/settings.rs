@@ -1,4 +1,4 @@
-//! The settings of the program: the file, the variables, the flags, and the log.
+//! Tests the settings of the program: the file, the variables, the flags, and the log.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::program::{program, serving, settings};
 
 const LIMIT: &str = "domain: d\ndescriptors: [{key: a, policy: fixed-window 1/365d}]";
 
-/// Returns the exit code, standard output and standard error of a program.
+/// Runs a program. Returns its exit code, standard output and standard error.
 async fn run(program: &mut Command) -> (Option<i32>, String, String) {
     let output = timeout(Duration::from_secs(60), program.output()).await.unwrap().unwrap();
     let Output { status, stdout, stderr } = output;
@@ -58,7 +58,7 @@ async fn a_variable_that_turns_off_what_is_missing_here_causes_no_warning() {
     assert_eq!((code, &*stderr), (Some(0), ""));
 }
 
-/// Calls `visit` with each file of Rust in a directory.
+/// Calls `visit` with each Rust file in a directory and its subdirectories.
 fn sources(directory: &Path, visit: &mut dyn FnMut(&Path, &str)) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -72,7 +72,8 @@ fn sources(directory: &Path, visit: &mut dyn FnMut(&Path, &str)) {
 
 #[test]
 fn one_source_file_has_the_names_of_the_variables_of_envoyproxy_ratelimit() {
-    // `HOST` and `PORT` are words of other meanings, too.
+    // Names without an underscore, such as `HOST` and `PORT`, also have other meanings in the
+    // source code.
     let names: Vec<_> = variables().into_iter().map(|(name, _)| name).collect();
     let names: Vec<_> = names.into_iter().filter(|name| name.contains('_')).collect();
     let mut files = Vec::new();
@@ -325,7 +326,7 @@ async fn the_log_has_the_set_level_and_format() {
     let directory = tempfile::tempdir().unwrap();
     let config = "domain: d\ndescriptors: [{key: a, unit: day, policy: gcra 1/s}]";
     fs::write(directory.path().join("a.yaml"), config).unwrap();
-    // Each server warns of the limits before it prints its addresses.
+    // The key `unit` causes a warning, which the server logs before it prints its addresses.
     let first_line = async |variables: &[(&str, &str)], arguments: &[&str]| {
         let mut program = program();
         program.arg("--config").arg(directory.path()).args(arguments);

@@ -1,4 +1,5 @@
-//! JSON texts that are not UTF-8. Requests with such texts are refused, counted and logged.
+//! Tests JSON with texts that are not UTF-8. The server refuses, counts and logs requests with such
+//! texts.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -22,7 +23,7 @@ use crate::scene::{Scene, block_on};
 
 const CONFIG: &str = "domain: d\ndescriptors: [{key: a, policy: fixed-window 1/365d}]";
 
-/// The parts of a body before and after a text, for `/json` and `/v1`.
+/// Routes, each with the parts of a body before and after a text.
 const BODIES: [(&str, &str, &str); 2] = [
     (
         "/json",
@@ -32,7 +33,7 @@ const BODIES: [(&str, &str, &str); 2] = [
     ("/v1/acquire", r#"{"policy": "fixed-window 1/365d", "subject": ""#, r#""}"#),
 ];
 
-/// Texts that are not UTF-8, and the reason of each refusal.
+/// Texts that are not UTF-8 or contain a lone surrogate, and the reason of each refusal.
 const TEXTS: [(&[u8], &str); 6] = [
     (b"dave\xff", "is not UTF-8, which JSON requires"),
     (b"\xed\xa0\x80", "is not UTF-8, which JSON requires"),
@@ -86,7 +87,8 @@ fn b95_json_that_is_not_utf8_is_refused_and_counted() {
                         assert_eq!(status, 400, "{path}: {answer}");
                         assert!(answer.replace("\\\\", "\\").contains(why), "{path}: {answer}");
                     }
-                    // The same texts in valid JSON are decided.
+                    // The server decides valid JSON. Both texts are the same subject, so the second
+                    // request is refused.
                     for (text, status) in [("dave\u{ff}", 200), (r"dave\u00ff", 429)] {
                         let body = format!("{before}{text}{after}");
                         assert_eq!(post(address, path, body.as_bytes()).await.0, status, "{path}");
@@ -97,7 +99,7 @@ fn b95_json_that_is_not_utf8_is_refused_and_counted() {
                 _ = follow => {}
                 () = send => {}
             }
-            // The first request of each protocol is reported immediately.
+            // The server has only reported the first unreadable request of each protocol.
             let reported = reported.into_inner().unwrap();
             assert_eq!(reported.len(), 2);
             let is_first = |reason: &String| reason.contains("is not UTF-8");

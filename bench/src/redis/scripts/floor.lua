@@ -1,5 +1,6 @@
--- The floor of a limiter in a script: reads the time and a state of 15 bytes, and writes the state.
--- Argument: a text, whose first bytes are the first state.
+-- This script does the least that a limiter in a script must do: it reads the time and a state of
+-- 15 bytes, and writes the state. Argument: a text of at least 15 bytes. Its first 15 bytes are the
+-- initial state.
 local time = redis.call('TIME')
 local value = redis.call('GET', KEYS[1])
 if value then

@@ -1,5 +1,5 @@
--- GCRA in the form of the widely used script and the scripts that are derived from it: the
--- theoretical arrival time is decimal text, in seconds, in floating point. Waits are text.
+-- GCRA, as in the widely used script and in scripts that are derived from it. The state is the
+-- theoretical arrival time in seconds, a floating-point number as decimal text. Waits are text too.
 --
 -- ARGV: burst, requests per period, period in seconds, cost. Reply: admitted cost, remaining
 -- amount, seconds until a request would be admitted (or -1), seconds until the state is
@@ -10,7 +10,8 @@ local interval = period / rate
 local increment = interval * cost
 local tolerance = interval * burst
 
--- Seconds since a recent day instead of 1970, so that the text has digits for fractions.
+-- The time is in seconds since 1 January 2017 instead of 1970, so that the text has more digits for
+-- fractions.
 local time = redis.call('TIME')
 local now = (time[1] - 1483228800) + time[2] / 1000000
 

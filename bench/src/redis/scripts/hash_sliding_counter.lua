@@ -1,6 +1,6 @@
 -- The sliding counter in a hash: the number of the window, the count of the previous window, and
--- the count of this window. The previous count is multiplied by the share that the window still
--- covers.
+-- the count of this window. The script multiplies the previous count by the part of the previous
+-- window that the sliding window still covers.
 --
 -- ARGV: limit, window in seconds, cost. Reply: 1 if the request is admitted, the remaining
 -- amount, seconds until the window ends if the request is denied.

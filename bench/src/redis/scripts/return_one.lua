@@ -1,2 +1,2 @@
--- The minimum cost of a script call.
+-- This script shows the minimum cost of a script call.
 return 1

@@ -3,7 +3,8 @@
 use crate::replay::timeline::{MOST, STEPS};
 use crate::report;
 
-/// The amounts that are used and idle for one subject, at the fullest moment of each step of time.
+/// The used amount and the idle amount of one subject in each step of time, at the moment of the
+/// step at which the sum of both amounts was largest. An idle amount is held and will not be used.
 #[derive(Debug)]
 pub(super) struct Fill {
     /// The number of the first step, counted from 1970.
@@ -22,7 +23,7 @@ impl Fill {
         Self { first: first / step, step, used: Vec::new(), idle: Vec::new() }
     }
 
-    /// Records the amounts that are used and idle for a subject. Times must not decrease.
+    /// Records the used amount and the idle amount of a subject. Times must not decrease.
     pub(super) fn note(&mut self, time: u64, used: u64, idle: u64) {
         let place = (time / self.step).saturating_sub(self.first);
         let place = usize::try_from(place).unwrap_or(MOST).min(MOST - 1);

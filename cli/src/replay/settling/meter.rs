@@ -1,13 +1,13 @@
 //! Measures the used amount of a policy, also beyond its limit.
 //!
-//! A store reports the remaining amount, which is 0 for all usage beyond the limit. So a meter is a
-//! store with the same algorithm and with a limit that is never reached. The used amount of this
-//! limit is the used amount of the policy. States do not depend on the limit, because the state of
-//! a bucket is a debt.
+//! A store reports the remaining amount, which is 0 for all usage beyond the limit. So a meter has
+//! a store and a policy with the same algorithm and a limit that is never reached. The used amount
+//! is this limit minus its remaining amount. It is also the used amount of the original policy,
+//! because a state does not depend on the limit: for example, the state of a bucket is a debt.
 //!
-//! The start of an anchored window and of the interval of a bucket depends on the charges. It can
-//! differ between the meter and the policy. Then a bucket that refills by intervals can show an
-//! overshoot of up to one refill.
+//! An anchored window and the interval of a bucket begin with a charge. So they can begin at
+//! different times in the meter and in the policy. Then the meter of a bucket that refills by
+//! intervals can show an overshoot of up to one refill.
 
 use tidegate_core::algorithm::fixed_window::Start;
 use tidegate_core::{
@@ -26,10 +26,11 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// Creates a meter of a policy. At most `total` is used.
+    /// Creates a meter for a policy. `total` is an upper bound of the used amount.
     pub(super) fn new(policy: &Policy, total: u64, clock: ManualClock) -> Result<Self, Error> {
         let limit = policy.limit();
-        // The product of limit and time is bounded, so not every limit is possible.
+        // The product of limit and time is bounded, so not every limit is possible. The loop
+        // reduces the limit until it is possible.
         let mut more = total.max(1);
         let raised = loop {
             match raised(policy, limit.saturating_add(more)) {
@@ -46,7 +47,7 @@ impl Meter {
         self.call(Operation::Peek, subject, 0)
     }
 
-    /// Adds a cost. Returns the used amount with this cost.
+    /// Charges a cost, and returns the used amount including this cost.
     pub(super) fn add(&self, subject: &[u8], cost: u64) -> Result<u64, Error> {
         self.call(Operation::Charge, subject, cost)
     }
@@ -69,8 +70,8 @@ fn unmeasurable(policy: &Policy) -> Error {
     Error::new(ErrorKind::Unsupported, message)
 }
 
-/// Returns the algorithm of the policy with another limit, if this is possible. The result has no
-/// other settings, such as blocks.
+/// Returns a policy with the same algorithm and another limit, or `None` if this limit is not
+/// possible. The other settings of the policy, such as a block, are omitted.
 fn raised(policy: &Policy, limit: u64) -> Option<Policy> {
     let algorithm: Algorithm = match policy.algorithm() {
         Algorithm::FixedWindow(it) => {

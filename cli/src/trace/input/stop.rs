@@ -1,7 +1,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Requests that a replay, and the reading of its inputs, end early. All clones share the request.
+/// A request that a replay, and the reading of its inputs, end early. All clones are the same
+/// request.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 

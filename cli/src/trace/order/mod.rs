@@ -19,7 +19,7 @@ use crate::trace::subjects::Subjects;
 /// The number of records between two reports of progress.
 const REPORT_EVERY: u64 = 1 << 16;
 
-/// The next step after a record.
+/// The next step of the reader after it has passed on a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(in crate::trace) enum Flow {
@@ -31,16 +31,17 @@ pub(in crate::trace) enum Flow {
 enum Mode {
     /// Send records in the order of the input, with a clock that never decreases.
     InputOrder,
-    /// Send records while their times do not decrease. All inputs can be read again.
+    /// Send records while their times do not decrease. The records are not stored, because all
+    /// inputs can be read again.
     Optimistic,
-    /// Send records while their times do not decrease, and store them, because some input cannot be
-    /// read again.
+    /// Send records while their times do not decrease, and store them, because at least one input
+    /// cannot be read again.
     Keeping(Spool),
     /// Collect records to sort them.
     Gathering(Runs),
 }
 
-/// Receives records in the order of the input.
+/// Receives records in the order of the input, and sends them to the sink in the wanted order.
 pub(in crate::trace) struct Replay<'s, S> {
     pub(in crate::trace) sink: &'s mut S,
     pub(in crate::trace) subjects: Subjects,
@@ -106,8 +107,8 @@ impl<'s, S: Sink> Replay<'s, S> {
         Ok(Flow::Continue)
     }
 
-    /// Starts again to sort the records. `record` is the first record that is earlier than a
-    /// previous one.
+    /// Restarts the sink, and begins to collect records so that they can be sorted. `record` is the
+    /// first record that is earlier than a previous record.
     #[cold]
     fn step_back(&mut self, record: Record) -> Result<Flow, S::Error> {
         self.sink.restart();

@@ -1,8 +1,7 @@
 //! Serves one gRPC connection.
 //!
-//! The task of the connection also runs its requests. Therefore a connection has only one place in
-//! the queue of the runtime, regardless of the number of its requests, and many responses are sent
-//! in one write.
+//! One task runs a connection and all its requests. Therefore a connection has only one place in
+//! the queue of the runtime, even if it has many requests, and one write can send many responses.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -30,18 +29,21 @@ use super::GrpcSettings;
 use super::memory::Client;
 use crate::net::listener::{Bounded, MayRead, Stream};
 
-/// The length of the HTTP/2 preface and of the head of the first frame.
+/// The length of the first bytes of HTTP/2: the preface (24 bytes) and the header of the first
+/// frame (9 bytes).
 const BEGINNING_BYTES: usize = 24 + 9;
 
-/// The number of response bytes that HTTP/2 buffers while the client does not read. Further bytes
-/// are counted as memory of the request.
+/// The number of response bytes that HTTP/2 buffers per request while the client does not read.
+/// Further bytes count as memory of the request.
 const MAX_SEND_BYTES: usize = 4 << 10;
 
-/// The number of bytes that a client may send before a request or the connection reads them.
+/// The number of bytes that a client may send on a stream, or on the whole connection, before the
+/// server reads them.
 const STREAM_WINDOW_BYTES: u32 = 64 << 10;
 const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
 
-/// The interval of pings. A connection without a reply to a ping is closed.
+/// The interval at which the server sends pings. The server closes a connection without a reply to
+/// a ping.
 const PING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Serves a connection until it ends.
@@ -78,7 +80,7 @@ pub(super) async fn serve(
     let leave = async {
         tokio::select! {
             () = sleep(settings.age.max) => {}
-            // The sender lives until all connections have ended.
+            // The sender of `stopped` is not dropped before all connections have ended.
             _ = stopped.wait_for(|stopped| *stopped) => {}
         }
     };
@@ -89,7 +91,9 @@ pub(super) async fn serve(
     poll_fn(|cx| run(cx, connection.as_mut())).await;
 }
 
-/// Waits until the connection must end. The time starts with the first poll of this future.
+/// Completes when the server must close the connection: when its maximum age and the grace have
+/// passed, or when `end_timeout` has passed since the shutdown began. The age counts from the first
+/// poll of this future.
 async fn end(settings: GrpcSettings, mut stopped: watch::Receiver<bool>) {
     let at_end = async {
         // If the sender was dropped, the server has stopped.
@@ -120,8 +124,8 @@ fn poll_connection<T>(
     if !has_answers {
         return Poll::Pending;
     }
-    // This poll writes all answers. If it has also received requests, they must be run, so the task
-    // wakes itself.
+    // This poll writes all responses. It can also receive new requests. In this case, the task
+    // wakes itself, so that it runs the requests.
     let polled = connection.poll(cx);
     if !requests.is_empty() {
         cx.waker().wake_by_ref();

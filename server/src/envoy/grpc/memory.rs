@@ -1,9 +1,10 @@
 //! Accounts for the memory of gRPC requests in flight. A request is in flight from its first header
 //! field until HTTP/2 has taken the whole response.
 //!
-//! The memory of all connections has one bound. One half is for large requests: a connection can
-//! use a fixed share of the free part of this half. The other half is reserved for connections that
-//! use little memory, so that clients with large requests do not cause refusals for other clients.
+//! All connections together have a maximum of memory. One half of it is for large requests: a
+//! connection can use a fixed part of the memory that is still free in this half. The other half is
+//! reserved for connections that use little memory, so that clients with large requests do not
+//! cause refusals for other clients.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -18,18 +19,20 @@ use hyper::body::{Frame, SizeHint};
 use tonic::Status;
 use tonic::body::Body;
 
-/// The memory in bytes that a connection can use without a share of the half for large requests.
+/// The memory in bytes that a connection can always use, as long as all connections together do not
+/// exceed their maximum.
 const LITTLE_BYTES: usize = 64 << 10;
 
-/// The divisor of the free part of the half for large requests. One connection can use the
-/// quotient, so a single connection can use a sixth of the whole memory.
+/// The divisor for connections with large requests: each can use 1/`SHARE` of the free memory in
+/// the half for large requests. A connection that is alone can therefore use a sixth of the
+/// maximum.
 const SHARE: usize = 2;
 
-/// The memory of a request in bytes without its header fields and its message. It covers the
-/// stream, the task and the response.
+/// The bytes that are counted for each request in addition to its header fields and its message.
+/// They cover the stream, the task and the response.
 const REQUEST_BYTES: usize = 4 << 10;
 
-/// The memory of a header field in bytes without its name and its value.
+/// The bytes that are counted for each header field in addition to its name and its value.
 const FIELD_BYTES: usize = 64;
 
 /// The memory of the requests on all connections.
@@ -96,7 +99,7 @@ impl Usage {
     ///
     /// # Errors
     ///
-    /// Returns an error if the connection would exceed its share.
+    /// Returns an error if the connection would exceed its maximum memory.
     pub(super) fn new(client: Client, fields: &HeaderMap) -> Result<Arc<Self>, Status> {
         let usage = Arc::new(Self { client, bytes: AtomicUsize::new(0) });
         let fields = fields.iter().map(|(name, value)| name.as_str().len() + value.len());
@@ -108,7 +111,8 @@ impl Usage {
     ///
     /// # Errors
     ///
-    /// Returns an error if the connection would exceed its share. In this case, nothing is counted.
+    /// Returns an error if the connection would exceed its maximum memory. In this case, nothing is
+    /// counted.
     pub(super) fn add(&self, bytes: usize) -> Result<(), Status> {
         self.client.add(bytes)?;
         self.bytes.fetch_add(bytes, Ordering::Relaxed);

@@ -15,7 +15,7 @@ pub const MAX_FILES: usize = 1_000;
 /// A file that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigFile {
-    /// The name of the file in messages.
+    /// The name of the file, as it appears in messages.
     pub name: String,
     /// The contents.
     pub text: String,
@@ -32,9 +32,10 @@ pub fn read_directory(directory: &Path) -> Result<Vec<ConfigFile>, ConfigError> 
     paths(directory)?.iter().map(|path| read(path)).collect()
 }
 
-/// Returns warnings about the entries of `directory` that are not read. envoyproxy/ratelimit reads
-/// files of any name, and also files in subdirectories. Hidden entries cause no warning. After ten
-/// entries, the last warning contains the number of further entries.
+/// Returns a warning for each file and subdirectory of `directory` that the server does not read.
+/// envoyproxy/ratelimit would read it, because it reads files with any name, and also files in
+/// subdirectories. Hidden entries cause no warning. After ten warnings, one last warning contains
+/// the number of further entries.
 #[must_use]
 pub fn left_out(directory: &Path) -> Vec<String> {
     // If the directory cannot be read, [`read_directory`] reports the error.

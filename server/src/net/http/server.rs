@@ -85,9 +85,9 @@ async fn serve_until(
         async move {
             let response = response.await;
             phase.next();
-            // If the stream had no data while the request was answered, hyper would not read it
-            // again before a wake-up, and the timer for the next request would not start. Therefore
-            // the task wakes itself.
+            // While the service answers a request, hyper may find no data in the stream. hyper
+            // reads again only after a wake-up, and only a read starts the timer for the next
+            // request. Therefore the task wakes itself.
             poll_fn(|cx| {
                 cx.waker().wake_by_ref();
                 Poll::Ready(())

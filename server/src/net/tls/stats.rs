@@ -17,7 +17,8 @@ pub(super) enum Outcome {
     BadClientCertificate,
     /// The client sent an alert, usually because it does not trust the certificate of the server.
     RefusedByClient,
-    /// There is no common version or cipher, or the handshake failed for another reason.
+    /// The client and the server support no common TLS version or cipher, or the handshake failed
+    /// for another reason.
     NoAgreement,
 }
 

@@ -1,5 +1,5 @@
-//! Connections that accept bytes and then do not send them. An encrypted connection does so if its
-//! client does not read.
+//! Tests connections that accept bytes from the server and never send them to the client. An
+//! encrypted connection behaves like this if its client does not read.
 
 use std::io;
 use std::pin::Pin;

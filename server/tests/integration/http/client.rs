@@ -59,7 +59,7 @@ impl Client {
     }
 }
 
-/// Returns a request with additional fields. Each field must end with a line break.
+/// Returns a request with additional header fields. Each field must end with a line break.
 pub(crate) fn request(method: &str, path: &str, fields: &str, body: &str) -> String {
     let len = body.len();
     format!("{method} {path} HTTP/1.1\r\nHost: x\r\n{fields}Content-Length: {len}\r\n\r\n{body}")

@@ -26,7 +26,6 @@ async fn start(change: impl FnOnce(&mut Command)) -> Server {
     start_with(LIMIT, change).await
 }
 
-/// Starts the program with these limits and a page.
 pub(crate) async fn start_with(limits: &str, change: impl FnOnce(&mut Command)) -> Server {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("a.yaml"), limits).unwrap();
@@ -284,13 +283,13 @@ async fn the_page_is_encrypted_by_settings_of_its_own() {
         };
         let (is_ok, text) = run(&[&[&*name][..], &trusted].concat()).await;
         assert!(is_ok && text.contains("LIMITS"), "{text}");
-        // The certificate is for the name, not for the address.
+        // The certificate contains the name `localhost`, and does not contain the IP address.
         let (is_ok, text) = run(&[&[&*ip][..], &trusted].concat()).await;
         assert!(!is_ok && text.contains("certificate"), "{text}");
         let san = [&[&*ip, "--tls-san", "localhost"][..], &trusted].concat();
         assert!(run(&san).await.0);
-        // No root of the system has signed the certificate, and the page requires a client
-        // certificate.
+        // No root of the operating system has signed the server's certificate, so `--tls-ca` is
+        // necessary. The page also requires a client certificate.
         for (arguments, why) in [
             (&[&[&*name][..], &client].concat()[..], "UnknownIssuer"),
             (&[&*name, "--tls-ca", &ca], ""),
@@ -307,7 +306,7 @@ async fn the_page_is_encrypted_by_settings_of_its_own() {
     let mut plain = Client::connect(server.page).await;
     plain.send("GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").await;
     let mut answer = Vec::new();
-    // The answer is a TLS alert or a reset.
+    // The server does not answer in HTTP. It sends a TLS alert or resets the connection.
     let _ = timeout(PATIENCE, plain.0.read_to_end(&mut answer)).await.unwrap();
     assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
 }

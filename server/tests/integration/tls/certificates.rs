@@ -1,4 +1,4 @@
-//! Root certificates, and certificates that are signed by them.
+//! Creates root certificates, and certificates that the roots sign.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,7 +31,8 @@ impl Root {
         Self { certificate: params.self_signed(&key).unwrap(), issuer: Issuer::new(params, key) }
     }
 
-    /// Returns an intermediate authority that this root has signed, and its certificate.
+    /// Creates an intermediate authority whose certificate this root has signed. Also returns the
+    /// certificate (PEM).
     pub(crate) fn intermediate(&self) -> (Self, String) {
         let mut params = CertificateParams::new(vec![]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -94,8 +95,8 @@ impl Issued {
     }
 }
 
-/// A directory like a mounted Kubernetes Secret. The files are links into `..data`, which is a link
-/// that is swapped.
+/// A directory like a mounted Kubernetes Secret. The files are links into `..data`. This is a link
+/// too, and a swap points it to another folder.
 pub(crate) struct Files {
     directory: tempfile::TempDir,
 }

@@ -1,4 +1,4 @@
-//! Encrypted connections with clients over sockets.
+//! Tests encrypted connections with clients over sockets.
 
 #![cfg(unix)]
 
@@ -123,13 +123,13 @@ async fn connect(
     timeout(PATIENCE, TlsConnector::from(client.into()).connect(name, tcp)).await?
 }
 
-/// Returns the certificate that a new connection receives.
+/// Returns the certificate that the server sends on a new connection.
 async fn certificate(address: SocketAddr, client: ClientConfig) -> CertificateDer<'static> {
     let stream = connect(address, client).await.unwrap();
     stream.get_ref().1.peer_certificates().unwrap()[0].clone()
 }
 
-/// Sends bytes, and returns the answer until the end of the connection.
+/// Sends bytes on a new encrypted connection. Returns the answer until the end of the connection.
 async fn answer(
     address: SocketAddr,
     client: ClientConfig,
